@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,7 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     from kbq_assets.extras.notices.send import NoticePorts
     from kbq_assets.extras.reconcile.account import Expected
     from kbq_assets.extras.reconcile.reconciler import Reconciler
+    from kbq_assets.pipelines.compaction.compactor import Compactor
     from kbq_assets.pipelines.deployment import Deployment
     from kbq_assets.pipelines.extraction.extractor import Extractor
     from kbq_assets.pipelines.loading.loader import Loader
@@ -55,10 +55,7 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
 
 
 class Adapters:
-    """Opens each port as the settings say. An SDK is imported when its port opens.
-
-    Google's clients come from ``clients`` if given, else they are made from the settings.
-    """
+    """Opens each port as the settings say, and imports its SDK then. Google's clients are ``clients`` if given."""
 
     def __init__(self, settings: Settings, clients: GoogleClients | None = None) -> None:
         from kbq_assets.adapters.clock import SystemClock
@@ -133,27 +130,17 @@ class Adapters:
 
         return examine(self.settings, role, _storage_client(self, role))
 
-    @contextmanager
-    def engine(self) -> Iterator[ExtractionEngine]:
+    def engine(self) -> AbstractContextManager[ExtractionEngine]:
         """Spark, for one run."""
-        from kbq_assets.defs.extraction.engine import KbqPySpark, spark_engine
+        from kbq_assets.defs.extraction.engine import open_engine
 
-        spark = KbqPySpark(settings=self.settings)
-        with spark.process_config_and_initialize_cm() as started:
-            yield spark_engine(started, self.settings)
+        return open_engine(self.settings)
 
-    @contextmanager
-    def resident_engines(self) -> Iterator[Callable[[Settings], ExtractionEngine]]:
+    def resident_engines(self) -> AbstractContextManager[Callable[[Settings], ExtractionEngine]]:
         """Spark, for run after run on one context, which starts with the first."""
-        from kbq_assets.adapters.spark.session import resident_options
-        from kbq_assets.defs.extraction.engine import KbqPySpark, spark_engine
+        from kbq_assets.defs.extraction.engine import open_resident_engines
 
-        spark = self.settings.spark
-        spark = dataclasses.replace(spark, options=resident_options(spark))
-        resource = KbqPySpark(settings=dataclasses.replace(self.settings, spark=spark))
-        cycles = itertools.count(1)
-        with resource.process_config_and_initialize_cm() as started:
-            yield lambda settings: spark_engine(started, settings, cycle=next(cycles))
+        return open_resident_engines(self.settings)
 
     def catalog(self, folder: Path) -> Callable[[], CatalogFiles]:
         """Reads the files of the topic catalog."""
@@ -248,6 +235,13 @@ class Parts:
         from kbq_assets.pipelines.loading.loader import Loader
 
         return Loader(self.deployment)
+
+    @cached_property
+    def compactor(self) -> Compactor:
+        """From many small files of a lake to few."""
+        from kbq_assets.defs.compaction.rewriting import compactor_of
+
+        return compactor_of(self.deployment)
 
     @cached_property
     def observer(self) -> Observer:
@@ -382,8 +376,7 @@ def _protobuf_fields(schema: str) -> Iterable[tuple[str, str]]:
 
 
 def parts(environ: Mapping[str, str] | None = None) -> Parts:
-    """KBQ as an environment, by default this process's, and its settings file configure it. Raises
-    ConfigurationError."""
+    """KBQ as an environment, by default this process's, and its settings file say. Raises ConfigurationError."""
     from kbq_assets.adapters.secrets import use_google
     from kbq_assets.adapters.settings_file import read_settings, remembered_ports
 

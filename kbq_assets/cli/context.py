@@ -16,6 +16,7 @@ from kbq_assets.core.errors import ConflictError, KbqError, Refused, TransientEr
 
 if TYPE_CHECKING:
     from kbq_assets.core.config.locations import NamedWarehouse
+    from kbq_assets.pipelines.compaction.compactor import Compactor
     from kbq_assets.pipelines.deployment import Deployment
     from kbq_assets.pipelines.extraction.extractor import Extractor
     from kbq_assets.pipelines.loading.loader import Loader
@@ -168,6 +169,7 @@ _PARTS: Final = "kbq_assets.parts"
 pass_deployment: Part[Deployment] = Part("deployment")
 pass_extractor: Part[Extractor] = Part("extractor")
 pass_loader: Part[Loader] = Part("loader")
+pass_compactor: Part[Compactor] = Part("compactor")
 pass_observer: Part[Observer] = Part("observer")
 pass_operator: Part[Operator] = Part("operator")
 pass_orchestrator: Part[Orchestrator] = Part("orchestrator")

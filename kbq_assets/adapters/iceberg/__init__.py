@@ -11,6 +11,8 @@
     jobs.py         which jobs of a table have ended
     writer.py       staged Avro to Parquet files, one per partition
     commits.py      one snapshot per job, and nothing else
+    compaction.py   a table's files, and the commit that replaces some of them
+    rewrite.py      many data files into one
     housekeeping.py expiry of snapshots, and orphans
     queries.py      positions, summaries and error rows
 """

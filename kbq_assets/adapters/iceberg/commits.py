@@ -67,9 +67,7 @@ def _attempt(
 ) -> tuple[JobRecord, ...]:
     if job_records.find(table.properties, record.job_id) is not None:
         raise JobAlreadyExists(f"job {record.job_id} exists", next_step="get the job and compare its files")
-    if table.properties.get(RETRIES) != "0":
-        with table.transaction() as own:
-            own.set_properties({RETRIES: "0"})
+    turn_retries_off(table)
     changed, forgotten = job_records.recorded(table.properties, record)
     old = [task.file for task in table.scan().plan_files()] if replace else []
     transaction = table.transaction()
@@ -80,11 +78,19 @@ def _attempt(
         for file in added:
             producer.append_data_file(file)
     transaction.set_properties(changed)
-    _commit(transaction.commit_transaction, record)
+    commit_once(transaction.commit_transaction, record)
     return forgotten
 
 
-def _commit(commit: Callable[[], object], record: JobRecord) -> None:
+def turn_retries_off(table: Table) -> None:
+    """Set the table's property that keeps the library from rebasing a commit, if someone changed it."""
+    if table.properties.get(RETRIES) != "0":
+        with table.transaction() as own:
+            own.set_properties({RETRIES: "0"})
+
+
+def commit_once(commit: Callable[[], object], record: JobRecord) -> None:
+    """Commit. Raises CommitFailedException and NoSuchTableError if nothing was committed, else UnknownOutcome."""
     try:
         commit()
     except (CommitFailedException, NoSuchTableError):

@@ -70,6 +70,11 @@ def recorded(
     return {PREFIX + series: json.dumps(value, separators=(",", ":"))}, jobs[: len(jobs) + 1 - len(kept)]
 
 
+def last_of(properties: Mapping[str, str], series: str) -> int:
+    """The highest number of a series that ended, -1 if none has."""
+    return _stored(properties, series)[0]
+
+
 def source_lists(properties: Mapping[str, str]) -> set[str]:
     """The files with source URIs that records name."""
     series = (name.removeprefix(PREFIX) for name in properties if name.startswith(PREFIX))

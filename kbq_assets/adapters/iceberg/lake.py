@@ -28,12 +28,12 @@ class IcebergLake:
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         self.name = name
-        self._properties = dict(properties)
+        self.properties = dict(properties)
         self._lock = Lock()
 
     @cached_property
     def _opened(self) -> Catalog:
-        return load_catalog(self.name, **self._properties)
+        return load_catalog(self.name, **self.properties)
 
     @property
     def catalog(self) -> Catalog:

@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 from kbq_assets.adapters.duckdb.comparison import compare_tables
 from kbq_assets.adapters.iceberg import queries, schema
 from kbq_assets.adapters.iceberg.commits import commit_job, tag_complete
+from kbq_assets.adapters.iceberg.compaction import LakeCompaction
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.jobs import LakeJobs
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
@@ -32,6 +33,7 @@ from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.compaction import Compaction
 from kbq_assets.ports.error_replays import ErrorReplays
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
@@ -83,6 +85,7 @@ class IcebergWarehouse:
         self.lake = IcebergLake(name, properties)
         self._jobs = LakeJobs(self.lake)
         self._open_uri = open_uri
+        self.compaction: Compaction = LakeCompaction(self.lake)
 
     def insert_job(self, job: LoadJob) -> None:
         """Run a load job. If the files are to blame for a failure, the job ends DONE with an error."""

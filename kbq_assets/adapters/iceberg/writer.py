@@ -45,7 +45,7 @@ class ParquetWriter:
     flush_bytes: int = FLUSH_BYTES
     rows: int = 0
     files: list[DataFile] = field(default_factory=list)
-    _open: dict[str, _OpenFile] = field(default_factory=dict)
+    _open: dict[str, OpenFile] = field(default_factory=dict)
     _paths: list[str] = field(default_factory=list)
 
     def write(self) -> None:
@@ -115,7 +115,7 @@ class ParquetWriter:
     def _parts(self, batch: pa.Table) -> Iterator[tuple[pa.Table, str]]:
         """The rows of each partition, sorted, with the partition's folder."""
         keys = self._keys(batch)
-        columns = self._sort_columns()
+        columns = sort_columns(self.table)
         order = [(name, "ascending") for name in (*(f"k{i}" for i in range(len(keys))), *columns)]
         if columns or len(_starts(keys, batch.num_rows)) > 1:
             named = {f"k{i}": values for i, values in enumerate(keys)}
@@ -139,11 +139,6 @@ class ParquetWriter:
             found.append(values)
         return found
 
-    def _sort_columns(self) -> list[str]:
-        schema = self.table.schema()
-        fields = self.table.sort_order().fields
-        return [name for f in fields if (name := schema.find_column_name(f.source_id)) is not None]
-
     def _folders(self, values: Sequence[Any]) -> Iterator[str]:
         """Folders for people: Iceberg reads partitions from its manifests."""
         for each, value in zip(self.table.spec().fields, values, strict=True):
@@ -160,7 +155,7 @@ class ParquetWriter:
             path = "/".join((self.table.location().rstrip("/"), folder, name))
             schema = _writable(schema_to_pyarrow(self.table.schema()), part.schema)
             self._paths.append(path)
-            self._open[folder] = _OpenFile(path, schema, self.table.io.new_output(path).create())
+            self._open[folder] = OpenFile(path, schema, self.table.io.new_output(path).create())
         file = self._open[folder] = self._open.pop(folder)
         file.writer.write_table(part.cast(file.schema))
         if file.stream.tell() >= int(self.table.properties.get(TARGET_BYTES, _DEFAULT_TARGET)):
@@ -172,7 +167,13 @@ class ParquetWriter:
         self.files.append(parquet_file_to_data_file(self.table.io, self.table.metadata, file.path))
 
 
-class _OpenFile:
+def sort_columns(table: Table) -> list[str]:
+    """The columns that a table's rows are sorted by."""
+    schema, fields = table.schema(), table.sort_order().fields
+    return [name for f in fields if (name := schema.find_column_name(f.source_id)) is not None]
+
+
+class OpenFile:
     """A Parquet file that still gets rows."""
 
     def __init__(self, path: str, schema: pa.Schema, stream: Any) -> None:

@@ -66,7 +66,7 @@ class SparkEngine:
             cores = self._context.defaultParallelism
         except Exception as error:  # a stopped context and a dead JVM have many
             raise EngineEnded(
-                f"the Spark application on {self._context.master} has ended: {_cause(error)}",
+                f"the Spark application on {self._context.master} has ended: {cause(error)}",
                 next_step="start the command again: the next run continues where this one ended",
             ) from error
         return cores * 2 if grows else cores
@@ -113,7 +113,7 @@ class SparkEngine:
             self._context.cancelJobGroup(self._group)
         except Exception as error:
             # The outcomes are already queued, whatever happens to Spark.
-            _LOGGER.warning("Spark's jobs could not be canceled: %s", _cause(error))
+            _LOGGER.warning("Spark's jobs could not be canceled: %s", cause(error))
 
     def _is_any_running(self) -> bool:
         tracker = self._context.statusTracker()
@@ -125,7 +125,7 @@ class SparkEngine:
             self._ended.put((number, self._collect(units)))
         except Exception as error:
             # Spark gave the task up: its windows are orphans, and the next run reads them again.
-            reason, has_died = f"the Spark task failed: {_cause(error)}", _ABORTED in str(error)
+            reason, has_died = f"the Spark task failed: {cause(error)}", _ABORTED in str(error)
             self._ended.put(
                 (number, [UnitOutcome(unit, failure=reason, has_died=has_died) for unit in units])
             )
@@ -139,7 +139,7 @@ class SparkEngine:
         return list(outcomes)
 
 
-def _cause(error: Exception) -> str:
+def cause(error: Exception) -> str:
     """The line of Spark's message with the task's Python exception, else the first line."""
     lines = str(error).splitlines() or [type(error).__name__]
     raised = [line for line in lines if re.match(r"[A-Za-z_.]+(Error|Exception|Interrupt|Exit)\b", line)]

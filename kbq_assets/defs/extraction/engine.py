@@ -3,8 +3,9 @@
 # Pydantic reads the annotations of fields: no postponed annotations here.
 
 import dataclasses
-from collections.abc import Callable
-from contextlib import ExitStack
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import dagster as dg
@@ -68,6 +69,25 @@ class SparkExtraction(dg.ConfigurableResource[ExtractionEngine]):
         """An engine that starts Spark for its first unit."""
         note = context.log.info if context.log is not None else None
         return OnDemandEngine(lambda: spark_engine(self.pyspark, self.settings, note))
+
+
+@contextmanager
+def open_engine(settings: Settings) -> Iterator[ExtractionEngine]:
+    """Spark, for one run."""
+    with KbqPySpark(settings=settings).process_config_and_initialize_cm() as started:
+        yield spark_engine(started, settings)
+
+
+@contextmanager
+def open_resident_engines(settings: Settings) -> Iterator[Callable[[Settings], ExtractionEngine]]:
+    """Spark, for run after run on one context, which starts with the first."""
+    from kbq_assets.adapters.spark.session import resident_options
+
+    spark = dataclasses.replace(settings.spark, options=resident_options(settings.spark))
+    resource = KbqPySpark(settings=dataclasses.replace(settings, spark=spark))
+    cycles = itertools.count(1)
+    with resource.process_config_and_initialize_cm() as started:
+        yield lambda of: spark_engine(started, of, cycle=next(cycles))
 
 
 def spark_engine(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ import pytest
 from dagster_pyspark import LazyPySparkResource, PySparkResource
 
 from kbq_assets.core.config.settings import Settings, parse_settings
+from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.definitions import Adapters
 from kbq_assets.defs import default_resources
+from kbq_assets.defs.compaction.rewriting import spark_rewriter
 from kbq_assets.defs.extraction.engine import ENGINE, PYSPARK, KbqPySpark
 from kbq_assets.ports.engine import ExtractionEngine
+from kbq_assets_tests.adapters.iceberg.test_compaction import Lake
+from kbq_assets_tests.contracts.compaction import all_files, view_of
 
 
 def settings_of(folder: Path, **environ: str) -> Settings:
@@ -91,3 +96,22 @@ def test_options_of_the_resource_win_and_a_session_is_on_the_same_context(tmp_pa
         assert spark.spark_context.appName == "mine"
         assert spark.spark_session.sparkContext is spark.spark_context
         assert spark.spark_session.range(3).count() == 3
+        check_compaction(spark, tmp_path)
+
+
+def check_compaction(spark: PySparkResource, folder: Path) -> None:
+    """Tasks on the resource's context rewrite a lake's files, and the driver commits."""
+    lake = Lake(folder)
+    for offset in range(6):
+        lake.load(offset)
+    task = all_files(view := view_of(lake))
+    rewriter = spark_rewriter(spark, settings_of(folder, KBQ_WAREHOUSE=f"iceberg:{folder}/lake"))
+    lost = dataclasses.replace(
+        task, group=dataclasses.replace(task.group, paths=("file:///none/data/a.parquet",))
+    )
+    result, failed = rewriter([task, lost])
+    assert (result.failure, result.difference, failed.gone) == ("", "", True)
+    lake.compaction.replace_files(view, [result])
+    assert (len(view_of(lake).files), lake.offsets()) == (1, list(range(6)))
+    with pytest.raises(ConfigurationError, match="is no lake"):
+        spark_rewriter(spark, settings_of(folder))

@@ -1,0 +1,161 @@
+"""A table's files for compaction, and the commit that replaces some of them (PROTOCOL C1 to C7)."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import HourTransform
+
+from kbq_assets.adapters.iceberg import job_records
+from kbq_assets.adapters.iceberg.commits import COMPLETE_HOUR, commit_once, turn_retries_off
+from kbq_assets.adapters.iceberg.job_records import JobRecord
+from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
+from kbq_assets.adapters.iceberg.rewrite import rewrite
+from kbq_assets.core.compaction.model import LakeFile, LakeView, RewriteTask, Rewritten, policy_of
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.compaction import TableMoved
+
+#: The series of compactions' ids, and the property of a snapshot that names its compaction.
+SERIES: Final = "kbq-compact"
+COMPACTION: Final = "kbq.compaction"
+
+
+class LakeCompaction:
+    """Compaction of a catalog's tables."""
+
+    def __init__(self, lake: IcebergLake) -> None:
+        self._lake = lake
+
+    def view(self, table: TableReference) -> LakeView | None:
+        """A table's files as its current snapshot lists them, None if there is no such table."""
+        with lake_errors(str(table)):
+            stored = self._lake.table(table)
+            return None if stored is None else _view(stored, table)
+
+    def rewrite(self, task: RewriteTask) -> Rewritten:
+        """Write a group's rows into one file."""
+        return rewrite(task, self._lake.properties)
+
+    def replace_files(self, view: LakeView, results: Sequence[Rewritten]) -> None:
+        """Commit the new files in the place of the old ones, if the table is still as the view has it."""
+        with lake_errors(f"a compaction of {view.table}"):
+            stored = self._lake.table(view.table)
+            try:
+                if stored is not None:
+                    turn_retries_off(stored)  # reads the table again: check afterwards
+                if stored is None or not _is_unchanged(stored, view):
+                    raise TableMoved(f"{view.table} changed while it was compacted", next_step="plan anew")
+                _replace(stored, view, results)
+            except (CommitFailedException, NoSuchTableError, ValidationException) as error:
+                raise TableMoved(
+                    f"{view.table} changed while it was compacted: {error}", next_step="plan anew"
+                ) from error
+
+    def discard(self, table: TableReference, paths: Sequence[str]) -> None:
+        """Delete files that are not committed."""
+        with lake_errors(str(table)):
+            stored = self._lake.table(table)
+            for path in paths if stored is not None else ():
+                with contextlib.suppress(OSError):
+                    stored.io.delete(path)  # type: ignore[union-attr]
+
+
+def _view(stored: Table, table: TableReference) -> LakeView:
+    snapshot = stored.current_snapshot()
+    data, deletes = _entries(stored, snapshot) if snapshot else ([], 0)
+    spec = stored.metadata.default_spec_id
+    times = {each.snapshot_id: each.timestamp_ms for each in stored.snapshots()}
+    files = (
+        _file(stored, entry.data_file, times.get(entry.snapshot_id or 0, 0))
+        for entry in data
+        if entry.data_file.spec_id == spec
+    )
+    return LakeView(
+        table,
+        snapshot.snapshot_id if snapshot else 0,
+        _layout(stored),
+        job_records.last_of(stored.properties, SERIES) + 1,
+        tuple(sorted(files, key=lambda file: file.path)),
+        policy_of(stored.properties, table),
+        int(stored.properties.get(COMPLETE_HOUR, 0)),
+        "another program deleted rows by delete files" if deletes else "",
+        stored.metadata_location,
+    )
+
+
+def _entries(stored: Table, snapshot: Snapshot) -> tuple[list[ManifestEntry], int]:
+    """The entries of data files, and the number of delete files."""
+    data: list[ManifestEntry] = []
+    deletes = 0
+    for manifest in snapshot.manifests(stored.io):
+        found = manifest.fetch_manifest_entry(stored.io, discard_deleted=True)
+        if manifest.content == ManifestContent.DATA:
+            data += found
+        else:
+            deletes += len(found)
+    return data, deletes
+
+
+def _file(stored: Table, file: DataFile, added_ms: int) -> LakeFile:
+    values = [file.partition[i] for i in range(len(file.partition))]
+    hours = [
+        value
+        for field, value in zip(stored.spec().fields, values, strict=True)
+        if isinstance(field.transform, HourTransform)
+    ]
+    hour = next(iter(hours), None)
+    return LakeFile(file.file_path, file.file_size_in_bytes, file.record_count, repr(values), added_ms, hour)
+
+
+def _layout(stored: Table) -> str:
+    metadata = stored.metadata
+    sort = metadata.default_sort_order_id
+    return f"{metadata.table_uuid} {metadata.current_schema_id} {metadata.default_spec_id} {sort}"
+
+
+def _is_unchanged(stored: Table, view: LakeView) -> bool:
+    snapshot = stored.current_snapshot()
+    return (
+        (snapshot.snapshot_id if snapshot else 0) == view.snapshot
+        and _layout(stored) == view.layout
+        and job_records.last_of(stored.properties, SERIES) + 1 == view.number
+    )
+
+
+def _replace(stored: Table, view: LakeView, results: Sequence[Rewritten]) -> None:
+    job_id = f"{SERIES}-{view.number}"
+    tokens = ",".join(sorted({result.task.token for result in results}))
+    rows = sum(result.after.rows for result in results)
+    record = JobRecord(job_id, tokens, "", rows, int(time.time() * 1000))
+    old = {path for result in results for path in result.task.group.paths}
+    snapshot = stored.current_snapshot()
+    assert snapshot is not None
+    transaction = stored.transaction()
+    with transaction.update_snapshot({COMPACTION: job_id}).overwrite() as producer:
+        for file in _data_files(stored, snapshot, old):
+            producer.delete_data_file(file)
+        for result in results:
+            producer.append_data_file(parquet_file_to_data_file(stored.io, stored.metadata, result.path))
+    changed, _ = job_records.recorded(stored.properties, record)
+    transaction.set_properties(changed)
+    commit_once(transaction.commit_transaction, record)
+
+
+def _data_files(stored: Table, snapshot: Snapshot, paths: set[str]) -> Iterator[DataFile]:
+    """The files of a snapshot at these paths. Raises ValidationException if it lacks one: the plan is of another."""
+    found = {
+        entry.data_file.file_path: entry.data_file
+        for entry in _entries(stored, snapshot)[0]
+        if entry.data_file.file_path in paths
+    }
+    if missing := sorted(paths - found.keys()):
+        raise ValidationException(f"{missing[0]} is not in the table any more")
+    yield from found.values()

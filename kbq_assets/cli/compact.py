@@ -1,0 +1,100 @@
+"""``kbq compact``: many small files of a lake's tables become few large ones."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from kbq_assets.cli.context import ExitCode, each_warehouse, json_option, pass_compactor
+from kbq_assets.cli.render import console, echo_json, number, size, table
+from kbq_assets.core.compaction.model import CompactionPlan
+from kbq_assets.pipelines.compaction.compactor import Compactor
+from kbq_assets.pipelines.compaction.table import CompactionReport
+
+
+@click.command()
+@click.argument("tables", metavar="[DS.TABLE]...", nargs=-1)
+@click.option("--plan", "only_plan", is_flag=True, help="Show what would be done; change nothing.")
+@json_option
+@each_warehouse
+@pass_compactor
+def compact(compactor: Compactor, tables: tuple[str, ...], only_plan: bool, as_json: bool) -> None:
+    """Turn many small files of an Iceberg warehouse's tables into few large ones.
+
+    No row is lost or doubled, loads and readers go on beside it, and it may be stopped at any time. More than 256 MB
+    are rewritten in Spark tasks. Exit code 1 if a partition or table failed, 75 if something did not answer.
+    """
+    if not compactor.is_lake and len(compactor.deployment.settings.warehouses) > 1:
+        echo_json([]) if as_json else click.echo("no lake: nothing to compact")
+        return
+    chosen = compactor.chosen(tables)
+    if only_plan:
+        plans = [compactor.plan(each) for each in chosen]
+        echo_json([_plan_document(each) for each in plans]) if as_json else _show_plans(plans)
+        return
+    reports = [compactor.compact(each) for each in chosen]
+    echo_json([_document(each) for each in reports]) if as_json else _show(reports)
+    sys.exit(_code(reports))
+
+
+def _show_plans(plans: Sequence[CompactionPlan]) -> None:
+    shown = table("table", "#files", "#files after", "#reads saved", "#bytes", "#rewritten", "left alone")
+    for plan in plans:
+        counts = map(number, (plan.files, plan.files_after, plan.reads_saved))
+        shown.add_row(str(plan.table), *counts, size(plan.bytes), size(plan.rewritten_bytes), plan.left_alone)
+    out = console()
+    out.print(shown)
+    saved = sum(plan.reads_saved for plan in plans)
+    out.print(f"a query of all tables opens {number(saved)} fewer files" if saved else "nothing to compact")
+
+
+def _plan_document(plan: CompactionPlan) -> dict[str, object]:
+    return {
+        "table": str(plan.table),
+        "files_before": plan.files,
+        "files_after": plan.files_after,
+        "reads_saved": plan.reads_saved,
+        "bytes_before": plan.bytes,
+        "bytes_rewritten": plan.rewritten_bytes,
+        "left_alone": plan.left_alone,
+        "groups": [
+            {"partition": g.partition, "files": len(g.paths), "bytes": g.bytes, "rows": g.rows}
+            for g in plan.groups
+        ],
+    }
+
+
+def _show(reports: Sequence[CompactionReport]) -> None:
+    shown = table("compacted", "#files", "#files after", "#bytes", "#bytes after", "#commits")
+    for each in reports:
+        files = map(number, (each.files_before, each.files_after))
+        sizes = map(size, (each.bytes_before, each.bytes_after))
+        shown.add_row(str(each.table), *files, *sizes, number(each.commits))
+    out = console()
+    out.print(shown)
+    for each in reports:
+        for partition, why in each.failures.items():
+            out.print(f"failed: {each.table}: {partition}: {why}", style="yellow")
+        if each.message:
+            out.print(f"left early: {each.table}: {each.message}", style="yellow")
+
+
+def _document(report: CompactionReport) -> dict[str, object]:
+    return {
+        "table": str(report.table),
+        "files_before": report.files_before,
+        "files_after": report.files_after,
+        "bytes_before": report.bytes_before,
+        "bytes_after": report.bytes_after,
+        "commits": report.commits,
+        "failures": dict(report.failures),
+        "message": report.message,
+    }
+
+
+def _code(reports: Sequence[CompactionReport]) -> ExitCode:
+    if any(each.failures or (each.message and not each.transient) for each in reports):
+        return ExitCode.FAILED
+    return ExitCode.TRY_AGAIN if any(each.message for each in reports) else ExitCode.DONE

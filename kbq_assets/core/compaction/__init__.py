@@ -1,0 +1,1 @@
+"""Compaction of lake tables: which files become one, and whether the result may be committed."""

@@ -1,0 +1,167 @@
+"""Files of a lake table, and the groups of them that become one file each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.protocol.names import TableReference
+
+_MIB: Final = 1 << 20
+_HOUR_MS: Final = 3_600_000
+#: Properties of a table that set its policy.
+ENABLED: Final = "kbq.compaction.enabled"
+MIN_FILES: Final = "kbq.compaction.min-input-files"
+MIN_AGE: Final = "kbq.compaction.min-age-ms"
+TARGET: Final = "write.target-file-size-bytes"
+
+
+@dataclass(frozen=True)
+class CompactionPolicy:
+    """When a partition is compacted: ``min_files`` small files, and its hour is complete, or its newest file has
+    ``min_age_ms``, or small files are many. A file below three quarters of ``target_bytes`` is small."""
+
+    enabled: bool = True
+    target_bytes: int = 256 * _MIB
+    min_files: int = 5
+    min_age_ms: int = _HOUR_MS
+
+    @property
+    def small_bytes(self) -> int:
+        """A file below this size is small."""
+        return self.target_bytes * 3 // 4
+
+    @property
+    def many_files(self) -> int:
+        """So many small files are compacted, however young they are."""
+        return 10 * self.min_files
+
+
+def policy_of(properties: Mapping[str, str], table: TableReference) -> CompactionPolicy:
+    """The policy in a table's properties. Raises ConfigurationError for one that is no number."""
+    usual = CompactionPolicy()
+    try:
+        return CompactionPolicy(
+            properties.get(ENABLED, "true").strip().lower() == "true",
+            max(1, int(properties.get(TARGET, usual.target_bytes))),
+            max(2, int(properties.get(MIN_FILES, usual.min_files))),
+            int(properties.get(MIN_AGE, usual.min_age_ms)),
+        )
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{table}: a property of its compaction is no number: {error}",
+            next_step=f"correct {TARGET}, {MIN_FILES} or {MIN_AGE} of the table",
+        ) from None
+
+
+@dataclass(frozen=True)
+class LakeFile:
+    """A data file. ``partition`` identifies its partition, ``hour`` is the hour since 1970 that it holds, None if the
+    table has none. ``added_ms`` is the time of its snapshot, 0 if that has expired."""
+
+    path: str
+    bytes: int
+    rows: int
+    partition: str
+    added_ms: int
+    hour: int | None = None
+
+
+@dataclass(frozen=True)
+class LakeView:
+    """A table's current snapshot. ``layout`` identifies its columns and partitioning. ``number`` is that of its next
+    compaction. ``left_alone`` says why no file of it may be compacted, "" if files may."""
+
+    table: TableReference
+    snapshot: int
+    layout: str
+    number: int
+    files: tuple[LakeFile, ...]
+    policy: CompactionPolicy
+    complete_until: int = 0
+    left_alone: str = ""
+    metadata: str = ""
+
+
+@dataclass(frozen=True)
+class FileGroup:
+    """Files of one partition that become one."""
+
+    partition: str
+    paths: tuple[str, ...]
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class CompactionPlan:
+    """What a compaction of a table does. ``bytes_after`` is an estimate: rows that lie together compress better."""
+
+    table: TableReference
+    groups: tuple[FileGroup, ...]
+    files: int
+    bytes: int
+    left_alone: str = ""
+
+    @property
+    def files_after(self) -> int:
+        """Files of the table afterwards."""
+        return self.files - self.reads_saved
+
+    @property
+    def reads_saved(self) -> int:
+        """How many fewer files a query of the whole table opens."""
+        return sum(len(group.paths) - 1 for group in self.groups)
+
+    @property
+    def rewritten_bytes(self) -> int:
+        """Bytes that are read, and about as many written."""
+        return sum(group.bytes for group in self.groups)
+
+
+@dataclass(frozen=True)
+class RowsDigest:
+    """How many rows there are, and the sum of their hashes: the same in any order."""
+
+    rows: int = 0
+    hash: int = 0
+
+    def __add__(self, other: RowsDigest) -> RowsDigest:
+        return RowsDigest(self.rows + other.rows, (self.hash + other.hash) % (1 << 64))
+
+
+@dataclass(frozen=True)
+class RewriteTask:
+    """A group to rewrite: what a Spark task needs, and no secret. ``metadata`` is the file with the table's metadata;
+    ``job_id`` and ``token`` name the new file."""
+
+    table: TableReference
+    metadata: str
+    job_id: str
+    token: str
+    group: FileGroup
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A group's new file, "" if there is none: then ``failure`` says why. ``before`` are the rows as they were read,
+    ``after`` as they are read back. ``gone``: an input file does not exist any more."""
+
+    task: RewriteTask
+    path: str = ""
+    bytes: int = 0
+    before: RowsDigest = RowsDigest()
+    after: RowsDigest = RowsDigest()
+    failure: str = ""
+    gone: bool = False
+
+    @property
+    def difference(self) -> str:
+        """Why the new file may not replace the old ones, "" if it may (PROTOCOL C4)."""
+        if self.before.rows != self.task.group.rows:
+            return f"its files have {self.before.rows} rows, but the table lists {self.task.group.rows}"
+        if self.before != self.after:
+            return f"{self.before.rows} rows went in and {self.after.rows} came out, or their values differ"
+        return ""

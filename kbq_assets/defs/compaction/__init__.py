@@ -1,0 +1,1 @@
+"""Dagster: compaction of lake tables."""

@@ -1,0 +1,45 @@
+"""A lake whose small files become large ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from kbq_assets.core.compaction.model import LakeView, RewriteTask, Rewritten
+from kbq_assets.core.errors import ConflictError
+from kbq_assets.core.protocol.names import TableReference
+
+#: Rewrites groups of files, here or in Spark tasks: an outcome per task, failures among them.
+Rewriter: TypeAlias = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
+OpenRewriter: TypeAlias = Callable[[], AbstractContextManager[Rewriter]]
+
+
+class TableMoved(ConflictError):
+    """The table changed after the plan: plan anew (PROTOCOL C2)."""
+
+
+class Compaction(Protocol):
+    """Guarantees: `replace_files` is one commit, which removes the groups' files and adds the new ones, or changes
+    nothing. It succeeds only on the snapshot, the layout and the number of the view that it is given."""
+
+    def view(self, table: TableReference) -> LakeView | None:
+        """A table's files as its current snapshot lists them, None if there is no such table. Raises Unavailable,
+        ConfigurationError."""
+
+    def rewrite(self, task: RewriteTask) -> Rewritten:
+        """Write a group's rows into one file, which no snapshot lists yet. Raises nothing: the outcome says why it
+        failed."""
+
+    def replace_files(self, view: LakeView, results: Sequence[Rewritten]) -> None:
+        """Commit. Raises TableMoved, UnknownOutcome, Unavailable."""
+
+    def discard(self, table: TableReference, paths: Sequence[str]) -> None:
+        """Delete new files that are not committed, as far as possible: what stays is an orphan."""
+
+
+@runtime_checkable
+class Compacts(Protocol):
+    """A warehouse whose tables are files that compaction can replace."""
+
+    compaction: Compaction

@@ -1,0 +1,42 @@
+"""The inside of a Spark task of compaction: one group of files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbq_assets.core.compaction.model import RewriteTask, Rewritten
+from kbq_assets.core.config.locations import LakeAddress
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class RewriteOnWorker:
+    """The callable that Spark ships: the lake's address, without secrets. Workers of a named catalog read pyiceberg's
+    configuration themselves."""
+
+    place: LakeAddress
+    home: Path
+
+    @staticmethod
+    def of(settings: Settings) -> RewriteOnWorker:
+        """For the lake of the settings. Raises ConfigurationError if the warehouse is none."""
+        place = settings.warehouse
+        if not isinstance(place, LakeAddress):
+            raise ConfigurationError(
+                f"{settings.warehouse_url} is no lake", next_step="compact an iceberg: warehouse"
+            )
+        return RewriteOnWorker(place, settings.home)
+
+    def __call__(self, task: RewriteTask) -> Rewritten:
+        """Rewrite one group."""
+        from kbq_assets.adapters.iceberg.rewrite import rewrite
+
+        return rewrite(task, self._properties())
+
+    def _properties(self) -> Mapping[str, str]:
+        from kbq_assets.adapters.iceberg.connect import configured
+
+        return configured(self.place.catalog) if self.place.catalog else {}

@@ -1,0 +1,201 @@
+"""Compaction of Iceberg tables: the contract, and what becomes of ids, columns, sizes, orphans and others' files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.table import Table
+
+from kbq_assets.adapters.iceberg import IcebergWarehouse
+from kbq_assets.adapters.iceberg import rewrite as rewrite_module
+from kbq_assets.adapters.iceberg.housekeeping import delete_orphans, keep_house
+from kbq_assets.core.compaction.model import MIN_FILES, RewriteTask
+from kbq_assets.core.compaction.planning import plan_compaction
+from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.ports.warehouse import KafkaRange
+from kbq_assets_tests.adapters.iceberg.test_housekeeping import LATER
+from kbq_assets_tests.adapters.iceberg.test_warehouse import files_in, opened
+from kbq_assets_tests.contracts.compaction import CompactionContract, all_files, rewritten, view_of
+from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, avro_file, load_job, record, schema_of
+
+KAFKA = KafkaRange("t", 0, 0)
+
+
+class Lake:
+    """A lake in a folder, whose jobs are numbered."""
+
+    def __init__(self, folder: Path, schema: str = SCHEMA, options: TableOptions | None = None) -> None:
+        self.folder = folder
+        self.warehouse: IcebergWarehouse = opened(folder / "lake")
+        self.compaction = self.warehouse.compaction
+        self.schema = schema
+        self.jobs = 0
+        self.warehouse.create_table(TABLE, columns_of(schema), options or TableOptions())
+
+    def load(self, *offsets: int, replace: bool = False, **fields: Any) -> None:
+        """One job."""
+        self.jobs += 1
+        path = self.folder / f"{self.jobs}.avro"
+        path.write_bytes(avro_file([record(offset, **fields) for offset in offsets], self.schema))
+        job = load_job(f"kbq-1a2b-{self.jobs}", path.as_uri(), schema=self.schema)
+        self.warehouse.insert_job(type(job)(**{**job.__dict__, "replace": replace}))
+
+    def replace_all(self, *offsets: int) -> None:
+        """A job that replaces all rows."""
+        self.load(*offsets, replace=True)
+
+    def offsets(self) -> list[int]:
+        """The offsets of all rows."""
+        found = self.warehouse.positions(TABLE, KAFKA)
+        return sorted(offset for offset, rows in found.items() for _ in range(rows))
+
+    def reader(self) -> list[int]:
+        """Rows of the snapshot of now, which are read when they are asked for."""
+        scan = self.table.scan(snapshot_id=view_of(self).snapshot, selected_fields=("_kafka_offset",))
+
+        class Late(list[int]):
+            def __iter__(self) -> Iterator[int]:
+                return iter(scan.to_arrow()["_kafka_offset"].to_pylist())
+
+        return Late()
+
+    @property
+    def table(self) -> Table:
+        """The table as the catalog has it."""
+        found = self.warehouse.lake.table(TABLE)
+        assert found is not None
+        return found
+
+    def compact(self) -> None:
+        """Make one file of all."""
+        view = view_of(self)
+        result = rewritten(self, view)
+        assert not result.difference
+        self.compaction.replace_files(view, [result])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+class TestIcebergCompaction(CompactionContract):
+    """The contract."""
+
+
+def test_all_values_and_columns_are_the_same_afterwards(tmp_path: Path) -> None:
+    """Also of rows that are older than a column, and of nested ones."""
+    item = {"type": "record", "name": "item", "fields": [{"name": "sku", "type": ["null", "string"]}]}
+    fields: list[tuple[str, Any]] = [
+        ("id", "long"),
+        ("note", ["null", "string"]),
+        ("items", {"type": "array", "items": item}),
+        ("price", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+    ]
+    lake = Lake(tmp_path, schema_of(*fields), TableOptions(cluster_by=("note",)))
+    for offset, note in enumerate(["b", None, "a"]):
+        items = [{"sku": None}, {"sku": "x"}][: offset % 3]
+        lake.load(offset, note=note, items=items, price=b"\x01\x00")
+    lake.schema = schema_of(*fields, ("late", ["null", "double"]))
+    lake.warehouse.update_columns(TABLE, columns_of(lake.schema))
+    lake.load(3, note="c", items=[], price=b"\xff", late=1.5)
+    before = lake.table.scan().to_arrow().sort_by("_kafka_offset").to_pylist()
+    lake.compact()
+    found = lake.table.scan().to_arrow()
+    assert found.sort_by("_kafka_offset").to_pylist() == before
+    assert found["note"].to_pylist() == ["a", "b", "c", None]  # sorted by the clustering columns
+    lake.load(4, items=[{"sku": "y"}], price=b"\0", late=None)
+    lake.compact()  # a file that compaction wrote is compacted again
+    assert len(files_in(tmp_path)) == 7
+    assert lake.table.scan().to_arrow().sort_by("_kafka_offset").to_pylist()[:4] == before
+
+
+def test_job_ids_are_found_after_compaction_and_expiry(lake: Lake) -> None:
+    for offset in range(3):
+        lake.load(offset)
+    before = lake.warehouse.get_job("kbq-1a2b-2", "local", "local", TABLE)
+    assert before is not None
+    lake.compact()
+    assert keep_house(lake.table, batch=1, now_ms=LATER)
+    assert len(lake.table.snapshots()) == 1
+    assert len(files_in(lake.folder)) == 1  # the inputs went with the last snapshot that listed them
+    assert lake.warehouse.get_job("kbq-1a2b-2", "local", "local", TABLE) == before
+    assert lake.offsets() == [0, 1, 2]
+
+
+def test_a_snapshot_names_its_compaction(lake: Lake) -> None:
+    lake.load(1)
+    lake.load(2)
+    lake.compact()
+    snapshot = lake.table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary["kbq.compaction"] == "kbq-compact-0"
+    assert json.loads(lake.table.properties["kbq.jobs.kbq-compact"])["last"] == 0
+
+
+def test_files_of_a_compactor_that_died_go_when_their_id_has_ended(lake: Lake) -> None:
+    lake.load(1)
+    lake.load(2)
+    dead = rewritten(lake, view_of(lake), "ba9876543210")
+    assert delete_orphans(lake.table, LATER) == []  # it may still commit
+    lake.compact()
+    assert delete_orphans(lake.table, LATER) == [dead.path]
+    assert lake.offsets() == [1, 2]
+
+
+def test_another_programs_retries_are_turned_off_first(lake: Lake) -> None:
+    """With them the library would rebase the commit (C1)."""
+    lake.load(1)
+    lake.load(2)
+    with lake.table.transaction() as change:
+        change.set_properties({"commit.retry.num-retries": "4"})
+    lake.compact()
+    assert lake.table.properties["commit.retry.num-retries"] == "0"
+    assert lake.offsets() == [1, 2]
+
+
+def test_a_file_without_field_ids_is_left_alone(lake: Lake, tmp_path: Path) -> None:
+    lake.load(1)
+    task = all_files(view_of(lake))
+    strange = tmp_path / "strange.parquet"
+    pq.write_table(pa.table({"id": [1]}), strange)
+    group = type(task.group)(task.group.partition, (strange.as_uri(),), 1, 1)
+    result = lake.compaction.rewrite(RewriteTask(TABLE, task.metadata, task.job_id, task.token, group))
+    assert (result.path, result.gone) == ("", False)
+    assert "field id" in result.failure
+    assert len(files_in(lake.folder)) == 2  # what was begun is deleted
+
+
+def test_a_rewrite_in_many_row_groups_is_the_same(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for offset in range(6):
+        lake.load(offset, note=f"note {offset}")
+    monkeypatch.setattr(rewrite_module, "FLUSH_BYTES", 1)
+    view = view_of(lake)
+    result = rewritten(lake, view)
+    assert not result.difference
+    assert pq.ParquetFile(result.path.removeprefix("file://")).num_row_groups == 6
+
+
+def test_partitions_hours_and_times_are_in_the_view(tmp_path: Path) -> None:
+    time_type = {"type": "long", "logicalType": "timestamp-micros"}
+    lake = Lake(tmp_path, schema_of(("id", "long"), ("_event_time", time_type)))
+    began = int(time.time() * 1000) - 1
+    for hour in (0, 1, 0):
+        lake.load(hour, _event_time=hour * 3_600_000_000 + 5)
+    with lake.table.transaction() as change:
+        change.set_properties({MIN_FILES: "2"})
+    lake.warehouse.mark_complete(TABLE, 1)
+    view = view_of(lake)
+    assert sorted(file.hour or 0 for file in view.files) == [0, 0, 1]
+    assert len({file.partition for file in view.files}) == 2
+    assert all(file.added_ms >= began for file in view.files)
+    [group] = plan_compaction(view, began).groups  # young, but its hour is complete
+    assert len(group.paths) == 2

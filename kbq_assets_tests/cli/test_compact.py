@@ -1,0 +1,84 @@
+"""`kbq compact`: the plan changes nothing, the command says what it did, and a warehouse without files says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbq_assets_tests.adapters.iceberg.test_compaction import Lake
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.contracts.compaction import view_of
+from kbq_assets_tests.contracts.warehouse import TABLE
+from kbq_assets_tests.fakes.platform import FakePlatform
+
+
+@pytest.fixture
+def lake(world: FakePlatform, tmp_path: Path) -> Lake:
+    """The platform's warehouse, with a table of five files, an hour ago."""
+    lake = Lake(tmp_path)
+    for offset in range(5):
+        lake.load(offset)
+    world.warehouse = lake.warehouse  # type: ignore[assignment]
+    newest = max(file.added_ms for file in view_of(lake).files)
+    world.clock.skew_ms = newest + 3_600_001 - world.clock.now_ms()
+    return lake
+
+
+def test_the_plan_shows_files_before_and_after_and_changes_nothing(run: Shell, lake: Lake) -> None:
+    before = view_of(lake)
+    shown = run.done("compact", "--plan")
+    assert "a query of all tables opens 4 fewer files" in shown
+    [plan] = run.json("compact", str(TABLE), "--plan")
+    assert (plan["files_before"], plan["files_after"], plan["reads_saved"]) == (5, 1, 4)
+    assert plan["bytes_rewritten"] == plan["bytes_before"] == sum(file.bytes for file in before.files)
+    assert [group["rows"] for group in plan["groups"]] == [5]
+    assert view_of(lake) == before
+
+
+def test_it_compacts_and_says_what_it_did(run: Shell, lake: Lake) -> None:
+    [report] = run.json("compact")
+    assert (report["table"], report["files_before"], report["files_after"]) == (str(TABLE), 5, 1)
+    assert (report["commits"], report["failures"], report["message"]) == (1, {}, "")
+    assert lake.offsets() == list(range(5))
+    assert "nothing to compact" in run.done("compact", "--plan")
+    assert str(TABLE) in run.done("compact")
+
+
+def test_a_lost_file_fails_its_partition_with_exit_code_1(run: Shell, lake: Lake) -> None:
+    lost = view_of(lake).files[2].path
+    Path(lost.removeprefix("file://")).unlink()
+    result = run("compact")
+    assert result.exit_code == 1
+    assert "failed: shop.orders-v1" in result.stdout
+    assert lost.rpartition("/")[2] in result.stdout
+
+
+def test_a_wrong_property_fails_its_table(run: Shell, lake: Lake) -> None:
+    with lake.table.transaction() as change:
+        change.set_properties({"write.target-file-size-bytes": "large"})
+    result = run("compact")
+    assert result.exit_code == 1
+    assert "write.target-file-size-bytes" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "message"), [([], "no files to compact"), (["shop.missing"], "no files to compact")]
+)
+def test_a_warehouse_without_files_is_refused(run: Shell, args: list[str], message: str) -> None:
+    result = run("compact", *args)
+    assert result.exit_code == 1
+    assert message in result.output
+
+
+def test_an_unknown_table_is_refused(run: Shell, lake: Lake) -> None:
+    result = run("compact", "shop.missing")
+    assert result.exit_code == 1
+    assert "the lake has no table shop.missing" in result.output
+
+
+def test_of_several_warehouses_those_without_files_are_passed_over(tmp_path: Path) -> None:
+    url = f"db=duckdb:{tmp_path}/kbq.duckdb,other=duckdb:{tmp_path}/other.duckdb"
+    run = Shell(FakePlatform(tmp_path, environ={"KBQ_WAREHOUSE": url}))
+    assert run.done("compact").count("no lake: nothing to compact") == 2
+    assert run.json("compact") == {"warehouses": {"db": [], "other": []}}

@@ -1,0 +1,1 @@
+"""Compaction of lake tables."""

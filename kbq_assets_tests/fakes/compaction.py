@@ -1,0 +1,136 @@
+"""A lake of one table in memory, whose every call may be interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from kbq_assets.core.compaction.model import (
+    CompactionPolicy,
+    LakeFile,
+    LakeView,
+    RewriteTask,
+    Rewritten,
+    RowsDigest,
+)
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.compaction import TableMoved
+from kbq_assets_tests.contracts.warehouse import TABLE
+
+EVERYTHING = CompactionPolicy(target_bytes=40, min_files=2, min_age_ms=0)
+
+
+class FakeLake:
+    """`CompactedLake` and `Compaction` at once. ``interrupt`` is called with the name of each call, before it and after
+    it; ``jobs`` are the ids that ended. A row is its offset, and takes one byte."""
+
+    def __init__(self, policy: CompactionPolicy = EVERYTHING) -> None:
+        self.interrupt: Callable[[str], None] = lambda call: None
+        self.policy = policy
+        self.stored: dict[str, tuple[int, ...]] = {}
+        self.snapshots: dict[int, tuple[str, ...]] = {0: ()}
+        self.current = 0
+        self.number = 0
+        self.jobs: set[int] = set()
+        self.layout = "layout"
+        self.corrupt: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda rows: rows
+
+    @property
+    def compaction(self) -> FakeLake:
+        """Itself."""
+        return self
+
+    def load(self, *offsets: int) -> None:
+        """A new load job."""
+        self.run_job(max(self.jobs, default=0) + 1, *offsets)
+
+    def run_job(self, job: int, *offsets: int) -> None:
+        """A load job, which does nothing if its id has ended."""
+        if job not in self.jobs:
+            path = f"job-{job}"
+            self.stored[path] = offsets
+            self._commit((*self.snapshots[self.current], path))
+            self.jobs.add(job)
+
+    def replace_all(self, *offsets: int) -> None:
+        """A load job whose rows replace all."""
+        job = max(self.jobs, default=0) + 1
+        self.stored[f"job-{job}"] = offsets
+        self._commit((f"job-{job}",))
+        self.jobs.add(job)
+
+    def offsets(self) -> list[int]:
+        """All rows of the current snapshot."""
+        return sorted(self.rows_of(self.current))
+
+    def rows_of(self, snapshot: int) -> Iterator[int]:
+        """The rows of a snapshot. Raises KeyError if one of its files does not exist."""
+        for path in self.snapshots[snapshot]:
+            yield from self.stored[path]
+
+    def reader(self) -> Sequence[int]:
+        """The rows of now, read when they are asked for."""
+        lake, snapshot = self, self.current
+
+        class Late(list[int]):
+            def __iter__(self) -> Iterator[int]:
+                return lake.rows_of(snapshot)
+
+        return Late()
+
+    def expire(self) -> None:
+        """Expire all snapshots but the current one, delete what only they list, and orphans of ended compactions."""
+        self.snapshots = {self.current: self.snapshots[self.current]}
+        needed = set(self.snapshots[self.current])
+        for path in [path for path in self.stored if path not in needed]:
+            kind, _, rest = path.partition("-")
+            if kind == "job" or int(rest.partition("-")[0]) < self.number:
+                del self.stored[path]
+
+    def view(self, table: TableReference) -> LakeView | None:
+        """The current snapshot."""
+        if table != TABLE:
+            return None
+        self.interrupt("before view")
+        files = tuple(
+            LakeFile(path, len(self.stored[path]), len(self.stored[path]), "p", 0)
+            for path in sorted(self.snapshots[self.current])
+        )
+        return LakeView(TABLE, self.current, self.layout, self.number, files, self.policy)
+
+    def rewrite(self, task: RewriteTask) -> Rewritten:
+        """Join the rows of files."""
+        self.interrupt("before rewrite")
+        if gone := [path for path in task.group.paths if path not in self.stored]:
+            return Rewritten(task, failure=f"{gone[0]} is gone", gone=True)
+        rows = tuple(offset for path in task.group.paths for offset in self.stored[path])
+        path = f"compact-{task.job_id.rpartition('-')[2]}-{task.token}"
+        self.stored[path] = self.corrupt(rows)
+        self.interrupt("after rewrite")
+        if path not in self.stored:  # its id has ended meanwhile
+            return Rewritten(task, failure=f"{path} is gone", gone=True)
+        return Rewritten(task, path, len(rows), _digest(rows), _digest(self.stored[path]))
+
+    def replace_files(self, view: LakeView, results: Sequence[Rewritten]) -> None:
+        """Commit, on the snapshot, layout and number of the view alone."""
+        self.interrupt("before commit")
+        if (view.snapshot, view.layout, view.number) != (self.current, self.layout, self.number):
+            raise TableMoved("moved")
+        gone = {path for result in results for path in result.task.group.paths}
+        kept = (path for path in self.snapshots[self.current] if path not in gone)
+        self._commit((*kept, *(result.path for result in results)))
+        self.number += 1
+        self.interrupt("after commit")
+
+    def discard(self, table: TableReference, paths: Sequence[str]) -> None:
+        """Delete files."""
+        self.interrupt("before discard")
+        for path in paths:
+            self.stored.pop(path, None)
+
+    def _commit(self, paths: tuple[str, ...]) -> None:
+        self.current = max(self.snapshots) + 1
+        self.snapshots[self.current] = paths
+
+
+def _digest(rows: Sequence[int]) -> RowsDigest:
+    return RowsDigest(len(rows), sum(hash((offset, 7)) for offset in rows) % (1 << 64))
