@@ -15,6 +15,9 @@ def command_line() -> click.Group:
         return Lazy(f"kbq_assets.{place}", text)
 
     extras = {
+        "Run": {
+            "files": lazy("extras.filebatches.cli:files", "Apply batches of files from a bucket or folder."),
+        },
         "Observe": {
             "reconcile": lazy(
                 "extras.reconcile.cli:reconcile", "Account for every record; exit code 1 if not."

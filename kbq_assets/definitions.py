@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     from kbq_assets.pipelines.compaction.compactor import Compactor
     from kbq_assets.pipelines.deployment import Deployment
     from kbq_assets.pipelines.extraction.extractor import Extractor
+    from kbq_assets.pipelines.filebatches.runner import FileBatches
     from kbq_assets.pipelines.loading.loader import Loader
     from kbq_assets.pipelines.observation.observer import Observer
     from kbq_assets.pipelines.operate.operator import Operator
@@ -282,6 +283,13 @@ class Parts:
         )
 
     @cached_property
+    def file_batches(self) -> FileBatches:
+        """Batches of files. Raises ConfigurationError without KBQ_FILES."""
+        from kbq_assets.extras.filebatches.open import open_file_batches
+
+        return open_file_batches(self.deployment, self.adapters.clients)
+
+    @cached_property
     def orchestrator(self) -> Orchestrator:
         """Dagster: the queue, the daemon and the UI."""
         return self.adapters.orchestrator(self.definitions)
@@ -299,11 +307,11 @@ class Parts:
     @cached_property
     def catalog_commands(self) -> CatalogCommands:
         """The catalog beside broker and registry."""
-        from kbq_assets.extras.catalog.apply import CatalogCommands
+        from kbq_assets.extras.catalog.apply import CatalogCommands, protobuf_fields
 
         adapters, catalog = self.adapters, self.deployment.sources.catalog
         env = adapters.settings.catalog.env
-        return CatalogCommands(catalog, env, adapters.topic_admin, adapters.subjects, _protobuf_fields)
+        return CatalogCommands(catalog, env, adapters.topic_admin, adapters.subjects, protobuf_fields)
 
     @cached_property
     def notices(self) -> NoticePorts:
@@ -366,13 +374,6 @@ def _storage_client(adapters: Adapters, role: Role) -> StorageClient | None:
     """The client of a staging area in a bucket, if resources of Dagster bring one."""
     in_bucket = isinstance(adapters.settings.staging, Bucket)
     return adapters.clients.storage(role) if adapters.clients and in_bucket else None
-
-
-def _protobuf_fields(schema: str) -> Iterable[tuple[str, str]]:
-    """Fields of a compiled Protobuf schema, with their types."""
-    from kbq_assets.adapters.protobuf import fields_of
-
-    return fields_of(schema)
 
 
 def parts(environ: Mapping[str, str] | None = None) -> Parts:

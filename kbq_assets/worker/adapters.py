@@ -37,6 +37,11 @@ def open_load_store(settings: Settings, client: StorageClient | None = None) -> 
     return _open_store(settings, settings.google.load_credentials, client)
 
 
+def open_store_at(settings: Settings, location: str, client: StorageClient | None = None) -> ObjectStore:
+    """The object store of another place, as loading sees it."""
+    return _open_store(replace(settings, staging_url=location), settings.google.load_credentials, client)
+
+
 def open_backup_store(
     settings: Settings, area: str, role: Role = Role.EXTRACT, client: StorageClient | None = None
 ) -> ObjectStore:

@@ -22,6 +22,18 @@ def open_bigquery(url: str, access: GoogleAccess, client: bigquery.Client | None
     Jobs run, and datasets are created, in the URL's location.
     """
     place = parse_bigquery(url)
+    return BigQueryWarehouse(
+        open_client(url, access, client),
+        place.project,
+        place.location,
+        datasets=place.datasets,
+        kms_key=access.kms_key,
+    )
+
+
+def open_client(url: str, access: GoogleAccess, client: bigquery.Client | None = None) -> bigquery.Client:
+    """A client of a URL's project that sends each request once, or the given one made so. Raises ConfigurationError."""
+    place = parse_bigquery(url)
     if client is None:
         client = bigquery.Client(
             project=place.project,
@@ -30,9 +42,7 @@ def open_bigquery(url: str, access: GoogleAccess, client: bigquery.Client | None
             client_options={"api_endpoint": access.endpoint} if access.endpoint else None,
         )
     _send_once(client)
-    return BigQueryWarehouse(
-        client, place.project, place.location, datasets=place.datasets, kms_key=access.kms_key
-    )
+    return client
 
 
 def _send_once(client: bigquery.Client) -> None:

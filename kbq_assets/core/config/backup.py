@@ -5,25 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.config.locations import parse_staging
-from kbq_assets.core.config.variables import Variable, choice, variable, whole
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.config.variables import choice, place, variable, whole
 
 CODECS: Final = ("zstandard", "snappy", "deflate", "null")
 STORAGE_CLASSES: Final = ("", "STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE")
-
-
-def _place(variable: Variable, value: str) -> str:
-    """Parse a folder or gs://bucket/prefix; "" for none."""
-    if value:
-        try:
-            parse_staging(value)
-        except ConfigurationError as error:
-            raise ConfigurationError(
-                f"{variable.name}: {error.message}",
-                next_step="a folder, file:///folder or gs://bucket/prefix",
-            ) from error
-    return value
 
 
 @dataclass(frozen=True)
@@ -40,14 +25,14 @@ class BackupSettings:
         "KBQ_BACKUP_LOCATION",
         "place of backups: a folder or gs://bucket/prefix",
         "",
-        _place,
+        place,
         shown_default="KBQ_STAGING",
     )
     personal_location: str = variable(
         "KBQ_BACKUP_PERSONAL_LOCATION",
         "place of the backups of topics with personal data, which hold it verbatim; without it they are refused",
         "",
-        _place,
+        place,
         shown_default="none",
     )
     days: int = variable("KBQ_BACKUP_DAYS", "days that backups are kept; 0 keeps all", 0, whole())

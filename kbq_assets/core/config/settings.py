@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kbq_assets.core.config.backup import BackupSettings
+from kbq_assets.core.config.file_batches import FileBatchSettings
 from kbq_assets.core.config.locations import (
     BigQueryProject,
     Bucket,
@@ -92,6 +93,7 @@ class Settings:
     local: LocalSettings
     run: RunSettings
     backup: BackupSettings = field(default_factory=BackupSettings)
+    files: FileBatchSettings = field(default_factory=FileBatchSettings, metadata=_DRIVER_ONLY)
     dagster: DagsterSettings = field(default_factory=DagsterSettings, metadata=_DRIVER_ONLY)
     pii: PiiSettings
     extras: ExtrasSettings = field(default_factory=ExtrasSettings, metadata=_DRIVER_ONLY)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
+from kbq_assets.core.config.locations import parse_staging
 from kbq_assets.core.config.references import FORMS, is_reference
 from kbq_assets.core.errors import ConfigurationError
 
@@ -135,6 +136,19 @@ def credentials(variable: Variable, value: str) -> str:
 def folder(variable: Variable, value: str) -> Path:
     """Parse a path, relative to the current folder."""
     return Path(value).absolute()
+
+
+def place(variable: Variable, value: str) -> str:
+    """Parse a folder or gs://bucket/prefix; "" for none."""
+    if value:
+        try:
+            parse_staging(value)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{variable.name}: {error.message}",
+                next_step="a folder, file:///folder or gs://bucket/prefix",
+            ) from error
+    return value
 
 
 def parse_part(kind: type[T], environ: Mapping[str, str], **defaults: Any) -> T:

@@ -218,3 +218,10 @@ def _is_change_data(text: str) -> bool:
         return is_envelope(parse(load_schema(text)))
     except EncodingError:
         return False  # whoever validates the schema says why
+
+
+def protobuf_fields(schema: str) -> Iterable[tuple[str, str]]:
+    """Fields of a compiled Protobuf schema, with their types."""
+    from kbq_assets.adapters.protobuf import fields_of
+
+    return fields_of(schema)

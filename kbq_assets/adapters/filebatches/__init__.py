@@ -1,0 +1,1 @@
+"""Applies batches of files in a warehouse, one module per SDK."""

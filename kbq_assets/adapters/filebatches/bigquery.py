@@ -1,0 +1,77 @@
+"""Batches of files in BigQuery: one load job, with the keys of `load.json` as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from google.cloud import bigquery
+
+from kbq_assets.adapters.bigquery.jobs import JOB_TIMEOUT_MS
+from kbq_assets.adapters.bigquery.outcomes import insertion
+from kbq_assets.adapters.bigquery.session import TIMEOUT_SECONDS
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.filebatches.hive import check_hive
+from kbq_assets.ports.file_loads import FileJob
+
+#: No retry by the client. Its type hints omit None.
+_ONCE: Final[Any] = None
+
+
+class BigQueryFileLoads:
+    """`FileLoads` by a client that sends each request once. ``datasets`` is the project of the datasets."""
+
+    def __init__(self, client: bigquery.Client, datasets: str, kms_key: str = "") -> None:
+        self._client = client
+        self._datasets = datasets
+        self._kms_key = kms_key
+
+    def check(self, config: Mapping[str, Any], sql: str) -> None:
+        """Raises ConfigurationError for what KBQ does not honor. BigQuery judges the values."""
+        if sql:
+            raise ConfigurationError(
+                "a statement (*.sql) in _config/ is not built yet", next_step="load without a statement"
+            )
+        check_hive(config.get("hivePartitioningOptions", {}))
+
+    def insert(self, job: FileJob) -> None:
+        """Send a job once. Raises by the table of outcomes (adapters/bigquery/outcomes.py)."""
+        target = job.target
+        table = bigquery.DatasetReference(target.project or self._datasets, target.dataset).table(
+            f"{target.table}{target.decorator}"
+        )
+        with insertion(f"job {job.job_id} of table {target}"):
+            self._client.load_table_from_uri(
+                list(job.source_uris),
+                table,
+                job_id=job.job_id,
+                project=job.project,
+                location=job.location,
+                job_config=load_config(job, self._kms_key),
+                retry=_ONCE,
+                timeout=TIMEOUT_SECONDS,
+            )
+
+
+def load_config(job: FileJob, kms_key: str = "") -> bigquery.LoadJobConfig:
+    """The configuration of a load job: the keys as they are, KBQ's labels, and the prefix of hive partitions."""
+    load = dict(job.config)
+    if hive := load.get("hivePartitioningOptions"):
+        load["hivePartitioningOptions"] = {"mode": "AUTO", **hive}
+        if "sourceUriPrefix" not in hive:
+            load["hivePartitioningOptions"]["sourceUriPrefix"] = hive_prefix(job.source_uris[0])
+    load.setdefault("useAvroLogicalTypes", True)
+    labels = {**load.pop("labels", {}), **job.labels}
+    config: Any = bigquery.LoadJobConfig.from_api_repr({"load": load})
+    config.labels = labels
+    config.job_timeout_ms = JOB_TIMEOUT_MS
+    if kms_key:
+        config.destination_encryption_configuration = bigquery.EncryptionConfiguration(kms_key)
+    return config  # type: ignore[no-any-return]  # the client's type hints name its base class
+
+
+def hive_prefix(uri: str) -> str:
+    """The part of a URI before its first `key=value` directory, as Google's tool finds it."""
+    folders = uri.split("/")
+    first = next((place for place, folder in enumerate(folders[:-1]) if "=" in folder), len(folders) - 1)
+    return "/".join(folders[:first])

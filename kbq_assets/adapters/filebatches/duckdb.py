@@ -1,0 +1,95 @@
+"""Batches of files in DuckDB: a job's row and its rows are one transaction, as of the warehouse's other jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+
+from kbq_assets.adapters.duckdb import jobs
+from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
+from kbq_assets.adapters.filebatches import reading
+from kbq_assets.adapters.filebatches.local_files import LocalFiles
+from kbq_assets.adapters.filebatches.target import Target
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.filebatches.hive import check_hive
+from kbq_assets.ports.file_loads import FileJob
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.warehouse import JobError, JobStatus
+from kbq_assets.wire.arrow.errors import LoadError
+
+#: Keys of a load job that DuckDB honors, beside those of each format.
+_KEYS: Final = frozenset(
+    {"sourceFormat", "writeDisposition", "createDisposition", "schema", "autodetect", "hivePartitioningOptions",
+     "labels", "timePartitioning", "clustering", "ignoreUnknownValues"}
+)  # fmt: skip
+#: These change nothing in a local file.
+_OF_BIGQUERY: Final = frozenset({"useAvroLogicalTypes", "decimalTargetTypes"})
+_PERMANENT: Final = (
+    duckdb.DataError,
+    duckdb.IntegrityError,
+    duckdb.ProgrammingError,
+    duckdb.NotSupportedError,
+)
+
+
+class DuckDbFileLoads:
+    """`FileLoads` over one DuckDB file. ``source`` has the batches: files of a bucket are copied here for a job."""
+
+    def __init__(
+        self, path: Path, source: ObjectStore, lock_timeout_seconds: float = 60, memory_limit: str = "1GB"
+    ) -> None:
+        self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
+        self._source = source
+
+    def check(self, config: Mapping[str, Any], sql: str) -> None:
+        """Raises ConfigurationError for what DuckDB does not honor."""
+        if sql:
+            raise ConfigurationError(
+                "a statement (*.sql) in _config/ is not built yet", next_step="load without a statement"
+            )
+        form = str(config.get("sourceFormat"))
+        known = _KEYS | _OF_BIGQUERY | reading.KEYS.get(form, frozenset())
+        if unknown := sorted(config.keys() - known):
+            raise ConfigurationError(
+                f"load.json: a local warehouse does not honor {', '.join(unknown)} for {form}",
+                next_step="docs/file-batches.md#duckdb",
+            )
+        reading.check(form, config)
+        check_hive(config.get("hivePartitioningOptions", {}))
+
+    def insert(self, job: FileJob) -> None:
+        """Run a job. If the files are to blame for a failure, it ends DONE with an error. A full disk, or a lock,
+        raises Unavailable and leaves the id free."""
+        status = JobStatus(job.job_id, "DONE", job.source_uris)
+        with self._writing() as connection, LocalFiles(self._source, job.sizes) as files:
+            try:
+                with transaction(connection, job.job_id):
+                    jobs.record(connection, status, labels=job.labels)
+                    jobs.set_output_rows(connection, job.job_id, _load(connection, job, files))
+            except (LoadError, ConfigurationError, *_PERMANENT) as error:
+                why = JobError(getattr(error, "reason", "invalid"), _text(error), transient=False)
+                failed = JobStatus(job.job_id, "DONE", job.source_uris, error=why)
+                with transaction(connection, job.job_id):
+                    jobs.record(connection, failed, labels=job.labels)
+
+    @contextmanager
+    def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with storage_errors(), self._database.writing() as connection:
+            jobs.create_tables(connection)
+            yield connection
+
+
+def _text(error: Exception) -> str:
+    return error.message if isinstance(error, LoadError | ConfigurationError) else str(error)
+
+
+def _load(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles) -> int:
+    """Load all files; return the number of rows. Raises LoadError, duckdb.Error."""
+    target = Target(connection, job)
+    groups = list(reading.groups(connection, job, files))
+    target.prepare(groups[0])
+    return sum(target.insert(group) for group in groups)

@@ -1,0 +1,192 @@
+"""Files of each format as relations of DuckDB.
+
+A `FileGroup` has the files of a job with the same hive values. CSV and JSON take the types of the table's columns;
+Avro, ORC and Parquet bring their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+from pyarrow import orc
+
+from kbq_assets.adapters.duckdb.types import duckdb_type, quoted
+from kbq_assets.adapters.filebatches.local_files import LocalFiles
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.filebatches.hive import hive_types, hive_values
+from kbq_assets.core.loading.tables import Column, columns_of
+from kbq_assets.ports.file_loads import FileJob
+from kbq_assets.wire.arrow.container import read_header
+from kbq_assets.wire.arrow.errors import BadFile
+from kbq_assets.wire.arrow.staged import StagedTables
+
+#: Keys of each format that DuckDB honors.
+KEYS: Final[Mapping[str, frozenset[str]]] = {
+    "CSV": frozenset(
+        {"fieldDelimiter", "skipLeadingRows", "quote", "nullMarker", "allowQuotedNewlines", "allowJaggedRows",
+         "encoding"}
+    ),
+    "NEWLINE_DELIMITED_JSON": frozenset({"encoding"}),
+}  # fmt: skip
+_ENCODINGS: Final = {"UTF-8": "utf-8", "UTF8": "utf-8", "ISO-8859-1": "latin-1"}
+_DELIMITERS: Final = {"tab": "\t", "\\t": "\t"}
+
+
+def check(form: str, config: Mapping[str, Any]) -> None:
+    """Raises ConfigurationError for values that DuckDB cannot honor."""
+    encoding = str(config.get("encoding", "UTF-8")).upper()
+    if encoding not in _ENCODINGS or (form != "CSV" and _ENCODINGS[encoding] != "utf-8"):
+        raise ConfigurationError(
+            f"load.json: a local warehouse does not read {form} in {encoding}", next_step="use UTF-8"
+        )
+    if config.get("ignoreUnknownValues") and form == "CSV":
+        raise ConfigurationError(
+            "load.json: a local warehouse does not honor ignoreUnknownValues for CSV",
+            next_step="remove it",
+        )
+
+
+@dataclass(frozen=True)
+class FileGroup:
+    """Files with the same values of hive keys. ``constants`` are these values as SQL, by column."""
+
+    form: str
+    config: Mapping[str, Any]
+    uris: Sequence[str]
+    paths: Sequence[Path]
+    constants: Mapping[str, str]
+    constant_types: Mapping[str, str]
+    connection: duckdb.DuckDBPyConnection
+
+    def describe(self) -> tuple[Column, ...] | None:
+        """The columns that Avro files name by themselves; None for another format."""
+        if self.form != "AVRO":
+            return None
+        with self.paths[0].open("rb") as stream:
+            found = columns_of(read_header(stream).schema)
+        return (*found, *(Column(name, kind) for name, kind in self.constant_types.items()))
+
+    def inferred(self) -> str:
+        """A SELECT over the files with types that DuckDB finds: for a new table."""
+        return self._select(self._relation(()))
+
+    def selects(self, columns: Sequence[Column]) -> Iterator[str]:
+        """SELECTs over the files, each with a part of the rows, in bounded memory."""
+        own = [each for each in columns if each.name.lower() not in map(str.lower, self.constants)]
+        if self.form == "AVRO":
+            yield from self._arrow(_avro(own, self.uris, self.paths))
+        elif self.form == "ORC":
+            yield from self._arrow(_orc(self.paths))
+        else:
+            if self.form == "NEWLINE_DELIMITED_JSON" and not self.config.get("ignoreUnknownValues"):
+                self._refuse_unknown_keys(own)
+            yield self._select(self._relation(own))
+
+    def _select(self, relation: str) -> str:
+        more = "".join(f", {value} AS {quoted(name)}" for name, value in self.constants.items())
+        return f"SELECT *{more} FROM {relation}"
+
+    def _relation(self, columns: Sequence[Column]) -> str:
+        files = f"[{', '.join(_text(str(path)) for path in self.paths)}]"
+        if self.form == "PARQUET":
+            return f"read_parquet({files}, union_by_name = true, hive_partitioning = false)"
+        if self.form == "CSV":
+            return f"read_csv({files}, {', '.join(_csv(self.config, columns))})"
+        if self.form == "NEWLINE_DELIMITED_JSON":
+            return f"read_json({files}, {', '.join(_json(columns))})"
+        if self.form == "ORC":
+            self.connection.register("kbq_files", orc.ORCFile(self.paths[0]).read())
+            return "kbq_files"
+        raise ConfigurationError(f"the format {self.form} is not read here", next_step="use another format")
+
+    def _arrow(self, tables: Iterator[pa.Table]) -> Iterator[str]:
+        for table in tables:
+            self.connection.register("kbq_files", table)
+            try:
+                yield self._select("kbq_files")
+            finally:
+                self.connection.unregister("kbq_files")
+
+    def _refuse_unknown_keys(self, columns: Sequence[Column]) -> None:
+        files = f"[{', '.join(_text(str(path)) for path in self.paths)}]"
+        rows = self.connection.execute(
+            "SELECT DISTINCT unnest(json_keys(json)) AS key"
+            f" FROM read_json_objects({files}, format = 'newline_delimited') ORDER BY 1"
+        ).fetchall()
+        known = {column.name.lower() for column in columns}
+        if unknown := [key for (key,) in rows if key.lower() not in known]:
+            raise BadFile(f"no such field: {', '.join(unknown[:5])} (ignoreUnknownValues ignores it)")
+
+
+def groups(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles) -> Iterator[FileGroup]:
+    """The files of a job by their hive values. Raises LoadError, Unavailable."""
+    options = job.config.get("hivePartitioningOptions")
+    form, uris = str(job.config["sourceFormat"]), job.source_uris
+    types = hive_types(options, uris) if options is not None else {}
+    values_of: Callable[[str], tuple[tuple[str, str], ...]]
+    values_of = hive_values if options is not None else (lambda uri: ())
+    for values, group in groupby(sorted(uris, key=values_of), key=values_of):
+        own = list(group)
+        if options is not None and {name for name, _ in values} != types.keys():
+            raise BadFile(f"{own[0]} has other hive keys than {', '.join(types) or 'none'}")
+        constants = {
+            name: f"CAST({_text(value)} AS {duckdb_type(Column(name, types[name]))})"
+            for name, value in values
+        }
+        paths = [files.path(uri) for uri in own]
+        yield FileGroup(form, job.config, own, paths, constants, types, connection)
+
+
+def _csv(config: Mapping[str, Any], columns: Sequence[Column]) -> Iterator[str]:
+    delimiter = str(config.get("fieldDelimiter", ","))
+    yield f"delim = {_text(_DELIMITERS.get(delimiter, delimiter))}"
+    quote = str(config.get("quote", '"'))
+    yield f"quote = {_text(quote)}, escape = {_text(quote)}"
+    yield f"nullstr = {_text(str(config.get('nullMarker', '')))}"
+    yield f"encoding = {_text(_ENCODINGS[str(config.get('encoding', 'UTF-8')).upper()])}"
+    yield f"null_padding = {str(bool(config.get('allowJaggedRows'))).lower()}"
+    if columns:
+        yield f"auto_detect = false, header = false, skip = {int(config.get('skipLeadingRows', 0))}"
+        yield f"columns = {_typed(columns)}"
+    else:  # the first of the leading rows that are skipped names the columns
+        leading = int(config.get("skipLeadingRows", 0))
+        yield f"skip = {max(0, leading - 1)}" + (", header = true" if leading else "")
+
+
+def _json(columns: Sequence[Column]) -> Iterator[str]:
+    yield "format = 'newline_delimited'"
+    if columns:
+        yield f"columns = {_typed(columns)}"
+
+
+def _typed(columns: Sequence[Column]) -> str:
+    pairs = (f"{_text(column.name)}: {_text(duckdb_type(column))}" for column in columns)
+    return f"{{{', '.join(pairs)}}}"
+
+
+def _avro(columns: Sequence[Column], uris: Sequence[str], paths: Sequence[Path]) -> Iterator[pa.Table]:
+    by_uri = dict(zip(uris, paths, strict=True))
+    staged = StagedTables(columns, lambda uri: by_uri[uri].open("rb"))
+    for uri in uris:
+        for _, table in staged.read(uri):
+            yield table
+
+
+def _orc(paths: Sequence[Path]) -> Iterator[pa.Table]:
+    for path in paths:
+        try:
+            opened = orc.ORCFile(path)
+            for stripe in range(opened.nstripes):
+                yield pa.Table.from_batches([opened.read_stripe(stripe)])
+        except (pa.ArrowInvalid, OSError) as error:
+            raise BadFile(f"{path.name} is no ORC file: {error}") from error
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

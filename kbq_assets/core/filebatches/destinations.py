@@ -1,0 +1,88 @@
+"""From a batch's path to its table, as Google's `gcs_event_based_ingest` reads it."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.protocol.names import TableReference
+
+#: Google's own expression.
+DEFAULT_REGEX: Final = (
+    r"^(?P<dataset>[\w\-\.]+)/(?P<table>[\w\-]+)/?(?:historical|incremental)?/?(?P<partition>\$[\d]+)?/?"
+    r"(?:(?P<yyyy>[\d]{4})/?(?P<mm>[\d]{2})?/?(?P<dd>[\d]{2})?/?(?P<hh>[\d]{2})?/?)?(?P<batch>[\w\-]+)?/"
+)
+_DECORATOR: Final = re.compile(r"\$(\d{4}|\d{6}|\d{8}|\d{10})")
+_HELP: Final = "docs/file-batches.md#paths"
+
+
+@dataclass(frozen=True)
+class FileDestination:
+    """The table of a batch, in another project than the warehouse's if ``project`` says so. ``decorator`` is a
+    partition such as `$2020010203`, "" for the whole table; ``batch_id`` is for labels. ``prefix`` is the table's
+    directory, which has `_backlog/`, `_bqlock` and `_BACKFILL`."""
+
+    prefix: str
+    table: TableReference
+    decorator: str = ""
+    project: str = ""
+    batch_id: str = ""
+
+
+@functools.lru_cache(maxsize=64)
+def compile_regex(text: str, where: str) -> re.Pattern[str]:
+    """A destination's expression. Raises ConfigurationError, naming ``where`` it is."""
+    try:
+        compiled = re.compile(text)
+    except re.error as error:
+        raise ConfigurationError(
+            f"{where}: {text!r} is no regular expression: {error}", next_step=_HELP
+        ) from error
+    if missing := {"dataset", "table"} - compiled.groupindex.keys():
+        names = " and ".join(f"(?P<{name}>...)" for name in sorted(missing))
+        raise ConfigurationError(f"{where}: {text!r} has no group {names}", next_step=_HELP)
+    return compiled
+
+
+def destination_of(
+    success_path: str, regex: re.Pattern[str], fixed: Mapping[str, Any] | None = None
+) -> FileDestination:
+    """The destination of a batch by the path of its success object. ``fixed`` is a `destinationTable`, whose keys
+    prevail. Raises ConfigurationError."""
+    match = regex.match(success_path)
+    if match is None or not match["table"] or not match["dataset"]:
+        raise ConfigurationError(
+            f"{success_path} does not match the expression {regex.pattern!r}, so its table is unknown",
+            next_step="move it below <dataset>/<table>/, or set KBQ_FILES_DESTINATION_REGEX or destinationRegex",
+        )
+    fixed = fixed or {}
+    groups = match.groupdict()
+    project, dataset = fixed.get("projectId", ""), fixed.get("datasetId") or match["dataset"]
+    if "." in dataset and not fixed:
+        project, _, dataset = dataset.rpartition(".")
+    table, _, own = (fixed.get("tableId") or match["table"]).partition("$")
+    decorator = f"${own}" if own else _decorator(groups)
+    if decorator and not _DECORATOR.fullmatch(decorator):
+        raise ConfigurationError(
+            f"{success_path}: {decorator} is no partition: $YYYY, $YYYYMM, $YYYYMMDD or $YYYYMMDDHH is needed",
+            next_step=_HELP,
+        )
+    return FileDestination(
+        success_path[: match.end("table")].rstrip("/"),
+        TableReference(dataset, table),
+        decorator,
+        project,
+        groups.get("batch") or "",
+    )
+
+
+def _decorator(groups: Mapping[str, str | None]) -> str:
+    if partition := groups.get("partition"):
+        return partition
+    parts = [groups.get(name) or "" for name in ("yyyy", "mm", "dd", "hh")]
+    digits = "".join(f"{int(part):02}" if part.isdigit() else part for part in parts if part)
+    return f"${digits}" if digits else ""

@@ -1,0 +1,1 @@
+"""Batches of files: commands and Dagster assets."""

@@ -1,0 +1,148 @@
+"""``kbq files``: batches of files in a bucket or folder, and decisions about them."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kbq_assets.cli.context import (
+    ExitCode,
+    Part,
+    confirm,
+    each_warehouse,
+    json_option,
+    one_warehouse,
+    yes_option,
+)
+from kbq_assets.cli.render import console, echo_json, number, table
+from kbq_assets.pipelines.filebatches.runner import FilesReport, PrefixReport
+from kbq_assets.pipelines.operate.commands import Proposal
+
+if TYPE_CHECKING:
+    from kbq_assets.pipelines.filebatches.runner import FileBatches
+
+pass_files: Part[FileBatches] = Part("file_batches")
+_prefix = click.argument("prefix", metavar="TABLE_PREFIX")
+_prefixes = click.argument("prefixes", metavar="[TABLE_PREFIX]...", nargs=-1)
+_batch = click.option("--batch", required=True, help="The batch's directory, as kbq files status shows it.")
+
+
+@click.group()
+def files() -> None:
+    """Apply batches of files (`KBQ_FILES`): a success object makes a directory a batch."""
+
+
+@files.command()
+@_prefixes
+@click.option("--decisions", is_flag=True, help="Also list what operators decided.")
+@json_option
+@each_warehouse
+@pass_files
+def status(batches: FileBatches, prefixes: tuple[str, ...], decisions: bool, as_json: bool) -> None:
+    """Show each table's batches that are not applied, and why. Exit code 1 if one waits for a person."""
+    report = batches.status(prefixes)
+    if as_json:
+        echo_json(_document(report))
+    else:
+        _print(report)
+        for each in report.tables if decisions else ():
+            if each.last is None and not each.batches:
+                continue
+            for entry in batches.decisions(each.prefix):
+                click.echo(
+                    f"{each.prefix}: {_time(entry.at_ms)} {entry.action} {entry.batch} by {entry.by}: {entry.reason}"
+                )
+    sys.exit(ExitCode.FAILED if report.needs_person else ExitCode.DONE)
+
+
+@files.command()
+@_prefixes
+@json_option
+@each_warehouse
+@pass_files
+def run(batches: FileBatches, prefixes: tuple[str, ...], as_json: bool) -> None:
+    """Apply every batch that is ready. Exit code 1 if one waits for a person, 75 if the next run has work left."""
+    report = batches.run(prefixes)
+    echo_json(_document(report)) if as_json else _print(report)
+    if report.needs_person:
+        sys.exit(ExitCode.FAILED)
+    sys.exit(ExitCode.TRY_AGAIN if report.unfinished else ExitCode.DONE)
+
+
+@files.command()
+@_prefix
+@_batch
+@click.option("--reason", default="", help="Why; kept in the table's list of decisions.")
+@yes_option
+@one_warehouse
+@pass_files
+def retry(batches: FileBatches, prefix: str, batch: str, reason: str, yes: bool) -> None:
+    """Apply a batch that failed or was set aside, with the files that it has then."""
+    _confirm("retry", batch, yes, lambda: batches.retry(prefix, batch, reason, getpass.getuser()))
+
+
+@files.command()
+@_prefix
+@_batch
+@click.option("--reason", required=True, help="Why; kept in the table's list of decisions.")
+@yes_option
+@one_warehouse
+@pass_files
+def skip(batches: FileBatches, prefix: str, batch: str, reason: str, yes: bool) -> None:
+    """Go on without a batch, whose rows you applied by hand or give up."""
+    _confirm("skip", batch, yes, lambda: batches.skip(prefix, batch, reason, getpass.getuser()))
+
+
+def _confirm(action: str, batch: str, yes: bool, apply: Any) -> None:
+    lines = {
+        "retry": "the next run applies it under a new job id",
+        "skip": "it counts as settled; no later run applies it, unless it is uploaded again",
+    }
+    confirm([Proposal(f"{action} {batch}", (lines[action],), apply)], yes=yes)
+
+
+def _print(report: FilesReport) -> None:
+    shown = table("table", "#applied now", "#rows", "#waiting", "last batch")
+    for each in report.tables:
+        last = f"{each.last.path} {'skipped' if each.last.skipped else 'applied'}" if each.last else ""
+        shown.add_row(each.prefix, *map(number, (each.applied, each.rows, len(each.batches))), last)
+    out = console()
+    if not report.tables and not report.homeless:
+        click.echo("no batch was found")
+        return
+    out.print(shown)
+    for each in report.tables:
+        _print_table(each)
+    for path, why in report.homeless.items():
+        out.print(f"{path or 'the root'}: {why}", style="yellow", markup=False)
+
+
+def _print_table(each: PrefixReport) -> None:
+    out = console()
+    if each.error:
+        out.print(f"{each.prefix}: {each.error}", style="yellow", markup=False)
+    for batch in each.batches:
+        style = "yellow" if batch in each.stopped else None
+        out.print(
+            f"{batch.state}: {batch.path}{': ' if batch.why else ''}{batch.why}", style=style, markup=False
+        )
+    if each.stopped:
+        first = each.stopped[0].path
+        click.echo(f"next: kbq files retry {each.prefix} --batch {first}")
+        click.echo(f"or:   kbq files skip {each.prefix} --batch {first} --reason TEXT")
+
+
+def _document(report: FilesReport) -> dict[str, Any]:
+    return {
+        "tables": [dataclasses.asdict(each) for each in report.tables],
+        "homeless": report.homeless,
+    }
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,45 @@
+"""Opens `FileBatches` for a deployment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbq_assets.adapters.filebatches.connect import open_file_loads
+from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.locations import parse_staging
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.filebatches.ports import FilePorts, steering_names
+from kbq_assets.pipelines.filebatches.runner import FileBatches
+from kbq_assets.pipelines.filebatches.source import FileSource
+from kbq_assets.worker.adapters import open_store_at
+
+if TYPE_CHECKING:
+    from kbq_assets.adapters.google.clients import GoogleClients
+
+
+def open_file_batches(deployment: Deployment, clients: GoogleClients | None = None) -> FileBatches:
+    """Batches of files of `KBQ_FILES`. Google's clients are ``clients`` if given. Raises ConfigurationError if it
+    is not set, or is the staging area."""
+    settings = deployment.settings
+    own = settings.files
+    if not own.location:
+        raise ConfigurationError("KBQ_FILES is not set", next_step="docs/file-batches.md")
+    if parse_staging(own.location) == settings.staging:
+        raise ConfigurationError(
+            "KBQ_FILES is the staging area", next_step="give batches of files a folder or prefix of their own"
+        )
+    source = open_store_at(settings, own.location, clients.storage(Role.LOAD) if clients else None)
+    return FileBatches(
+        FilePorts(
+            own,
+            FileSource(source, own.success, steering_names(own)),
+            deployment.open_load_store(),
+            deployment.warehouse,
+            open_file_loads(settings, source, clients),
+            deployment.clock,
+            settings.warehouse_area,
+            settings.run.load_wait_seconds,
+            settings.run.poll_seconds,
+        )
+    )

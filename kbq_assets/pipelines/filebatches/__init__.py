@@ -1,0 +1,1 @@
+"""Applies batches of files: read states, list the source, plan, swap, submit."""

@@ -1,0 +1,237 @@
+"""One table prefix in a run: settle its jobs in flight, enter what is ready, submit (PROTOCOL F3 to F5)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from enum import Enum, auto
+from typing import Final
+
+from kbq_assets.core.errors import JobAlreadyExists, JobFailed, Unavailable, UnknownOutcome
+from kbq_assets.core.filebatches import table_batches
+from kbq_assets.core.filebatches.config import FileBatchConfig
+from kbq_assets.core.filebatches.discovery import BACKFILL, ListedObject
+from kbq_assets.core.filebatches.planning import BatchState, PlannedBatch
+from kbq_assets.core.filebatches.table_batches import (
+    BatchFile,
+    BatchInFlight,
+    FileTableState,
+    FileTarget,
+    job_id_of,
+)
+from kbq_assets.pipelines.filebatches.ports import FilePorts
+from kbq_assets.pipelines.filebatches.states import FileStates
+from kbq_assets.pipelines.filebatches.view import FilesView, PrefixView, plan_prefix
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.ports.file_loads import FileJob
+from kbq_assets.ports.warehouse import JobStatus
+
+_DAY_MS: Final = 24 * 3600 * 1000
+_NOT_IN_ID: Final = re.compile(r"[^0-9A-Za-z_-]+")
+_NOT_IN_LABEL: Final = re.compile(r"[^0-9a-z_-]+")
+
+
+class PrefixStep(Enum):
+    """What a step of a table prefix came to."""
+
+    PROGRESS = auto()  # the next step follows at once
+    WAITS = auto()  # for a job
+    IDLE = auto()  # nothing to do in this view
+
+
+class PrefixRun:
+    """One table prefix in one view. It ends with a conflict: only a new view may decide then (F2)."""
+
+    def __init__(self, ports: FilePorts, states: FileStates, view: FilesView, table: PrefixView) -> None:
+        self._ports = ports
+        self._states = states
+        self._view = view
+        self._table = table
+        self._current: Versioned[FileTableState] | None = table.state
+        self.applied = self.rows = 0
+
+    @property
+    def state(self) -> FileTableState | None:
+        """The state as this run last read or wrote it."""
+        return self._current.value if self._current else None
+
+    def step(self) -> PrefixStep:
+        """Settle the jobs in flight, then enter the batches that are ready. Raises KbqError: the prefix waits for the
+        next view."""
+        if self._table.error is not None:
+            raise self._table.error
+        if self._current is None:
+            if not self._table.pending:
+                return PrefixStep.IDLE
+            self._current = self._states.register(self._table.prefix, self._ports.new_uuid())
+        settled = [self._settle(flight) for flight in self._current.value.in_flight]
+        entered = [self._enter(planned) for planned in self._planned() if planned.state is BatchState.READY]
+        if any([*settled, *entered]):
+            return PrefixStep.PROGRESS
+        return PrefixStep.WAITS if self._current.value.in_flight else PrefixStep.IDLE
+
+    def _planned(self) -> list[PlannedBatch]:
+        return plan_prefix(self._ports, self._view, self._table, self._now)
+
+    @property
+    def _now(self) -> FileTableState:
+        assert self._current is not None
+        return self._current.value
+
+    def _swap(self, value: FileTableState) -> None:
+        assert self._current is not None
+        self._current = self._states.swap(self._current, value)
+
+    # Entering
+
+    def _enter(self, planned: PlannedBatch) -> bool:
+        batch, config = self._table.found(planned.path), self._table.configs.get(planned.path)
+        files = self._ports.source.files(batch, self._view.listing) if batch else None
+        if batch is None or config is None or files is None:
+            return False  # another batch is there by now: the next view decides
+        flight = self._flight(planned, config, files)
+        entered = table_batches.enter(
+            self._now, flight, self._view.listing.sign(self._table.prefix, BACKFILL)
+        )
+        if problem := self._problem(files):
+            self._swap(table_batches.fail(entered, flight, problem, self._ports.store.now_ms()))
+            return True
+        self._swap(entered)
+        self._submit(flight)
+        return True
+
+    def _flight(
+        self, planned: PlannedBatch, config: FileBatchConfig, files: tuple[ListedObject, ...]
+    ) -> BatchInFlight:
+        ports, state, to = self._ports, self._now, config.destination
+        target = FileTarget(to.table.dataset, to.table.table, to.decorator, to.project)
+        own = len(planned.path) + 1 if planned.path else 0
+        failed = state.failure_of(planned.path)
+        labels = {"kbq": "files"}
+        if to.batch_id:
+            labels["batch-id"] = _NOT_IN_LABEL.sub("_", to.batch_id.lower())[:63]
+        return BatchInFlight(
+            planned.path,
+            planned.generation,
+            job_id_of(state.uuid, state.next_number, _job_name(config)),
+            ports.warehouse.project,
+            ports.warehouse.location,
+            target,
+            tuple(BatchFile(each.path[own:], each.size, each.generation) for each in files),
+            config.external if config.sql else config.load,
+            config.sql,
+            labels,
+            planned.ordered,
+            ports.store.now_ms(),
+            failed.tries + 1 if failed and failed.retry_at_ms else 1,
+        )
+
+    def _problem(self, files: tuple[ListedObject, ...]) -> str:
+        limits, size = self._ports.warehouse.limits, sum(each.size for each in files)
+        if not files:
+            return "the batch has no files: upload them, then kbq files retry"
+        if len(files) > limits.files:
+            return f"the batch has {len(files):,} files, and a job takes {limits.files:,}: split it"
+        # A local warehouse's limit is for jobs that KBQ forms itself: it reads a batch of any size.
+        if limits.partitions and size > limits.bytes:
+            return f"the batch has {size:,} bytes, and a job takes {limits.bytes:,}: split it"
+        return ""
+
+    # Jobs
+
+    def _settle(self, flight: BatchInFlight) -> bool:
+        """Take a job in flight one step further; whether anything changed."""
+        ports, now_ms = self._ports, self._ports.store.now_ms()
+        job = ports.warehouse.get_job(flight.job_id, flight.project, flight.location)
+        if job is None:
+            return self._lost(flight, now_ms)
+        if job.state != "DONE":
+            return False
+        if not job.source_uris and not job.statement:
+            self._swap(table_batches.give_up(self._now, flight, now_ms))  # the id is burned
+        elif not self._is_own(job, flight):
+            why = f"foreign_job: {job.job_id} is another job than the state lists; kbq files retry gives it another id"
+            self._swap(table_batches.fail(self._now, flight, why, now_ms))
+        elif job.error is not None:
+            why, transient = f"{job.error.reason}: {job.error.message}", job.error.transient
+            self._swap(table_batches.fail(self._now, flight, why, now_ms, transient=transient))
+        else:
+            validates = ports.settings.wait_for_validation
+            self._swap(table_batches.settle(self._now, flight, job.output_rows, now_ms, validates=validates))
+            self.applied, self.rows = self.applied + 1, self.rows + job.output_rows
+        return True
+
+    def _is_own(self, job: JobStatus, flight: BatchInFlight) -> bool:
+        if flight.sql:
+            return job.statement == digest_of(flight)
+        return sorted(job.source_uris) == sorted(self._job(flight).source_uris)
+
+    def _lost(self, flight: BatchInFlight, now_ms: int) -> bool:
+        """The warehouse does not know the id: it never started, or is burned now (F4)."""
+        warehouse = self._ports.warehouse
+        if flight.burning:
+            try:
+                warehouse.burn_job(flight.job_id, flight.project, flight.location)
+            except JobAlreadyExists:
+                return False
+            return True
+        days = warehouse.limits.known_days
+        if 0 < days * _DAY_MS < now_ms - flight.entered_ms:
+            why = (
+                f"old_job: {flight.job_id} was entered over {days} days ago, and nobody knows whether it ran"
+            )
+            self._swap(table_batches.fail(self._now, flight, why, now_ms))
+            return True
+        wanted = {
+            path: (each.generation, each.size)
+            for path, each in zip(flight.file_paths, flight.files, strict=True)
+        }
+        if self._ports.source.current(flight.path, flight.file_paths) != wanted:
+            self._swap(table_batches.burn(self._now, flight))
+            return True
+        self._submit(flight)
+        return True
+
+    def _submit(self, flight: BatchInFlight) -> None:
+        try:
+            self._ports.loads.insert(self._job(flight))
+        except JobAlreadyExists:
+            return  # the next step gets the job
+        except UnknownOutcome as error:
+            raise Unavailable(error.message, next_step="the next run gets the job") from error
+        except JobFailed as error:
+            self._swap(table_batches.burn(self._now, flight, error.message))
+
+    def _job(self, flight: BatchInFlight) -> FileJob:
+        store = self._ports.source.store
+        uris = {
+            store.uri(path): each.size for path, each in zip(flight.file_paths, flight.files, strict=True)
+        }
+        return FileJob(
+            flight.job_id,
+            flight.project,
+            flight.location,
+            flight.target,
+            uris,
+            flight.config,
+            flight.sql,
+            digest_of(flight) if flight.sql else "",
+            flight.labels,
+        )
+
+
+def digest_of(flight: BatchInFlight) -> str:
+    """What identifies a statement: its text and its files. A label of BigQuery's takes 63 characters."""
+    text = "\n".join((flight.sql, flight.path, *(f"{e.name} {e.generation}" for e in flight.files)))
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def _job_name(config: FileBatchConfig) -> str:
+    """Source, table and partition, as Google's tool names jobs of a `dataSourceName`; "" without one."""
+    if not config.data_source:
+        return ""
+    to = config.destination
+    digits = to.decorator.removeprefix("$")
+    parts = [digits[:4], *(digits[place : place + 2] for place in range(4, len(digits), 2))]
+    names = [config.data_source, to.table.dataset, to.table.table, *filter(None, parts)]
+    return "-".join(_NOT_IN_ID.sub("_", name.replace("-", "_")) for name in names)[:900]

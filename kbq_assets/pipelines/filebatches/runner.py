@@ -1,0 +1,200 @@
+"""Runs and decisions: `FileBatches` applies what is pending, shows it, and takes operators' decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from kbq_assets.core.errors import ConflictError, KbqError, NotFound, TransientError, UnknownOutcome
+from kbq_assets.core.filebatches import table_batches
+from kbq_assets.core.filebatches.planning import BatchState, PlannedBatch
+from kbq_assets.core.filebatches.table_batches import FileDecision, FileTableState, SettledBatch
+from kbq_assets.pipelines.filebatches.ports import FilePorts
+from kbq_assets.pipelines.filebatches.prefix_run import PrefixRun, PrefixStep
+from kbq_assets.pipelines.filebatches.states import FileStates
+from kbq_assets.pipelines.filebatches.view import FilesView, PrefixView, plan_prefix, read_files_view
+
+#: States of batches that wait for a person.
+NEEDS_PERSON: Final = frozenset(
+    {BatchState.FAILED, BatchState.BLOCKED, BatchState.REUPLOADED, BatchState.LATE}
+)
+#: Views in a row that show nothing but other writers' changes.
+_MOST_CONFLICTS: Final = 5
+
+
+class _Came(Enum):
+    """What happened in a view that asks for another one."""
+
+    PROGRESS = auto()
+    CONFLICT = auto()  # another writer was first, or an outcome is unknown
+
+
+@dataclass(frozen=True)
+class PrefixReport:
+    """What a run, or a look, says about a table prefix. ``error``: why it could not go on; ``transient``: the next run
+    may."""
+
+    prefix: str
+    batches: Sequence[PlannedBatch] = ()
+    applied: int = 0
+    rows: int = 0
+    total: int = 0
+    last: SettledBatch | None = None
+    error: str = ""
+    transient: bool = False
+
+    @property
+    def stopped(self) -> list[PlannedBatch]:
+        """The batches that wait for a person."""
+        return [each for each in self.batches if each.state in NEEDS_PERSON]
+
+
+@dataclass(frozen=True)
+class FilesReport:
+    """All table prefixes, and the batches whose table is unknown."""
+
+    tables: Sequence[PrefixReport]
+    homeless: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether anything waits for a person."""
+        return bool(self.homeless) or any(
+            each.stopped or (each.error and not each.transient) for each in self.tables
+        )
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the next run has something to do by itself."""
+        going = (BatchState.READY, BatchState.IN_FLIGHT, BatchState.RETRIES)
+        return any(each.transient or any(b.state in going for b in each.batches) for each in self.tables)
+
+
+class FileBatches:
+    """Applies batches of files."""
+
+    def __init__(self, ports: FilePorts) -> None:
+        self.ports = ports
+        self.states = FileStates(ports.store, ports.area)
+
+    def status(self, prefixes: Collection[str] = ()) -> FilesReport:
+        """What is pending and why. Changes nothing."""
+        return self._report(read_files_view(self.ports, self.states), prefixes, {})
+
+    def run(self, prefixes: Collection[str] = ()) -> FilesReport:
+        """Apply what can be applied. An error of one table prefix stops no other."""
+        clock = self.ports.clock
+        deadline = clock.monotonic() + self.ports.wait_seconds
+        runs: dict[str, PrefixReport] = {}
+        view, conflicts = read_files_view(self.ports, self.states), 0
+        while conflicts < _MOST_CONFLICTS:
+            steps = self._run_view(view, prefixes, runs, deadline)
+            conflicts = conflicts + 1 if steps == {_Came.CONFLICT} else 0
+            if steps:
+                view = read_files_view(self.ports, self.states)
+            if not steps or clock.monotonic() >= deadline:
+                break
+        return self._report(view, prefixes, runs)
+
+    def _run_view(
+        self, view: FilesView, prefixes: Collection[str], runs: dict[str, PrefixReport], deadline: float
+    ) -> set[_Came]:
+        """PrefixStep through all table prefixes until none goes on; what happened that asks for a new view."""
+        clock, came = self.ports.clock, set[_Came]()
+        active = {
+            name: PrefixRun(self.ports, self.states, view, table)
+            for name, table in view.tables.items()
+            if not prefixes or name in prefixes
+        }
+        while active:
+            steps = {name: self._step(name, run, runs, came) for name, run in active.items()}
+            active = {name: run for name, run in active.items() if steps[name] is not PrefixStep.IDLE}
+            if clock.monotonic() >= deadline:
+                break
+            if PrefixStep.PROGRESS in steps.values():
+                came.add(_Came.PROGRESS)
+            elif active:
+                clock.sleep(self.ports.poll_seconds)
+        return came
+
+    def _step(self, name: str, run: PrefixRun, runs: dict[str, PrefixReport], came: set[_Came]) -> PrefixStep:
+        applied, rows = run.applied, run.rows
+        error, transient, step = "", False, PrefixStep.IDLE
+        try:
+            step = run.step()
+        except (ConflictError, UnknownOutcome) as found:
+            came.add(_Came.CONFLICT)
+            error, transient = str(found), True
+        except TransientError as found:
+            error, transient = str(found), True
+        except KbqError as found:
+            error = str(found)
+        before = runs.get(name, PrefixReport(name))
+        runs[name] = PrefixReport(
+            name,
+            applied=before.applied + run.applied - applied,
+            rows=before.rows + run.rows - rows,
+            error=error,
+            transient=transient,
+        )
+        return step
+
+    def _report(
+        self, view: FilesView, prefixes: Collection[str], runs: dict[str, PrefixReport]
+    ) -> FilesReport:
+        chosen = [table for name, table in view.tables.items() if not prefixes or name in prefixes]
+        return FilesReport([self._table(view, each, runs) for each in chosen], dict(view.homeless))
+
+    def _table(self, view: FilesView, table: PrefixView, runs: dict[str, PrefixReport]) -> PrefixReport:
+        run = runs.get(table.prefix, PrefixReport(table.prefix))
+        if table.error is not None:
+            return PrefixReport(table.prefix, (), run.applied, run.rows, error=str(table.error))
+        now = table.state.value if table.state else FileTableState(table.prefix, "")
+        return PrefixReport(
+            table.prefix,
+            plan_prefix(self.ports, view, table, now),
+            run.applied,
+            run.rows,
+            now.rows,
+            now.applied[-1] if now.applied else None,
+            run.error,
+            run.transient,
+        )
+
+    # Decisions
+
+    def retry(self, prefix: str, batch: str, reason: str, by: str) -> None:
+        """Apply a batch that failed or was set aside. Raises NotFound, Refused."""
+        planned = self._stopped(prefix, batch)
+        entry = FileDecision(self.ports.store.now_ms(), "retry", batch, reason, by)
+        self._decide(prefix, lambda now: table_batches.retry(now, batch, planned.generation, entry))
+
+    def skip(self, prefix: str, batch: str, reason: str, by: str) -> None:
+        """Go on without a batch. Raises NotFound, Refused."""
+        planned = self._stopped(prefix, batch)
+        entry = FileDecision(self.ports.store.now_ms(), "skip", batch, reason, by)
+        self._decide(
+            prefix,
+            lambda now: table_batches.skip(now, batch, planned.generation, planned.ordered, entry),
+        )
+
+    def decisions(self, prefix: str) -> list[FileDecision]:
+        """What operators decided about a table prefix, the oldest first. Raises NotFound."""
+        return self.states.decisions(self.states.read(prefix).value)
+
+    def _decide(self, prefix: str, change: table_batches.Change) -> None:
+        self.states.register(prefix, self.ports.new_uuid())
+        self.states.change(prefix, change)
+
+    def _stopped(self, prefix: str, batch: str) -> PlannedBatch:
+        [report] = self.status([prefix]).tables or [PrefixReport(prefix)]
+        found = next((each for each in report.batches if each.path == batch), None)
+        if found is None:
+            stopped = ", ".join(each.path for each in report.stopped) or "no batch"
+            raise NotFound(
+                f"{prefix} has no batch {batch} that is not applied",
+                next_step=f"{stopped} waits for a person",
+            )
+        return found

@@ -1,0 +1,57 @@
+"""Reads the source: the objects that are no data in one listing, and the files of a batch when it is entered."""
+
+from __future__ import annotations
+
+from kbq_assets.core.errors import NotFound
+from kbq_assets.core.filebatches.discovery import (
+    FoundBatch,
+    ListedObject,
+    SourceListing,
+    files_of,
+    find_batches,
+)
+from kbq_assets.ports.object_store import ObjectEntry, ObjectStore
+
+
+class FileSource:
+    """A bucket or folder of batches. ``success`` is the name of success objects, ``steering`` those of all objects that
+    are no data. Configurations are kept by generation."""
+
+    def __init__(self, store: ObjectStore, success: str, steering: frozenset[str]) -> None:
+        self.store = store
+        self.success = success
+        self._steering = steering
+        self._texts: dict[tuple[str, int], bytes] = {}
+
+    def listing(self) -> SourceListing:
+        """What the source says now. Raises Unavailable."""
+        signs = self._steering - {self.success}
+        return find_batches(map(_listed, self.store.list("")), self.success, signs)
+
+    def read(self, listed: ListedObject) -> bytes:
+        """A configuration's content. Raises NotFound, Unavailable."""
+        key = listed.path, listed.generation
+        if key not in self._texts:
+            found = self.store.get(listed.path)
+            if found.generation != listed.generation:
+                raise NotFound(f"{listed.path} was replaced meanwhile", next_step="the next run reads it")
+            self._texts[key] = found.data
+        return self._texts[key]
+
+    def files(self, batch: FoundBatch, listing: SourceListing) -> tuple[ListedObject, ...] | None:
+        """The files of a batch now; None if its success object is another one by now. Raises Unavailable."""
+        objects = [_listed(each) for each in self.store.list(f"{batch.path}/" if batch.path else "")]
+        success = f"{batch.path}/{self.success}" if batch.path else self.success
+        if not any(each.path == success and each.generation == batch.generation for each in objects):
+            return None
+        return files_of(batch.path, objects, listing.batches, self._steering)
+
+    def current(self, folder: str, paths: tuple[str, ...]) -> dict[str, tuple[int, int]]:
+        """Generation and size of those of ``paths`` that exist below a directory now. Raises Unavailable."""
+        wanted = set(paths)
+        listed = self.store.list(f"{folder}/" if folder else "")
+        return {each.path: (each.generation, each.size) for each in listed if each.path in wanted}
+
+
+def _listed(entry: ObjectEntry) -> ListedObject:
+    return ListedObject(entry.path, entry.size, entry.generation)

@@ -1,0 +1,136 @@
+"""States of table prefixes in the store: registered, read, swapped (PROTOCOL F2, F8)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TypeVar
+
+from kbq_assets.core.errors import KbqError, MissingState, NotFound, PreconditionFailed, TransientError
+from kbq_assets.core.filebatches.names import (
+    applied_path,
+    decisions_path,
+    file_registry_path,
+    file_state_path,
+)
+from kbq_assets.core.filebatches.registry import PrefixRegistry
+from kbq_assets.core.filebatches.table_batches import (
+    APPLIED_CHUNK,
+    DecisionChunk,
+    FileDecision,
+    FileTableState,
+    SettledChunk,
+)
+from kbq_assets.core.protocol import codec
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.ports.object_store import ObjectStore
+
+T = TypeVar("T")
+
+
+class FileStates:
+    """The states of one warehouse's table prefixes. Archives never change, so they are read once."""
+
+    def __init__(self, store: ObjectStore, area: str) -> None:
+        self._store = store
+        self._area = area
+        self._archived: dict[str, dict[str, int]] = {}
+
+    def read_all(self) -> dict[str, Versioned[FileTableState] | KbqError]:
+        """Every registered state, or why it cannot be read: one stops its own table prefix alone."""
+        return {prefix: self._attempt(prefix) for prefix in sorted(self._registry().active)}
+
+    def read(self, prefix: str) -> Versioned[FileTableState]:
+        """One state. Raises NotFound if nothing of the prefix was ever applied, MissingState, CorruptState."""
+        if prefix not in self._registry().active:
+            raise NotFound(
+                f"no batch of {prefix} was ever entered", next_step="kbq files status lists the tables"
+            )
+        found = self._attempt(prefix)
+        if isinstance(found, KbqError):
+            raise found
+        return found
+
+    def register(self, prefix: str, uuid: str) -> Versioned[FileTableState]:
+        """Announce, create and activate a state. Returns an existing one."""
+        path, own = file_registry_path(self._area), file_state_path(prefix, self._area)
+        if self._registry() == PrefixRegistry():
+            state.create(self._store, path, PrefixRegistry())
+        announced = state.change(
+            self._store, PrefixRegistry, path, lambda now: now.announce(prefix, uuid)
+        ).value
+        if prefix not in announced.active:
+            state.create(self._store, own, FileTableState(prefix, announced.prefixes[prefix]))
+            state.change(self._store, PrefixRegistry, path, lambda now: now.activate(prefix))
+        return self.read(prefix)
+
+    def swap(self, old: Versioned[FileTableState], value: FileTableState) -> Versioned[FileTableState]:
+        """Replace a state as read; the oldest entries of a full list are archived first. Raises PreconditionFailed,
+        UnknownOutcome: read again."""
+        return state.swap(self._store, old, self._with_room(value))
+
+    def change(self, prefix: str, function: Callable[[FileTableState], FileTableState]) -> None:
+        """An operator's change. Errors of ``function`` propagate."""
+        path = file_state_path(prefix, self._area)
+        state.change(self._store, FileTableState, path, lambda now: self._with_room(function(now)))
+
+    def applied(self, value: FileTableState) -> dict[str, int]:
+        """The newest settled generation of each path, archived ones included. Raises MissingState, CorruptState."""
+        found: dict[str, int] = {}
+        for path in self._archives(value):
+            if path not in self._archived:
+                chunk = self._read_archive(SettledChunk, path)
+                self._archived[path] = {each.path: each.generation for each in chunk.batches}
+            found |= self._archived[path]
+        return found | {each.path: each.generation for each in value.applied}
+
+    def decisions(self, value: FileTableState) -> list[FileDecision]:
+        """All decisions about a table prefix, the oldest first."""
+        found: list[FileDecision] = []
+        while len(found) < value.decided:
+            chunk = self._read_archive(DecisionChunk, decisions_path(value.prefix, len(found), self._area))
+            found.extend(chunk.decisions)
+        return [*found, *value.decisions]
+
+    def _with_room(self, value: FileTableState) -> FileTableState:
+        # A swap that is lost leaves the archive; the next one writes the same.
+        if applied := value.applied_chunk():
+            path = applied_path(value.prefix, value.archived, self._area)
+            with contextlib.suppress(PreconditionFailed):
+                state.create(self._store, path, SettledChunk(applied))
+        if decisions := value.decision_chunk():
+            path = decisions_path(value.prefix, value.decided, self._area)
+            with contextlib.suppress(PreconditionFailed):
+                state.create(self._store, path, DecisionChunk(decisions))
+        return value.without_chunks()
+
+    def _archives(self, value: FileTableState) -> list[str]:
+        firsts = range(0, value.archived, APPLIED_CHUNK)
+        return [applied_path(value.prefix, first, self._area) for first in firsts]
+
+    def _read_archive(self, cls: type[T], path: str) -> T:
+        try:
+            return state.read(self._store, cls, path).value
+        except NotFound as error:
+            raise MissingState(f"{path} is missing", next_step=codec.RESTORE) from error
+
+    def _registry(self) -> PrefixRegistry:
+        path = file_registry_path(self._area)
+        if (found := state.find(self._store, PrefixRegistry, path)) is not None:
+            return found.value
+        folder = file_state_path("", self._area).removesuffix(".json")
+        if next(iter(self._store.list(folder)), None) is not None:
+            raise MissingState(f"{path} is missing but {folder} is not empty", next_step=codec.RESTORE)
+        return PrefixRegistry()
+
+    def _attempt(self, prefix: str) -> Versioned[FileTableState] | KbqError:
+        path = file_state_path(prefix, self._area)
+        try:
+            return state.read(self._store, FileTableState, path)
+        except NotFound:
+            return MissingState(f"{path} is missing", next_step=codec.RESTORE)
+        except TransientError:
+            raise
+        except KbqError as error:
+            return error

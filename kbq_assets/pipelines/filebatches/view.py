@@ -1,0 +1,127 @@
+"""One view of all table prefixes: their states first, then the source, as one listing shows it (PROTOCOL F2)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kbq_assets.core.errors import KbqError, StateError, TransientError
+from kbq_assets.core.filebatches.config import (
+    FileBatchConfig,
+    SourceDefaults,
+    config_of,
+    destination_by,
+    is_ordered,
+)
+from kbq_assets.core.filebatches.discovery import BACKFILL, FoundBatch, SourceListing
+from kbq_assets.core.filebatches.planning import BatchRules, PendingBatch, PlannedBatch, plan_batches
+from kbq_assets.core.filebatches.table_batches import FileTableState
+from kbq_assets.pipelines.filebatches.ports import FilePorts
+from kbq_assets.pipelines.filebatches.states import FileStates
+from kbq_assets.pipelines.protocol.state import Versioned
+
+
+@dataclass(frozen=True)
+class PrefixView:
+    """A table prefix: its state (None before its first batch), and the batches that it does not list as applied.
+    ``error``: why its state cannot be read."""
+
+    prefix: str
+    state: Versioned[FileTableState] | None
+    applied: Mapping[str, int] = field(default_factory=dict)
+    pending: Sequence[PendingBatch] = ()
+    configs: Mapping[str, FileBatchConfig] = field(default_factory=dict)
+    error: KbqError | None = None
+
+    def found(self, path: str) -> FoundBatch | None:
+        """A pending batch by its path."""
+        return next((each.found for each in self.pending if each.found.path == path), None)
+
+
+@dataclass(frozen=True)
+class FilesView:
+    """All table prefixes by name, and the batches whose table is unknown, with the reason."""
+
+    listing: SourceListing
+    tables: Mapping[str, PrefixView]
+    homeless: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_files_view(ports: FilePorts, states: FileStates) -> FilesView:
+    """States, then the source. Raises Unavailable, MissingState if the registry is gone."""
+    found = states.read_all()
+    listing = ports.source.listing()
+    defaults = SourceDefaults(ports.settings.destination_regex, ports.settings.order_per_table)
+    by_prefix: dict[str, list[FoundBatch]] = defaultdict(list)
+    homeless: dict[str, str] = {}
+    for batch in listing.batches.values():
+        try:
+            own = destination_by(batch.path, ports.source.success, listing, ports.source.read, defaults)
+            by_prefix[own.prefix].append(batch)
+        except TransientError:
+            raise
+        except KbqError as error:
+            homeless[batch.path] = str(error)
+    tables = {
+        prefix: _table(ports, states, listing, defaults, prefix, found.get(prefix), by_prefix[prefix])
+        for prefix in sorted({*by_prefix, *found})
+    }
+    return FilesView(listing, tables, homeless)
+
+
+def _table(
+    ports: FilePorts,
+    states: FileStates,
+    listing: SourceListing,
+    defaults: SourceDefaults,
+    prefix: str,
+    state: Versioned[FileTableState] | KbqError | None,
+    batches: Sequence[FoundBatch],
+) -> PrefixView:
+    try:
+        if isinstance(state, KbqError):
+            raise state
+        applied = states.applied(state.value) if state else {}
+    except StateError as error:
+        return PrefixView(prefix, None, error=error)
+    except TransientError:
+        raise
+    except KbqError as error:
+        return PrefixView(prefix, None, error=error)
+    wanted = state.value.wanted if state else {}
+    configs: dict[str, FileBatchConfig] = {}
+    pending = []
+    for batch in batches:
+        if applied.get(batch.path) == batch.generation and wanted.get(batch.path) != batch.generation:
+            continue
+        problem = ""
+        try:
+            own = config_of(batch.path, ports.source.success, listing, ports.source.read, defaults)
+            ports.loads.check(own.external if own.sql else own.load, own.sql)
+            configs[batch.path] = own
+        except TransientError:
+            raise
+        except KbqError as error:
+            problem = str(error)
+        pending.append(PendingBatch(batch, is_ordered(batch.path, listing, defaults), problem))
+    return PrefixView(prefix, state, applied, pending, configs)
+
+
+def plan_prefix(
+    ports: FilePorts, view: FilesView, table: PrefixView, now: FileTableState
+) -> list[PlannedBatch]:
+    """What becomes of each batch of a table prefix that is not applied."""
+    settings = ports.settings
+    rules = BatchRules(settings.on_reupload == "apply", settings.on_late == "park", _held(ports, view, now))
+    applied = {**table.applied, **{each.path: each.generation for each in now.applied}}
+    return plan_batches(now, applied, table.pending, rules, ports.store.now_ms())
+
+
+def _held(ports: FilePorts, view: FilesView, now: FileTableState) -> str:
+    marker = ports.settings.start_backfill
+    if marker and not view.listing.sign(now.prefix, marker):
+        return f"there is no {now.prefix}/{marker} yet (KBQ_FILES_START_BACKFILL_FILENAME)"
+    if now.validating and view.listing.sign(now.prefix, BACKFILL) in (0, now.backfill):
+        return f"the last batch waits for its validation: a new {now.prefix}/{BACKFILL} is missing"
+    return ""

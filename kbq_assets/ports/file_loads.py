@@ -1,0 +1,58 @@
+"""How a warehouse applies a batch of files: a load job, or a statement over an external table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kbq_assets.core.filebatches.table_batches import FileTarget
+from kbq_assets.core.loading.batches import LoadLimits
+from kbq_assets.ports.warehouse import JobStatus
+
+
+@dataclass(frozen=True)
+class FileJob:
+    """A job of one batch: all rows of its files become visible at once, or none. ``config`` are BigQuery's keys of a
+    load job or, with ``sql``, of the external table `temp_ext`. ``sizes`` are the files' by URI. ``root`` is the URI of
+    the source."""
+
+    job_id: str
+    project: str
+    location: str
+    target: FileTarget
+    sizes: Mapping[str, int]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    sql: str = ""
+    digest: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def source_uris(self) -> tuple[str, ...]:
+        """The URIs of the files."""
+        return tuple(self.sizes)
+
+
+class FileJobs(Protocol):
+    """The part of `ports.warehouse.Warehouse` that batches of files use."""
+
+    project: str
+    location: str
+    limits: LoadLimits
+
+    def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
+        """A job's status, None if no such id was inserted. Raises Unavailable."""
+
+    def burn_job(self, job_id: str, project: str, location: str) -> None:
+        """Insert a no-op job under this id. Raises JobAlreadyExists, UnknownOutcome, Unavailable."""
+
+
+class FileLoads(Protocol):
+    """Submits jobs under ids that run once, beside those of `ports.warehouse.Warehouse`, whose `get_job` and `burn_job`
+    know them too. A load job's status has its files, a statement's the digest."""
+
+    def check(self, config: Mapping[str, Any], sql: str) -> None:
+        """Raises ConfigurationError for a key or format that the warehouse does not honor, naming it."""
+
+    def insert(self, job: FileJob) -> None:
+        """Submit a job. Raises as `Warehouse.insert_job`."""

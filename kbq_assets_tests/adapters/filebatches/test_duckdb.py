@@ -1,0 +1,276 @@
+"""Batches of files in DuckDB: every format, and what BigQuery's keys mean there."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pyarrow import orc, parquet
+
+from kbq_assets.adapters.duckdb import DuckDbWarehouse
+from kbq_assets.adapters.filebatches.duckdb import DuckDbFileLoads
+from kbq_assets.adapters.local_store import LocalObjectStore
+from kbq_assets.core.errors import ConfigurationError, JobAlreadyExists
+from kbq_assets.core.filebatches.table_batches import FileTarget
+from kbq_assets.ports.file_loads import FileJob
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.warehouse import JobStatus
+from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
+
+ROWS: list[dict[str, Any]] = [
+    {"id": 1, "name": "a", "day": date(2020, 1, 2)},
+    {"id": 2, "name": None, "day": date(2020, 1, 3)},
+]
+SCHEMA = {"fields": [{"name": "id", "type": "INT64", "mode": "REQUIRED"}, {"name": "name", "type": "STRING"},
+                     {"name": "day", "type": "DATE"}]}  # fmt: skip
+AVRO = {"type": "record", "name": "r", "fields": [
+    {"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]},
+    {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+]}  # fmt: skip
+
+
+def as_csv(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(f"{r['id']},{r['name'] or ''},{r['day']}\n" for r in rows).encode()
+
+
+def as_json(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(f"{json.dumps(row, default=str)}\n" for row in rows).encode()
+
+
+def as_avro(rows: list[dict[str, Any]]) -> bytes:
+    stream = io.BytesIO()
+    fastavro.writer(stream, AVRO, rows)
+    return stream.getvalue()
+
+
+def written(write: Callable[[pa.Table, Any], None]) -> Callable[[list[dict[str, Any]]], bytes]:
+    def encode(rows: list[dict[str, Any]]) -> bytes:
+        stream = pa.BufferOutputStream()
+        types = {"id": pa.int64(), "name": pa.string(), "day": pa.date32(), "extra": pa.int64()}
+        schema = pa.schema([(name, types[name]) for name in rows[0]])
+        write(pa.Table.from_pylist(rows, schema), stream)
+        data: bytes = stream.getvalue().to_pybytes()
+        return data
+
+    return encode
+
+
+FORMATS: Mapping[str, Callable[[list[dict[str, Any]]], bytes]] = {
+    "CSV": as_csv,
+    "NEWLINE_DELIMITED_JSON": as_json,
+    "AVRO": as_avro,
+    "PARQUET": written(parquet.write_table),
+    "ORC": written(orc.write_table),
+}
+
+
+class Warehouse:
+    """A DuckDB file, and a source of batches."""
+
+    def __init__(self, folder: Path, source: ObjectStore) -> None:
+        self.source = source
+        self.jobs = DuckDbWarehouse(folder / "warehouse.duckdb")
+        self.loads = DuckDbFileLoads(folder / "warehouse.duckdb", source)
+        self._number = 0
+
+    def put(self, path: str, data: bytes) -> tuple[str, int]:
+        self.source.create(path, data)
+        return self.source.uri(path), len(data)
+
+    def load(self, *files: tuple[str, int], **config: Any) -> JobStatus:
+        self._number += 1
+        decorator = config.pop("decorator", "")
+        keys = {"sourceFormat": "CSV", "writeDisposition": "WRITE_APPEND", **config}
+        self.loads.check(keys, "")
+        job_id = f"kbq-u-{self._number}"
+        self.loads.insert(
+            FileJob(job_id, "local", "local", FileTarget("d", "t", decorator), dict(files), keys)
+        )
+        found = self.jobs.get_job(job_id, "local", "local")
+        assert found is not None and found.state == "DONE"
+        assert set(found.source_uris) == {uri for uri, _ in files}
+        return found
+
+    def rows(self, sql: str = "SELECT id, name, day FROM d.t ORDER BY ALL") -> list[tuple[Any, ...]]:
+        with self.jobs.connect_readonly() as connection:
+            return connection.execute(sql).fetchall()
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def any_warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
+    in_folder = request.param == "folder"
+    return Warehouse(
+        tmp_path, LocalObjectStore(tmp_path / "s", durable=False) if in_folder else FaultyMemoryStore()
+    )
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(tmp_path, FaultyMemoryStore())
+
+
+EXPECTED = [tuple(row.values()) for row in ROWS]
+
+
+@pytest.mark.parametrize("form", sorted(FORMATS))
+def test_each_format_makes_and_fills_its_table(any_warehouse: Warehouse, form: str) -> None:
+    files = [any_warehouse.put(f"d/t/{n}", FORMATS[form]([row])) for n, row in enumerate(ROWS)]
+    done = any_warehouse.load(*files, sourceFormat=form, schema=SCHEMA)
+    assert (done.error, done.output_rows) == (None, 2)
+    assert any_warehouse.rows() == EXPECTED
+
+
+@pytest.mark.parametrize("form", ["AVRO", "ORC", "PARQUET"])
+def test_formats_that_name_their_columns_need_no_schema(warehouse: Warehouse, form: str) -> None:
+    assert warehouse.load(warehouse.put("d/t/1", FORMATS[form](ROWS)), sourceFormat=form).error is None
+    assert warehouse.load(warehouse.put("d/t/2", FORMATS[form](ROWS)), sourceFormat=form).error is None
+    assert warehouse.rows() == sorted(EXPECTED * 2, key=lambda row: row[0])
+
+
+def test_csv_without_table_and_schema_says_what_is_missing(warehouse: Warehouse) -> None:
+    error = warehouse.load(warehouse.put("d/t/1", as_csv(ROWS))).error
+    assert error is not None and "schema or autodetect" in error.message and not error.transient
+    header = b"id,name,day\n" + as_csv(ROWS)
+    assert warehouse.load(warehouse.put("d/t/2", header), autodetect=True, skipLeadingRows=1).error is None
+    assert warehouse.rows() == EXPECTED
+
+
+def test_options_of_csv(warehouse: Warehouse) -> None:
+    data = b"# by hand\nid|name|day\n1|'a|b'|2020-01-02\n2|NULL|NULL\n3\n"
+    options = {
+        "fieldDelimiter": "|",
+        "quote": "'",
+        "nullMarker": "NULL",
+        "skipLeadingRows": 2,
+        "allowJaggedRows": True,
+    }
+    assert warehouse.load(warehouse.put("d/t/1", data), schema=SCHEMA, **options).error is None
+    assert warehouse.rows() == [(1, "a|b", date(2020, 1, 2)), (2, None, None), (3, None, None)]
+
+
+def test_a_bad_row_fails_the_whole_batch(warehouse: Warehouse) -> None:
+    good, bad = warehouse.put("d/t/1", as_csv(ROWS)), warehouse.put("d/t/2", b"x,a,2020-01-02\n")
+    error = warehouse.load(good, bad, schema=SCHEMA).error
+    assert error is not None and not error.transient
+    assert warehouse.load(good, schema=SCHEMA).error is None
+    assert len(warehouse.rows()) == 2
+
+
+def test_a_field_that_the_table_lacks_is_no_silent_loss(warehouse: Warehouse) -> None:
+    file = warehouse.put("d/t/1", b'{"id": 1, "nmae": "a"}\n')
+    error = warehouse.load(file, sourceFormat="NEWLINE_DELIMITED_JSON", schema=SCHEMA).error
+    assert error is not None and "nmae" in error.message
+    more: dict[str, Any] = {
+        "sourceFormat": "NEWLINE_DELIMITED_JSON",
+        "schema": SCHEMA,
+        "ignoreUnknownValues": True,
+    }
+    assert warehouse.load(file, **more).error is None
+    warehouse.load(
+        warehouse.put("d/t/2", FORMATS["PARQUET"]([{"id": 2, "extra": 1}])), sourceFormat="PARQUET"
+    )
+    assert warehouse.rows("SELECT id FROM d.t") == [(1,)]
+
+
+def test_write_dispositions(warehouse: Warehouse) -> None:
+    first, second = warehouse.put("d/t/1", as_csv(ROWS[:1])), warehouse.put("d/t/2", as_csv(ROWS[1:]))
+    warehouse.load(first, schema=SCHEMA)
+    refused = warehouse.load(second, writeDisposition="WRITE_EMPTY").error
+    assert refused is not None and "has rows" in refused.message
+    assert warehouse.load(second, writeDisposition="WRITE_TRUNCATE").error is None
+    assert warehouse.rows() == EXPECTED[1:]
+    never = warehouse.load(second, createDisposition="CREATE_NEVER")
+    assert never.error is None
+
+
+def test_a_decorator_replaces_its_partition_alone_and_takes_no_other_rows(warehouse: Warehouse) -> None:
+    by_day: dict[str, Any] = {"timePartitioning": {"type": "DAY", "field": "day"}}
+    warehouse.load(warehouse.put("d/t/1", as_csv(ROWS)), schema=SCHEMA, **by_day)
+    new = warehouse.put("d/t/2", b"9,new,2020-01-02\n")
+    replaced = warehouse.load(new, decorator="$20200102", writeDisposition="WRITE_TRUNCATE", **by_day)
+    assert replaced.error is None
+    assert [row[0] for row in warehouse.rows()] == [2, 9]
+    other = warehouse.load(new, decorator="$20200103", **by_day).error
+    assert other is not None and "another partition" in other.message
+    unknown = warehouse.load(new, decorator="$20200103", writeDisposition="WRITE_TRUNCATE").error
+    assert unknown is not None and "timePartitioning.field" in unknown.message
+    assert warehouse.load(new, decorator="$20200102").error is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ({"mode": "AUTO"}, [(1, date(2020, 1, 2), 7), (2, date(2020, 1, 3), 7)]),
+        (
+            {"mode": "CUSTOM", "sourceUriPrefix": "gs://b/d/t/{dt:DATE}/{n:STRING}"},
+            [(1, date(2020, 1, 2), "7"), (2, date(2020, 1, 3), "7")],
+        ),
+    ],
+)
+@pytest.mark.parametrize("form", ["AVRO", "CSV"])
+def test_hive_directories_become_columns(
+    warehouse: Warehouse, form: str, mode: dict[str, str], expected: list[tuple[Any, ...]]
+) -> None:
+    files = [
+        warehouse.put(f"d/t/dt={day}/n=7/x", FORMATS[form]([row]))
+        for day, row in zip(("2020-01-02", "2020-01-03"), ROWS, strict=True)
+    ]
+    schema: dict[str, Any] = {"schema": SCHEMA} if form == "CSV" else {}
+    done = warehouse.load(*files, sourceFormat=form, hivePartitioningOptions=mode, **schema)
+    assert done.error is None
+    assert warehouse.rows("SELECT id, dt, n FROM d.t ORDER BY 1") == expected
+
+
+def test_files_in_unlike_directories_are_refused(warehouse: Warehouse) -> None:
+    files = [warehouse.put("d/t/dt=2020-01-02/x", as_csv(ROWS)), warehouse.put("d/t/y", as_csv(ROWS))]
+    error = warehouse.load(*files, schema=SCHEMA, hivePartitioningOptions={}).error
+    assert error is not None and "hive keys" in error.message
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"schemaUpdateOptions": ["ALLOW_FIELD_ADDITION"]}, "schemaUpdateOptions"),
+        ({"maxBadRecords": 3}, "maxBadRecords"),
+        ({"sourceFormat": "PARQUET", "fieldDelimiter": ";"}, "fieldDelimiter"),
+        ({"encoding": "UTF-16LE"}, "UTF-16LE"),
+        ({"hivePartitioningOptions": {"mode": "X"}}, "X"),
+        ({"hivePartitioningOptions": {"fields": []}}, "fields"),
+        ({"hivePartitioningOptions": {"mode": "CUSTOM"}}, "CUSTOM"),
+    ],
+)
+def test_a_key_that_duckdb_does_not_honor_is_refused_by_name(
+    warehouse: Warehouse, config: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        warehouse.loads.check({"sourceFormat": "CSV", **config}, "")
+
+
+def test_a_file_that_is_gone_or_another_one_fails_its_job(warehouse: Warehouse) -> None:
+    uri, size = warehouse.put("d/t/1", as_csv(ROWS))
+    gone = warehouse.load((uri.replace("/1", "/2"), 3), schema=SCHEMA).error
+    assert gone is not None and gone.reason == "notFound"
+    other = warehouse.load((uri, size + 1), schema=SCHEMA).error
+    assert other is not None and "bytes" in other.message
+
+
+@pytest.mark.parametrize("form", ["AVRO", "ORC", "PARQUET"])
+def test_a_damaged_file_fails_its_job_for_good(warehouse: Warehouse, form: str) -> None:
+    error = warehouse.load(warehouse.put("d/t/1", b"nonsense"), sourceFormat=form, schema=SCHEMA).error
+    assert error is not None and not error.transient
+
+
+def test_a_job_id_runs_once(warehouse: Warehouse) -> None:
+    file = warehouse.put("d/t/1", as_csv(ROWS))
+    warehouse.load(file, schema=SCHEMA)
+    again = FileJob("kbq-u-1", "local", "local", FileTarget("d", "t"), dict([file]), {"sourceFormat": "CSV"})
+    with pytest.raises(JobAlreadyExists):
+        warehouse.loads.insert(again)
+    assert len(warehouse.rows()) == 2
