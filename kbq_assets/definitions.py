@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     from kbq_assets.extras.reconcile.reconciler import Reconciler
     from kbq_assets.pipelines.compaction.compactor import Compactor
     from kbq_assets.pipelines.deployment import Deployment
+    from kbq_assets.pipelines.erasure.erasures import Erasures
     from kbq_assets.pipelines.extraction.extractor import Extractor
     from kbq_assets.pipelines.filebatches.runner import FileBatches
     from kbq_assets.pipelines.loading.loader import Loader
@@ -256,19 +257,14 @@ class Parts:
         """Proposals, bad records and the clean-up."""
         from kbq_assets.pipelines.operate.operator import Operator
 
-        return Operator(self.deployment, self._read_again, self._parse, self.adapters.registry)
+        return Operator(self.deployment, self._read_again, self._read_again, self.adapters.registry)
 
-    def _read_again(self, unit: Unit) -> UnitOutcome:
-        """Extract a committed unit again, in this process."""
+    def _read_again(self, unit: Unit, source: RecordSource | None = None) -> UnitOutcome:
+        """Extract a committed unit again, in this process, by default from Kafka."""
         from kbq_assets.worker.unit import extract_unit
 
-        return extract_unit(unit, self.adapters.worker(), again=True)
-
-    def _parse(self, unit: Unit, source: RecordSource) -> UnitOutcome:
-        """Extract a committed unit from another source, in this process."""
-        from kbq_assets.worker.unit import extract_unit
-
-        return extract_unit(unit, dataclasses.replace(self.adapters.worker(), source=source), again=True)
+        ports = self.adapters.worker()
+        return extract_unit(unit, dataclasses.replace(ports, source=source or ports.source), again=True)
 
     @cached_property
     def replays(self) -> Replays:
@@ -288,6 +284,13 @@ class Parts:
         from kbq_assets.extras.filebatches.open import open_file_batches
 
         return open_file_batches(self.deployment, self.adapters.clients)
+
+    @cached_property
+    def erasures(self) -> Erasures:
+        """Persons whose records are forgotten."""
+        from kbq_assets.pipelines.erasure.erasures import Erasures
+
+        return Erasures(self.deployment, self.adapters.source)
 
     @cached_property
     def orchestrator(self) -> Orchestrator:

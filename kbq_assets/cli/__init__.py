@@ -76,6 +76,7 @@ COMMANDS: Final[Commands] = {
         "replay": Lazy(
             "kbq_assets.cli.replay:replay", "Read a range again beside the live topic, and compare it."
         ),
+        "erase": Lazy("kbq_assets.cli.erase:erase", "Forget the records of a person (GDPR, Article 17)."),
         "warehouse": Lazy("kbq_assets.cli.warehouse:warehouse", "Remove one of several warehouses."),
         "reset": Lazy("kbq_assets.cli.operate:reset", "Begin a topic anew, in a new epoch."),
     },

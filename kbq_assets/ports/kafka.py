@@ -20,12 +20,13 @@ LEAST_WAIT_SECONDS: Final = 5.0
 class RecordBatch:
     """Records read so far: ``chunk`` may be empty. Everything below ``position`` has been delivered or has no record.
 
-    ``leader_epoch`` is that of the last record, -1 if unknown.
+    ``leader_epoch`` is that of the last record, -1 if unknown. ``erased`` records before ``position`` were left out.
     """
 
     chunk: Chunk
     position: int
     leader_epoch: int = -1
+    erased: int = 0
 
 
 class OffsetReader(Protocol):

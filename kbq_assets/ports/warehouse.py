@@ -13,6 +13,7 @@ from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import REPLAY_COLUMN
+from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.error_replays import REPLAYED_AT, ErrorReplays
 from kbq_assets.ports.statements import Statements
 
@@ -195,6 +196,10 @@ class Warehouse(Protocol):
     @property
     def error_replays(self) -> ErrorReplays | None:
         """How the warehouse replays error rows; None if no transaction of it changes two tables."""
+
+    @property
+    def erasures(self) -> ErasureTables | None:
+        """How the warehouse deletes single rows; None if KBQ cannot yet."""
 
     def insert_job(self, job: LoadJob) -> None:
         """Submit a job. Raises JobAlreadyExists, UnknownOutcome, Unavailable, JobFailed (refused: not inserted)."""

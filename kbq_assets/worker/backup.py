@@ -54,6 +54,7 @@ class BackupTarget:
 
 @dataclass
 class _CopyTally:
+    erased: int = 0
     bytes: int = 0
     oldest_ms: int = 2**63 - 1
     newest_ms: int = 0
@@ -86,6 +87,7 @@ class BackupWindowWriter:
     def add(self, batch: RecordBatch) -> None:
         """Copy a batch, which has keys and headers."""
         chunk, tally = batch.chunk, self._tally
+        tally.erased += batch.erased
         if len(chunk):
             self._writer.add(chunk)
             tally.bytes += int((chunk.ends - chunk.starts).sum())
@@ -120,9 +122,10 @@ class BackupWindowWriter:
         )
         counts = Counts(
             positions=positions,
-            records=rows,
+            records=rows + tally.erased,
             bytes=tally.bytes,
-            gaps=positions - rows,
+            gaps=positions - rows - tally.erased,
+            erased=tally.erased,
             rows={ROWS: rows} if rows else {},
         )
         return Window(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from kbq_assets.adapters.backup import BackupLog, BackupSource
 from kbq_assets.core.backup.names import state_path
+from kbq_assets.core.erasure.model import ErasureLog
+from kbq_assets.core.erasure.offsets import Offsets
 from kbq_assets.core.errors import (
     ConfigurationError,
     NotFound,
@@ -36,6 +38,7 @@ from kbq_assets.ports.registry import WriterSchemas
 from kbq_assets.wire.privacy.json import LostValues
 from kbq_assets.worker.backup import BackupTarget, BackupWindowWriter, KeptSchemas
 from kbq_assets.worker.backup_place import BackupPlace
+from kbq_assets.worker.erasure import read_log, without
 from kbq_assets.worker.outputs import Output, go_on
 from kbq_assets.worker.pinned_schemas import PinnedSchemas
 from kbq_assets.worker.privacy.avro import ErrorCopies
@@ -127,6 +130,8 @@ def extract_unit(
         if commit is None or (not again and _is_superseded(unit, commit)):
             return UnitOutcome(unit, superseded=True)
         read.has_order = [*commit.partitions] == [0]
+        read.erasures = read_log(ports.store, commit)
+        read.erased = read.erasures.of(commit, unit.range.topic_partition.partition) if read.erasures else ()
         if unit.tables:
             read.schemas = PinnedSchemas(_schemas(unit, ports, commit.schema_ids), commit.schema_ids)
         _read_windows(unit, ports, read, outputs, min(seconds, unit.seconds), is_patient)
@@ -134,7 +139,11 @@ def extract_unit(
         for output in outputs:
             output.fail(error)
     first, *others = (
-        dataclasses.replace(each.outcome(read.position), first_leader_epoch=read.first_leader_epoch)
+        dataclasses.replace(
+            each.outcome(read.position),
+            first_leader_epoch=read.first_leader_epoch,
+            erasures=read.erasures.version if read.erasures else 0,
+        )
         for each in outputs
     )
     return dataclasses.replace(
@@ -156,6 +165,9 @@ class _Read:
     epoch_until: int = 0
     variants: SchemaVariants | None = None
     schemas: PinnedSchemas | None = None
+    erasures: ErasureLog | None = None
+    #: offsets of the partition that are left out
+    erased: Offsets = ()
     #: whether the topic has one partition, so that all of its records have an order
     has_order: bool = False
 
@@ -297,8 +309,9 @@ def _read_windows(
                 continue
             opened = opened if is_open else ports.clock.monotonic()
             is_open = True
-            for output in outputs:
-                output.add(batch)
+            for part in without(batch, read.erased):
+                for output in outputs:
+                    output.add(part)
             if not go_on(outputs):
                 return
             now = ports.clock.monotonic()

@@ -61,6 +61,7 @@ class _Tally:
     records: int = 0
     bytes: int = 0
     skipped: int = 0
+    erased: int = 0
     errors: int = 0
     bad: int = 0
     oldest_ms: int = 2**63 - 1
@@ -132,8 +133,9 @@ class WindowWriter:
     def add(self, batch: RecordBatch) -> None:
         """Stage a batch. Raises StopWindow; errors of the registry and the store propagate."""
         chunk, tally = batch.chunk, self._tally
+        tally.records += len(chunk) + batch.erased
+        tally.erased += batch.erased
         if len(chunk):
-            tally.records += len(chunk)
             tally.bytes += int((chunk.ends - chunk.starts).sum())
             tally.oldest_ms = min(tally.oldest_ms, int(chunk.timestamps.min()))
             tally.newest_ms = max(tally.newest_ms, int(chunk.timestamps.max()))
@@ -249,6 +251,7 @@ class WindowWriter:
             bytes=tally.bytes,
             gaps=positions - tally.records,
             skipped=tally.skipped,
+            erased=tally.erased,
             errors=tally.errors,
             event_time_fallbacks=sum(file.event_time_fallbacks for file in self._finished),
             dropped_values=self._lost(),

@@ -35,6 +35,7 @@ from kbq_assets.core.loading.tables import Column, TableOptions, plan_table_chan
 from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference
 from kbq_assets.core.statements.names import SCRATCH_PREFIX
 from kbq_assets.core.topics.options import ERROR_TABLE, is_error_table
+from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.error_replays import ErrorReplays
 from kbq_assets.ports.statements import StatementJob, Statements
 from kbq_assets.ports.warehouse import (
@@ -51,6 +52,7 @@ from kbq_assets.ports.warehouse import (
     OffsetSummary,
     RowComparison,
 )
+from kbq_assets_tests.fakes.erasure import FakeErasureTables
 from kbq_assets_tests.fakes.error_replays import FakeErrorReplays
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.statements import FakeStatements, StatementsView
@@ -159,6 +161,7 @@ class FakeWarehouse:
         self.jobs: dict[tuple[str, str, str], FakeJob] = {}
         self.statements = FakeStatements(self)
         self.error_replays: ErrorReplays | None = FakeErrorReplays(self)
+        self.erasures: ErasureTables | None = FakeErasureTables(self)
         self._store = store
         self._path_of = path_of
 
@@ -481,6 +484,7 @@ class WarehouseView:
         self.compares = warehouse.compares
         self.statements: Statements | None = StatementsView(warehouse.statements, self)
         self.error_replays: ErrorReplays | None = warehouse.error_replays
+        self.erasures: ErasureTables | None = FakeErasureTables(warehouse, self)
 
     def insert_job(self, job: LoadJob) -> None:
         self.write("insert_job", job.job_id, lambda: self._warehouse.insert_job(job))

@@ -20,6 +20,7 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.clock import Clock
+from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.error_replays import ErrorReplays
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
@@ -66,6 +67,7 @@ class BigQueryWarehouse:
         self._clock = clock or SystemClock()
         self.statements: Statements | None = BigQueryStatements(self._session)
         self.error_replays: ErrorReplays | None = BigQueryErrorReplays(self._session, clock or SystemClock())
+        self.erasures: ErasureTables | None = None
 
     # Jobs -------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import duckdb
 from kbq_assets.adapters.duckdb import jobs, schema, summaries
 from kbq_assets.adapters.duckdb.comparison import compare
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
+from kbq_assets.adapters.duckdb.erasure import DuckDbErasureTables
 from kbq_assets.adapters.duckdb.error_replays import DuckDbErrorReplays, counting
 from kbq_assets.adapters.duckdb.error_rows import read_error_rows
 from kbq_assets.adapters.duckdb.load import StagedFileLoader
@@ -25,6 +26,7 @@ from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.error_replays import ErrorReplays
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
@@ -86,6 +88,7 @@ class DuckDbWarehouse:
         self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
         self.statements: Statements | None = DuckDbStatements(self._writing, self._read, transaction)
         self.error_replays: ErrorReplays | None = DuckDbErrorReplays(self._writing, transaction, open_uri)
+        self.erasures: ErasureTables | None = DuckDbErasureTables(self._writing, transaction)
         self._open_uri = open_uri
 
     def insert_job(self, job: LoadJob) -> None:

@@ -34,6 +34,7 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import Compaction
+from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.error_replays import ErrorReplays
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
@@ -78,6 +79,7 @@ class IcebergWarehouse:
     statements: Statements | None = None
     #: No transaction changes two tables.
     error_replays: ErrorReplays | None = None
+    erasures: ErasureTables | None = None
 
     def __init__(
         self, name: str, properties: Mapping[str, str], *, open_uri: OpenUri = open_file_uri

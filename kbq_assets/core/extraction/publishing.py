@@ -55,6 +55,7 @@ def _with(commit: Commit, outcome: UnitOutcome, now_ms: int, asked_ms: int, seal
     """The commit with an outcome's windows and stop. Raises StateError if the windows do not follow."""
     tp, windows = outcome.unit.range.topic_partition, outcome.windows
     if not _lists(commit, tp, windows, sealed):
+        _check_erasures(commit, outcome)
         published = commits.publish(commit, tp.partition, outcome.unit.epoch, windows, asked_ms)
         _check_log(commit.partitions[tp.partition].leader_epoch, outcome)
         commit = schema_pins.pin(_counted(published, outcome, now_ms), outcome.schema_ids)
@@ -85,6 +86,12 @@ def _check_log(leader_epoch: int, outcome: UnitOutcome) -> None:
     known = outcome.first_leader_epoch if outcome.unit.ahead else outcome.unit.leader_epoch
     if known != leader_epoch:
         raise StateError(f"{outcome.unit.range} was read under another leader; the next run reads it again")
+
+
+def _check_erasures(commit: Commit, outcome: UnitOutcome) -> None:
+    """Raise StateError for windows that may have records that were erased since they were read (X2)."""
+    if outcome.windows and outcome.erasures < commit.erasures:
+        raise StateError(f"{outcome.unit.range} was read before an erasure; the next run reads it again")
 
 
 def _stands_at(commit: Commit, unit: Unit) -> bool:

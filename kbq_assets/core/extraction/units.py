@@ -141,6 +141,8 @@ class UnitOutcome:
     is_unavailable: bool = False
     #: the failure is of its task, which died: its worker was killed, or ran out of memory
     has_died: bool = False
+    #: the version of the erasure log that it was read with
+    erasures: int = 0
     #: that of the backup, if the unit had two outputs
     backup: UnitOutcome | None = None
 

@@ -1,4 +1,5 @@
-"""A table whose rows a replay replaces: no load starts until that has ended (PROTOCOL R3)."""
+"""A table whose rows a replay replaces, or an erasure deletes: no load starts until that has ended (PROTOCOL R3,
+X3)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from kbq_assets.core.protocol.codec import Stored
 class Replacing(Stored):
     """The replacement that a table waits for, as the swap that entered it says."""
 
-    #: the replay's number
+    #: the replay's number; 0 for an erasure
     replay: int
     #: the job of all of its tables
     job_id: str
@@ -20,11 +21,25 @@ class Replacing(Stored):
     rows: Mapping[str, int] = field(default_factory=dict)
     #: rows that the table lacked although they count as loaded: it was dropped, and gets them back
     restored: int = 0
+    #: the erasure's number; 0 for a replay
+    erasure: int = 0
+
+    @property
+    def what(self) -> str:
+        """What changes the table's rows."""
+        return f"erasure {self.erasure} deletes" if self.erasure else f"replay {self.replay} replaces"
+
+    @property
+    def next_step(self) -> str:
+        """The command that ends it."""
+        if self.erasure:
+            return f"kbq erase resume {self.erasure}"
+        return f"kbq replay continue {self.replay}"
 
 
 def replacing_words(found: Replacing) -> str:
     """Why a table is not loaded, and what continues."""
-    return f"replay {found.replay} replaces rows of it; next: kbq replay continue {found.replay}"
+    return f"{found.what} rows of it; next: {found.next_step}"
 
 
 def change_of(loaded: int, present: int, former: int, new: int) -> tuple[int, int]:

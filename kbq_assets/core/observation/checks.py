@@ -142,7 +142,7 @@ def _partition_findings(commit: Commit, partition: int) -> Iterator[str]:
 
 def _adds_up(counts: Counts) -> bool:
     accounted = counts.records + counts.gaps + counts.lost == counts.positions
-    return accounted and counts.staged + counts.errors + counts.skipped == counts.records
+    return accounted and counts.staged + counts.errors + counts.skipped + counts.erased == counts.records
 
 
 def _window_findings(

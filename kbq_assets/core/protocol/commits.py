@@ -206,6 +206,13 @@ class Commit(Stored):
     schema_ids: Mapping[int, str] = field(default_factory=dict)
     #: older windows, accepted gaps and given-up paths; none in a whole commit, which has their contents
     manifests: tuple[ManifestEntry, ...] = ()
+    #: the version of the erasure log that a unit must have read (PROTOCOL X2); 0: nothing was erased
+    erasures: int = 0
+
+    @property
+    def stored_format(self) -> int:
+        """Releases that know no erasures would read erased records again."""
+        return codec.ORDERED if self.erasures else codec.FORMAT
 
     def topic_partition(self, partition: int) -> TopicPartition:
         """The TopicPartition of one of its partitions."""

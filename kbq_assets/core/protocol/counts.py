@@ -13,7 +13,8 @@ from kbq_assets.core.protocol.codec import Stored
 
 @dataclass(frozen=True)
 class Counts(Stored):
-    """Counts of a range: ``positions = records + gaps + lost``, ``records = rows + errors + skipped``."""
+    """Counts of a range: ``positions = records + gaps + lost``, ``records = rows + errors + skipped +
+    erased``."""
 
     positions: int = 0
     #: delivered by the broker
@@ -25,6 +26,8 @@ class Counts(Stored):
     #: given up by `kbq accept-gap`
     lost: int = 0
     skipped: int = 0
+    #: left out or deleted by erasures (core/erasure)
+    erased: int = 0
     errors: int = 0
     #: rows without the business time that their topic has
     event_time_fallbacks: int = 0
@@ -53,7 +56,7 @@ class Counts(Stored):
         """Raise StateError unless every position is accounted for."""
         if self.positions != self.records + self.gaps + self.lost:
             raise StateError(f"{context}: {self} leaves positions unaccounted for", next_step="report a bug")
-        if self.records != self.staged + self.errors + self.skipped:
+        if self.records != self.staged + self.errors + self.skipped + self.erased:
             raise StateError(f"{context}: {self} leaves records unaccounted for", next_step="report a bug")
 
 

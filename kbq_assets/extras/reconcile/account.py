@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kbq_assets.core.erasure.offsets import Offsets, has
 from kbq_assets.core.errors import NotFound, StateError
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
@@ -53,6 +54,7 @@ class PartitionAccount:
     rows: int
     errors: int
     skipped: int
+    erased: int
     quarantined: int
     lost: int
     unread: int
@@ -128,6 +130,8 @@ class Witnesses:
     compacts: Callable[[str], bool]
     skips_nulls: Callable[[str], bool]
     judge: Judge
+    #: what erasures left out of a commit's partition
+    erased: Callable[[Commit, int], Offsets] = lambda commit, partition: ()
 
 
 @dataclass
@@ -163,7 +167,8 @@ class Account:
         if expected is None and is_read:
             self._find_missing([o for o in delivered if o not in stored], len(delivered), retired, earliest)
         elif expected is not None:
-            self._compare_with_log({o: e for o, e in expected.items() if o < position})
+            kept = (o for o in expected if o < position and not has(self._erased, o))
+            self._compare_with_log({o: expected[o] for o in kept})
         return PartitionAccount(
             self.tp,
             self.commit.epoch,
@@ -178,6 +183,7 @@ class Account:
             self.rows.count(errors=False),
             self.rows.count(errors=True),
             totals.skipped,
+            totals.erased,
             self.waiting.quarantined_rows,
             totals.lost,
             max(0, self.broker.latest - position) if self.broker else 0,
@@ -230,12 +236,12 @@ class Account:
 
     def _find_missing(self, missing: list[int], delivered: int, retired: int, earliest: int) -> None:
         skipped = self._totals.skipped
-        excused = self.waiting.pending_rows + skipped + self.waiting.quarantined_rows
+        excused = self.waiting.pending_rows + skipped + self.waiting.quarantined_rows + self._totals.erased
         # Records that the broker no longer has are only compared by number.
         missing_retired = self.state.totals.records - delivered - retired
-        elsewhere = self.waiting.outside(missing)
+        elsewhere = self.waiting.outside(o for o in missing if not has(self._erased, o))
         if len(missing) + missing_retired != excused or len(elsewhere) > skipped:
-            message = f"not in the warehouse; {excused} of them are explained (pending, skipped, quarantined)"
+            message = f"not in the warehouse; {excused} of them are explained (pending, skipped, quarantined, erased)"
             named = [str(o) for o in missing] or [f"{missing_retired} records below {earliest}"]
             self._name(message, named, read_again(self.tp, missing[0] if missing else earliest))
         elif elsewhere:
@@ -288,6 +294,10 @@ class Account:
     def _totals(self) -> Counts:
         """What was extracted, after what replays replaced."""
         return sum(self.state.replaced.values(), self.state.totals)
+
+    @property
+    def _erased(self) -> Offsets:
+        return self.witnesses.erased(self.commit, self.tp.partition)
 
     @property
     def _place(self) -> str:

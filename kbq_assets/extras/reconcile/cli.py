@@ -219,6 +219,7 @@ def _other(account: PartitionAccount) -> str:
     counts = {
         "to load": account.pending,
         "quarantined": account.quarantined,
+        "erased": account.erased,
         "lost": account.lost,
         "unread": account.unread,
     }
@@ -232,5 +233,5 @@ def _account_json(account: PartitionAccount) -> dict[str, object]:
         **document(account, "read gaps retired pending"),
         "staged": account.pending + account.rows + account.quarantined,
         "loaded": account.rows,
-        **document(account, "errors skipped quarantined lost unread accounted findings"),
+        **document(account, "errors skipped erased quarantined lost unread accounted findings"),
     }

@@ -75,6 +75,7 @@ class PartitionCount:
     pending: int
     quarantined: int
     skipped: int
+    erased: int
     lost: int
     unread: int
     findings: tuple[str, ...] = ()
@@ -195,6 +196,7 @@ def count_partition(ledger: PartitionHistory, books: Books, broker: BrokerOffset
         pending,
         quarantined,
         state.totals.skipped,
+        ledger.given.erased,
         state.totals.lost,
         max(0, broker.latest - state.next) if broker else 0,
         (*findings, *_compared_with_broker(tp, state, broker)),

@@ -18,7 +18,7 @@ from kbq_assets.pipelines.observation.documents import document
 
 #: Maximum findings and notes shown; `--json` has all.
 SHOWN: Final = 50
-_TOTALS: Final = "committed loaded pending quarantined skipped lost unread"
+_TOTALS: Final = "committed loaded pending quarantined skipped erased lost unread"
 
 
 def counts_json(report: CountReport) -> dict[str, object]:
@@ -78,7 +78,7 @@ def _sums(report: CountReport) -> str:
     return (
         f"{number(len(report.partitions))} partitions, {n['committed']} rows committed: {n['loaded']} loaded,"
         f" {n['pending']} to load, {n['quarantined']} quarantined; {n['skipped']} records skipped,"
-        f" {n['lost']} positions lost, {n['unread']} unread"
+        f" {n['erased']} erased, {n['lost']} positions lost, {n['unread']} unread"
     )
 
 

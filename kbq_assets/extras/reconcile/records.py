@@ -11,6 +11,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.extraction.planning import ExtractionPlan
@@ -43,6 +44,7 @@ from kbq_assets.extras.reconcile.newest import UpsertAccount
 from kbq_assets.extras.reconcile.upserts import UpsertComparison
 from kbq_assets.extras.reconcile.values import NONE, ValueReport, compare_values
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.erasures import erased_of
 from kbq_assets.pipelines.protocol.snapshot import Snapshot, read_snapshot
 from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
 from kbq_assets.ports.kafka import OffsetReader, RecordSource
@@ -252,6 +254,7 @@ def _accounts(
         ports.compacts,
         lambda topic: topic in settings and settings[topic].records.tombstones == "skip",
         Again(ports.worker, settings).judge,
+        partial(erased_of, ports.store),
     )
     accounts = []
     for commit in commits:

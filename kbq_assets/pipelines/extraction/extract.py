@@ -85,16 +85,17 @@ def extract(
             ports.store, ports.offsets, ports.clock, pool, ends, started_ms, done_files=hints
         )
         backups = BackupPublishers(ports.open_backup, ports.offsets, ports.clock, pool)
-        units = backups.prepare(planned, units, prepare)
+        units = backups.prepare(planned, units, partial(prepare, log_store=ports.store))
         run = _Run(ports, limits, units, (publisher, backups), on_progress)
         run.read_all()
     costs = charge(ports.store, run.usage, ports.new_run(), started_ms)
     return run.report(planned, costs, ports.clock.monotonic() - started)
 
 
-def prepare(store: ObjectStore, planned: ExtractionPlan) -> list[Unit]:
-    """Create the state that the plan needs, and return its units."""
-    state.create_commits(store, [creation.commit() for creation in planned.creations])
+def prepare(store: ObjectStore, planned: ExtractionPlan, log_store: ObjectStore | None = None) -> list[Unit]:
+    """Create the state that the plan needs, and return its units. ``log_store`` has the erasure logs, if another store
+    has."""
+    state.create_commits(store, [creation.commit() for creation in planned.creations], log_store)
     for addition in planned.additions:
         _change_partition(store, addition.topic_partition, partial(_add, addition))
     for gap in planned.gaps:

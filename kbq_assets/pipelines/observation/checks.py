@@ -212,8 +212,8 @@ def _loads(table: TableReference, found: Versioned[TableState] | KbqError | None
         why = f"it is tried again after {tried.reason}: {tried.error}"
         return checks.failed(TABLES_LOAD, str(table), (why,), ("kbq status",))
     if found is not None and (replacing := found.value.definition.replacing) is not None:
-        why = f"replay {replacing.replay} replaces rows of it, and it waits"
-        return checks.failed(TABLES_LOAD, str(table), (why,), (f"kbq replay continue {replacing.replay}",))
+        why = f"{replacing.what} rows of it, and it waits"
+        return checks.failed(TABLES_LOAD, str(table), (why,), (replacing.next_step,))
     if found is None or found.value.parked is None:
         return CheckResult(TABLES_LOAD, str(table), "it is loaded")
     parked = found.value.parked

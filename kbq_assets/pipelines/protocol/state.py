@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Generic, TypeVar, cast
 
+from kbq_assets.core.erasure.model import ErasureLog, log_path, raised
 from kbq_assets.core.errors import (
     CorruptState,
     MissingState,
@@ -232,8 +233,11 @@ def create_commit(store: ObjectStore, commit: Commit) -> Versioned[Commit]:
     return create_commits(store, [commit])[0]
 
 
-def create_commits(store: ObjectStore, commits: Sequence[Commit]) -> list[Versioned[Commit]]:
-    """`create_commit` for many, in two swaps of the registry: GCS allows one change per object and second."""
+def create_commits(
+    store: ObjectStore, commits: Sequence[Commit], log_store: ObjectStore | None = None
+) -> list[Versioned[Commit]]:
+    """`create_commit` for many, in two swaps of the registry: GCS allows one change per object and second.
+    ``log_store`` has the erasure logs, if another store has."""
     if not commits:
         return []
     _establish(store, TopicRegistry, TOPIC_REGISTRY, COMMITS)
@@ -242,7 +246,9 @@ def create_commits(store: ObjectStore, commits: Sequence[Commit]) -> list[Versio
 
     def create_one(commit: Commit) -> Versioned[Commit]:
         path = commit_path(commit.topic, commit.shard)
-        create(store, path, commit)
+        # After the announcement: an erasure raises the commits that are announced (X2).
+        log = find(log_store or store, ErasureLog, log_path(commit.topic))
+        create(store, path, raised(commit, log.value.version if log else 0))
         return read(store, Commit, path)
 
     created = parallel(create_one, commits)

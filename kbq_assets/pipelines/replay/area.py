@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Final, Protocol
 
 from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.erasure.model import log_path
 from kbq_assets.core.errors import NotFound, PreconditionFailed
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, starting_at
@@ -92,7 +93,8 @@ class ReplayArea:
 
     def prepare(self) -> None:
         """Create the commits of the range, with what the live topic knows of its schemas. Repeatable."""
-        for prefix in (f"{SHAPES}{self.replay.topic}.json", VARIANTS):
+        # The erasure log before the commits, which get its version (X4).
+        for prefix in (f"{SHAPES}{self.replay.topic}.json", VARIANTS, log_path(self.replay.topic)):
             for entry in self.live.store.list(prefix):
                 _copy(self.live.store, self.deployment.store, entry.path)
         state.create_commits(self.deployment.store, list(self._commits()))

@@ -13,7 +13,7 @@ Every step can be repeated, and whoever repeats it continues: a crash loses noth
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,33 +22,28 @@ from kbq_assets.core.errors import (
     JobAlreadyExists,
     JobFailed,
     KbqError,
-    PreconditionFailed,
     Refused,
     Unavailable,
     UnknownOutcome,
 )
-from kbq_assets.core.loading import replacements
 from kbq_assets.core.loading.origins import with_label
 from kbq_assets.core.loading.replacing import Replacing, change_of
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column
-from kbq_assets.core.protocol.names import TableReference, commit_path, table_state_path
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.names import TableReference, commit_path
 from kbq_assets.core.replay import promotion
 from kbq_assets.core.replay.model import Phase, Replay, check_latest, replay_path
 from kbq_assets.pipelines.deployment import Deployment
-from kbq_assets.pipelines.loading.ports import LoadPorts
+from kbq_assets.pipelines.loading import replacing
+from kbq_assets.pipelines.loading.replacing import POLL_SECONDS, WAIT_SECONDS
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.replay.start import ReplayedTopic, read_replays, rows_of
 from kbq_assets.ports.replay import ReplaceJob, Replacement, ReplayTables
 from kbq_assets.ports.warehouse import KafkaRange
-
-#: How long a replacement waits for a table's load job, and between two polls.
-WAIT_SECONDS: Final = 600.0
-POLL_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -152,45 +147,17 @@ class Replacer:
 
     def _enter(self, replay: Replay, table: TableReference) -> None:
         """Let a table wait for the replacement (R3)."""
-        clock, store = self.live.clock, self.live.load_store
-        state.create_table_state(store, table, LoadPorts(store, self.live.warehouse, clock).new_uuid())
-        deadline = clock.monotonic() + WAIT_SECONDS
-        while True:
-            # The state first, then commits and backlogs: what it lacks is in one of them (L1).
-            view = read_view(StateCache(store))
-            current = view.states[table]
-            if isinstance(current, KbqError):
-                raise current
-            found = current.value.definition.replacing
-            if found is not None and found.job_id == replay.job_id:
-                return
-            if found is not None and found.replay != replay.number:
-                raise Refused(
-                    f"replay {found.replay} replaces rows of {table}",
-                    next_step=f"kbq replay status {found.replay}",
-                )
-            promotion.check_replaceable(table, current.value)
-            if current.value.in_flight is None:
-                promotion.check_settled(replay, table, current.value, view.files(table))
-                if self._swap(current, self._entered(replay, table, current.value)):
-                    return
-            elif current.value.parked is not None or clock.monotonic() >= deadline:
-                raise Refused(
-                    f"load job {current.value.in_flight.job_id} of {table} is in flight",
-                    next_step=f"kbq load, or kbq resume --table {table} if it is parked; then again",
-                )
-            else:
-                clock.sleep(POLL_SECONDS)
 
-    def _swap(self, current: Versioned[TableState], value: TableState) -> bool:
-        try:
-            state.swap(self.live.load_store, current, value)
-        except (PreconditionFailed, UnknownOutcome):
-            return False
-        return True
+        def check(found: TableState, files: Iterable[StagedFile]) -> None:
+            promotion.check_replaceable(table, found)
+            if found.in_flight is None:
+                promotion.check_settled(replay, table, found, files)
 
-    def _entered(self, replay: Replay, table: TableReference, current: TableState) -> TableState:
-        """The state of a table that waits: with the change of its rows, which nobody can change meanwhile."""
+        owner = Replacing(replay.number, replay.job_id)
+        replacing.enter(self.live, table, owner, check, lambda found: self._entered(replay, table, found))
+
+    def _entered(self, replay: Replay, table: TableReference, current: TableState) -> Replacing:
+        """The change of a waiting table's rows, which nobody can change meanwhile."""
         source, rows = self._source(replay, table), rows_of(replay)
         counted = self.tables.days([table, *([source] if source else [])], rows)
         present = self.live.warehouse.kafka_ranges(table)
@@ -205,7 +172,7 @@ class Replacer:
             now = present.get(KafkaRange(tp.topic, tp.partition, replay.epoch), 0)
             changes[key], restored = change_of(current.rows.get(key, 0), now, former, new if source else 0)
             lost += restored
-        return replacements.begin_replacing(current, Replacing(replay.number, replay.job_id, changes, lost))
+        return Replacing(replay.number, replay.job_id, changes, lost)
 
     def _source(self, replay: Replay, table: TableReference) -> TableReference | None:
         """Where the new rows are; None if there are none."""
@@ -306,22 +273,10 @@ class Replacer:
         state.change(self.live.store, Replay, replay_path(replay.number), change)
 
     def _waiting(self, replay: Replay) -> Mapping[TableReference, Replacing]:
-        found = {}
-        for table in map(TableReference.parse, replay.tables):
-            current = state.read(self.live.load_store, TableState, table_state_path(table)).value
-            if (replacing := current.definition.replacing) and replacing.job_id == replay.job_id:
-                found[table] = replacing
-        return found
+        return replacing.waiting(self.live, map(TableReference.parse, replay.tables), replay.job_id)
 
     def _leave(self, replay: Replay, *, done: bool = True) -> None:
-        for table in map(TableReference.parse, replay.tables):
-            if state.find(self.live.load_store, TableState, table_state_path(table)) is not None:
-                state.change(
-                    self.live.load_store,
-                    TableState,
-                    table_state_path(table),
-                    lambda now: replacements.end_replacing(now, replay.job_id, done=done),
-                )
+        replacing.leave(self.live, map(TableReference.parse, replay.tables), replay.job_id, done=done)
 
     def _give_up(self, replay: Replay) -> None:
         """Let the tables go on as they were, unless the job ran: its id is burned first (R6)."""

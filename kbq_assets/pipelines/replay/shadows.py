@@ -10,6 +10,7 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import Replay
+from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.error_replays import ErrorReplays
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
@@ -45,6 +46,11 @@ class ShadowWarehouse:
     @property
     def error_replays(self) -> ErrorReplays | None:
         """None: error rows come back in the live tables."""
+        return None
+
+    @property
+    def erasures(self) -> ErasureTables | None:
+        """None: nothing is erased while a replay has copies."""
         return None
 
     def insert_job(self, job: LoadJob) -> None:

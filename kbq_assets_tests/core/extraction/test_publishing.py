@@ -107,3 +107,11 @@ def test_a_window_counts_as_published_once_with_its_age() -> None:
     opened = (NOW_MS - 2_000,)
     commit, _, _ = rebase(COMMIT, [outcome(10, 15, opened_ms=opened), outcome(30, 35)], NOW_MS)
     assert (commit.published.files, commit.published.latency.sum) == (1, 2.0)
+
+
+@pytest.mark.parametrize(("version", "position"), [(0, 10), (6, 10), (7, 15), (8, 15)])
+def test_what_was_read_before_an_erasure_is_read_again(version: int, position: int) -> None:
+    known = dataclasses.replace(COMMIT, erasures=7)
+    commit, ours, lost = rebase(known, [outcome(10, 15, erasures=version)], NOW_MS)
+    assert (commit.partitions[0].next, len(ours)) == (position, int(position == 15))
+    assert all("before an erasure" in reason for reason in lost.values()) and bool(lost) == (position == 10)

@@ -38,6 +38,7 @@ def test_the_document_has_every_number(world: FakePlatform, loaded: Shell) -> No
         "pending": 2,
         "quarantined": 0,
         "skipped": 0,
+        "erased": 0,
         "lost": 0,
         "unread": 1,
     }

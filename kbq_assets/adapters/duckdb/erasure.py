@@ -1,0 +1,113 @@
+"""An erasure's part of the DuckDB file: rows are found, counted and deleted in SQL."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+
+import duckdb
+
+from kbq_assets.adapters.duckdb import jobs, schema
+from kbq_assets.adapters.duckdb.error_replays import loaded
+from kbq_assets.adapters.duckdb.types import quoted
+from kbq_assets.core.erasure.offsets import offsets_of, pairs
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.erasure import ErasedRows, ErasureJob, RowPlaces
+from kbq_assets.ports.warehouse import JobStatus
+
+_IS_ERASED = (
+    "_kafka_topic = ? AND (_kafka_partition, _kbq_epoch, _kafka_offset) IN"
+    " (SELECT unnest(?::BIGINT[]), unnest(?::BIGINT[]), unnest(?::BIGINT[]))"
+)
+
+
+class DuckDbErasureTables:
+    """Runs erasures by a warehouse's connections, as `DuckDbStatements` does."""
+
+    def __init__(
+        self,
+        writing: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]],
+        transaction: Callable[[duckdb.DuckDBPyConnection, str], AbstractContextManager[None]],
+    ) -> None:
+        self._writing = writing
+        self._transaction = transaction
+
+    def find(
+        self, tables: Collection[TableReference], topic: str, column: str, value: str, limit: int
+    ) -> Mapping[TableReference, RowPlaces]:
+        """Rows whose column has a value."""
+        with self._writing() as connection:
+            return {
+                table: _found(connection, table, topic, column, value, limit)
+                for table in tables
+                if _has(connection, table, column)
+            }
+
+    def count(
+        self, tables: Collection[TableReference], rows: RowPlaces
+    ) -> Mapping[TableReference, Mapping[tuple[int, int], ErasedRows]]:
+        """The rows that each table has."""
+        with self._writing() as connection:
+            return {t: _counted(connection, t, rows) for t in tables if schema.exists(connection, t)}
+
+    def erase(self, job: ErasureJob) -> None:
+        """Delete the rows, in one transaction with the job's row."""
+        with self._writing() as connection, self._transaction(connection, job.job_id):
+            jobs.record(connection, JobStatus(job.job_id, "DONE", job.sources))
+            for table in job.tables:
+                if schema.exists(connection, table):
+                    name = schema.name_of(connection, table)
+                    connection.execute(f"DELETE FROM {name} WHERE {_IS_ERASED}", _values(job.rows))
+
+
+def _values(rows: RowPlaces) -> list[object]:
+    singles = [
+        (partition, epoch, offset)
+        for partition, epoch, offsets in rows.places
+        for first, until in pairs(offsets)
+        for offset in range(first, until)
+    ]
+    return [rows.topic, *([single[i] for single in singles] for i in range(3))]
+
+
+def _has(connection: duckdb.DuckDBPyConnection, table: TableReference, column: str) -> bool:
+    """Whether a table has a column, or each step into its records."""
+    fields = schema.columns(connection, table) or ()
+    for name in column.split("."):
+        found = [field for field in fields if field.name.lower() == name.lower()]
+        if not found:
+            return False
+        fields = found[0].fields
+    return True
+
+
+def _found(
+    connection: duckdb.DuckDBPyConnection,
+    table: TableReference,
+    topic: str,
+    column: str,
+    value: str,
+    limit: int,
+) -> RowPlaces:
+    path = ".".join(map(quoted, column.split(".")))
+    rows = connection.execute(
+        f"SELECT DISTINCT _kafka_partition, _kbq_epoch, _kafka_offset FROM {schema.name_of(connection, table)}"
+        f" WHERE _kafka_topic = ? AND CAST({path} AS VARCHAR) = ? LIMIT ?",
+        [topic, value, limit],
+    ).fetchall()
+    by_range: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for partition, epoch, offset in rows:
+        by_range[partition, epoch].append(offset)
+    return RowPlaces(topic, tuple((*at, offsets_of(own)) for at, own in sorted(by_range.items())))
+
+
+def _counted(
+    connection: duckdb.DuckDBPyConnection, table: TableReference, rows: RowPlaces
+) -> dict[tuple[int, int], ErasedRows]:
+    found = connection.execute(
+        f"SELECT _kafka_partition, _kbq_epoch, count(*), count(*) FILTER ({loaded(connection, table)})"
+        f" FROM {schema.name_of(connection, table)} WHERE {_IS_ERASED} GROUP BY 1, 2",
+        _values(rows),
+    ).fetchall()
+    return {(p, e): ErasedRows(all_, own) for p, e, all_, own in found}

@@ -1,0 +1,187 @@
+"""``kbq erase``: the records of a person, forgotten everywhere. No value of a person is ever printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kbq_assets.cli.context import ExitCode, Part, confirm, json_option, yes_option
+from kbq_assets.cli.render import console, echo_json, number, table
+from kbq_assets.core.erasure.model import Erasure, Phase
+from kbq_assets.core.erasure.selection import Selection, parse_column
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.pipelines.erasure.erasures import Erasures
+from kbq_assets.pipelines.observation.documents import document
+
+pass_erasures: Part[Erasures] = Part("erasures")
+_number = click.argument("erasure_number", type=click.IntRange(1), metavar="N")
+_CHOICES = (
+    click.option("--key", "keys", multiple=True, help="A record's key, as text. Others see a command line."),
+    click.option(
+        "--key-file",
+        "key_files",
+        multiple=True,
+        metavar="FILE",
+        help="A file of keys, one a line; - reads standard input.",
+    ),
+    click.option(
+        "--where", "columns", multiple=True, metavar="COLUMN=VALUE", help="Rows of tables, by a column."
+    ),
+    click.option(
+        "--where-file",
+        "column_files",
+        multiple=True,
+        metavar="FILE",
+        help="A file of COLUMN=VALUE, one a line; - reads standard input.",
+    ),
+)
+
+
+def _choosing(command: Callable[..., Any]) -> Callable[..., Any]:
+    """With the options that choose a person's records."""
+    for option in reversed(_CHOICES):
+        command = option(command)
+    return command
+
+
+@click.group()
+def erase() -> None:
+    """Forget the records of a person: rows, error rows and everything that would bring them back."""
+
+
+@erase.command()
+@click.argument("topic")
+@_choosing
+@pass_erasures
+def plan(
+    erasures: Erasures,
+    topic: str,
+    keys: Sequence[str],
+    key_files: Sequence[str],
+    columns: Sequence[str],
+    column_files: Sequence[str],
+) -> None:
+    """Show what an erasure would delete, and what it cannot reach. Changes nothing."""
+    _, proposal = erasures.propose(topic, _selection(keys, key_files, columns, column_files))
+    click.echo(proposal.title)
+    for line in proposal.lines:
+        click.echo(f"  {line}")
+
+
+@erase.command()
+@click.argument("topic")
+@_choosing
+@yes_option
+@pass_erasures
+def start(
+    erasures: Erasures,
+    topic: str,
+    keys: Sequence[str],
+    key_files: Sequence[str],
+    columns: Sequence[str],
+    column_files: Sequence[str],
+    yes: bool,
+) -> None:
+    """Show the plan, ask, and erase.
+
+    Extraction and loading go on meanwhile. If it dies or something stops it, kbq erase resume continues.
+    """
+    erasure, proposal = erasures.propose(topic, _selection(keys, key_files, columns, column_files))
+    confirm([proposal], yes=yes)
+    _print(erasures.find(erasure.number))
+
+
+@erase.command()
+@_number
+@pass_erasures
+def resume(erasures: Erasures, erasure_number: int) -> None:
+    """Continue an erasure that is not done."""
+    _print(erasures.resume(erasure_number))
+
+
+@erase.command()
+@_number
+@json_option
+@pass_erasures
+def status(erasures: Erasures, erasure_number: int, as_json: bool) -> None:
+    """Show how far an erasure is."""
+    found = erasures.find(erasure_number)
+    if as_json:
+        echo_json(_document(found))
+    else:
+        _print(found)
+
+
+@erase.command()
+@_number
+@pass_erasures
+def verify(erasures: Erasures, erasure_number: int) -> None:
+    """Search again for what an erasure deleted. Exit code 1 if anything is left."""
+    found = erasures.verify(erasure_number)
+    for line in found:
+        click.echo(line)
+    click.echo(f"erasure {erasure_number}: {'not ' if found else ''}everything is deleted")
+    sys.exit(ExitCode.FAILED if found else ExitCode.DONE)
+
+
+@erase.command("list")
+@json_option
+@pass_erasures
+def list_erasures(erasures: Erasures, as_json: bool) -> None:
+    """List all erasures, without a value of any person: the audit list."""
+    found = erasures.all()
+    if as_json:
+        echo_json([_document(each) for each in found])
+        return
+    shown = table("#erasure", "topic", "phase", "#records", "#rows", "begun", "done")
+    for each in found:
+        rows = sum(each.rows.values())
+        times = (_time(each.started_ms), _time(each.ended_ms))
+        shown.add_row(str(each.number), each.topic, each.phase, number(each.records), number(rows), *times)
+    console().print(shown if found else "nothing was erased")
+
+
+def _selection(
+    keys: Sequence[str], key_files: Sequence[str], columns: Sequence[str], column_files: Sequence[str]
+) -> Selection:
+    """Whose records are chosen. Raises ConfigurationError, which repeats no value."""
+    every_key = [*keys, *(line for file in key_files for line in _lines(file))]
+    every_column = [*columns, *(line for file in column_files for line in _lines(file))]
+    return Selection(frozenset(key.encode() for key in every_key), tuple(map(parse_column, every_column)))
+
+
+def _lines(file: str) -> list[str]:
+    """The lines of a file that are not empty."""
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"{file} cannot be read: {type(error).__name__}", next_step="check it"
+        ) from None
+    return [line for line in text.splitlines() if line]
+
+
+def _print(found: Erasure) -> None:
+    click.echo(f"erasure {found.number} of {found.topic}: {found.phase}, {number(found.records)} records")
+    for name, rows in sorted(found.rows.items()):
+        click.echo(f"  {name}: {number(rows)} rows deleted")
+    if found.phase != Phase.DONE:
+        click.echo(f"next: kbq erase resume {found.number}")
+
+
+def _document(found: Erasure) -> dict[str, object]:
+    return {
+        **document(found, "number topic phase records rows"),
+        "begun": _time(found.started_ms),
+        "done": _time(found.ended_ms),
+        "until": {str(number): each.until for number, each in sorted(found.partitions.items())},
+    }
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds") if ms else ""

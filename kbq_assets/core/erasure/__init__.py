@@ -1,0 +1,1 @@
+"""Erasure of persons: which records are forgotten, and how far that is."""

@@ -1,0 +1,229 @@
+"""Erasures and the erasure log of a topic (PROTOCOL X1 to X4). No object here has a personal value.
+
+erasures/7.json                     what one erasure forgets, and how far it is
+erasures/@topics/shop.orders.json   the log: everything of a topic that must never be read again
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from kbq_assets.core.erasure import offsets as sets
+from kbq_assets.core.erasure.offsets import Offsets
+from kbq_assets.core.errors import InvalidName, MissingState
+from kbq_assets.core.protocol.codec import RESTORE, Stored
+from kbq_assets.core.protocol.commits import Commit, StagedFile
+from kbq_assets.core.protocol.counts import Counts
+from kbq_assets.core.protocol.names import check_topic, parse_number
+from kbq_assets.core.protocol.offsets import TopicPartition
+
+ERASURES: Final = "erasures/"
+_LOGS: Final = "erasures/@topics/"
+#: What the ids of an erasure's jobs begin with: kbq-erase-<staging area>-<number>-<attempt>.
+JOB_PREFIX: Final = "kbq-erase-"
+
+
+class Phase(StrEnum):
+    """How far an erasure is."""
+
+    #: the log may lack it, and some commits may not know of it
+    BEGUN = "begun"
+    #: nobody reads the records again; copies are being deleted
+    LOGGED = "logged"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class ErasedPartition(Stored):
+    """The records of one partition that an erasure forgets. ``since`` and ``epoch`` are those of its commit: rows of
+    these epochs have the offsets of the present log."""
+
+    since: int
+    epoch: int
+    #: positions below this were searched; a later record of the person stays
+    until: int
+    offsets: Offsets = ()
+
+
+@dataclass(frozen=True)
+class Erasure(Stored):
+    """`erasures/<number>.json`."""
+
+    number: int
+    topic: str
+    cluster_id: str
+    topic_id: str
+    partitions: Mapping[int, ErasedPartition]
+    #: rows of epochs before ``since``, by ``<partition>/<epoch>``: their offsets may be of another log
+    older: Mapping[str, Offsets] = field(default_factory=dict)
+    phase: str = str(Phase.BEGUN)
+    started_ms: int = 0
+    ended_ms: int = 0
+    #: deletions of rows so far, and the job of one that has not ended with the rows per table
+    attempt: int = 0
+    job_id: str = ""
+    deleting: Mapping[str, int] = field(default_factory=dict)
+    #: rows deleted so far per table
+    rows: Mapping[str, int] = field(default_factory=dict)
+    #: files that were written again so far
+    files: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many records it forgets; those of older epochs count too."""
+        sizes = map(sets.size, (*(p.offsets for p in self.partitions.values()), *self.older.values()))
+        return sum(sizes)
+
+    def of_epoch(self, partition: int, epoch: int) -> Offsets:
+        """The offsets whose rows of an epoch it forgets."""
+        found = self.partitions.get(partition)
+        if found is not None and found.since <= epoch <= found.epoch:
+            return found.offsets
+        return self.older.get(f"{partition}/{epoch}", ())
+
+    def touches(self, file: StagedFile) -> bool:
+        """Whether a staged file may have such a row."""
+        name = file.name
+        own = self.of_epoch(name.topic_partition.partition, name.epoch)
+        return name.topic_partition.topic == self.topic and sets.meet(own, name.first_offset, file.until)
+
+    @property
+    def epochs(self) -> tuple[tuple[int, int, Offsets], ...]:
+        """Partition, epoch and offsets of all rows that it forgets."""
+        present = (
+            (number, epoch, each.offsets)
+            for number, each in self.partitions.items()
+            for epoch in range(each.since, each.epoch + 1)
+        )
+        older = ((int(p), int(e), own) for key, own in self.older.items() for p, e in [key.split("/")])
+        return tuple(sorted(each for each in (*present, *older) if each[2]))
+
+    def at(self, phase: Phase) -> Erasure:
+        """The erasure in another phase."""
+        return dataclasses.replace(self, phase=str(phase))
+
+
+@dataclass(frozen=True)
+class ErasureLog(Stored):
+    """`erasures/@topics/<topic>.json`: offsets that are never read again, of the log with this cluster and topic id."""
+
+    topic: str
+    cluster_id: str
+    topic_id: str
+    #: the number of the last erasure that entered it: a topic has one at a time (X1)
+    version: int = 0
+    partitions: Mapping[int, Offsets] = field(default_factory=dict)
+
+    def of(self, commit: Commit, partition: int) -> Offsets:
+        """What is erased of a commit's partition: nothing if the commit is of another log."""
+        if (self.cluster_id, self.topic_id) != (commit.cluster_id, commit.topic_id):
+            return ()
+        return self.partitions.get(partition, ())
+
+
+def reaching(erasure: Erasure, commits: Iterable[Commit]) -> Erasure:
+    """The erasure with the rows of epochs that began since, of the same log: a unit may have published before the
+    commits knew."""
+    epochs = {
+        number: commit.epoch
+        for commit in commits
+        if (commit.cluster_id, commit.topic_id) == (erasure.cluster_id, erasure.topic_id)
+        for number in commit.partitions
+    }
+    partitions = {
+        number: dataclasses.replace(each, epoch=max(each.epoch, epochs.get(number, 0)))
+        for number, each in erasure.partitions.items()
+    }
+    return dataclasses.replace(erasure, partitions=partitions)
+
+
+def with_erasure(log: ErasureLog, erasure: Erasure) -> ErasureLog:
+    """The log after an erasure entered it, once. If the topic was recreated since, offsets of its former log are of no
+    use."""
+    if erasure.number <= log.version:
+        return log
+    is_same = (log.cluster_id, log.topic_id) == (erasure.cluster_id, erasure.topic_id)
+    partitions = dict(log.partitions) if is_same else {}
+    for number, each in erasure.partitions.items():
+        if each.offsets:
+            partitions[number] = sets.united(partitions.get(number, ()), each.offsets)
+    return dataclasses.replace(
+        log,
+        cluster_id=erasure.cluster_id,
+        topic_id=erasure.topic_id,
+        version=erasure.number,
+        partitions=partitions,
+    )
+
+
+def raised(commit: Commit, version: int) -> Commit:
+    """A commit that no unit with an older log can publish to (X2)."""
+    return commit if commit.erasures >= version else dataclasses.replace(commit, erasures=version)
+
+
+def check_version(commit: Commit, log: ErasureLog | None) -> ErasureLog | None:
+    """Return the log that a commit asks for, None for a commit without erasures. Raises MissingState if it is gone or
+    older: KBQ never assumes that nothing was erased."""
+    if not commit.erasures:
+        return None
+    if log is None or log.version < commit.erasures:
+        raise MissingState(
+            f"{log_path(commit.topic)} is missing or older than the commit: erased records would come back",
+            next_step=RESTORE,
+        )
+    return log
+
+
+def erased_rows(commit: Commit, job_id: str, changes: Sequence[tuple[int, int, Counts]]) -> Commit:
+    """A commit after a deletion of rows, once (X3): ``changes`` are partition, epoch and counts. Rows of epochs that it
+    no longer counts change nothing.
+
+    A partition keeps the sum under the last job's id: a topic's deletions follow each other, so ids only rise.
+    """
+    for number in sorted({number for number, _, _ in changes}):
+        found = commit.partitions.get(number)
+        if found is None:
+            continue
+        before = [key for key in found.replaced if key.startswith(JOB_PREFIX)]
+        if any(_turn(key) >= _turn(job_id) for key in before):
+            continue
+        own = [counts for p, epoch, counts in changes if p == number and epoch >= found.since]
+        kept = {key: counts for key, counts in found.replaced.items() if key not in before}
+        kept[job_id] = sum([*(found.replaced[key] for key in before), *own], Counts())
+        commit = commit.with_partition(number, dataclasses.replace(found, replaced=kept))
+    return commit
+
+
+def _turn(job_id: str) -> tuple[int, int]:
+    """Number and attempt of an erasure's job."""
+    _, number, attempt = job_id.rsplit("-", 2)
+    return int(number), int(attempt)
+
+
+def erasure_path(number: int) -> str:
+    """Where an erasure is stored."""
+    return f"{ERASURES}{number}.json"
+
+
+def parse_erasure_path(path: str) -> int | None:
+    """The number in a path, None for a log. Raises InvalidName."""
+    base = path.removeprefix(ERASURES)
+    if path.startswith(_LOGS):
+        return None
+    if not (path.startswith(ERASURES) and base.endswith(".json")):
+        raise InvalidName(f"{path!r} is no erasure", next_step=f"expected {ERASURES}<number>.json")
+    return parse_number(base.removesuffix(".json"), path)
+
+
+def log_path(topic: str) -> str:
+    """Where the erasure log of a topic is stored."""
+    return f"{_LOGS}{check_topic(topic)}.json"
+
+
+def key_of(tp: TopicPartition, epoch: int) -> str:
+    """The key of rows in table states (`core.loading.rows_key`)."""
+    return f"{tp.topic}/{tp.partition}/{epoch}"

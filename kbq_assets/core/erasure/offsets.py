@@ -1,0 +1,63 @@
+"""Sets of offsets, as the erasure log keeps them: sorted bounds of half-open ranges, ``(4, 6, 9, 10)`` for 4, 5 and
+9."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+
+#: Firsts and ends in turn, each greater than the one before it.
+Offsets: TypeAlias = tuple[int, ...]
+#: Offsets of one erasure. A person has thousands of records, not millions; a larger set is divided.
+MOST_OFFSETS = 200_000
+
+
+def offsets_of(values: Iterable[int]) -> Offsets:
+    """The set of single offsets."""
+    bounds: list[int] = []
+    for value in sorted(set(values)):
+        if bounds and bounds[-1] == value:
+            bounds[-1] = value + 1
+        else:
+            bounds += (value, value + 1)
+    return tuple(bounds)
+
+
+def united(*sets: Offsets) -> Offsets:
+    """The offsets of all sets."""
+    bounds: list[int] = []
+    for first, until in sorted(pair for each in sets for pair in pairs(each)):
+        if bounds and first <= bounds[-1]:
+            bounds[-1] = max(bounds[-1], until)
+        else:
+            bounds += (first, until)
+    return tuple(bounds)
+
+
+def pairs(offsets: Offsets) -> Iterator[tuple[int, int]]:
+    """The ranges of a set."""
+    return zip(offsets[::2], offsets[1::2], strict=True)
+
+
+def size(offsets: Offsets) -> int:
+    """How many offsets a set has."""
+    return sum(until - first for first, until in pairs(offsets))
+
+
+def has(offsets: Offsets, offset: int) -> bool:
+    """Whether an offset is in a set."""
+    return bisect_right(offsets, offset) % 2 == 1
+
+
+def meet(offsets: Offsets, first: int, until: int) -> bool:
+    """Whether a set has an offset of [first, until)."""
+    at = bisect_right(offsets, first)
+    return first < until and (at % 2 == 1 or (at < len(offsets) and offsets[at] < until))
+
+
+def ranges(tp: TopicPartition, offsets: Offsets) -> tuple[OffsetRange, ...]:
+    """A set as ranges of a partition."""
+    return tuple(OffsetRange(tp, first, until) for first, until in pairs(offsets))

@@ -1,0 +1,1 @@
+"""Erases records from everything that KBQ keeps (PROTOCOL, Erasure)."""

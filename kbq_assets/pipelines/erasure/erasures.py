@@ -1,0 +1,180 @@
+"""Erasures of one deployment: plan, run, resume, verify (PROTOCOL X1 to X5).
+
+    begin     the erasure is written: which records it forgets
+    log       the erasure log has it, then every commit knows: nobody reads the records again, or publishes them
+    replays   refuses while one has copies
+    files     refuses while a table may still load such a row
+    rows      deleted from all tables, in one transaction
+    clean     files of dead runs
+    done      once a search finds nothing
+
+Every step can be repeated, and whoever repeats it continues: a crash loses nothing but time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.erasure.model import (
+    ERASURES,
+    Erasure,
+    Phase,
+    erasure_path,
+    parse_erasure_path,
+)
+from kbq_assets.core.erasure.offsets import size
+from kbq_assets.core.erasure.selection import Selection
+from kbq_assets.core.errors import NotFound, PreconditionFailed, Refused
+from kbq_assets.core.protocol import codec
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.erasure.rows import RowDeleter, count_rows
+from kbq_assets.pipelines.erasure.topic import ErasedTopic, check_replays, waiting_files
+from kbq_assets.pipelines.operate.clean import clean
+from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.protocol import erasures as log
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.erasure import ErasureTables
+from kbq_assets.ports.kafka import RecordSource
+
+#: Files that a plan names; it counts the others.
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Erasures:
+    """Erases records from everything that a deployment keeps."""
+
+    live: Deployment
+    open_source: Callable[[], RecordSource]
+
+    @property
+    def _tables(self) -> ErasureTables:
+        """The warehouse's part. Raises Refused if it has none."""
+        if (found := self.live.warehouse.erasures) is None:
+            raise Refused(
+                "rows of this warehouse cannot be erased yet: erasures are built for DuckDB alone",
+                next_step="docs/erasure.md names what has to be deleted by hand",
+            )
+        return found
+
+    def find(self, number: int) -> Erasure:
+        """An erasure. Raises NotFound."""
+        found = state.find(self.live.store, Erasure, erasure_path(number))
+        if found is None:
+            raise NotFound(f"there is no erasure {number}", next_step="kbq erase list")
+        return found.value
+
+    def all(self) -> list[Erasure]:
+        """All erasures, in order: none is ever deleted."""
+        return [self.find(number) for number in self._numbers()]
+
+    def _numbers(self) -> list[int]:
+        parsed = (parse_erasure_path(entry.path) for entry in self.live.store.list(ERASURES))
+        return sorted(number for number in parsed if number is not None)
+
+    def propose(self, topic: str, chosen: Selection) -> tuple[Erasure, Proposal]:
+        """What an erasure would forget; applying it erases. Raises Refused for what it cannot reach."""
+        from kbq_assets.pipelines.erasure.search import Search  # arrays: not for every command
+
+        self._check_alone(topic)
+        check_replays(self.live, topic, f"kbq erase start {topic}")
+        tables = self._tables
+        number = max(self._numbers(), default=0) + 1
+        search = Search(self.live, self.open_source(), tables)
+        erasure, gaps = search.run(number, ErasedTopic.read(self.live, topic), chosen)
+        lines = (*self._plan(tables, erasure), *(f"not searched: {line}" for line in gaps))
+        return erasure, Proposal(f"erasure {number} of {topic}", lines, lambda: self._start(erasure))
+
+    def _plan(self, tables: ErasureTables, erasure: Erasure) -> Iterable[str]:
+        """What an erasure touches, and what keeps records beyond its reach."""
+        yield f"forgets {erasure.records:,} records, and keeps those of the same person from these positions on:"
+        for number, each in sorted(erasure.partitions.items()):
+            yield f"  {erasure.topic}[{number}]: {size(each.offsets):,} records below {each.until}"
+        counted = count_rows(self.live, tables, erasure)
+        for table, rows in counted.items():
+            yield f"{table}: {sum(each.rows for each in rows.values()):,} rows are deleted"
+        files = waiting_files(self.live, erasure)
+        for path in sorted(files)[:_NAMED]:
+            yield f"{path} may have such rows: load it first"
+        if len(files) > _NAMED:
+            yield f"and {len(files) - _NAMED} more staged files"
+        yield from BEYOND
+
+    def _check_alone(self, topic: str) -> None:
+        """Raise Refused while another erasure of the topic is not done (X1)."""
+        for other in self.all():
+            if other.topic == topic and other.phase != Phase.DONE:
+                raise Refused(
+                    f"erasure {other.number} of {topic} is not done",
+                    next_step=f"kbq erase resume {other.number}",
+                )
+
+    def _start(self, erasure: Erasure) -> None:
+        if not erasure.records:
+            raise Refused("there is no such record", next_step="check the key or the column's value")
+        try:
+            self.live.store.create(erasure_path(erasure.number), codec.dumps(erasure))
+        except PreconditionFailed as conflict:
+            raise Refused(
+                f"erasure {erasure.number} was started by another process", next_step="run the command again"
+            ) from conflict
+        self.resume(erasure.number)
+
+    # Steps --------------------------------------------------------------------------------------------------------
+
+    def resume(self, number: int) -> Erasure:
+        """Go on until the erasure is done. Raises Refused and Unavailable, which name what to do first."""
+        erasure, live = self.find(number), self.live
+        if erasure.phase == Phase.DONE:
+            return erasure
+        if erasure.phase == Phase.BEGUN:
+            version = log.enter(live.store, erasure)
+            log.raise_commits(live.store, erasure.topic, version)
+            self._enter(number, Phase.BEGUN, Phase.LOGGED)
+        again = f"kbq erase resume {number}"
+        check_replays(live, erasure.topic, again)
+        if files := waiting_files(live, erasure):
+            path, (table, _) = min(files.items())
+            raise Refused(
+                f"{len(files)} staged files may have erased rows, such as {path} of {table}",
+                next_step=f"kbq load, or kbq quarantine drop --table {table} if no job accepts it; then {again}",
+            )
+        RowDeleter(live, self._tables).run(number)
+        clean(live.load_store)
+        if found := self.verify(number):
+            raise Refused(f"erasure {number} is not done: {found[0]}", next_step=again)
+        return self._enter(number, Phase.LOGGED, Phase.DONE)
+
+    def verify(self, number: int) -> tuple[str, ...]:
+        """Where records of an erasure still are; nothing once it is done. Raises Unavailable."""
+        erasure = self.find(number)
+        counted = count_rows(self.live, self._tables, erasure)
+        rows = (
+            f"{table}: {sum(each.rows for each in found.values()):,} rows" for table, found in counted.items()
+        )
+        files = (f"{path} may have rows" for path in sorted(waiting_files(self.live, erasure)))
+        known = log.read_log(self.live.store, erasure.topic)
+        is_logged = known is not None and known.version >= number
+        missing = () if is_logged else (f"the erasure log of {erasure.topic} lacks it",)
+        return (*missing, *rows, *files)
+
+    def _enter(self, number: int, before: Phase, phase: Phase) -> Erasure:
+        def change(erasure: Erasure) -> Erasure:
+            if erasure.phase != before:
+                return erasure
+            ended_ms = self.live.store.now_ms() if phase == Phase.DONE else 0
+            return dataclasses.replace(erasure.at(phase), ended_ms=ended_ms)
+
+        return state.change(self.live.store, Erasure, erasure_path(number), change).value
+
+
+#: What no command of KBQ's reaches, as a plan says it.
+BEYOND: Final = (
+    "beyond reach: Kafka, until the topic's retention or a tombstone removes the records",
+    "beyond reach: free blocks of the DuckDB file, until it writes over them; and your own copies of the file",
+    "beyond reach: deleted objects of a bucket, until its soft delete and old versions expire",
+    "beyond reach: tables that others derive from these",
+)

@@ -1,0 +1,160 @@
+"""Finds the records of a person: in Kafka by key, in tables by column. It loads arrays: not for every command."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kbq_assets.core.erasure import offsets as sets
+from kbq_assets.core.erasure.model import ErasedPartition, Erasure
+from kbq_assets.core.erasure.offsets import MOST_OFFSETS, offsets_of
+from kbq_assets.core.erasure.selection import Selection
+from kbq_assets.core.errors import Refused
+from kbq_assets.core.protocol.commits import PartitionCommit
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.erasure.topic import ErasedTopic, check_same_log
+from kbq_assets.ports.erasure import ErasureTables
+from kbq_assets.ports.kafka import RecordSource
+from kbq_assets.wire.chunk import Chunk
+
+
+@dataclass
+class Found:
+    """Offsets of present partitions and of older rows, and what could not be searched."""
+
+    offsets: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    older: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    gaps: list[str] = field(default_factory=list)
+    #: how far a partition was searched, if beyond its position
+    until: dict[int, int] = field(default_factory=dict)
+
+    def add(self, partition: int, epoch: int, since: int, offsets: sets.Offsets) -> None:
+        """Add rows of an epoch of a partition that began in epoch ``since``."""
+        own = self.offsets[partition] if epoch >= since else self.older[f"{partition}/{epoch}"]
+        for first, until in sets.pairs(offsets):
+            own.update(range(first, until))
+
+    def check_size(self) -> None:
+        """Raise Refused for more records than one erasure takes."""
+        most = max(map(len, (*self.offsets.values(), *self.older.values())), default=0)
+        if most > MOST_OFFSETS:
+            raise Refused(
+                f"more than {MOST_OFFSETS:,} records of a partition are chosen",
+                next_step="choose fewer persons at once",
+            )
+
+
+@dataclass(frozen=True)
+class Search:
+    """Searches everything that knows a person of one topic."""
+
+    live: Deployment
+    source: RecordSource
+    tables: ErasureTables
+
+    def run(self, number: int, topic: ErasedTopic, chosen: Selection) -> tuple[Erasure, tuple[str, ...]]:
+        """The erasure of what was found, and lines about what was not searched. Raises Refused, Unavailable."""
+        check_same_log(self.live, topic)
+        found = Found()
+        if chosen.keys:
+            for tp, (_, state) in topic.partitions.items():
+                self._search_log(tp, state, chosen.keys, found)
+                found.check_size()
+        for column, value in chosen.columns:
+            self._search_tables(topic, column, value, found)
+            found.check_size()
+        partitions = {
+            tp.partition: ErasedPartition(
+                state.since,
+                commit.epoch,
+                max(state.next, found.until.get(tp.partition, 0)),
+                offsets_of(found.offsets[tp.partition]),
+            )
+            for tp, (commit, state) in topic.partitions.items()
+        }
+        older = {key: offsets_of(own) for key, own in sorted(found.older.items()) if own}
+        started_ms = self.live.store.now_ms()
+        erasure = Erasure(number, topic.topic, *topic.ids, partitions, older, started_ms=started_ms)
+        return erasure, tuple(found.gaps)
+
+    def _search_log(
+        self, tp: TopicPartition, state: PartitionCommit, keys: frozenset[bytes], found: Found
+    ) -> None:
+        """The records that Kafka still has, those that wait to be extracted too."""
+        broker = self.live.offsets.offsets([tp]).get(tp)
+        if broker is None:
+            found.gaps.append(f"{tp} is not on the broker: its records were not searched by key")
+            return
+        if broker.earliest > state.start:
+            found.gaps.append(
+                f"{tp}: Kafka has nothing below {broker.earliest}: rows before it were not searched by key; --where"
+                " searches them by column"
+            )
+        if state.since > 1:
+            found.gaps.append(f"{tp}: rows before its reset to epoch {state.since} were not searched by key")
+        found.until[tp.partition] = broker.latest
+        wanted = _Keys.of(keys)
+        for range_ in _readable(tp, state, broker):
+            for batch in self.source.read(range_, keys=True):
+                found.offsets[tp.partition].update(wanted.matching(batch.chunk))
+
+    def _search_tables(self, topic: ErasedTopic, column: str, value: str, found: Found) -> None:
+        since = {tp.partition: state.since for tp, (_, state) in topic.partitions.items()}
+        tables = topic.tables(self.live)
+        rows = self.tables.find(tables, topic.topic, column, value, MOST_OFFSETS + 1)
+        if not rows:
+            raise Refused(
+                f"no table of {topic.topic} has a column {column}",
+                next_step=f"its tables: {', '.join(map(str, tables)) or 'none'}",
+            )
+        for each in rows.values():
+            for partition, epoch, offsets in each.places:
+                found.add(partition, epoch, since.get(partition, epoch), offsets)
+        found.gaps += _without(tables, rows, column)
+
+
+def _without(tables: list[TableReference], rows: object, column: str) -> Iterator[str]:
+    """Tables that a search by column leaves out."""
+    assert isinstance(rows, dict)
+    for table in tables:
+        if table not in rows:
+            yield f"{table} has no column {column}: its rows were not searched by it"
+
+
+def _readable(tp: TopicPartition, state: PartitionCommit, broker: BrokerOffsets) -> Iterator[OffsetRange]:
+    """The log, without the gaps that an operator accepted: some cannot be read."""
+    first = max(broker.earliest, state.start)
+    for gap in sorted(state.accepted_gaps, key=lambda gap: gap.first):
+        if gap.until > first:
+            if gap.first > first:
+                yield OffsetRange(tp, first, gap.first)
+            first = gap.until
+    if first < broker.latest:
+        yield OffsetRange(tp, first, broker.latest)
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """Wanted keys, and their lengths: most records differ by length already."""
+
+    keys: frozenset[bytes]
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, keys: frozenset[bytes]) -> _Keys:
+        return cls(keys, np.array(sorted({len(key) for key in keys}), np.int64))
+
+    def matching(self, chunk: Chunk) -> Iterator[int]:
+        """Offsets of the records with one of the keys."""
+        keys = chunk.keys
+        if keys is None or not len(chunk):
+            return
+        may_match = (keys.starts >= 0) & np.isin(keys.ends - keys.starts, self.lengths)
+        for row in np.flatnonzero(may_match).tolist():
+            if keys.get(row) in self.keys:
+                yield int(chunk.offsets[row])

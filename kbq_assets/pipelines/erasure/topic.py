@@ -1,0 +1,151 @@
+"""A topic as an erasure finds it, and what an erasure cannot do yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kbq_assets.core.backup.areas import AREAS, PERSONAL
+from kbq_assets.core.erasure.model import Erasure, reaching
+from kbq_assets.core.errors import Refused
+from kbq_assets.core.loading.origins import LABEL
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.replay.model import Phase as ReplayPhase
+from kbq_assets.core.replay.model import Replay, is_shadow
+from kbq_assets.pipelines.backup.area import BackupArea
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.loading.view import read_view
+from kbq_assets.pipelines.operate.commands import shards_of
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.pipelines.replay.start import read_replays
+
+_CLOSED = frozenset({ReplayPhase.ACCEPTED, ReplayPhase.DROPPED})
+
+
+@dataclass(frozen=True)
+class ErasedTopic:
+    """Commits of a topic by shard, and the states of all tables."""
+
+    topic: str
+    commits: Mapping[int, Commit]
+    states: Mapping[TableReference, TableState]
+
+    @classmethod
+    def read(cls, live: Deployment, topic: str) -> ErasedTopic:
+        """Read it: states first, so that no mark is newer than the commits (L1). Raises NotFound, and Refused for what
+        an erasure cannot reach."""
+        store = live.load_store
+        states = state.read_table_states(store, state.table_registry(store))
+        found = cls(topic, shards_of(live.store, topic), {t: s.value for t, s in states.items()})
+        _check_reachable(live, found)
+        return found
+
+    @property
+    def ids(self) -> tuple[str, str]:
+        """Cluster and topic id."""
+        commit = next(iter(self.commits.values()))
+        return commit.cluster_id, commit.topic_id
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, tuple[Commit, PartitionCommit]]:
+        """Each partition with its commit, in order."""
+        found = {
+            c.topic_partition(p): (c, each) for c in self.commits.values() for p, each in c.partitions.items()
+        }
+        return dict(sorted(found.items()))
+
+    def tables(self, live: Deployment) -> list[TableReference]:
+        """Every table that this staging area may have filled with records of the topic."""
+        known = [t for t, found in self.states.items() if found.rows or found.marks]
+        return sorted(
+            {*known, *(t for t in live.warehouse.tables() if not is_shadow(t) and self._is_own(live, t))}
+        )
+
+    def _is_own(self, live: Deployment, table: TableReference) -> bool:
+        """Whether a table without a state is this staging area's: replays of error rows may have made it."""
+        if table in self.states:
+            return True
+        stored = live.warehouse.find_table(table)
+        return (
+            stored is not None
+            and stored.labels.get(LABEL) == state.table_registry(live.load_store).staging_id
+        )
+
+
+def open_replays(live: Deployment, topic: str) -> list[Replay]:
+    """The replays of a topic whose tables and files may have its records."""
+    return [each for each in read_replays(live.store) if each.topic == topic and each.phase not in _CLOSED]
+
+
+def check_replays(live: Deployment, topic: str, next_step: str) -> None:
+    """Raise Refused while a replay of the topic has copies of its records (X4)."""
+    for each in open_replays(live, topic):
+        end = "kbq replay accept" if each.phase == ReplayPhase.PROMOTED else "kbq replay drop"
+        raise Refused(
+            f"replay {each.number} of {topic} has copies of its records",
+            next_step=f"{end} {each.number}, then {next_step}",
+        )
+
+
+def waiting_files(live: Deployment, erasure: Erasure) -> dict[str, tuple[TableReference, StagedFile]]:
+    """Staged files that may have rows of an erasure and that a table may still load, by path."""
+    erasure = reaching(erasure, shards_of(live.store, erasure.topic).values())
+    view = read_view(StateCache(live.load_store))
+    found = {}
+    for table in view.tables:
+        versioned = view.states.get(table)
+        known = versioned.value if isinstance(versioned, state.Versioned) else TableState("")
+        files: Iterable[StagedFile] = (
+            *(file for file in view.files(table) if not known.is_loaded(file)),
+            *(bad.file for bad in known.quarantined if not bad.dropped),
+        )
+        found.update({file.path: (table, file) for file in files if erasure.touches(file)})
+    return found
+
+
+def _check_reachable(live: Deployment, found: ErasedTopic) -> None:
+    topic = found.topic
+    if live.settings.warehouse_area or live.settings.other_warehouses:
+        raise Refused(
+            "there are several warehouses: an erasure reaches one alone so far",
+            next_step="docs/erasure.md names what has to be deleted by hand",
+        )
+    if not all(found.ids):
+        raise Refused(
+            f"the broker has no id of topic {topic}: a later topic of this name would lose its records",
+            next_step="upgrade the brokers to 3.0 or later",
+        )
+    if len({(c.cluster_id, c.topic_id) for c in found.commits.values()}) > 1:
+        raise Refused(f"the commits of {topic} are of two logs", next_step=f"kbq plan --topic {topic}")
+    for table, each in sorted(found.states.items()):
+        if each.has_statements and any(key.startswith(f"{topic}/") for key in each.marks):
+            raise Refused(
+                f"{table} is kept by statements: an erasure cannot forget its keys yet",
+                next_step="docs/erasure.md names what has to be deleted by hand",
+            )
+    if any(topic in state.topic_registry(area).topics for area in backup_areas(live)):
+        raise Refused(
+            f"{topic} has a backup: erasures cannot rewrite backups yet",
+            next_step="docs/erasure.md names what has to be deleted by hand",
+        )
+
+
+def backup_areas(live: Deployment) -> list[BackupArea]:
+    """Every area of backups that this deployment has."""
+    personal = live.settings.backup.personal_location
+    return [live.backup_area(area) for area in AREAS if area != PERSONAL or personal]
+
+
+def check_same_log(live: Deployment, found: ErasedTopic) -> None:
+    """Raise Refused if the broker's topic is not the one that the tables were read from."""
+    described = live.offsets.topics((found.topic,)).get(found.topic)
+    now = (live.offsets.cluster_id(), described.topic_id) if described else ("", "")
+    if now != found.ids:
+        raise Refused(
+            f"topic {found.topic} is gone, or was created again: its offsets are of another log",
+            next_step=f"kbq plan --topic {found.topic} shows the commands that fix it",
+        )

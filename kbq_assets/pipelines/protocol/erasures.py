@@ -1,0 +1,54 @@
+"""The erasure log: what must never be read again, and that every commit knows of it (PROTOCOL X1, X2)."""
+
+from __future__ import annotations
+
+from kbq_assets.core.erasure.model import Erasure, ErasureLog, log_path, raised, with_erasure
+from kbq_assets.core.erasure.offsets import Offsets
+from kbq_assets.core.errors import NotFound, Unavailable
+from kbq_assets.core.protocol import codec
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.names import commit_path
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.object_store import ObjectStore
+
+
+def read_log(store: ObjectStore, topic: str) -> ErasureLog | None:
+    """The erasure log of a topic, None if nothing of it was ever erased."""
+    path = log_path(topic)
+    try:
+        return codec.loads(ErasureLog, store.get(path).data, path)
+    except NotFound:
+        return None
+
+
+def version_of(store: ObjectStore, topic: str) -> int:
+    """The version of a topic's log; 0 without one."""
+    found = read_log(store, topic)
+    return found.version if found else 0
+
+
+def enter(store: ObjectStore, erasure: Erasure) -> int:
+    """Enter an erasure into its topic's log, once; return the log's version."""
+    path = log_path(erasure.topic)
+    state.create(store, path, ErasureLog(erasure.topic, erasure.cluster_id, erasure.topic_id))
+    return state.change(store, ErasureLog, path, lambda log: with_erasure(log, erasure)).value.version
+
+
+def raise_commits(store: ObjectStore, topic: str, version: int) -> None:
+    """Let no unit that read an older log publish to a topic's commits. A commit that is about to be written may not
+    know the log: raises Unavailable."""
+    entry = state.topic_registry(store).topics.get(topic)
+    for shard in (*entry.active, *entry.creating) if entry else ():
+        try:
+            state.change_head(store, commit_path(topic, shard), lambda commit: raised(commit, version))
+        except NotFound as error:
+            raise Unavailable(
+                f"{commit_path(topic, shard)} is announced and not written",
+                next_step=f"kbq extract --topic {topic}",
+            ) from error
+
+
+def erased_of(store: ObjectStore, commit: Commit, partition: int) -> Offsets:
+    """What is erased of a commit's partition."""
+    log = read_log(store, commit.topic) if commit.erasures else None
+    return log.of(commit, partition) if log else ()

@@ -1,0 +1,59 @@
+"""What an erasure requires of the warehouse: it finds, counts and deletes single rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from kbq_assets.core.erasure.offsets import Offsets
+from kbq_assets.core.protocol.names import TableReference
+
+
+@dataclass(frozen=True)
+class RowPlaces:
+    """Rows of one topic: partition, epoch and offsets."""
+
+    topic: str
+    places: tuple[tuple[int, int, Offsets], ...]
+
+
+@dataclass(frozen=True)
+class ErasedRows:
+    """Rows of a table, and those of them that load jobs wrote: replays of error rows add others."""
+
+    rows: int = 0
+    loaded: int = 0
+
+
+@dataclass(frozen=True)
+class ErasureJob:
+    """One transaction over several tables, under an id that runs once (PROTOCOL X3)."""
+
+    job_id: str
+    rows: RowPlaces
+    tables: tuple[TableReference, ...]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What a status of this job names as its sources: a burned id has none."""
+        return tuple(f"erase:{table}" for table in self.tables)
+
+
+class ErasureTables(Protocol):
+    """Guarantees: a job id runs at most once, as in `Warehouse`, whose `get_job` finds these jobs too; its deletions
+    become visible at once, or not at all."""
+
+    def find(
+        self, tables: Collection[TableReference], topic: str, column: str, value: str, limit: int
+    ) -> Mapping[TableReference, RowPlaces]:
+        """Rows of a topic whose column has a value, written as text, in those tables that have the column; at most
+        ``limit`` of each. A dot leads into a record: `customer.id`. Raises Unavailable."""
+
+    def count(
+        self, tables: Collection[TableReference], rows: RowPlaces
+    ) -> Mapping[TableReference, Mapping[tuple[int, int], ErasedRows]]:
+        """The rows that each table has of these, by partition and epoch. Raises Unavailable."""
+
+    def erase(self, job: ErasureJob) -> None:
+        """Delete the rows. Tables that do not exist have none. Raises JobAlreadyExists, UnknownOutcome, Unavailable."""

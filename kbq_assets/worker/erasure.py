@@ -1,0 +1,52 @@
+"""Leaves erased records out of what a task reads (PROTOCOL X2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from kbq_assets.core.erasure.model import ErasureLog, check_version, log_path
+from kbq_assets.core.erasure.offsets import Offsets
+from kbq_assets.core.errors import NotFound
+from kbq_assets.core.protocol import codec
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets.ports.object_store import ObjectStore
+
+
+def read_log(store: ObjectStore, commit: Commit) -> ErasureLog | None:
+    """The erasure log that a commit asks for; None if nothing was erased. Raises MissingState."""
+    if not commit.erasures:
+        return None
+    path = log_path(commit.topic)
+    try:
+        found = codec.loads(ErasureLog, store.get(path).data, path)
+    except NotFound:
+        found = None
+    return check_version(commit, found)
+
+
+def without(batch: RecordBatch, erased: Offsets) -> Iterator[RecordBatch]:
+    """A batch in parts, without the records of these offsets. Each part counts those left out before its end."""
+    chunk = batch.chunk
+    if not len(chunk) or not erased:
+        yield batch
+        return
+    is_erased = np.searchsorted(np.array(erased, np.int64), chunk.offsets, "right") % 2 == 1
+    if not is_erased.any():
+        yield batch
+        return
+    edges = [0, *(np.flatnonzero(np.diff(is_erased)) + 1).tolist(), len(chunk)]
+    left_out = 0
+    for first, until in pairwise(edges):
+        if is_erased[first]:
+            left_out += until - first
+        else:
+            position = batch.position if until == len(chunk) else int(chunk.offsets[until - 1]) + 1
+            yield replace(batch, chunk=chunk.slice(first, until), position=position, erased=left_out)
+            left_out = 0
+    if left_out:
+        yield replace(batch, chunk=chunk.slice(0, 0), erased=left_out)

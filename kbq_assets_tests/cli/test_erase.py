@@ -1,0 +1,240 @@
+"""`kbq erase`: a person's records are gone, everybody else's stay, and nothing brings the person back."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.fakes.faults import Call, Outcome
+from kbq_assets_tests.fakes.platform import GOOD, POISON, SOURCES, TOPIC, UNKNOWN_SCHEMA, FakePlatform
+
+ORDERS, ERRORS = (TableReference("shop", name) for name in ("orders", "kbq_errors"))
+PERSON = "anna@example.com"
+
+
+def named(text: str) -> bytes:
+    """A good record of schema 2 with a name."""
+    return struct.pack(">bI", 0, 2) + b"\x02" + bytes([2 * len(text)]) + text.encode()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> FakePlatform:
+    """Anna's records are 0:1, 0:3 (a bad one) and 1:0; others are of Bert, or have no key."""
+    made = FakePlatform(tmp_path, keep_records=True, sources=SOURCES.strip() + " error_share=1\n")
+    for partition, key, value in (
+        (0, b"bert", GOOD), (0, PERSON.encode(), named(PERSON)), (0, None, GOOD),
+        (0, PERSON.encode(), POISON), (0, b"bert", POISON), (1, PERSON.encode(), GOOD), (1, b"bert", GOOD),
+    ):  # fmt: skip
+        made.kafka.produce(TopicPartition(TOPIC, partition), value, key=key)
+    return made
+
+
+@pytest.fixture
+def run(world: FakePlatform) -> Shell:
+    shell = Shell(world)
+    cycle(shell)
+    return shell
+
+
+def cycle(run: Shell) -> None:
+    run.done("extract")
+    run.done("load")
+
+
+def offsets(world: FakePlatform, table: TableReference) -> list[tuple[int, int, int]]:
+    return sorted((row.epoch, row.partition, row.offset) for row in world.warehouse.rows(table))
+
+
+def start(run: Shell, *options: str, topic: str = TOPIC) -> str:
+    return run.done("erase", "start", topic, *(options or ("--key", PERSON)), "--yes")
+
+
+def is_whole(run: Shell) -> None:
+    """Every record is accounted for, by count and one by one, and no check fails."""
+    run.done("reconcile")
+    run.done("reconcile", "--counts")
+    run.done("check")
+
+
+def test_a_plan_names_what_an_erasure_deletes_and_changes_nothing(
+    run: Shell, unchanged: Callable[[], bool]
+) -> None:
+    shown = run.done("erase", "plan", TOPIC, "--key", PERSON)
+    assert "forgets 3 records" in shown and f"{TOPIC}[0]: 2 records below 5" in shown
+    assert "shop.orders: 2 rows" in shown and "shop.kbq_errors: 1 rows" in shown
+    assert "beyond reach: Kafka" in shown and PERSON not in shown
+    assert unchanged()
+
+
+def test_rows_and_error_rows_of_a_person_are_deleted_and_all_others_stay(
+    world: FakePlatform, run: Shell
+) -> None:
+    before = [record for record in world.warehouse.records(ORDERS) if record["_kafka_offset"] in (2,)]
+    shown = start(run)
+    assert (offsets(world, ORDERS), offsets(world, ERRORS)) == (
+        [(1, 0, 0), (1, 0, 2), (1, 1, 1)],
+        [(1, 0, 4)],
+    )
+    assert before[0] in world.warehouse.records(ORDERS)
+    assert "done, 3 records" in shown and "3 erased" not in shown
+    is_whole(run)
+    totals = run.json("reconcile", "--counts")["totals"]
+    assert (totals["erased"], totals["committed"], totals["skipped"]) == (3, 4, 0)
+    assert "2 erased" in run.done("reconcile")
+    assert "everything is deleted" in run.done("erase", "verify", "1")
+
+
+def test_nothing_that_kbq_stores_or_prints_has_a_personal_value(world: FakePlatform, run: Shell) -> None:
+    shown = start(run) + run.done("erase", "list") + run.done("erase", "status", "1")
+    shown += run.done("erase", "list", "--json") + run.done("erase", "status", "1", "--json")
+    assert PERSON not in shown
+    stored = {path: data for path, data in world.objects().items() if PERSON.encode() in path.encode() + data}
+    assert stored == {}
+    [entry] = run.json("erase", "list")
+    assert (entry["records"], entry["phase"], entry["until"]) == (3, "done", {"0": 5, "1": 2})
+
+
+def test_a_person_who_comes_back_is_kept(world: FakePlatform, run: Shell) -> None:
+    start(run)
+    world.kafka.produce(TopicPartition(TOPIC, 0), named(PERSON), key=PERSON.encode())
+    cycle(run)
+    assert (1, 0, 5) in offsets(world, ORDERS)
+    is_whole(run)
+    # A second erasure forgets the new record too, and counts both.
+    start(run)
+    assert offsets(world, ORDERS) == [(1, 0, 0), (1, 0, 2), (1, 1, 1)]
+    assert run.json("reconcile", "--counts")["totals"]["erased"] == 4
+    is_whole(run)
+
+
+def test_neither_a_reset_nor_a_replay_brings_a_person_back(world: FakePlatform, run: Shell) -> None:
+    start(run)
+    run.done("replay", "start", TOPIC, "--from", "earliest", "--yes")
+    assert "3 skipped" not in run.done("replay", "status", "1")
+    run.done("replay", "promote", "1", "--yes")
+    run.done("replay", "accept", "1", "--yes")
+    assert offsets(world, ORDERS) == [(1, 0, 0), (1, 0, 2), (1, 1, 1)]
+    is_whole(run)
+    run.done("reset", "--topic", TOPIC, "--at", "earliest", "--yes")
+    cycle(run)
+    assert {place for place in offsets(world, ORDERS) if place[0] == 2} == {(2, 0, 0), (2, 0, 2), (2, 1, 1)}
+    assert {place for place in offsets(world, ERRORS) if place[0] == 2} == {(2, 0, 4)}
+    is_whole(run)
+    assert run.json("reconcile", "--counts")["totals"]["erased"] == 3
+
+
+def test_rows_are_found_by_a_column_and_error_rows_are_named_as_not_searched(
+    world: FakePlatform, run: Shell
+) -> None:
+    shown = run.done("erase", "plan", TOPIC, "--where", f"n={PERSON}")
+    assert "forgets 1 records" in shown and "not searched: shop.kbq_errors has no column n" in shown
+    start(run, "--where", f"n={PERSON}")
+    assert (1, 0, 1) not in offsets(world, ORDERS) and len(offsets(world, ORDERS)) == 4
+    assert len(offsets(world, ERRORS)) == 2
+    is_whole(run)
+    refused = run("erase", "plan", TOPIC, "--where", f"nothing={PERSON}")
+    assert refused.exit_code == 3 and PERSON not in refused.output
+
+
+def test_values_come_from_a_file_or_from_standard_input(
+    world: FakePlatform, run: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "keys").write_text(f"{PERSON}\n\nbert\n")
+    assert "forgets 6 records" in run.done("erase", "plan", TOPIC, "--key-file", str(tmp_path / "keys"))
+    piped = run("erase", "plan", TOPIC, "--where-file", "-", answer=f"n={PERSON}\n")
+    assert "forgets 1 records" in piped.output
+    missing = run("erase", "plan", TOPIC, "--key-file", str(tmp_path / "none"))
+    assert missing.exit_code == 1 and "cannot be read" in missing.output
+    assert run("erase", "plan", TOPIC).exit_code == 1
+
+
+def test_files_that_wait_are_loaded_first(world: FakePlatform, run: Shell) -> None:
+    world.kafka.produce(TopicPartition(TOPIC, 1), GOOD, key=PERSON.encode())
+    run.done("extract")
+    assert "load it first" in run.done("erase", "plan", TOPIC, "--key", PERSON)
+    refused = run("erase", "start", TOPIC, "--key", PERSON, "--yes")
+    assert refused.exit_code == 3 and "kbq load, or" in refused.output
+    assert "erasure 1" in run("erase", "start", TOPIC, "--key", "bert", "--yes").output
+    assert run.done("erase", "status", "1").endswith("next: kbq erase resume 1\n")
+    assert run("erase", "verify", "1").exit_code == 1
+    is_whole(run)
+    run.done("load")
+    run.done("erase", "resume", "1")
+    assert offsets(world, ORDERS) == [(1, 0, 0), (1, 0, 2), (1, 1, 1)]
+    is_whole(run)
+    assert "done" in run.done("erase", "resume", "1")
+
+
+def test_records_that_wait_in_kafka_are_never_read(world: FakePlatform, run: Shell) -> None:
+    world.kafka.produce(TopicPartition(TOPIC, 1), named(PERSON), key=PERSON.encode())
+    start(run)
+    world.kafka.produce(TopicPartition(TOPIC, 1), GOOD, key=PERSON.encode())
+    cycle(run)
+    assert offsets(world, ORDERS) == [(1, 0, 0), (1, 0, 2), (1, 1, 1), (1, 1, 3)]
+    assert run.json("reconcile", "--counts")["totals"]["erased"] == 4
+    is_whole(run)
+
+
+def test_what_was_read_before_an_erasure_is_not_published(world: FakePlatform, run: Shell) -> None:
+    """A reset reads the person again; while its task runs, the person is erased (X2)."""
+    start(run, "--key", "bert")
+    run.done("reset", "--topic", TOPIC, "--at", "earliest", "--yes")
+    begun: list[str] = []
+
+    def faults(call: Call) -> Outcome:
+        if call.operation == "swap" and call.target.startswith("commits/shop") and not begun:
+            begun.append(call.target)
+            Shell(world)("erase", "start", TOPIC, "--key", PERSON, "--yes")
+        return Outcome.OK
+
+    world.store.faults = faults
+    store = world.store.view("extractor")
+    parts = world.reopened(store=lambda: store)
+    parts.extractor.extract()
+    world.store.faults = None
+    assert begun
+    cycle(run)
+    run("erase", "resume", "2")
+    rows = [*offsets(world, ORDERS), *offsets(world, ERRORS)]
+    assert [place for place in rows if place[0] == 2] == [(2, 0, 2)]
+    is_whole(run)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "named_next"),
+    [
+        (lambda run: run.done("replay", "start", TOPIC, "--from", "earliest", "--yes"), "kbq replay drop 1"),
+        (lambda run: run.world.kafka.delete_topic(TOPIC), "kbq plan --topic"),
+    ],
+)
+def test_what_cannot_be_reached_is_refused_by_name(
+    run: Shell, prepare: Callable[[Shell], object], named_next: str
+) -> None:
+    prepare(run)
+    refused = run("erase", "start", TOPIC, "--key", PERSON, "--yes")
+    assert refused.exit_code == 3 and named_next in refused.output
+    assert run.json("erase", "list") == []
+
+
+def test_an_erasure_of_nobody_is_refused_and_unknown_ones_are_named(run: Shell) -> None:
+    assert run("erase", "start", TOPIC, "--key", "nobody", "--yes").exit_code == 3
+    assert run("erase", "status", "1").exit_code == 1
+    assert "nothing was erased" in run.done("erase", "list")
+    assert run("erase", "start", TOPIC, "--key", PERSON, answer="n\n").exit_code == 1
+    assert run.json("erase", "list") == []
+
+
+def test_an_unknown_schema_that_was_given_up_is_erased_too(world: FakePlatform, run: Shell) -> None:
+    world.kafka.produce(TopicPartition(TOPIC, 1), UNKNOWN_SCHEMA, key=PERSON.encode())
+    run("extract")
+    run.done("resume", "--topic", TOPIC, "--as-errors", "--yes")
+    cycle(run)
+    start(run)
+    assert offsets(world, ERRORS) == [(1, 0, 4)]
+    is_whole(run)

@@ -1,0 +1,68 @@
+"""What a warehouse promises to erasures (`kbq_assets.ports.erasure`). Subclass it and give the fixtures."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbq_assets.core.erasure.offsets import offsets_of
+from kbq_assets.core.errors import JobAlreadyExists
+from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.erasure import ErasedRows, ErasureJob, ErasureTables, RowPlaces
+from kbq_assets.ports.warehouse import KafkaRange, Warehouse
+from kbq_assets_tests.contracts.warehouse import SCHEMA, Stage, avro_file, load_job, record
+
+ORDERS, SALES, GONE = (TableReference("shop", name) for name in ("orders", "sales", "nothing"))
+#: Offsets 1 and 2 of partition 0 in epoch 1, offset 2 in epoch 0, and nothing of partition 7.
+ROWS = RowPlaces("t", ((0, 0, (2, 3)), (0, 1, (1, 3)), (7, 1, (0, 9))))
+
+
+class ErasureTablesContract:
+    """Needs fixtures ``warehouse`` and ``stage``."""
+
+    @pytest.fixture
+    def erasures(self, warehouse: Warehouse, stage: Stage) -> ErasureTables:
+        """Orders have offsets 0 to 3 of partition 0, one of another topic, epoch and partition each; sales have 1."""
+        others = [record(2, topic="u", epoch=1), record(2, epoch=0), record(2, partition=1, epoch=1)]
+        anna = [record(offset, epoch=1, note="anna" if offset == 1 else None) for offset in range(4)]
+        for table, rows in ((ORDERS, [*anna, *others]), (SALES, [record(1, epoch=1, note="anna")])):
+            warehouse.create_table(table, columns_of(SCHEMA), TableOptions())
+            uri = stage(f"{table}.avro", avro_file(rows))
+            warehouse.insert_job(load_job(f"kbq-{table.table}-1", uri, table=table))
+        found = warehouse.erasures
+        assert found is not None
+        return found
+
+    def test_rows_are_counted_by_partition_and_epoch(self, erasures: ErasureTables) -> None:
+        found = erasures.count([ORDERS, SALES, GONE], ROWS)
+        assert found == {
+            ORDERS: {(0, 0): ErasedRows(1, 1), (0, 1): ErasedRows(2, 2)},
+            SALES: {(0, 1): ErasedRows(1, 1)},
+        }
+
+    def test_rows_are_found_by_a_column(self, erasures: ErasureTables) -> None:
+        found = erasures.find([ORDERS, SALES, GONE], "t", "note", "anna", 10)
+        place = RowPlaces("t", ((0, 1, offsets_of([1])),))
+        assert found == {ORDERS: place, SALES: place}
+        assert erasures.find([ORDERS], "t", "note", "nobody", 10) == {ORDERS: RowPlaces("t", ())}
+        assert erasures.find([ORDERS], "t", "no_such_column", "anna", 10) == {}
+        assert erasures.find([ORDERS], "t", "_kafka_offset", "0", 10)[ORDERS].places[0][2] == (0, 1)
+
+    def test_exactly_the_rows_are_deleted_in_all_tables(
+        self, warehouse: Warehouse, erasures: ErasureTables
+    ) -> None:
+        erasures.erase(ErasureJob("kbq-e-1", ROWS, (ORDERS, SALES, GONE)))
+        assert sorted(warehouse.positions(ORDERS, KafkaRange("t", 0, 1))) == [0, 3]
+        assert KafkaRange("t", 0, 0) not in warehouse.kafka_ranges(ORDERS)
+        assert {KafkaRange("u", 0, 1), KafkaRange("t", 1, 1)} <= warehouse.kafka_ranges(ORDERS).keys()
+        assert sum(warehouse.kafka_ranges(SALES).values()) == 0
+        assert not any(erasures.count([ORDERS, SALES], ROWS).values())
+        status = warehouse.get_job("kbq-e-1", warehouse.project, warehouse.location)
+        assert status is not None and status.state == "DONE"
+        assert status.source_uris == ("erase:shop.orders", "erase:shop.sales", "erase:shop.nothing")
+
+    def test_a_deletion_runs_once_by_its_id(self, warehouse: Warehouse, erasures: ErasureTables) -> None:
+        warehouse.burn_job("kbq-e-1", warehouse.project, warehouse.location)
+        with pytest.raises(JobAlreadyExists):
+            erasures.erase(ErasureJob("kbq-e-1", ROWS, (ORDERS,)))
+        assert sorted(warehouse.positions(ORDERS, KafkaRange("t", 0, 1))) == [0, 1, 2, 3]
