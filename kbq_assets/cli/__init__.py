@@ -41,6 +41,7 @@ COMMANDS: Final[Commands] = {
         "extract": Lazy("kbq_assets.cli.run:extract", "Read new records into staged files and commit them."),
         "load": Lazy("kbq_assets.cli.run:load", "Load committed files into the warehouse."),
         "compact": Lazy("kbq_assets.cli.compact:compact", "Turn a lake's many small files into few."),
+        "expire": Lazy("kbq_assets.cli.compact:expire", "Drop a lake's rows, snapshots and files by age."),
         "clean": Lazy("kbq_assets.cli.run:clean", "Delete staged files that nothing needs."),
     },
     "Observe": {

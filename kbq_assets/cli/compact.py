@@ -1,4 +1,4 @@
-"""``kbq compact``: many small files of a lake's tables become few large ones."""
+"""``kbq compact`` and ``kbq expire``: a lake's small files become few, and what is too old goes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import click
 
 from kbq_assets.cli.context import ExitCode, each_warehouse, json_option, pass_compactor
 from kbq_assets.cli.render import console, echo_json, number, size, table
+from kbq_assets.core.compaction.expiry import ExpiryPlan
 from kbq_assets.core.compaction.model import CompactionPlan
 from kbq_assets.pipelines.compaction.compactor import Compactor
+from kbq_assets.pipelines.compaction.expiry import ExpiryReport
 from kbq_assets.pipelines.compaction.table import CompactionReport
 
 
@@ -26,8 +28,7 @@ def compact(compactor: Compactor, tables: tuple[str, ...], only_plan: bool, as_j
     No row is lost or doubled, loads and readers go on beside it, and it may be stopped at any time. More than 256 MB
     are rewritten in Spark tasks. Exit code 1 if a partition or table failed, 75 if something did not answer.
     """
-    if not compactor.is_lake and len(compactor.deployment.settings.warehouses) > 1:
-        echo_json([]) if as_json else click.echo("no lake: nothing to compact")
+    if _is_passed_over(compactor, as_json):
         return
     chosen = compactor.chosen(tables)
     if only_plan:
@@ -37,6 +38,75 @@ def compact(compactor: Compactor, tables: tuple[str, ...], only_plan: bool, as_j
     reports = [compactor.compact(each) for each in chosen]
     echo_json([_document(each) for each in reports]) if as_json else _show(reports)
     sys.exit(_code(reports))
+
+
+@click.command()
+@click.argument("tables", metavar="[DS.TABLE]...", nargs=-1)
+@click.option("--plan", "only_plan", is_flag=True, help="Show the rows that would go; change nothing.")
+@json_option
+@each_warehouse
+@pass_compactor
+def expire(compactor: Compactor, tables: tuple[str, ...], only_plan: bool, as_json: bool) -> None:
+    """Drop rows of an Iceberg warehouse that are older than their topics' `partition_expiry_days`.
+
+    Whole days go, by one commit per table. Afterwards it drops old snapshots, and files that no snapshot needs. Exit
+    code 1 if a table failed, 75 if something did not answer.
+    """
+    if _is_passed_over(compactor, as_json):
+        return
+    chosen = compactor.chosen(tables)
+    if only_plan:
+        plans = [compactor.plan_expiry(each) for each in chosen]
+        echo_json([_expiry_document(each) for each in plans]) if as_json else _show_expiries(plans)
+        return
+    reports = [compactor.expire(each) for each in chosen]
+    if as_json:
+        echo_json([_expired_document(each) for each in reports])
+    for each in () if as_json else reports:
+        click.echo(
+            f"{each.table}: dropped {number(each.rows)} rows in {number(each.files)} files,"
+            f" {number(each.tidied.snapshots)} snapshots, {number(each.tidied.orphans)} orphans"
+        )
+        if each.message:
+            click.echo(f"left early: {each.table}: {each.message}")
+    sys.exit(_code(reports))
+
+
+def _is_passed_over(compactor: Compactor, as_json: bool) -> bool:
+    """Whether the warehouse is one of several, and no lake; if so, say it."""
+    passed = not compactor.is_lake and len(compactor.deployment.settings.warehouses) > 1
+    if passed:
+        echo_json([]) if as_json else click.echo("no lake: nothing to compact")
+    return passed
+
+
+def _show_expiries(plans: Sequence[ExpiryPlan]) -> None:
+    shown = table("table", "#days kept", "#files to drop", "#rows", "#bytes")
+    for plan in plans:
+        days = number(plan.days) if plan.days else "all"
+        shown.add_row(str(plan.table), days, number(len(plan.paths)), number(plan.rows), size(plan.bytes))
+    console().print(shown)
+
+
+def _expiry_document(plan: ExpiryPlan) -> dict[str, object]:
+    return {
+        "table": str(plan.table),
+        "days": plan.days,
+        "files": len(plan.paths),
+        "rows": plan.rows,
+        "bytes": plan.bytes,
+    }
+
+
+def _expired_document(report: ExpiryReport) -> dict[str, object]:
+    return {
+        "table": str(report.table),
+        "rows": report.rows,
+        "files": report.files,
+        "snapshots": report.tidied.snapshots,
+        "orphans": report.tidied.orphans,
+        "message": report.message,
+    }
 
 
 def _show_plans(plans: Sequence[CompactionPlan]) -> None:
@@ -94,7 +164,8 @@ def _document(report: CompactionReport) -> dict[str, object]:
     }
 
 
-def _code(reports: Sequence[CompactionReport]) -> ExitCode:
-    if any(each.failures or (each.message and not each.transient) for each in reports):
+def _code(reports: Sequence[CompactionReport | ExpiryReport]) -> ExitCode:
+    failures = (each.failures for each in reports if isinstance(each, CompactionReport))
+    if any(failures) or any(each.message and not each.transient for each in reports):
         return ExitCode.FAILED
     return ExitCode.TRY_AGAIN if any(each.message for each in reports) else ExitCode.DONE

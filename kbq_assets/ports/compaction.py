@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from kbq_assets.core.compaction.model import LakeView, RewriteTask, Rewritten
@@ -19,9 +20,18 @@ class TableMoved(ConflictError):
     """The table changed after the plan: plan anew (PROTOCOL C2)."""
 
 
+@dataclass(frozen=True)
+class Tidied:
+    """How many snapshots expired, and how many orphans were deleted."""
+
+    snapshots: int = 0
+    orphans: int = 0
+
+
 class Compaction(Protocol):
     """Guarantees: `replace_files` is one commit, which removes the groups' files and adds the new ones, or changes
-    nothing. It succeeds only on the snapshot, the layout and the number of the view that it is given."""
+    nothing. It succeeds only on the snapshot, the layout and the number of the view that it is given. So does
+    `drop_files`, which adds none."""
 
     def view(self, table: TableReference) -> LakeView | None:
         """A table's files as its current snapshot lists them, None if there is no such table. Raises Unavailable,
@@ -33,6 +43,13 @@ class Compaction(Protocol):
 
     def replace_files(self, view: LakeView, results: Sequence[Rewritten]) -> None:
         """Commit. Raises TableMoved, UnknownOutcome, Unavailable."""
+
+    def drop_files(self, view: LakeView, paths: Sequence[str]) -> bool:
+        """Commit a table without these files, which stay until their snapshots expire. False if the table moved.
+        Raises UnknownOutcome, Unavailable."""
+
+    def tidy(self, table: TableReference) -> Tidied:
+        """Expire old snapshots as the table's properties say, and delete orphans. Raises Unavailable."""
 
     def discard(self, table: TableReference, paths: Sequence[str]) -> None:
         """Delete new files that are not committed, as far as possible: what stays is an orphan."""

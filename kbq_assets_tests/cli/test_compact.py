@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.names import table_state_path
+from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.adapters.iceberg.test_compaction import Lake
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.contracts.compaction import view_of
@@ -82,3 +85,19 @@ def test_of_several_warehouses_those_without_files_are_passed_over(tmp_path: Pat
     run = Shell(FakePlatform(tmp_path, environ={"KBQ_WAREHOUSE": url}))
     assert run.done("compact").count("no lake: nothing to compact") == 2
     assert run.json("compact") == {"warehouses": {"db": [], "other": []}}
+
+
+def test_rows_older_than_the_topics_keep_them_are_dropped(
+    run: Shell, lake: Lake, world: FakePlatform
+) -> None:
+    """The option of the topic whose rows the table has."""
+    world.source_topics.write_text("t dataset=shop table=orders partition_expiry_days=30\n")
+    hold = run.json("expire", "--plan")
+    assert [(plan["days"], plan["rows"]) for plan in hold] == [(0, 0)]  # no state says whose rows these are
+    state.create(world.store, table_state_path(TABLE), TableState("1a2b", rows={"t/0/0": 5}))
+    [plan] = run.json("expire", "--plan")
+    assert (plan["days"], plan["files"], plan["rows"]) == (30, 5, 5)
+    assert lake.offsets() == list(range(5))
+    assert "dropped 5 rows in 5 files" in run.done("expire")
+    assert lake.offsets() == []
+    assert str(TABLE) in run.done("expire", "--plan")

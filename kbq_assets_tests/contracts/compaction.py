@@ -109,6 +109,16 @@ class CompactionContract:
         lake.load(3)
         assert sorted(reader) == [1, 2]
 
+    def test_dropped_files_are_gone_at_once_or_not_at_all(self, lake: CompactedLake) -> None:
+        for offset in range(3):
+            lake.load(offset)
+        reader, view = lake.reader(), view_of(lake)
+        assert lake.compaction.drop_files(view, [view.files[0].path])
+        left = lake.offsets()
+        assert (len(left), sorted(reader)) == (2, [0, 1, 2])
+        assert not lake.compaction.drop_files(view, [view.files[1].path])  # the table moved
+        assert lake.offsets() == left
+
     def test_missing_inputs_are_reported(self, lake: CompactedLake) -> None:
         lake.load(1)
         lake.load(2)

@@ -13,7 +13,7 @@ from kbq_assets.core.compaction.model import (
     RowsDigest,
 )
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.ports.compaction import TableMoved
+from kbq_assets.ports.compaction import TableMoved, Tidied
 from kbq_assets_tests.contracts.warehouse import TABLE
 
 EVERYTHING = CompactionPolicy(target_bytes=40, min_files=2, min_age_ms=0)
@@ -32,6 +32,7 @@ class FakeLake:
         self.number = 0
         self.jobs: set[int] = set()
         self.layout = "layout"
+        self.days: dict[str, int] = {}
         self.corrupt: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda rows: rows
 
     @property
@@ -92,7 +93,7 @@ class FakeLake:
             return None
         self.interrupt("before view")
         files = tuple(
-            LakeFile(path, len(self.stored[path]), len(self.stored[path]), "p", 0)
+            LakeFile(path, len(self.stored[path]), len(self.stored[path]), "p", 0, day=self.days.get(path))
             for path in sorted(self.snapshots[self.current])
         )
         return LakeView(TABLE, self.current, self.layout, self.number, files, self.policy)
@@ -120,6 +121,21 @@ class FakeLake:
         self._commit((*kept, *(result.path for result in results)))
         self.number += 1
         self.interrupt("after commit")
+
+    def drop_files(self, view: LakeView, paths: Sequence[str]) -> bool:
+        """Commit the snapshot without files."""
+        self.interrupt("before commit")
+        if (view.snapshot, view.number) != (self.current, self.number):
+            return False
+        self._commit(tuple(path for path in self.snapshots[self.current] if path not in paths))
+        self.number += 1
+        return True
+
+    def tidy(self, table: TableReference) -> Tidied:
+        """Expire."""
+        before = len(self.stored)
+        self.expire()
+        return Tidied(0, before - len(self.stored))
 
     def discard(self, table: TableReference, paths: Sequence[str]) -> None:
         """Delete files."""

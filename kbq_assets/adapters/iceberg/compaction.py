@@ -10,18 +10,21 @@ from typing import Final
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry
+from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.transforms import HourTransform
+from pyiceberg.transforms import HourTransform, IdentityTransform
+from pyiceberg.types import DateType
 
 from kbq_assets.adapters.iceberg import job_records
 from kbq_assets.adapters.iceberg.commits import COMPLETE_HOUR, commit_once, turn_retries_off
+from kbq_assets.adapters.iceberg.housekeeping import delete_orphans, keep_house
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
 from kbq_assets.adapters.iceberg.rewrite import rewrite
 from kbq_assets.core.compaction.model import LakeFile, LakeView, RewriteTask, Rewritten, policy_of
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.ports.compaction import TableMoved
+from kbq_assets.ports.compaction import TableMoved, Tidied
 
 #: The series of compactions' ids, and the property of a snapshot that names its compaction.
 SERIES: Final = "kbq-compact"
@@ -46,6 +49,28 @@ class LakeCompaction:
 
     def replace_files(self, view: LakeView, results: Sequence[Rewritten]) -> None:
         """Commit the new files in the place of the old ones, if the table is still as the view has it."""
+        self._replace(view, {path for each in results for path in each.task.group.paths}, results)
+
+    def drop_files(self, view: LakeView, paths: Sequence[str]) -> bool:
+        """Commit the table without these files, if it is still as the view has it."""
+        try:
+            self._replace(view, set(paths), ())
+        except TableMoved:
+            return False
+        return True
+
+    def tidy(self, table: TableReference) -> Tidied:
+        """Expire old snapshots, and delete orphans."""
+        with lake_errors(str(table)):
+            stored = self._lake.table(table)
+            if stored is None:
+                return Tidied()
+            orphans = delete_orphans(stored, int(time.time() * 1000))
+            before = len(stored.snapshots())
+            keep_house(stored, batch=1)
+            return Tidied(max(0, before - len(stored.snapshots())), len(orphans))
+
+    def _replace(self, view: LakeView, old: set[str], results: Sequence[Rewritten]) -> None:
         with lake_errors(f"a compaction of {view.table}"):
             stored = self._lake.table(view.table)
             try:
@@ -53,7 +78,7 @@ class LakeCompaction:
                     turn_retries_off(stored)  # reads the table again: check afterwards
                 if stored is None or not _is_unchanged(stored, view):
                     raise TableMoved(f"{view.table} changed while it was compacted", next_step="plan anew")
-                _replace(stored, view, results)
+                _commit(stored, view, old, results)
             except (CommitFailedException, NoSuchTableError, ValidationException) as error:
                 raise TableMoved(
                     f"{view.table} changed while it was compacted: {error}", next_step="plan anew"
@@ -106,13 +131,23 @@ def _entries(stored: Table, snapshot: Snapshot) -> tuple[list[ManifestEntry], in
 
 def _file(stored: Table, file: DataFile, added_ms: int) -> LakeFile:
     values = [file.partition[i] for i in range(len(file.partition))]
-    hours = [
-        value
-        for field, value in zip(stored.spec().fields, values, strict=True)
-        if isinstance(field.transform, HourTransform)
-    ]
-    hour = next(iter(hours), None)
-    return LakeFile(file.file_path, file.file_size_in_bytes, file.record_count, repr(values), added_ms, hour)
+    fields = list(zip(stored.spec().fields, values, strict=True))
+    hours = [value for field, value in fields if isinstance(field.transform, HourTransform)]
+    days = [value for field, value in fields if _is_day(stored, field)]
+    return LakeFile(
+        file.file_path,
+        file.file_size_in_bytes,
+        file.record_count,
+        repr(values),
+        added_ms,
+        next(iter(hours), None),
+        next(iter(days), None),
+    )
+
+
+def _is_day(stored: Table, field: PartitionField) -> bool:
+    kind = stored.schema().find_type(field.source_id)
+    return isinstance(field.transform, IdentityTransform) and isinstance(kind, DateType)
 
 
 def _layout(stored: Table) -> str:
@@ -130,12 +165,11 @@ def _is_unchanged(stored: Table, view: LakeView) -> bool:
     )
 
 
-def _replace(stored: Table, view: LakeView, results: Sequence[Rewritten]) -> None:
+def _commit(stored: Table, view: LakeView, old: set[str], results: Sequence[Rewritten]) -> None:
     job_id = f"{SERIES}-{view.number}"
     tokens = ",".join(sorted({result.task.token for result in results}))
     rows = sum(result.after.rows for result in results)
     record = JobRecord(job_id, tokens, "", rows, int(time.time() * 1000))
-    old = {path for result in results for path in result.task.group.paths}
     snapshot = stored.current_snapshot()
     assert snapshot is not None
     transaction = stored.transaction()

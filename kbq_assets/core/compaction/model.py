@@ -58,8 +58,8 @@ def policy_of(properties: Mapping[str, str], table: TableReference) -> Compactio
 
 @dataclass(frozen=True)
 class LakeFile:
-    """A data file. ``partition`` identifies its partition, ``hour`` is the hour since 1970 that it holds, None if the
-    table has none. ``added_ms`` is the time of its snapshot, 0 if that has expired."""
+    """A data file. ``partition`` identifies its partition, ``hour`` and ``day`` are those since 1970 of its rows, None
+    if the table has none. ``added_ms`` is the time of its snapshot, 0 if that has expired."""
 
     path: str
     bytes: int
@@ -67,6 +67,7 @@ class LakeFile:
     partition: str
     added_ms: int
     hour: int | None = None
+    day: int | None = None
 
 
 @dataclass(frozen=True)

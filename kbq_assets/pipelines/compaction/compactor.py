@@ -1,21 +1,28 @@
-"""Compaction of the tables of one warehouse."""
+"""Compaction and expiry of the tables of one warehouse."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
+from kbq_assets.core.compaction.expiry import ExpiryPlan
 from kbq_assets.core.compaction.model import CompactionPlan
 from kbq_assets.core.errors import ConfigurationError, NotFound
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.tables import TableOptions
+from kbq_assets.core.protocol.names import TableReference, table_state_path
+from kbq_assets.pipelines.compaction.expiry import ExpiryReport, expire_table, plan_table
 from kbq_assets.pipelines.compaction.table import CompactionReport, TableCompaction
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.observation.accounting import loaded_rows
+from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.compaction import Compacts, OpenRewriter
 
 
 @dataclass(frozen=True)
 class Compactor:
-    """Plans and compacts the tables of one warehouse."""
+    """Plans and compacts the tables of one warehouse, and drops what they need not keep."""
 
     deployment: Deployment
     open_rewriter: OpenRewriter
@@ -45,9 +52,29 @@ class Compactor:
         """Compact a table. An error of it is in the report."""
         return self._of(table).run()
 
+    def plan_expiry(self, table: TableReference) -> ExpiryPlan:
+        """The rows that `expire` would drop. Raises NotFound, Unavailable, ConfigurationError."""
+        return plan_table(self._compacts().compaction, table, self._days(table), self._now_ms())
+
+    def expire(self, table: TableReference) -> ExpiryReport:
+        """Drop a table's old rows, snapshots and orphans. An error of it is in the report."""
+        return expire_table(self._compacts().compaction, table, self._days(table), self._now_ms())
+
+    def _days(self, table: TableReference) -> int:
+        """How many days of rows the topics of a table keep (`partition_expiry_days`), 0 for all."""
+        found = state.find(self.deployment.load_store, TableState, table_state_path(table))
+        topics = frozenset(range_.topic for range_ in loaded_rows(found.value)) if found else frozenset()
+        return self._options(table, topics).expiry_days if topics else 0
+
+    @cached_property
+    def _options(self) -> Callable[[TableReference, frozenset[str]], TableOptions]:
+        return self.deployment.sources.table_options()
+
+    def _now_ms(self) -> int:
+        return self.deployment.clock.now_ms()
+
     def _of(self, table: TableReference) -> TableCompaction:
-        now_ms = self.deployment.clock.now_ms
-        return TableCompaction(self._compacts().compaction, table, now_ms, self.open_rewriter)
+        return TableCompaction(self._compacts().compaction, table, self._now_ms, self.open_rewriter)
 
     def _compacts(self) -> Compacts:
         warehouse = self.deployment.warehouse

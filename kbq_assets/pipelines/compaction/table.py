@@ -36,6 +36,14 @@ class CompactionReport:
     transient: bool = False
 
 
+def existing_view(compaction: Compaction, table: TableReference) -> LakeView:
+    """A table's files. Raises NotFound, Unavailable, ConfigurationError."""
+    found = compaction.view(table)
+    if found is None:
+        raise NotFound(f"table {table} does not exist", next_step="kbq status lists the tables")
+    return found
+
+
 class TableCompaction:
     """One table's compaction, round by round."""
 
@@ -83,10 +91,7 @@ class TableCompaction:
         return self._open_rewriter()
 
     def _view(self) -> LakeView:
-        found = self._compaction.view(self._table)
-        if found is None:
-            raise NotFound(f"table {self._table} does not exist", next_step="kbq status lists the tables")
-        return found
+        return existing_view(self._compaction, self._table)
 
     def _round(self, rewriter: Rewriter) -> bool:
         """Replace the files of some groups by one commit. Returns False if nothing is left to do."""

@@ -19,6 +19,7 @@ from kbq_assets.adapters.iceberg.housekeeping import delete_orphans, keep_house
 from kbq_assets.core.compaction.model import MIN_FILES, RewriteTask
 from kbq_assets.core.compaction.planning import plan_compaction
 from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.ports.compaction import Tidied
 from kbq_assets.ports.warehouse import KafkaRange
 from kbq_assets_tests.adapters.iceberg.test_housekeeping import LATER
 from kbq_assets_tests.adapters.iceberg.test_warehouse import files_in, opened
@@ -199,3 +200,15 @@ def test_partitions_hours_and_times_are_in_the_view(tmp_path: Path) -> None:
     assert all(file.added_ms >= began for file in view.files)
     [group] = plan_compaction(view, began).groups  # young, but its hour is complete
     assert len(group.paths) == 2
+
+
+def test_rows_of_dropped_days_go_with_their_snapshots(lake: Lake) -> None:
+    for day in (19_000, 19_001):
+        lake.load(day, event_date=day)
+    view = view_of(lake)
+    assert [file.day for file in view.files] == [19_000, 19_001]
+    assert lake.compaction.drop_files(view, [view.files[0].path])
+    assert lake.offsets() == [19_001]
+    assert keep_house(lake.table, batch=1, now_ms=LATER)
+    assert len(files_in(lake.folder)) == 1
+    assert lake.compaction.tidy(TABLE) == Tidied()
