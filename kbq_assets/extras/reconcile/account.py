@@ -87,10 +87,12 @@ class WarehouseRows:
 
 @dataclass(frozen=True)
 class UnloadedFiles:
-    """Staged files of a partition whose rows are in no table: they wait to be loaded, or are in quarantine."""
+    """Staged files of a partition whose rows are in no table: they wait to be loaded, or are in quarantine. Of the rows
+    in tables an erasure is ``deleting`` some."""
 
     pending: Sequence[StagedFile] = ()
     quarantined: Sequence[StagedFile] = ()
+    deleting: int = 0
 
     @property
     def pending_rows(self) -> int:
@@ -240,7 +242,8 @@ class Account:
         # Records that the broker no longer has are only compared by number.
         missing_retired = self.state.totals.records - delivered - retired
         elsewhere = self.waiting.outside(o for o in missing if not has(self._erased, o))
-        if len(missing) + missing_retired != excused or len(elsewhere) > skipped:
+        unexplained = len(missing) + missing_retired - excused
+        if not 0 <= unexplained <= self.waiting.deleting or len(elsewhere) > skipped:
             message = f"not in the warehouse; {excused} of them are explained (pending, skipped, quarantined, erased)"
             named = [str(o) for o in missing] or [f"{missing_retired} records below {earliest}"]
             self._name(message, named, read_again(self.tp, missing[0] if missing else earliest))

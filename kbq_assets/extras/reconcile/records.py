@@ -43,6 +43,7 @@ from kbq_assets.extras.reconcile.findings import Finding, next_steps
 from kbq_assets.extras.reconcile.newest import UpsertAccount
 from kbq_assets.extras.reconcile.upserts import UpsertComparison
 from kbq_assets.extras.reconcile.values import NONE, ValueReport, compare_values
+from kbq_assets.pipelines.observation.accounting import replaced_rows
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.erasures import erased_of
 from kbq_assets.pipelines.protocol.snapshot import Snapshot, read_snapshot
@@ -296,6 +297,8 @@ class _Files:
     quarantined: Mapping[TopicPartition, list[StagedFile]]
     #: size of each staged object
     sizes: Mapping[str, int] = field(default_factory=dict)
+    #: rows that erasures are deleting
+    deleting: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, store: ObjectStore, commits: Iterable[Commit]) -> _Files:
@@ -313,11 +316,13 @@ class _Files:
         pending = [file for file in files if file.path not in given_up and not _is_loaded(file, states)]
         bad = [quarantined.file for table in states.values() for quarantined in table.quarantined]
         epochs = _epochs(commits)
-        return cls(_by_partition(pending, epochs), _by_partition(bad, epochs), sizes)
+        return cls(
+            _by_partition(pending, epochs), _by_partition(bad, epochs), sizes, _deleting(states, epochs)
+        )
 
     def waiting(self, tp: TopicPartition) -> UnloadedFiles:
         """The files of a partition."""
-        return UnloadedFiles(self.pending.get(tp, ()), self.quarantined.get(tp, ()))
+        return UnloadedFiles(self.pending.get(tp, ()), self.quarantined.get(tp, ()), self.deleting.get(tp, 0))
 
     def missing(self) -> list[Finding]:
         """Files that a load cannot read: they are gone, or have another size than the commit lists."""
@@ -343,6 +348,19 @@ def _by_partition(
     for file in {file.path: file for file in files}.values():
         if file.name.epoch in epochs.get(file.name.topic_partition, ()):
             found[file.name.topic_partition].append(file)
+    return found
+
+
+def _deleting(
+    states: Mapping[TableReference, TableState], epochs: Mapping[TopicPartition, range]
+) -> Counter[TopicPartition]:
+    """Rows per partition that erasures delete, of tables that wait for that: commits count them afterwards."""
+    found: Counter[TopicPartition] = Counter()
+    for table in states.values():
+        if (replacing := table.definition.replacing) and replacing.erasure:
+            for range_, rows in replaced_rows(table).items():
+                tp = TopicPartition(range_.topic, range_.partition)
+                found[tp] -= rows if range_.epoch in epochs.get(tp, ()) else 0
     return found
 
 
