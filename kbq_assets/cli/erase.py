@@ -170,13 +170,15 @@ def _print(found: Erasure) -> None:
     click.echo(f"erasure {found.number} of {found.topic}: {found.phase}, {number(found.records)} records")
     for name, rows in sorted(found.rows.items()):
         click.echo(f"  {name}: {number(rows)} rows deleted")
+    if found.files:
+        click.echo(f"  {number(found.files)} backup files written again")
     if found.phase != Phase.DONE:
         click.echo(f"next: kbq erase resume {found.number}")
 
 
 def _document(found: Erasure) -> dict[str, object]:
     return {
-        **document(found, "number topic phase records rows"),
+        **document(found, "number topic phase records rows files"),
         "begun": _time(found.started_ms),
         "done": _time(found.ended_ms),
         "until": {str(number): each.until for number, each in sorted(found.partitions.items())},

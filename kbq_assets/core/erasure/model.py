@@ -60,6 +60,8 @@ class Erasure(Stored):
     partitions: Mapping[int, ErasedPartition]
     #: rows of epochs before ``since``, by ``<partition>/<epoch>``: their offsets may be of another log
     older: Mapping[str, Offsets] = field(default_factory=dict)
+    #: records of older epochs of the backup, by ``<partition>/<epoch>``
+    copies: Mapping[str, Offsets] = field(default_factory=dict)
     phase: str = str(Phase.BEGUN)
     started_ms: int = 0
     ended_ms: int = 0
@@ -75,8 +77,8 @@ class Erasure(Stored):
     @property
     def records(self) -> int:
         """How many records it forgets; those of older epochs count too."""
-        sizes = map(sets.size, (*(p.offsets for p in self.partitions.values()), *self.older.values()))
-        return sum(sizes)
+        present = (each.offsets for each in self.partitions.values())
+        return sum(map(sets.size, (*present, *self.older.values(), *self.copies.values())))
 
     def of_epoch(self, partition: int, epoch: int) -> Offsets:
         """The offsets whose rows of an epoch it forgets."""

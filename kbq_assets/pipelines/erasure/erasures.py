@@ -1,11 +1,12 @@
-"""Erasures of one deployment: plan, run, resume, verify (PROTOCOL X1 to X5).
+"""Erasures of one deployment: plan, run, resume, verify (PROTOCOL X1 to X6).
 
     begin     the erasure is written: which records it forgets
     log       the erasure log has it, then every commit knows: nobody reads the records again, or publishes them
     replays   refuses while one has copies
     files     refuses while a table may still load such a row
     rows      deleted from all tables, in one transaction
-    clean     files of dead runs
+    copies    backup files that have some are written again
+    clean     files of dead runs, and old backup files
     done      once a search finds nothing
 
 Every step can be repeated, and whoever repeats it continues: a crash loses nothing but time.
@@ -14,10 +15,13 @@ Every step can be repeated, and whoever repeats it continues: a crash loses noth
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
 
+from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.erasure.model import (
     ERASURES,
     Erasure,
@@ -29,15 +33,21 @@ from kbq_assets.core.erasure.offsets import size
 from kbq_assets.core.erasure.selection import Selection
 from kbq_assets.core.errors import NotFound, PreconditionFailed, Refused
 from kbq_assets.core.protocol import codec
+from kbq_assets.pipelines.backup.area import BackupArea
+from kbq_assets.pipelines.backup.clean import clean_backups
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.erasure.rows import RowDeleter, count_rows
-from kbq_assets.pipelines.erasure.topic import ErasedTopic, check_replays, waiting_files
+from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_replays, waiting_files
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.protocol import erasures as log
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.kafka import RecordSource
+
+if TYPE_CHECKING:
+    from kbq_assets.pipelines.erasure.copies import Copies
+    from kbq_assets.wire.files.codec import Codec
 
 #: Files that a plan names; it counts the others.
 _NAMED = 5
@@ -101,6 +111,10 @@ class Erasures:
             yield f"{path} may have such rows: load it first"
         if len(files) > _NAMED:
             yield f"and {len(files) - _NAMED} more staged files"
+        copies = [at for area in self._areas(erasure) for at in self._copies(area, erasure).left(erasure)]
+        if copies:
+            records = sum(size(found) for _, _, found in copies)
+            yield f"backup: {len(copies):,} files are written again without {records:,} records"
         yield from BEYOND
 
     def _check_alone(self, topic: str) -> None:
@@ -132,7 +146,8 @@ class Erasures:
             return erasure
         if erasure.phase == Phase.BEGUN:
             version = log.enter(live.store, erasure)
-            log.raise_commits(live.store, erasure.topic, version)
+            for store in (live.store, *self._areas(erasure)):
+                log.raise_commits(store, erasure.topic, version)
             self._enter(number, Phase.BEGUN, Phase.LOGGED)
         again = f"kbq erase resume {number}"
         check_replays(live, erasure.topic, again)
@@ -143,10 +158,30 @@ class Erasures:
                 next_step=f"kbq load, or kbq quarantine drop --table {table} if no job accepts it; then {again}",
             )
         RowDeleter(live, self._tables).run(number)
+        self._rewrite(erasure)
         clean(live.load_store)
+        for area in backup_areas(live, erasure.topic, Role.LOAD):
+            clean_backups(area, 0)
         if found := self.verify(number):
             raise Refused(f"erasure {number} is not done: {found[0]}", next_step=again)
         return self._enter(number, Phase.LOGGED, Phase.DONE)
+
+    def _areas(self, erasure: Erasure) -> list[BackupArea]:
+        return backup_areas(self.live, erasure.topic)
+
+    def _copies(self, area: BackupArea, erasure: Erasure) -> Copies:
+        from kbq_assets.pipelines.erasure.copies import Copies  # arrays: not for every command
+
+        return Copies.of(area, erasure.topic)
+
+    def _rewrite(self, erasure: Erasure) -> None:
+        """Write backup files again without the records, and count the files."""
+        codec = cast("Codec", self.live.settings.backup.codec)
+        for area in self._areas(erasure):
+            files = self._copies(area, erasure).rewrite(erasure, lambda: uuid.uuid4().hex[:20], codec)
+            if files:
+                counted = partial(_with_files, files=files)
+                state.change(self.live.store, Erasure, erasure_path(erasure.number), counted)
 
     def verify(self, number: int) -> tuple[str, ...]:
         """Where records of an erasure still are; nothing once it is done. Raises Unavailable."""
@@ -159,7 +194,12 @@ class Erasures:
         known = log.read_log(self.live.store, erasure.topic)
         is_logged = known is not None and known.version >= number
         missing = () if is_logged else (f"the erasure log of {erasure.topic} lacks it",)
-        return (*missing, *rows, *files)
+        copies = (
+            f"{file.path}: {size(found)} records"
+            for area in self._areas(erasure)
+            for _, file, found in self._copies(area, erasure).left(erasure)
+        )
+        return (*missing, *rows, *files, *copies)
 
     def _enter(self, number: int, before: Phase, phase: Phase) -> Erasure:
         def change(erasure: Erasure) -> Erasure:
@@ -169,6 +209,10 @@ class Erasures:
             return dataclasses.replace(erasure.at(phase), ended_ms=ended_ms)
 
         return state.change(self.live.store, Erasure, erasure_path(number), change).value
+
+
+def _with_files(erasure: Erasure, *, files: int) -> Erasure:
+    return dataclasses.replace(erasure, files=erasure.files + files)
 
 
 #: What no command of KBQ's reaches, as a plan says it.

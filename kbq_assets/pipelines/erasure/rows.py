@@ -14,7 +14,6 @@ from kbq_assets.core.erasure.model import (
     erased_rows,
     erasure_path,
     key_of,
-    reaching,
 )
 from kbq_assets.core.errors import (
     ConfigurationError,
@@ -32,7 +31,7 @@ from kbq_assets.core.protocol.names import TableReference, commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.options import is_error_table
 from kbq_assets.pipelines.deployment import Deployment
-from kbq_assets.pipelines.erasure.topic import ErasedTopic
+from kbq_assets.pipelines.erasure.topic import ErasedTopic, reached
 from kbq_assets.pipelines.loading import replacing
 from kbq_assets.pipelines.loading.replacing import POLL_SECONDS, WAIT_SECONDS
 from kbq_assets.pipelines.operate.commands import shards_of
@@ -42,8 +41,7 @@ from kbq_assets.ports.erasure import ErasedRows, ErasureJob, ErasureTables, RowP
 
 def rows_of(live: Deployment, erasure: Erasure) -> RowPlaces:
     """The rows that an erasure forgets."""
-    found = reaching(erasure, shards_of(live.store, erasure.topic).values())
-    return RowPlaces(erasure.topic, found.epochs)
+    return RowPlaces(erasure.topic, reached(live, erasure).epochs)
 
 
 def count_rows(
@@ -101,13 +99,13 @@ class RowDeleter:
     def _enter(self, erasure: Erasure, table: TableReference) -> None:
         """Let a table wait for the deletion."""
 
-        reached = reaching(erasure, shards_of(self.live.store, erasure.topic).values())
+        wanted = reached(self.live, erasure)
 
         def check(found: TableState, files: Iterable[StagedFile]) -> None:
             if found.has_statements:
                 raise Refused(f"{table} is kept by statements", next_step=self._again(erasure))
             for file in files:
-                if reached.touches(file) and not found.is_loaded(file):
+                if wanted.touches(file) and not found.is_loaded(file):
                     raise Refused(
                         f"{file.path} may have erased rows and is not loaded",
                         next_step=f"kbq load, then {self._again(erasure)}",

@@ -8,19 +8,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from kbq_assets.core.backup.names import BackupFileName
 from kbq_assets.core.erasure import offsets as sets
+from kbq_assets.core.erasure.copies import is_present
 from kbq_assets.core.erasure.model import ErasedPartition, Erasure
 from kbq_assets.core.erasure.offsets import MOST_OFFSETS, offsets_of
 from kbq_assets.core.erasure.selection import Selection
-from kbq_assets.core.errors import Refused
+from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.protocol.commits import PartitionCommit
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.pipelines.deployment import Deployment
-from kbq_assets.pipelines.erasure.topic import ErasedTopic, check_same_log
+from kbq_assets.pipelines.erasure.copies import Copies
+from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_same_log
 from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.kafka import RecordSource
 from kbq_assets.wire.chunk import Chunk
+from kbq_assets.wire.files.read_container import DamagedFile
 
 
 @dataclass
@@ -29,6 +33,7 @@ class Found:
 
     offsets: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     older: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    copies: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     gaps: list[str] = field(default_factory=list)
     #: how far a partition was searched, if beyond its position
     until: dict[int, int] = field(default_factory=dict)
@@ -41,7 +46,8 @@ class Found:
 
     def check_size(self) -> None:
         """Raise Refused for more records than one erasure takes."""
-        most = max(map(len, (*self.offsets.values(), *self.older.values())), default=0)
+        sizes = map(len, (*self.offsets.values(), *self.older.values(), *self.copies.values()))
+        most = max(sizes, default=0)
         if most > MOST_OFFSETS:
             raise Refused(
                 f"more than {MOST_OFFSETS:,} records of a partition are chosen",
@@ -61,9 +67,13 @@ class Search:
         """The erasure of what was found, and lines about what was not searched. Raises Refused, Unavailable."""
         check_same_log(self.live, topic)
         found = Found()
+        copies = [Copies.of(area, topic.topic) for area in backup_areas(self.live, topic.topic)]
         if chosen.keys:
+            for each in copies:
+                self._search_copies(topic, each, chosen.keys, found)
             for tp, (_, state) in topic.partitions.items():
-                self._search_log(tp, state, chosen.keys, found)
+                until = max((e.until(topic.ids, tp, state.start) for e in copies), default=state.start)
+                self._search_log(tp, state, chosen.keys, found, until)
                 found.check_size()
         for column, value in chosen.columns:
             self._search_tables(topic, column, value, found)
@@ -77,23 +87,53 @@ class Search:
             )
             for tp, (commit, state) in topic.partitions.items()
         }
-        older = {key: offsets_of(own) for key, own in sorted(found.older.items()) if own}
+        if chosen.columns and any(not is_present(topic.ids, *at) for each in copies for at in each.files()):
+            found.gaps.append(f"the backup of {topic.topic} before its reset was not searched by column")
+        older, former = (
+            {key: offsets_of(own) for key, own in sorted(each.items()) if own}
+            for each in (found.older, found.copies)
+        )
         started_ms = self.live.store.now_ms()
-        erasure = Erasure(number, topic.topic, *topic.ids, partitions, older, started_ms=started_ms)
+        erasure = Erasure(
+            number, topic.topic, *topic.ids, partitions, older, copies=former, started_ms=started_ms
+        )
         return erasure, tuple(found.gaps)
 
+    def _search_copies(
+        self, topic: ErasedTopic, copies: Copies, keys: frozenset[bytes], found: Found
+    ) -> None:
+        """The records that a backup has. Offsets of its former epochs may be of another log."""
+        wanted = _Keys.of(keys)
+        for commit, file in copies.files():
+            name = BackupFileName.parse(file.path)
+            partition = name.range.topic_partition.partition
+            is_of_log = is_present(topic.ids, commit, file)
+            own = found.offsets[partition] if is_of_log else found.copies[f"{partition}/{name.epoch}"]
+            try:
+                matching = copies.matching(file, wanted.matching)
+            except (DamagedFile, NotFound) as error:
+                found.gaps.append(f"{file.path} cannot be read: {error.message}")
+                continue
+            for first, until in sets.pairs(matching):
+                own.update(range(first, until))
+
     def _search_log(
-        self, tp: TopicPartition, state: PartitionCommit, keys: frozenset[bytes], found: Found
+        self,
+        tp: TopicPartition,
+        state: PartitionCommit,
+        keys: frozenset[bytes],
+        found: Found,
+        copied_until: int,
     ) -> None:
         """The records that Kafka still has, those that wait to be extracted too."""
         broker = self.live.offsets.offsets([tp]).get(tp)
         if broker is None:
             found.gaps.append(f"{tp} is not on the broker: its records were not searched by key")
             return
-        if broker.earliest > state.start:
+        if copied_until < broker.earliest:
             found.gaps.append(
-                f"{tp}: Kafka has nothing below {broker.earliest}: rows before it were not searched by key; --where"
-                " searches them by column"
+                f"{tp}: neither Kafka nor a backup has everything below {broker.earliest}: rows before it were not"
+                " searched by key; --where searches them by column"
             )
         if state.since > 1:
             found.gaps.append(f"{tp}: rows before its reset to epoch {state.since} were not searched by key")

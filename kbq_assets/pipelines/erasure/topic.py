@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kbq_assets.core.backup.areas import AREAS, PERSONAL
+from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.erasure.model import Erasure, reaching
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading.origins import LABEL
@@ -40,7 +41,8 @@ class ErasedTopic:
         an erasure cannot reach."""
         store = live.load_store
         states = state.read_table_states(store, state.table_registry(store))
-        found = cls(topic, shards_of(live.store, topic), {t: s.value for t, s in states.items()})
+        commits = shards_of(live.store, topic, required=False) or _backed_up(live, topic)
+        found = cls(topic, commits, {t: s.value for t, s in states.items()})
         _check_reachable(live, found)
         return found
 
@@ -76,6 +78,13 @@ class ErasedTopic:
         )
 
 
+def _backed_up(live: Deployment, topic: str) -> Mapping[int, Commit]:
+    """The commits of a topic that has a backup alone. Raises NotFound."""
+    for area in backup_areas(live, topic):
+        return shards_of(area, topic)
+    return shards_of(live.store, topic)
+
+
 def open_replays(live: Deployment, topic: str) -> list[Replay]:
     """The replays of a topic whose tables and files may have its records."""
     return [each for each in read_replays(live.store) if each.topic == topic and each.phase not in _CLOSED]
@@ -91,9 +100,14 @@ def check_replays(live: Deployment, topic: str, next_step: str) -> None:
         )
 
 
+def reached(live: Deployment, erasure: Erasure) -> Erasure:
+    """The erasure with the rows of epochs that began since."""
+    return reaching(erasure, shards_of(live.store, erasure.topic, required=False).values())
+
+
 def waiting_files(live: Deployment, erasure: Erasure) -> dict[str, tuple[TableReference, StagedFile]]:
     """Staged files that may have rows of an erasure and that a table may still load, by path."""
-    erasure = reaching(erasure, shards_of(live.store, erasure.topic).values())
+    erasure = reached(live, erasure)
     view = read_view(StateCache(live.load_store))
     found = {}
     for table in view.tables:
@@ -127,17 +141,13 @@ def _check_reachable(live: Deployment, found: ErasedTopic) -> None:
                 f"{table} is kept by statements: an erasure cannot forget its keys yet",
                 next_step="docs/erasure.md names what has to be deleted by hand",
             )
-    if any(topic in state.topic_registry(area).topics for area in backup_areas(live)):
-        raise Refused(
-            f"{topic} has a backup: erasures cannot rewrite backups yet",
-            next_step="docs/erasure.md names what has to be deleted by hand",
-        )
 
 
-def backup_areas(live: Deployment) -> list[BackupArea]:
-    """Every area of backups that this deployment has."""
+def backup_areas(live: Deployment, topic: str, role: Role = Role.EXTRACT) -> list[BackupArea]:
+    """Every area that has a backup of a topic."""
     personal = live.settings.backup.personal_location
-    return [live.backup_area(area) for area in AREAS if area != PERSONAL or personal]
+    areas = (live.backup_area(area, role) for area in AREAS if area != PERSONAL or personal)
+    return [area for area in areas if topic in state.topic_registry(area).topics]
 
 
 def check_same_log(live: Deployment, found: ErasedTopic) -> None:

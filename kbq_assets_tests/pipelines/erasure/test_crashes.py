@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kbq_assets.core.backup.names import BackupFileName
 from kbq_assets.core.erasure.selection import Selection
 from kbq_assets.core.errors import KbqError, Refused
 from kbq_assets.core.loading import replacements
@@ -16,9 +17,14 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import Parts
+from kbq_assets.pipelines.backup.area import BackupArea
+from kbq_assets.pipelines.backup.verify import verify_topic
+from kbq_assets.pipelines.erasure import copies as erasure_copies
 from kbq_assets.pipelines.erasure import rows as erasure_rows
+from kbq_assets.pipelines.erasure import topic as erasure_topic
 from kbq_assets.pipelines.protocol import erasures as erasure_log
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.wire.backup.read import read_chunks
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.platform import GOOD, POISON, SOURCES, TOPIC, FakePlatform
 
@@ -34,7 +40,7 @@ class World:
     """Anna has two rows and an error row. Bert's records come all the time."""
 
     def __init__(self, folder: Path) -> None:
-        self.platform = FakePlatform(folder, sources=SOURCES.strip() + " error_share=1\n")
+        self.platform = FakePlatform(folder, sources=SOURCES.strip() + " error_share=1 backup=true\n")
         self.bert: set[tuple[int, int]] = set()
         self.anna = {
             (p, self.platform.kafka.produce(TopicPartition(TOPIC, p), value, key=ANNA))
@@ -74,6 +80,20 @@ class World:
         found = (row for table in (ORDERS, ERRORS) for row in self.platform.warehouse.rows(table))
         return sorted((row.partition, row.offset) for row in found if epoch in (0, row.epoch))
 
+    def copies(self) -> list[tuple[int, int]]:
+        """Places of the records that the backup has, each file as its commit lists it. Raises AssertionError for one of
+        Anna."""
+        found, area = [], BackupArea(self.platform.store)
+        for commit in state.read_commits(area, state.topic_registry(area)):
+            for file in commit.value.files:
+                name = BackupFileName.parse(file.path)
+                with area.open_read(file.path) as stream:
+                    for chunk, _ in read_chunks(stream, name.epoch, name.range):
+                        assert ANNA not in map(chunk.key, range(len(chunk)))
+                        partition = name.range.topic_partition.partition
+                        found += [(partition, offset) for offset in chunk.offsets.tolist()]
+        return sorted(found)
+
     @property
     def epoch(self) -> int:
         """That of the commit."""
@@ -106,6 +126,8 @@ class World:
         self.is_whole()
         found = self.rows(epoch=self.epoch)
         assert sorted(self.bert) == found
+        assert sorted(self.bert) == self.copies()
+        assert verify_topic(BackupArea(platform.store), TOPIC).damages == ()
         assert [t for t in (ORDERS, ERRORS) if self.state_of(t).definition.replacing] == []
         self.reset()
         assert sorted(self.bert) == self.rows(epoch=self.epoch)
@@ -204,7 +226,8 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
     "the log lacks the erasure": (erasure_log, "with_erasure", lambda log, erasure: log),
     "commits are not counted": (erasure_rows, "erased_rows", lambda commit, *rest: commit),
     "the tables never go on": (replacements, "end_replacing", lambda now, job_id, *, done: now),
-    "an epoch that began since is not reached": (erasure_rows, "reaching", lambda erasure, commits: erasure),
+    "backups are not counted": (erasure_copies, "rewritten", lambda commit, **change: commit),
+    "an epoch that began since is not reached": (erasure_topic, "reaching", lambda erasure, commits: erasure),
 }
 
 

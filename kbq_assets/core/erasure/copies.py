@@ -1,0 +1,53 @@
+"""Backups under an erasure: which records of a file are forgotten, and the commit after that. Pure (PROTOCOL X5)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.erasure.model import Erasure
+from kbq_assets.core.erasure.offsets import Offsets
+from kbq_assets.core.protocol.commits import Commit, StagedFile, Window
+from kbq_assets.core.protocol.counts import Counts
+
+
+def is_present(ids: tuple[str, str], commit: Commit, file: StagedFile) -> bool:
+    """Whether a backup's file is of the log with this cluster and topic id."""
+    name = BackupFileName.parse(file.path)
+    found = commit.partitions.get(name.range.topic_partition.partition)
+    return (commit.cluster_id, commit.topic_id) == ids and found is not None and name.epoch >= found.since
+
+
+def copied_offsets(erasure: Erasure, commit: Commit, file: StagedFile) -> Offsets:
+    """The offsets that an erasure forgets of a backup's file: those of the log, or what a search found in an older
+    epoch, whose offsets may be of another log."""
+    name = BackupFileName.parse(file.path)
+    partition = name.range.topic_partition.partition
+    if is_present((erasure.cluster_id, erasure.topic_id), commit, file):
+        found = erasure.partitions.get(partition)
+        return found.offsets if found else ()
+    return erasure.copies.get(f"{partition}/{name.epoch}", ())
+
+
+def rewritten(commit: Commit, *, old: StagedFile, new: StagedFile, erased: int) -> Commit:
+    """A backup's commit that lists a file without the erased records, and counts them; unchanged if it lists the old
+    one no more."""
+    for number, found in commit.partitions.items():
+        windows = tuple(_replaced(window, old, new, erased) for window in found.windows)
+        if windows != found.windows:
+            changed = dataclasses.replace(
+                found, windows=windows, totals=found.totals + _change(old, new, erased)
+            )
+            return commit.with_partition(number, changed)
+    return commit
+
+
+def _replaced(window: Window, old: StagedFile, new: StagedFile, erased: int) -> Window:
+    if not any(file.path == old.path for file in window.files):
+        return window
+    files = tuple(new if file.path == old.path else file for file in window.files)
+    return dataclasses.replace(window, files=files, counts=window.counts + _change(old, new, erased))
+
+
+def _change(old: StagedFile, new: StagedFile, erased: int) -> Counts:
+    return Counts(erased=erased, rows={"backup": new.rows - old.rows})
