@@ -10,6 +10,7 @@ import dagster as dg
 from kbq_assets.core.config.locations import Bucket
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.defs.assets import build_assets
+from kbq_assets.defs.compaction.assets import compaction_definitions
 from kbq_assets.defs.extraction.engine import ENGINE, PYSPARK, KbqPySpark, SparkExtraction
 from kbq_assets.defs.extraction.step import ExtractionStep
 from kbq_assets.defs.instance.history import build_history
@@ -35,7 +36,7 @@ def build_definitions(
     load = LoadStep(spine.loader, spine.observer, pages)
     jobs = build_jobs(extraction, load, spine.operator)
     history, history_schedule = build_history(settings.dagster.run_days)
-    return dg.Definitions(
+    own = dg.Definitions(
         assets=build_assets(extraction, load),
         asset_checks=list(build_checks(spine.observer, pages)),
         jobs=[
@@ -56,6 +57,7 @@ def build_definitions(
         resources=default_resources(settings) if resources is None else resources,
         executor=dg.in_process_executor,
     )
+    return dg.Definitions.merge(own, compaction_definitions(spine, pages))
 
 
 def default_resources(settings: Settings, replaced: Mapping[str, Any] | None = None) -> dict[str, Any]:

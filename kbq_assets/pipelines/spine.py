@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from kbq_assets.pipelines.compaction.compactor import Compactor
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.loader import Loader
@@ -27,9 +28,16 @@ class Spine(Protocol):
         """From staged files to tables."""
 
     @property
+    def compactor(self) -> Compactor:
+        """From many small files of a lake to few."""
+
+    @property
     def observer(self) -> Observer:
         """Status, checks and completeness."""
 
     @property
     def operator(self) -> Operator:
         """Proposals, bad records and the clean-up."""
+
+    def for_warehouse(self, name: str) -> Spine:
+        """The same parts for another warehouse."""

@@ -88,12 +88,13 @@ class LakeView:
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files of one partition that become one."""
+    """Files of one partition that become one. ``day`` is that of their rows, None if the table has none."""
 
     partition: str
     paths: tuple[str, ...]
     bytes: int
     rows: int
+    day: int | None = None
 
 
 @dataclass(frozen=True)

@@ -13,21 +13,26 @@ ROUND_BYTES: Final = 2 << 30
 ROUND_GROUPS: Final = 64
 
 
-def plan_compaction(view: LakeView, now_ms: int, without: Collection[str] = ()) -> CompactionPlan:
+def plan_compaction(
+    view: LakeView, now_ms: int, without: Collection[str] = (), days: Collection[int] | None = None
+) -> CompactionPlan:
     """The groups of a table whose files become one each, oldest partition first. ``without`` are partitions to leave
-    out. A group has two files or more, so every commit leaves fewer files, and a plan ends as empty."""
+    out. With ``days``, only files of these are joined, and two small files of a partition are enough. A group has two
+    files or more, so every commit leaves fewer files, and a plan ends as empty."""
     total = sum(file.bytes for file in view.files)
     why = view.left_alone or ("" if view.policy.enabled else "compaction is off for this table")
     if why:
         return CompactionPlan(view.table, (), len(view.files), total, why)
     partitions: dict[str, list[LakeFile]] = defaultdict(list)
     for file in view.files:
+        if days is not None and file.day not in days:
+            continue
         if file.bytes < view.policy.small_bytes and file.partition not in without:
             partitions[file.partition].append(file)
     groups = [
         group
         for _, small in sorted(partitions.items())
-        if _is_due(small, view, now_ms)
+        if days is not None or _is_due(small, view, now_ms)
         for group in _packed(small, view.policy)
     ]
     return CompactionPlan(view.table, tuple(groups), len(view.files), total)
@@ -75,4 +80,5 @@ def _group(files: Sequence[LakeFile]) -> Iterator[FileGroup]:
             tuple(file.path for file in files),
             sum(file.bytes for file in files),
             sum(file.rows for file in files),
+            files[0].day,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -48,9 +48,9 @@ class Compactor:
         """What `compact` would do. Raises NotFound, Unavailable, ConfigurationError."""
         return self._of(table).plan()
 
-    def compact(self, table: TableReference) -> CompactionReport:
-        """Compact a table. An error of it is in the report."""
-        return self._of(table).run()
+    def compact(self, table: TableReference, days: Collection[int] | None = None) -> CompactionReport:
+        """Compact a table, or ``days`` of it, whatever its policy says. An error of it is in the report."""
+        return self._of(table, days).run()
 
     def plan_expiry(self, table: TableReference) -> ExpiryPlan:
         """The rows that `expire` would drop. Raises NotFound, Unavailable, ConfigurationError."""
@@ -73,8 +73,8 @@ class Compactor:
     def _now_ms(self) -> int:
         return self.deployment.clock.now_ms()
 
-    def _of(self, table: TableReference) -> TableCompaction:
-        return TableCompaction(self._compacts().compaction, table, self._now_ms, self.open_rewriter)
+    def _of(self, table: TableReference, days: Collection[int] | None = None) -> TableCompaction:
+        return TableCompaction(self._compacts().compaction, table, self._now_ms, self.open_rewriter, days)
 
     def _compacts(self) -> Compacts:
         warehouse = self.deployment.warehouse

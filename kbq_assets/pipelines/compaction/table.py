@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,7 +23,7 @@ ATTEMPTS: Final = 20
 @dataclass(frozen=True)
 class CompactionReport:
     """What became of a table. ``failures`` are partitions that keep their files, and why. ``message`` says why the
-    table was left early, ``transient`` whether the next run may go on."""
+    table was left early, ``transient`` whether the next run may go on. ``days`` are those of replaced files."""
 
     table: TableReference
     files_before: int = 0
@@ -31,6 +31,7 @@ class CompactionReport:
     bytes_before: int = 0
     bytes_after: int = 0
     commits: int = 0
+    days: tuple[int, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
     message: str = ""
     transient: bool = False
@@ -53,7 +54,9 @@ class TableCompaction:
         table: TableReference,
         now_ms: Callable[[], int],
         open_rewriter: OpenRewriter,
+        days: Collection[int] | None = None,
     ) -> None:
+        self._days = days
         self._open_rewriter = open_rewriter
         self._compaction = compaction
         self._table = table
@@ -61,6 +64,7 @@ class TableCompaction:
         self._token = uuid.uuid4().hex[:12]
         self._made = 0
         self._commits = 0
+        self._compacted: set[int] = set()
         self._failures: dict[str, str] = {}
         #: new files that are not committed yet, with the view that they were written for
         self._done: dict[FileGroup, Rewritten] = {}
@@ -70,7 +74,10 @@ class TableCompaction:
 
     def plan(self) -> CompactionPlan:
         """What `run` would do."""
-        return plan_compaction(self._view(), self._now_ms())
+        return self._plan(self._view())
+
+    def _plan(self, view: LakeView) -> CompactionPlan:
+        return plan_compaction(view, self._now_ms(), self._failures, self._days)
 
     def run(self) -> CompactionReport:
         """Compact the table."""
@@ -98,7 +105,7 @@ class TableCompaction:
         try:
             for _ in range(ATTEMPTS):
                 view = self._view()
-                wanted = next_round(plan_compaction(view, self._now_ms(), self._failures).groups)
+                wanted = next_round(self._plan(view).groups)
                 if not wanted:
                     return False
                 if self._attempt(rewriter, view, wanted):
@@ -128,6 +135,7 @@ class TableCompaction:
             self._done = committing
             return False
         self._commits += 1
+        self._compacted |= {group.day for group in committing if group.day is not None}
         return True
 
     def _take(self, view: LakeView, results: Iterable[Rewritten]) -> bool:
@@ -170,6 +178,7 @@ class TableCompaction:
             plan.bytes if plan else sum(file.bytes for file in after),
             sum(file.bytes for file in after),
             self._commits,
+            tuple(sorted(self._compacted)),
             dict(self._failures),
             str(error) if error else "",
             isinstance(error, TransientError),

@@ -19,6 +19,7 @@ from kbq_assets.adapters.iceberg.housekeeping import delete_orphans, keep_house
 from kbq_assets.core.compaction.model import MIN_FILES, RewriteTask
 from kbq_assets.core.compaction.planning import plan_compaction
 from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import Tidied
 from kbq_assets.ports.warehouse import KafkaRange
 from kbq_assets_tests.adapters.iceberg.test_housekeeping import LATER
@@ -32,20 +33,27 @@ KAFKA = KafkaRange("t", 0, 0)
 class Lake:
     """A lake in a folder, whose jobs are numbered."""
 
-    def __init__(self, folder: Path, schema: str = SCHEMA, options: TableOptions | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        schema: str = SCHEMA,
+        options: TableOptions | None = None,
+        reference: TableReference = TABLE,
+    ) -> None:
         self.folder = folder
+        self.reference = reference
         self.warehouse: IcebergWarehouse = opened(folder / "lake")
         self.compaction = self.warehouse.compaction
         self.schema = schema
         self.jobs = 0
-        self.warehouse.create_table(TABLE, columns_of(schema), options or TableOptions())
+        self.warehouse.create_table(reference, columns_of(schema), options or TableOptions())
 
     def load(self, *offsets: int, replace: bool = False, **fields: Any) -> None:
         """One job."""
         self.jobs += 1
         path = self.folder / f"{self.jobs}.avro"
         path.write_bytes(avro_file([record(offset, **fields) for offset in offsets], self.schema))
-        job = load_job(f"kbq-1a2b-{self.jobs}", path.as_uri(), schema=self.schema)
+        job = load_job(f"kbq-1a2b-{self.jobs}", path.as_uri(), table=self.reference, schema=self.schema)
         self.warehouse.insert_job(type(job)(**{**job.__dict__, "replace": replace}))
 
     def replace_all(self, *offsets: int) -> None:
@@ -54,7 +62,7 @@ class Lake:
 
     def offsets(self) -> list[int]:
         """The offsets of all rows."""
-        found = self.warehouse.positions(TABLE, KAFKA)
+        found = self.warehouse.positions(self.reference, KAFKA)
         return sorted(offset for offset, rows in found.items() for _ in range(rows))
 
     def reader(self) -> list[int]:
@@ -70,7 +78,7 @@ class Lake:
     @property
     def table(self) -> Table:
         """The table as the catalog has it."""
-        found = self.warehouse.lake.table(TABLE)
+        found = self.warehouse.lake.table(self.reference)
         assert found is not None
         return found
 

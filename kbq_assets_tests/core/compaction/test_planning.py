@@ -118,6 +118,14 @@ def test_a_partition_that_failed_is_left_out() -> None:
     assert [group.partition for group in plan_compaction(shown, NOW, {"p0"}).groups] == ["p1"]
 
 
+def test_chosen_days_are_compacted_whatever_the_policy_says() -> None:
+    files = [replace(file(i, added=NOW, partition=f"p{i % 3}"), day=i % 3) for i in range(6)]
+    shown = view(*files, file(9), file(10))
+    assert planned(shown) == []
+    groups = plan_compaction(shown, NOW, days={1, 7}).groups
+    assert [(group.partition, group.day, len(group.paths)) for group in groups] == [("p1", 1, 2)]
+
+
 def test_a_round_has_a_bound() -> None:
     small = [FileGroup("p", (str(i),), 1, 1) for i in range(ROUND_GROUPS + 1)]
     assert len(next_round(small)) == ROUND_GROUPS

@@ -1,0 +1,153 @@
+"""Compaction in Dagster: an asset `compacted` per lake table, with a partition per day, and an hourly job per lake.
+
+Materializing a day by hand, or a backfill of days, joins its small files whatever the table's policy says. The job
+does for all tables what `kbq compact` and `kbq expire` do, and reports the assets' materializations.
+"""
+
+# Dagster reads the annotation of `context`: no postponed annotations here.
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+import dagster as dg
+from dagster_pyspark import PySparkResource
+
+from kbq_assets.core.config.locations import LakeAddress
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.defs.compaction.rewriting import spark_rewriter
+from kbq_assets.defs.jobs import bounded_job
+from kbq_assets.defs.pages import Pages
+from kbq_assets.pipelines.compaction.compactor import Compactor
+from kbq_assets.pipelines.compaction.expiry import ExpiryReport
+from kbq_assets.pipelines.compaction.table import CompactionReport
+from kbq_assets.pipelines.spine import Spine
+
+POOL: Final = "kbq_compact"
+COMPACT_TAG: Final = "kbq/compact"
+#: Earlier days have no partition here; the job compacts them too.
+DAYS: Final = dg.DailyPartitionsDefinition("2015-01-01", end_offset=2)
+_EPOCH: Final = date(1970, 1, 1)
+#: A bound on a run: what is left, the next one does.
+_SECONDS: Final = 6 * 3600
+
+
+def compaction_definitions(spine: Spine, pages: Pages) -> dg.Definitions:
+    """Assets, jobs and schedules of the warehouses that are lakes; nothing for others."""
+    settings = spine.deployment.settings
+    named = {"": spine, **{name: spine.for_warehouse(name) for name in settings.other_warehouses}}
+    lakes = {
+        name: each.compactor
+        for name, each in named.items()
+        if isinstance(each.deployment.settings.warehouse, LakeAddress)
+    }
+    found = [_of_lake(name, compactor, pages) for name, compactor in lakes.items()]
+    return dg.Definitions.merge(*found) if found else dg.Definitions()
+
+
+def _of_lake(name: str, compactor: Compactor, pages: Pages) -> dg.Definitions:
+    keys = {table: compacted_key(key, name) for key, table in pages.loaded.items()}
+    job = _job(name, compactor, keys)
+    schedule = dg.ScheduleDefinition(
+        name=f"{job.name}_schedule",
+        job=job,
+        cron_schedule="25 * * * *",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+    )
+    assets = [_asset(compactor, table, key, pages) for table, key in keys.items()]
+    return dg.Definitions(assets=assets, jobs=[job], schedules=[schedule])
+
+
+def compacted_key(table: dg.AssetKey, warehouse: str) -> dg.AssetKey:
+    """The key of a table's compacted files; ``warehouse`` is "" for the first."""
+    return dg.AssetKey([*table.path, "compacted", *([warehouse] if warehouse else [])])
+
+
+def _asset(
+    compactor: Compactor, table: TableReference, key: dg.AssetKey, pages: Pages
+) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=key,
+        deps=[pages.translator.dataset_key(table)],
+        partitions_def=DAYS,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        pool=POOL,
+        kinds={"iceberg", "spark"},
+        group_name="lake",
+        owners=list(pages.translator.owners),
+        description=f"The small files of `{table}`, day by day, joined into few.",
+    )
+    def compacted(
+        context: dg.AssetExecutionContext, pyspark: dg.ResourceParam[PySparkResource]
+    ) -> dg.MaterializeResult[None]:
+        days = {(date.fromisoformat(day) - _EPOCH).days for day in context.partition_keys}
+        report = on_spark(compactor, pyspark).compact(table, days)
+        _raise_failures([report])
+        return dg.MaterializeResult(metadata=_metadata(report))
+
+    return compacted
+
+
+def _job(name: str, compactor: Compactor, keys: Mapping[TableReference, dg.AssetKey]) -> dg.JobDefinition:
+    suffix = f"_{name}" if name else ""
+
+    @dg.op(name=f"compact{suffix}", pool=f"{POOL}{suffix}", out=dg.Out(dg.Nothing))
+    def compact(context: dg.OpExecutionContext, pyspark: dg.ResourceParam[PySparkResource]) -> None:
+        own = on_spark(compactor, pyspark)
+        reports: list[CompactionReport | ExpiryReport] = []
+        for table in own.chosen(()):
+            expired, compacted = own.expire(table), own.compact(table)
+            reports += [expired, compacted]
+            files = f"{compacted.files_before:,} files became {compacted.files_after:,}"
+            context.log.info(f"{table}: {files}; {expired.rows:,} rows expired")
+            for event in _events(keys.get(table), compacted):
+                context.log_event(event)
+        _raise_failures(reports)
+
+    def body() -> None:
+        compact()
+
+    body.__name__ = f"compact{suffix}_job"
+    text = "Join small files of the lake's tables, and drop rows, snapshots and files that are too old."
+    return bounded_job(text, _SECONDS, f"{COMPACT_TAG}{suffix}")(body)
+
+
+def on_spark(compactor: Compactor, pyspark: PySparkResource) -> Compactor:
+    """The same compactor on a run's `pyspark` resource, which starts with the first large plan."""
+    settings = compactor.deployment.settings
+    return dataclasses.replace(
+        compactor, open_rewriter=lambda: nullcontext(spark_rewriter(pyspark, settings))
+    )
+
+
+def _events(key: dg.AssetKey | None, report: CompactionReport) -> Iterator[dg.AssetMaterialization]:
+    today = datetime.now(UTC).date()
+    for number in report.days if key is not None else ():
+        day = _EPOCH + timedelta(number)
+        if DAYS.start.date() <= day <= today:
+            yield dg.AssetMaterialization(key or [], partition=day.isoformat(), metadata=_metadata(report))
+
+
+def _metadata(report: CompactionReport) -> dict[str, int]:
+    return {
+        "files_before": report.files_before,
+        "files_after": report.files_after,
+        "bytes_before": report.bytes_before,
+        "bytes_after": report.bytes_after,
+        "commits": report.commits,
+    }
+
+
+def _raise_failures(reports: list[CompactionReport] | list[CompactionReport | ExpiryReport]) -> None:
+    """Fail the run if a table was left early or a partition failed; what did not answer waits for the next run."""
+    lines = [f"{each.table}: {each.message}" for each in reports if each.message]
+    lines += [
+        f"{each.table}: {partition}: {why}"
+        for each in reports
+        if isinstance(each, CompactionReport)
+        for partition, why in each.failures.items()
+    ]
+    if lines:
+        raise dg.Failure("not everything was compacted; the next run tries again\n" + "\n".join(lines))
