@@ -27,7 +27,7 @@ class StatementJob:
 
 class LedgerRow(NamedTuple):
     """The last batch that the ledger of a target counts, whether an operator skipped it, and the digest of the
-    statement that applied it."""
+    statement that applied it, or that was skipped."""
 
     batch: int
     skipped: bool = False
@@ -64,9 +64,9 @@ class Statements(Protocol):
     def read_ledger(self, target: TableReference) -> LedgerRow | None:
         """The ledger of a target, None if it has none. Raises Unavailable."""
 
-    def skip(self, target: TableReference, batch: int) -> LedgerRow | None:
-        """Raise the ledger to ``batch`` without a statement, unless it is there (S5). Returns the ledger as it is then.
-        Raises Unavailable, UnknownOutcome."""
+    def skip(self, target: TableReference, batch: int, digest: str) -> LedgerRow | None:
+        """Raise the ledger to ``batch`` without its statement of this digest, unless it is there (S5). Returns the
+        ledger as it is then. Raises Unavailable, UnknownOutcome."""
 
     def rows_of(self, sql: str, limit: int) -> list[str]:
         """The first rows of a query, each as text. Changes nothing: any other statement is refused. Raises JobFailed if

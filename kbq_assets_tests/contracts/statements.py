@@ -108,11 +108,11 @@ class StatementsContract(WarehouseContract):
         self, warehouse: Warehouse, filled: TableReference
     ) -> None:
         ledger = statements_of(warehouse)
-        assert ledger.skip(TABLE, 1) == LedgerRow(1, True)
+        assert ledger.skip(TABLE, 1, "d") == LedgerRow(1, True, "d")
         assert self.apply(warehouse, statement(warehouse, "s1", 1)).error is not None
         assert warehouse.kafka_ranges(TABLE) == {}
         assert self.apply(warehouse, statement(warehouse, "s2", 2)).error is None
-        assert ledger.skip(TABLE, 2) == LedgerRow(2, False, "digest_of_s2")
+        assert ledger.skip(TABLE, 2, "d") == LedgerRow(2, False, "digest_of_s2")
         assert warehouse.kafka_ranges(TABLE) == {RANGE: 3}
 
     def test_batches_follow_each_other(
@@ -132,7 +132,7 @@ class StatementsContract(WarehouseContract):
         self, warehouse: Warehouse, table: TableReference
     ) -> None:
         assert statements_of(warehouse).read_ledger(table) is None
-        assert statements_of(warehouse).skip(table, 1) is None
+        assert statements_of(warehouse).skip(table, 1, "d") is None
 
     def test_scratch_tables_and_ledgers_are_no_tables_of_records(
         self, warehouse: Warehouse, filled: TableReference

@@ -66,9 +66,9 @@ class FakeStatements:
     def read_ledger(self, target: TableReference) -> LedgerRow | None:
         return self.ledgers.get(target)
 
-    def skip(self, target: TableReference, batch: int) -> LedgerRow | None:
+    def skip(self, target: TableReference, batch: int, digest: str) -> LedgerRow | None:
         if (found := self.ledgers.get(target)) is not None and found.batch == batch - 1:
-            self.ledgers[target] = LedgerRow(batch, True)
+            self.ledgers[target] = LedgerRow(batch, True, digest)
         return self.ledgers.get(target)
 
     def rows_of(self, sql: str, limit: int) -> list[str]:
@@ -132,8 +132,8 @@ class StatementsView:
     def read_ledger(self, target: TableReference) -> LedgerRow | None:
         return self._view.read("read_ledger", str(target), lambda: self._statements.read_ledger(target))
 
-    def skip(self, target: TableReference, batch: int) -> LedgerRow | None:
-        self._view.write("skip", f"{target} {batch}", lambda: self._statements.skip(target, batch))
+    def skip(self, target: TableReference, batch: int, digest: str) -> LedgerRow | None:
+        self._view.write("skip", f"{target} {batch}", lambda: self._statements.skip(target, batch, digest))
         return self.read_ledger(target)
 
     def rows_of(self, sql: str, limit: int) -> list[str]:

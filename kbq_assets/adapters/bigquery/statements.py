@@ -98,11 +98,11 @@ class BigQueryStatements:
             )
         return LedgerRow(*rows[0])
 
-    def skip(self, target: TableReference, batch: int) -> LedgerRow | None:
-        """Raise the ledger to ``batch`` without a statement, unless it is there (S5)."""
+    def skip(self, target: TableReference, batch: int, digest: str) -> LedgerRow | None:
+        """Raise the ledger to ``batch`` without its statement, unless it is there (S5)."""
         if self._session.find_table(ledger_table(target)) is None:
             return None
-        sql = _raised(self.sql_name(ledger_table(target)), LedgerRow(batch, True))
+        sql = _raised(self.sql_name(ledger_table(target)), LedgerRow(batch, True, digest))
         self._session.query(f"the ledger of {target}", Query(sql))
         return self.read_ledger(target)
 

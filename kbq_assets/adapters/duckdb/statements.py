@@ -118,12 +118,12 @@ class DuckDbStatements:
         found: LedgerRow | None = self._reading(read, None)
         return found
 
-    def skip(self, target: TableReference, batch: int) -> LedgerRow | None:
-        """Raise the ledger to ``batch`` without a statement, unless it is there (S5)."""
+    def skip(self, target: TableReference, batch: int, digest: str) -> LedgerRow | None:
+        """Raise the ledger to ``batch`` without its statement, unless it is there (S5)."""
         with self._writing() as connection, self._transaction(connection, str(target)):
             if not schema.exists(connection, ledger_table(target)):
                 return None
-            _raise_ledger(connection, target, LedgerRow(batch, True))
+            _raise_ledger(connection, target, LedgerRow(batch, True, digest))
             return _ledger(connection, target)
 
     def rows_of(self, sql: str, limit: int) -> list[str]:

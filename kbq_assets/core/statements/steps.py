@@ -60,6 +60,16 @@ def fail_statement(state: TableState) -> TableState:
     return dataclasses.replace(state, in_flight=None, definition=definition)
 
 
+def retry_statement(state: TableState, entry: AuditEntry) -> TableState:
+    """Try the batch whose statement failed again, and keep the decision. Raises Refused if none failed."""
+    failed = state.definition.failed
+    if state.parked is None or state.parked.reason != ParkReason.STATEMENT_FAILED or failed is None:
+        raise Refused("no statement has failed", next_step="kbq order status")
+    assert failed.statement is not None
+    entry = dataclasses.replace(entry, action="retry", batch=failed.statement.number)
+    return dataclasses.replace(unpark(state), order=state.order.with_audit(entry))
+
+
 def begin_skip(state: TableState, batch: int, entry: AuditEntry) -> TableState:
     """Enter the failed statement as the job in flight again, so that no other files get its batch's number, and keep
     the decision to skip it (S5). The same state if that was done. Raises Refused if another batch is meant, or its

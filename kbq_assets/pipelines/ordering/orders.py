@@ -13,6 +13,7 @@ from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry, TableOrder
 from kbq_assets.core.protocol.names import TableReference, audit_path
 from kbq_assets.core.protocol.waits import ParkReason
+from kbq_assets.core.statements import steps
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.operate.commands import Proposal
@@ -42,9 +43,9 @@ class OrderStatus:
 
 
 def order_status(view: LoadView, table: TableReference) -> OrderStatus | None:
-    """The status of a table; None if it has no order. Raises StateError if its state is unreadable."""
+    """The status of a table; None without an order and a statement. Raises StateError if its state is unreadable."""
     current = view.state_of(table)
-    if current.order == TableOrder() and current.definition.failed is None:
+    if current.order == TableOrder() and not current.has_statements and current.definition.failed is None:
         return None
     pending = [f for f in pending_files(current, view.files(table)) if f.path not in view.given_up]
     locked = {file.path for file in current.in_flight.files} if current.in_flight else set[str]()
@@ -92,6 +93,11 @@ def _state(current: TableState) -> tuple[str, str]:
     return "ready", ""
 
 
+def _failed_by_statement(current: TableState) -> bool:
+    why = current.parked or current.restarting
+    return why is not None and why.reason == ParkReason.STATEMENT_FAILED
+
+
 @dataclass(frozen=True)
 class Orders:
     """Shows orders of tables, and proposes decisions, which are kept in the tables' audit lists."""
@@ -131,7 +137,12 @@ class Orders:
 
     def retry(self, table: TableReference, by: str) -> Proposal:
         """Load the batch that failed again."""
-        failed = read_table(self.deployment.load_store, table).order.failed
+        current = read_table(self.deployment.load_store, table)
+        failed = current.order.failed
+        if _failed_by_statement(current):
+            line = "its batch is loaded again, and its statement written anew"
+            entry = AuditEntry(0, "", 0, "", by)
+            return self._decide(table, "retry the failed batch of", line, steps.retry_statement, entry)
         line = f"batch {failed.number} is loaded again: {failed.error}" if failed else ""
         return self._decide(
             table, "retry the failed batch of", line, transitions.retry, AuditEntry(0, "", 0, "", by)
@@ -141,9 +152,9 @@ class Orders:
         """Go on after the batch that failed, without its rows."""
         store, entry = self.deployment.load_store, AuditEntry(0, "", 0, reason, by)
         current = read_table(store, table)
-        why = current.parked or current.restarting
-        of_statement = why is not None and why.reason == ParkReason.STATEMENT_FAILED
-        if of_statement or (current.order.failed is None and current.definition.failed is not None):
+        if _failed_by_statement(current) or (
+            current.order.failed is None and current.definition.failed is not None
+        ):
             return propose_skip(store, self.deployment.warehouse, table, batch, entry)
         failed = current.order.failed
         rows = sum(file.rows for file in failed.files) if failed else 0

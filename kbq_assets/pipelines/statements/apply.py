@@ -13,11 +13,11 @@ from kbq_assets.core.protocol.names import TableReference, quarantine_path
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.statements import steps
 from kbq_assets.core.statements.names import scratch_number
-from kbq_assets.core.statements.table_statements import digest_of
 from kbq_assets.pipelines.loading.job_recovery import finish, wait_for
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import MAX_RETRIES, TableRun
 from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.statements.jobs import statement_job
 from kbq_assets.ports.statements import LedgerRow, StatementJob, Statements
 from kbq_assets.ports.warehouse import JobError, JobStatus
 
@@ -41,11 +41,7 @@ def settle(run: TableRun, current: Versioned[TableState], entry: JobInFlight) ->
     if found is not None and not is_burned and found.statement != flying.job.digest:
         return run.park(current, ParkReason.FOREIGN_JOB, f"job {entry.job_id} is not the table's statement")
     ledger, number = flying.statements.read_ledger(run.table), flying.job.batch
-    if (
-        ledger is not None
-        and ledger.batch == number
-        and (ledger.skipped or ledger.digest == flying.job.digest)
-    ):
+    if ledger is not None and (ledger.batch, ledger.digest) == (number, flying.job.digest):
         return _record(run, current, flying, found, skipped=ledger.skipped)
     if ledger is None or ledger.batch != number - 1:
         return _park(run, current, ParkReason.LEDGER_DIFFERS, _difference(ledger, number))
@@ -63,17 +59,15 @@ def _in_flight(run: TableRun, entry: JobInFlight) -> _InFlight:
     statements, own = run.ports.warehouse.statements, entry.statement
     assert statements is not None and own is not None
     scratch = own.scratch(run.table, entry.job_id)
-    sql = own.sql(statements.sql_name(scratch))
-    job = StatementJob(
-        entry.job_id, entry.project, entry.location, run.table, own.number, sql, digest_of(sql)
-    )
-    return _InFlight(entry, statements, job, scratch)
+    return _InFlight(entry, statements, statement_job(statements, run.table, entry), scratch)
 
 
 def _difference(ledger: LedgerRow | None, number: int) -> str:
     if ledger is None:
         return f"batch {number} is in flight, and the table has no ledger"
-    by = "another statement" if ledger.batch == number else "somebody else"
+    by = "somebody else"
+    if ledger.batch == number:
+        by = "a skip of another statement" if ledger.skipped else "another statement"
     return f"batch {number} is in flight, and the ledger is at batch {ledger.batch}, by {by}"
 
 

@@ -24,7 +24,8 @@ from kbq_assets.core.statements.upsert import Upsert, deleted_columns, upsert_sq
 from kbq_assets.pipelines.loading.ports import topics_of
 from kbq_assets.pipelines.loading.restaging import Fit
 from kbq_assets.pipelines.loading.table_run import TableRun
-from kbq_assets.ports.statements import Statements
+from kbq_assets.pipelines.statements.jobs import statement_job
+from kbq_assets.ports.statements import LedgerRow, StatementJob, Statements
 
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
@@ -67,7 +68,7 @@ def statement_for(
     # The first batch finds out where the ledger is (S7); each later one knows.
     number = (known.applied or statements.open_ledger(run.table).batch) + 1
     if (failed := state.definition.failed) is not None and failed.statement is not None:
-        _check_not_skipped(run, statements, failed.statement.number)
+        _check_not_skipped(run, statements, statement_job(statements, run.table, failed))
     if rule.kind == UPSERT:
         text = _upsert(run, statements, known.rule, rule, fitted, bool(state.marks))
     else:
@@ -91,14 +92,14 @@ def _iso(day: int) -> str:
     return date.fromordinal(_EPOCH + day).isoformat()
 
 
-def _check_not_skipped(run: TableRun, statements: Statements, number: int) -> None:
+def _check_not_skipped(run: TableRun, statements: Statements, failed: StatementJob) -> None:
     """Raise ConfigurationError if a skip of the batch that failed is in the ledger alone: its number is not that of
     other files (S5)."""
     ledger = statements.read_ledger(run.table)
-    if ledger is not None and ledger.skipped and ledger.batch == number:
+    if ledger == LedgerRow(failed.batch, True, failed.digest):
         raise ConfigurationError(
-            f"{run.table}: its ledger counts batch {number} as skipped, and its state does not",
-            next_step=f"kbq order skip {run.table} --batch {number} --reason TEXT ends it",
+            f"{run.table}: its ledger counts batch {failed.batch} as skipped, and its state does not",
+            next_step=f"kbq order skip {run.table} --batch {failed.batch} --reason TEXT ends it",
         )
 
 

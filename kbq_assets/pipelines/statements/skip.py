@@ -13,9 +13,9 @@ from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements import steps
-from kbq_assets.core.statements.table_statements import digest_of
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.ordering.decisions import decide, read_table
+from kbq_assets.pipelines.statements.jobs import statement_job
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import Warehouse
@@ -49,13 +49,10 @@ def propose_skip(
 
 def _raise_ledger(statements: Statements, table: TableReference, failed: JobInFlight) -> bool:
     """Whether the ledger counts the batch as skipped; otherwise its statement was faster. Raises Refused."""
-    own = failed.statement
-    assert own is not None
-    ledger = statements.skip(table, own.number)
-    if ledger is not None and ledger.batch == own.number:
-        sql = own.sql(statements.sql_name(own.scratch(table, failed.job_id)))
-        if ledger.skipped or ledger.digest == digest_of(sql):
-            return ledger.skipped
+    job = statement_job(statements, table, failed)
+    ledger = statements.skip(table, job.batch, job.digest)
+    if ledger is not None and (ledger.batch, ledger.digest) == (job.batch, job.digest):
+        return ledger.skipped
     raise Refused(
         f"{table}: the ledger is {f'at batch {ledger.batch}' if ledger else 'gone'}, and nothing is skipped",
         next_step=f"kbq resume --table {table}; the next load says what kbq adopt can do",

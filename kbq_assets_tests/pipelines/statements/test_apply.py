@@ -16,6 +16,7 @@ from kbq_assets.core.statements.names import scratch_table
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.statements.jobs import statement_job
 from kbq_assets.ports.statements import LedgerRow, StatementJob
 from kbq_assets.ports.warehouse import JobError
 from kbq_assets_tests.fakes.faults import Crash, Outcome
@@ -180,7 +181,11 @@ def test_a_batch_that_an_operator_skips_is_recorded_as_skipped_and_its_rows_do_n
     with pytest.raises(Crash):
         bench.load()
     bench.faults = lambda call: Outcome.OK
-    assert bench.warehouse.statements.skip(A, 1) == LedgerRow(1, True)
+    entry = bench.table().in_flight
+    assert entry is not None
+    statements = bench.warehouse.statements
+    digest = statement_job(statements, A, entry).digest
+    assert statements.skip(A, 1, digest) == LedgerRow(1, True, digest)
     bench.land()
     bench.load()
     found = bench.table()
@@ -192,7 +197,9 @@ def test_a_batch_that_an_operator_skips_is_recorded_as_skipped_and_its_rows_do_n
     assert bench.offsets(A) == [2]
 
 
-@pytest.mark.parametrize("ledger", [None, LedgerRow(7), LedgerRow(1, False, "other")])
+@pytest.mark.parametrize(
+    "ledger", [None, LedgerRow(7), LedgerRow(1, False, "other"), LedgerRow(1, True, "other")]
+)
 def test_a_ledger_that_somebody_changed_parks_the_table(ledger: LedgerRow | None) -> None:
     bench = staged(1, 1)
 

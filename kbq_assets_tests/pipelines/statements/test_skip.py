@@ -7,10 +7,12 @@ import contextlib
 import pytest
 
 from kbq_assets.core.errors import KbqError, Refused
-from kbq_assets.core.loading.table_state import JobInFlight
 from kbq_assets.core.ordering.table_order import AuditEntry
-from kbq_assets.core.statements.table_statements import digest_of
+from kbq_assets.core.statements.steps import retry_statement
+from kbq_assets.pipelines.operate import adopt
 from kbq_assets.pipelines.operate.commands import propose_resume_table
+from kbq_assets.pipelines.ordering.decisions import decide
+from kbq_assets.pipelines.statements.jobs import statement_job
 from kbq_assets.pipelines.statements.skip import propose_skip
 from kbq_assets.ports.statements import LedgerRow
 from kbq_assets.ports.warehouse import JobError
@@ -40,10 +42,11 @@ def skip(bench: StatementBench, batch: int = 1) -> None:
     propose_skip(store, warehouse, A, batch, AuditEntry(0, "", 0, "ticket 12", "ann")).apply()
 
 
-def failed_job(bench: StatementBench) -> JobInFlight:
-    job = bench.table().definition.failed
-    assert job is not None
-    return job
+def digest(bench: StatementBench) -> str:
+    """What identifies the statement that failed."""
+    failed = bench.table().definition.failed
+    assert failed is not None
+    return statement_job(bench.warehouse.statements, A, failed).digest
 
 
 def two_more(bench: StatementBench) -> None:
@@ -55,7 +58,8 @@ def two_more(bench: StatementBench) -> None:
 def assert_skipped(bench: StatementBench) -> None:
     """The first two rows are given up, with the reason; every later one is applied."""
     found = bench.table()
-    assert bench.warehouse.statements.ledgers[A] == LedgerRow(1, True)
+    ledger = bench.warehouse.statements.ledgers[A]
+    assert (ledger.batch, ledger.skipped) == (1, True)
     assert (found.parked, found.in_flight, found.definition.failed) == (None, None, None)
     assert (found.rows, found.definition.statements.skipped_rows) == ({}, 2)
     assert [(bad.error, bad.dropped) for bad in found.quarantined] == [("skipped: ticket 12", True)]
@@ -104,18 +108,16 @@ def test_a_command_that_dies_anywhere_is_ended_by_its_repetition_or_by_a_loader_
 
 def test_a_statement_that_was_faster_counts_as_applied() -> None:
     bench = parked()
-    job = failed_job(bench)
-    assert job.statement is not None
-    statements = bench.warehouse.statements
-    sql = job.statement.sql(statements.sql_name(job.statement.scratch(A, job.job_id)))
-    statements.ledgers[A] = LedgerRow(1, False, digest_of(sql))
+    bench.warehouse.statements.ledgers[A] = LedgerRow(1, False, digest(bench))
     skip(bench)
     found = bench.table()
     assert (found.parked, found.definition.statements.skipped_rows, found.quarantined) == (None, 0, ())
     assert sum(found.rows.values()) == 2
 
 
-@pytest.mark.parametrize("ledger", [None, LedgerRow(7), LedgerRow(1, False, "other")])
+@pytest.mark.parametrize(
+    "ledger", [None, LedgerRow(7), LedgerRow(1, False, "other"), LedgerRow(1, True, "other")]
+)
 def test_a_ledger_that_somebody_changed_is_named_and_the_next_load_says_how_to_go_on(
     ledger: LedgerRow | None,
 ) -> None:
@@ -159,7 +161,7 @@ def test_a_loader_that_tries_the_batch_again_meanwhile_is_never_overruled() -> N
 
 def test_a_ledger_that_alone_counts_the_skip_keeps_its_number_from_other_files() -> None:
     bench = parked()
-    bench.warehouse.statements.skip(A, 1)
+    bench.warehouse.statements.skip(A, 1, digest(bench))
     propose_resume_table(bench.store, A).apply()
     bench.produce(1)
     bench.extract()
@@ -169,3 +171,39 @@ def test_a_ledger_that_alone_counts_the_skip_keeps_its_number_from_other_files()
     skip(bench)
     bench.load()
     assert bench.offsets(A) == [2]
+
+
+@pytest.mark.parametrize("arrives", ["before the load job", "before the statement"])
+def test_a_skip_that_arrives_late_gives_up_no_rows_that_nobody_decided_about(arrives: str) -> None:
+    bench = parked()
+    bench.faults = Script("skip", outcome=Outcome.CRASH_LATE)
+    with pytest.raises(Crash):
+        skip(bench)
+    bench.faults = lambda call: Outcome.OK
+    propose_resume_table(bench.store, A).apply()
+    bench.load()  # finds the statement that failed, and nothing skipped
+    propose_resume_table(bench.store, A).apply()
+    bench.produce(1)
+    bench.extract()
+    operation = "insert_job" if arrives == "before the load job" else "insert_statement"
+    bench.faults = Script(operation, before=bench.land)
+    bench.load()
+    found = bench.table()
+    assert (bench.offsets(A), found.quarantined, found.definition.statements.skipped_rows) == ([], (), 0)
+    assert found.parked is not None
+    assert found.parked.reason == "ledger_differs"
+    assert "by a skip of another statement" in found.parked.error
+    adopt.propose(bench.store.view("operator"), bench.warehouse.view("operator"), A).apply()
+    bench.load()
+    assert bench.offsets(A) == [0, 1, 2]
+
+
+def test_an_operator_retries_a_batch_whose_statement_failed_and_the_decision_is_kept() -> None:
+    bench = parked()
+    decide(bench.store, A, lambda now: retry_statement(now, AuditEntry(0, "", 0, "", "ann")))
+    bench.load()
+    assert bench.offsets(A) == [0, 1]
+    [entry] = bench.table().order.audit
+    assert (entry.action, entry.batch, entry.by) == ("retry", 1, "ann")
+    with pytest.raises(Refused, match="no statement has failed"):
+        retry_statement(bench.table(), AuditEntry(0, "", 0))
