@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -35,9 +36,14 @@ class ErasureJob:
     tables: tuple[TableReference, ...]
 
     @property
+    def digest(self) -> str:
+        """A hash of its tables."""
+        return hashlib.sha256(" ".join(map(str, self.tables)).encode()).hexdigest()[:32]
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """What a status of this job names as its sources: a burned id has none."""
-        return tuple(f"erase:{table}" for table in self.tables)
+        return (f"erase:{self.digest}",)
 
 
 class ErasureTables(Protocol):

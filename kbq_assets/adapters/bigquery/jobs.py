@@ -16,6 +16,8 @@ BURN_SQL: Final = "SELECT 1"
 BURNED: Final[Mapping[str, str]] = {"kbq": "burned"}
 #: The label of a statement's job: the digest of its text.
 STATEMENT: Final = "kbq_statement"
+#: The label of an erasure's job: the digest of its tables.
+ERASURE: Final = "kbq_erase"
 
 #: Reasons of https://cloud.google.com/bigquery/docs/error-messages after which the same files may load under a new id.
 #: ``stopped`` is a job that was cancelled or reached its time limit. All others, and unknown new ones, are permanent:
@@ -90,6 +92,8 @@ def _source_uris(job: Any) -> tuple[str, ...]:
         return tuple(job.source_uris or ("(no files)",))
     if isinstance(job, bigquery.QueryJob) and BURNED.items() <= job.labels.items():
         return ()
+    if isinstance(job, bigquery.QueryJob) and ERASURE in job.labels:
+        return (f"erase:{job.labels[ERASURE]}",)
     return (f"({job.job_type} job)",)
 
 

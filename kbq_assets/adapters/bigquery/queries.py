@@ -162,6 +162,11 @@ def _loaded(table: bigquery.Table) -> str:
     return f"{REPLAYED_AT} IS NULL" if not _is_error_table(table) and _has_replays(table) else ""
 
 
+def loaded_rows(table: bigquery.Table) -> str:
+    """A condition that holds for rows that load jobs wrote."""
+    return _loaded(table) or "TRUE"
+
+
 def _is_error_table(table: bigquery.Table) -> bool:
     return is_error_table(TableReference(table.dataset_id, table.table_id))
 

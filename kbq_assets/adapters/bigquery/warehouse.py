@@ -9,6 +9,7 @@ from datetime import date
 from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery import catalog, jobs, probe, queries, schema
+from kbq_assets.adapters.bigquery.erasure import BigQueryErasureTables
 from kbq_assets.adapters.bigquery.error_replays import BigQueryErrorReplays
 from kbq_assets.adapters.bigquery.outcomes import calls
 from kbq_assets.adapters.bigquery.session import Session
@@ -67,7 +68,7 @@ class BigQueryWarehouse:
         self._clock = clock or SystemClock()
         self.statements: Statements | None = BigQueryStatements(self._session)
         self.error_replays: ErrorReplays | None = BigQueryErrorReplays(self._session, clock or SystemClock())
-        self.erasures: ErasureTables | None = None
+        self.erasures: ErasureTables | None = BigQueryErasureTables(self._session)
 
     # Jobs -------------------------------------------------------------------------------------------------------
 

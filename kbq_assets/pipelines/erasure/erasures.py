@@ -18,10 +18,12 @@ import dataclasses
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.locations import BigQueryProject, WarehousePlace
 from kbq_assets.core.erasure.model import (
     ERASURES,
     Erasure,
@@ -65,7 +67,7 @@ class Erasures:
         """The warehouse's part. Raises Refused if it has none."""
         if (found := self.live.warehouse.erasures) is None:
             raise Refused(
-                "rows of this warehouse cannot be erased yet: erasures are built for DuckDB alone",
+                "rows of this warehouse cannot be erased yet: erasures are built for DuckDB and BigQuery alone",
                 next_step="docs/erasure.md names what has to be deleted by hand",
             )
         return found
@@ -115,7 +117,7 @@ class Erasures:
         if copies:
             records = sum(size(found) for _, _, found in copies)
             yield f"backup: {len(copies):,} files are written again without {records:,} records"
-        yield from BEYOND
+        yield from beyond_reach(self.live.settings.warehouse, self.live.clock.now_ms())
 
     def _check_alone(self, topic: str) -> None:
         """Raise Refused while another erasure of the topic is not done (X1)."""
@@ -215,10 +217,23 @@ def _with_files(erasure: Erasure, *, files: int) -> Erasure:
     return dataclasses.replace(erasure, files=erasure.files + files)
 
 
-#: What no command of KBQ's reaches, as a plan says it.
-BEYOND: Final = (
-    "beyond reach: Kafka, until the topic's retention or a tombstone removes the records",
-    "beyond reach: free blocks of the DuckDB file, until it writes over them; and your own copies of the file",
-    "beyond reach: deleted objects of a bucket, until its soft delete and old versions expire",
-    "beyond reach: tables that others derive from these",
-)
+def beyond_reach(place: WarehousePlace, now_ms: int) -> Iterable[str]:
+    """What no command of KBQ's reaches, and until when it is there, as a plan says it."""
+
+    def day(days: int) -> str:
+        return datetime.fromtimestamp(now_ms / 1000 + 86_400 * days, UTC).date().isoformat()
+
+    yield "beyond reach: Kafka, until the topic's retention or a tombstone removes the records"
+    if isinstance(place, BigQueryProject):
+        yield (
+            f"beyond reach: BigQuery's time travel, until {day(_TIME_TRAVEL)} unless the dataset keeps less, then its"
+            f" fail-safe until {day(2 * _TIME_TRAVEL)}; and your snapshots and clones of the tables"
+        )
+    else:
+        yield "beyond reach: free blocks of the DuckDB file, until it writes over them; and your own copies of the file"
+    yield "beyond reach: deleted objects of a bucket, until its soft delete and old versions expire"
+    yield "beyond reach: tables that others derive from these"
+
+
+#: Days of BigQuery's time travel, and of its fail-safe.
+_TIME_TRAVEL: Final = 7

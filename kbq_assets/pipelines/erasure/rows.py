@@ -147,10 +147,17 @@ class RowDeleter:
         found = warehouse.get_job(erasure.job_id, warehouse.project, warehouse.location)
         if found is None or found.state != "DONE":
             return False
-        if found.error is not None or found.source_uris != self._job(erasure).sources:
+        is_ours = found.source_uris == self._job(erasure).sources
+        if is_ours and found.error is not None and not self._left(erasure):
+            return True  # a script may fail after its COMMIT (S2)
+        if found.error is not None or not is_ours:
             why = found.error.message if found.error else "its id was given up"
             raise JobFailed(f"job {erasure.job_id} deleted nothing: {why}", next_step=self._again(erasure))
         return True
+
+    def _left(self, erasure: Erasure) -> bool:
+        counted = self.tables.count(_tables(erasure), rows_of(self.live, erasure))
+        return any(counted.values())
 
     def _record(self, erasure: Erasure) -> None:
         """Count what was deleted: in the commits, while every table waits; then each table goes on."""

@@ -16,6 +16,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery import BigQueryWarehouse
+from kbq_assets.adapters.bigquery.erasure import BigQueryErasureTables
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.adapters.bigquery.statements import BigQueryStatements
 from kbq_assets.adapters.clock import SystemClock
@@ -23,8 +24,10 @@ from kbq_assets.core.config.google_permissions import SET_CATEGORY
 from kbq_assets.core.errors import ConfigurationError, JobAlreadyExists, JobFailed, UnknownOutcome
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.erasure import ErasureJob
 from kbq_assets.ports.statements import StatementJob
 from kbq_assets.ports.warehouse import JobError, JobStatus, KafkaRange, LoadJob, Warehouse
+from kbq_assets_tests.contracts.erasure import ErasureTablesContract
 from kbq_assets_tests.contracts.error_replays import ErrorReplaysContract
 from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
@@ -69,6 +72,17 @@ class PlacedStatements(BigQueryStatements):
         )
 
 
+class PlacedErasures(BigQueryErasureTables):
+    """As `PlacedWarehouse`, for erasures."""
+
+    def __init__(self, prefix: str, session: Session) -> None:
+        super().__init__(session)
+        self._prefix = prefix
+
+    def erase(self, job: ErasureJob) -> None:
+        super().erase(replace(job, job_id=self._prefix + job.job_id))
+
+
 class PlacedWarehouse(BigQueryWarehouse):
     """Takes the contract's jobs, which name a local warehouse's place, for its own, and gives their ids a prefix: ids
     are for ever, and local-bigquery gets slow with many projects."""
@@ -77,6 +91,7 @@ class PlacedWarehouse(BigQueryWarehouse):
         super().__init__(client, str(client.project), LOCATION, clock=HastyClock())
         self._prefix = prefix
         self.statements = PlacedStatements(prefix, self._session)
+        self.erasures = PlacedErasures(prefix, self._session)
 
     def insert_job(self, job: LoadJob) -> None:
         super().insert_job(self._placed(job))
@@ -119,7 +134,12 @@ class OpenWarehouse:
         return PlacedWarehouse(self.prefix, client)
 
 
-class TestBigQueryWarehouse(ErrorReplaysContract, StatementsContract, SharedWarehouseContract):
+class TestBigQueryWarehouse(
+    ErasureTablesContract, ErrorReplaysContract, StatementsContract, SharedWarehouseContract
+):
+    def wait(self, warehouse: Warehouse, job_id: str) -> None:
+        self.finish(warehouse, job_id)
+
     @pytest.fixture
     def opener(self, bigquery_server: BigQueryServer) -> Opener:
         return OpenWarehouse(bigquery_server.endpoint, PROJECT, f"t{next(_NUMBERS)}-")

@@ -1,0 +1,143 @@
+"""Erasures in BigQuery (`ports.erasure.ErasureTables`): one multi-statement transaction deletes the rows of all tables.
+
+BigQuery bills a DELETE for the columns that it reads, and for all columns of the partitions that it changes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from google.cloud import bigquery
+
+from kbq_assets.adapters.bigquery import jobs
+from kbq_assets.adapters.bigquery.outcomes import insertion
+from kbq_assets.adapters.bigquery.queries import Query, all_partitions, loaded_rows
+from kbq_assets.adapters.bigquery.session import TIMEOUT_SECONDS, Session
+from kbq_assets.core.erasure.offsets import offsets_of, pairs
+from kbq_assets.core.errors import Refused
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.erasure import ErasedRows, ErasureJob, RowPlaces
+
+#: Places of one request, whose size BigQuery limits to 10 MB.
+_MOST_PLACES: Final = 150_000
+_PLACE: Final = "CONCAT({})".format(
+    ", '/', ".join(f"CAST({name} AS STRING)" for name in ("_kafka_partition", "_kbq_epoch", "_kafka_offset"))
+)
+
+
+class BigQueryErasureTables:
+    """Runs erasures by a session's client."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def find(
+        self, tables: Collection[TableReference], topic: str, column: str, value: str, limit: int
+    ) -> Mapping[TableReference, RowPlaces]:
+        """Rows whose column has a value."""
+        found = {}
+        path = ".".join(f"`{name}`" for name in column.split("."))
+        for table, stored in self._existing(tables):
+            if not _has(stored.schema, column):
+                continue
+            sql = (
+                f"SELECT DISTINCT _kafka_partition, _kbq_epoch, _kafka_offset FROM {_name(stored)}"
+                f" WHERE {_all(stored, '_kafka_topic = @topic')} AND SAFE_CAST({path} AS STRING) = @value LIMIT {limit}"
+            )
+            parameters = tuple(
+                bigquery.ScalarQueryParameter(name, "STRING", text)
+                for name, text in (("topic", topic), ("value", value))
+            )
+            by_range: dict[tuple[int, int], list[int]] = defaultdict(list)
+            for partition, epoch, offset in self._session.query(str(table), Query(sql, parameters)):
+                by_range[partition, epoch].append(offset)
+            places = tuple((*at, offsets_of(own)) for at, own in sorted(by_range.items()))
+            found[table] = RowPlaces(topic, places)
+        return found
+
+    def count(
+        self, tables: Collection[TableReference], rows: RowPlaces
+    ) -> Mapping[TableReference, Mapping[tuple[int, int], ErasedRows]]:
+        """The rows that each table has."""
+        parameters, found = _parameters(rows), {}
+        for table, stored in self._existing(tables):
+            sql = (
+                f"SELECT _kafka_partition, _kbq_epoch, COUNT(*), COUNTIF({loaded_rows(stored)}) FROM {_name(stored)}"
+                f" WHERE {_is_erased(stored)} GROUP BY 1, 2"
+            )
+            counted = self._session.query(str(table), Query(sql, parameters))
+            found[table] = {(p, epoch): ErasedRows(all_, own) for p, epoch, all_, own in counted}
+        return found
+
+    def erase(self, job: ErasureJob) -> None:
+        """Send the transaction once. Raises by the table of outcomes."""
+        deletions = [
+            f"DELETE FROM {_name(stored)} WHERE {_is_erased(stored)};"
+            for _, stored in self._existing(job.tables)
+        ]
+        session = self._session
+        config = bigquery.QueryJobConfig(
+            use_legacy_sql=False,
+            query_parameters=list(_parameters(job.rows)),
+            labels={jobs.ERASURE: job.digest},
+            job_timeout_ms=jobs.JOB_TIMEOUT_MS,
+        )
+        with insertion(f"job {job.job_id}"):
+            session.client.query(
+                "\n".join(("BEGIN TRANSACTION;", *deletions, "COMMIT TRANSACTION;")),
+                job_config=config,
+                job_id=job.job_id,
+                project=session.project,
+                location=session.location,
+                retry=None,  # type: ignore[arg-type]  # the client's type hints omit None
+                job_retry=None,
+                timeout=TIMEOUT_SECONDS,
+            )
+
+    def _existing(self, tables: Iterable[TableReference]) -> Iterable[tuple[TableReference, bigquery.Table]]:
+        for table in tables:
+            if (found := self._session.find_table(table)) is not None:
+                yield table, found
+
+
+def _parameters(
+    rows: RowPlaces,
+) -> tuple[bigquery.ScalarQueryParameter | bigquery.ArrayQueryParameter, ...]:
+    places = [
+        f"{partition}/{epoch}/{offset}"
+        for partition, epoch, offsets in rows.places
+        for first, until in pairs(offsets)
+        for offset in range(first, until)
+    ]
+    if len(places) > _MOST_PLACES:
+        raise Refused(
+            f"{len(places):,} rows at once are more than one request to BigQuery takes",
+            next_step="choose fewer persons at once",
+        )
+    return (
+        bigquery.ScalarQueryParameter("topic", "STRING", rows.topic),
+        bigquery.ArrayQueryParameter("places", "STRING", places),
+    )
+
+
+def _is_erased(table: bigquery.Table) -> str:
+    return _all(table, f"_kafka_topic = @topic AND {_PLACE} IN UNNEST(@places)")
+
+
+def _all(table: bigquery.Table, condition: str) -> str:
+    return " AND ".join(filter(None, (all_partitions(table), condition)))
+
+
+def _name(table: bigquery.Table) -> str:
+    return f"`{table.project}.{table.dataset_id}.{table.table_id}`"
+
+
+def _has(fields: Iterable[bigquery.SchemaField], column: str) -> bool:
+    """Whether fields have a column, or each step into its records."""
+    name, _, rest = column.partition(".")
+    found = [field for field in fields if field.name.lower() == name.lower()]
+    if not found or found[0].mode == "REPEATED":
+        return False
+    return _has(found[0].fields, rest) if rest else True
