@@ -1,4 +1,4 @@
-"""Settings beside the environment: a file with the same variables, and the ports that the local stack took.
+"""Settings from outside the environment: a file with the same variables, and the ports that the local stack took.
 
     # kbq.toml
     KBQ_KAFKA_BOOTSTRAP_SERVERS = "broker-1:9092"

@@ -151,8 +151,8 @@ def replay(
         rows_by_table = {str(table): rows for table, rows in sorted(report.rows.items())}
         echo_json({"rows": rows_by_table, "left": dict(report.left), "examples": report.examples})
     else:
-        for landed, rows in sorted(report.rows.items()):
-            click.echo(f"{landed}: {number(rows)} rows added")
+        for table, rows in sorted(report.rows.items()):
+            click.echo(f"{table}: {number(rows)} rows added")
         for why, rows in sorted(report.left.items()):
             click.echo(f"{number(rows)} error rows stay: {why} ({report.examples[why]})")
         if not report.rows and not report.left:

@@ -1,4 +1,4 @@
-"""``kbq replay``: ranges that are read again beside the live topics."""
+"""``kbq replay``: read ranges of topics again, into shadow tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _rate = click.option(
 
 @click.group()
 def replay() -> None:
-    """Read a range of a topic again, beside live extraction and loading."""
+    """Read a range of a topic again, while live extraction and loading go on."""
 
 
 @replay.command()
@@ -68,7 +68,7 @@ def start(
 @_rate
 @pass_replays
 def resume(replays: Replays, replay_number: int, as_errors: bool, rate: int | None) -> None:
-    """Continue a replay that was stopped, or that stopped by itself."""
+    """Continue a replay that was stopped or that failed."""
     replays.resume(replay_number, as_errors=as_errors)
     _read(replays, replay_number, rate)
 

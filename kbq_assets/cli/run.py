@@ -111,7 +111,7 @@ def load(loader: Loader, tables: tuple[str, ...], as_json: bool) -> None:
 def clean(operator: Operator, as_json: bool) -> None:
     """Delete orphans of dead runs, superseded done files, and temporary files.
 
-    Safe beside running extractions and loads: it keeps everything that a commit, backlog or job may need.
+    Safe while extractions and loads run: it keeps everything that a commit, backlog or job may need.
     """
     report = operator.clean()
     if as_json:

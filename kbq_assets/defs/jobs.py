@@ -1,7 +1,7 @@
 """The jobs that automation and `kbq demo` run: op jobs, because an asset job would require partitions.
 
 They report the assets' materializations themselves (see `runs`). A job runs in its worker's own process: a killed
-worker takes its work with it, instead of leaving an orphan beside the next run.
+worker takes its work with it, instead of leaving an orphan that runs during the next run.
 """
 
 # Dagster reads the annotation of `context`: no postponed annotations here.

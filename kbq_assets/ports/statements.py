@@ -35,7 +35,7 @@ class LedgerRow(NamedTuple):
 
 
 class Statements(Protocol):
-    """Guarantees, beside those of job ids (`ports.warehouse.Warehouse`):
+    """Guarantees, besides those of job ids (`ports.warehouse.Warehouse`):
 
     1. Ledger and target change in one transaction, or neither does.
     2. A statement whose ledger is not at the batch before changes nothing.

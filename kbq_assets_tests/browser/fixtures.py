@@ -10,14 +10,18 @@ import signal
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser
 
-from kbq_assets_tests.browser.person import Person
-from kbq_assets_tests.browser.window import INSTALL, LOOPBACK, find_chromium, opened_browser, opened_window
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY, free_ports
-from kbq_assets_tests.integration.demo_home import PATIENCE_SECONDS, Demo, wait_until
+
+# Every test run loads this module: Playwright and Dagster wait until a test wants a browser.
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from kbq_assets_tests.browser.person import Person
+    from kbq_assets_tests.integration.demo_home import Demo
 
 #: What a failing test shows: the ends of these logs, in characters.
 LOG_CHARACTERS = 6_000
@@ -40,6 +44,8 @@ class Served:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """For one file: Playwright can be started once at a time."""
+    from kbq_assets_tests.browser.window import INSTALL, find_chromium, opened_browser
+
     program = find_chromium()
     if program is None:
         pytest.skip(INSTALL)
@@ -50,6 +56,9 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="class")
 def served(browser: Browser, demo: Demo) -> Iterator[Served]:
     """`kbq ui` on the file's demo: the browser first, since without one there is nothing to do."""
+    from kbq_assets_tests.browser.window import LOOPBACK
+    from kbq_assets_tests.integration.demo_home import PATIENCE_SECONDS, wait_until
+
     [port] = free_ports(1)
     with demo.started("ui", "--port", str(port), KBQ_EXTRACT_SECONDS="15", KBQ_LOAD_SECONDS="15") as ui:
         url = f"http://{LOOPBACK}:{port}"
@@ -63,7 +72,10 @@ def served(browser: Browser, demo: Demo) -> Iterator[Served]:
 
 @pytest.fixture
 def me(request: pytest.FixtureRequest, browser: Browser, served: Served) -> Iterator[Person]:
-    """A person before a window of their own, who is told nothing by the world outside."""
+    """A person before a window of their own, without the world outside."""
+    from kbq_assets_tests.browser.person import Person
+    from kbq_assets_tests.browser.window import opened_window
+
     album = os.environ.get("KBQ_TEST_SCREENSHOTS")
     with opened_window(browser, served.url) as window:
         yield Person(window.page, Path(album) if album else None)

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kbq_assets_tests.fixtures.local_stack import INSTALLED
 from kbq_assets_tests.google import install
 from kbq_assets_tests.google.install import Program, Tell
-from kbq_assets_tests.google.servers import BigQueryServer, GcsServer, run_bigquery, run_gcs
 from kbq_assets_tests.google.tools import NotInstallable
+
+# Every test run loads this module: Google's clients wait until a test wants a server.
+if TYPE_CHECKING:
+    from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +37,8 @@ def bigquery_program(pytestconfig: pytest.Config) -> Program:
 @pytest.fixture(scope="session")
 def gcs_server(gcs_program: Program, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
     """Cloud Storage: ``.endpoint``, ``.client()``, ``.new_bucket()``, ``.faults``, ``.requests``."""
+    from kbq_assets_tests.google.servers import run_gcs
+
     with run_gcs(gcs_program, tmp_path_factory.mktemp("gcs")) as server:
         yield server
 
@@ -42,6 +48,8 @@ def bigquery_server(
     bigquery_program: Program, gcs_server: GcsServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BigQueryServer]:
     """BigQuery: ``.endpoint``, ``.project``, ``.client()``, ``.new_dataset()``, ``.faults``, ``.requests``."""
+    from kbq_assets_tests.google.servers import run_bigquery
+
     with run_bigquery(bigquery_program, tmp_path_factory.mktemp("bigquery"), gcs_server) as server:
         yield server
 

@@ -81,11 +81,6 @@ class Demo:
         assert ran.returncode == (0 if document["accounted"] else 1)
         return document
 
-    def is_accounted(self) -> bool:
-        """Whether all that was produced is there now. What cannot be read at this moment is not."""
-        ran = self.run("reconcile", "--json")
-        return ran.returncode == 0 and document_of(ran)["topics"] == self.produced()
-
     def produce(self, count: int) -> None:
         """More flights."""
         produce_more(self.stack.bootstrap_servers, self.stack.registry_url, self.home, count)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from kbq_assets_tests.model.rules import Rule
 
-Symbol = tuple[str, int]  # (table, schema id) of one record
 File = tuple[int, int, int, int, int, int]  # (epoch, first, table, schema id, attempt, until); see `file_*`
 Files = tuple[File, ...]
 JobId = tuple[str, int, int, int]  # ("job", table, sequence number, uuid)

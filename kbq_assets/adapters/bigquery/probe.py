@@ -35,7 +35,7 @@ def probe(session: Session, clock: Clock, job: LoadJob) -> JobError | None:
 
 
 def compare(session: Session, clock: Clock, job: LoadJob, limit: int, which: Comparable) -> RowComparison:
-    """Load a job's files beside its table and compare, under the files' dates. Raises JobFailed."""
+    """Load a job's files into a scratch table and compare, under the files' dates. Raises JobFailed."""
     real = session.find_table(job.table)
     if real is None:
         return RowComparison(0)

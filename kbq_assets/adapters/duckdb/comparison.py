@@ -23,7 +23,7 @@ _EPOCH: Final = "_kbq_epoch"
 def compare(
     connection: duckdb.DuckDBPyConnection, job: LoadJob, open_uri: OpenUri, limit: int, which: Comparable
 ) -> RowComparison:
-    """Load a job's files beside its table and compare. Raises LoadError. The connection may be read-only."""
+    """Load a job's files into a scratch table and compare. Raises LoadError. The connection may be read-only."""
     columns = schema.columns(connection, job.table)
     if columns is None:
         return RowComparison(0)

@@ -2,7 +2,7 @@
 
 DuckDB locks the whole file: a writer excludes all other processes, readers included; readers exclude
 writers. KBQ waits for a held lock with growing pauses, then reports the process that holds it.
-Within a process one connection is open at a time (DuckDB refuses a reader beside a writer there).
+Within a process one connection is open at a time (DuckDB refuses a reader while there is a writer).
 """
 
 from __future__ import annotations

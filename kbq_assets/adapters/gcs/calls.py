@@ -50,7 +50,7 @@ class Calls:
         # The library has no public access to its session, but documents this one for the size of the pool.
         self._session: requests.Session = client._http
         for scheme in ("https://", "http://"):
-            # One that carries a client certificate keeps its connections; none repeats a request by itself.
+            # One that carries a client certificate keeps its connections; none repeats a request on its own.
             mounted = self._session.get_adapter(scheme)
             if type(mounted) is HTTPAdapter:
                 self._session.mount(scheme, HTTPAdapter(pool_maxsize=POOL))

@@ -55,7 +55,7 @@ def commit_job(
             table = _refreshed(table, record)
             known = job_records.find(table.properties, record.job_id)
             if known is not None and known.commit == record.commit:
-                return ()  # this commit landed, and its reply was lost below the library
+                return ()  # this commit succeeded, and its reply was lost below the library
     raise Unavailable(
         f"job {record.job_id}: {table.name()} changed {_ATTEMPTS} times while it was committed",
         next_step="the next run tries again; check which other program writes to the table",

@@ -283,8 +283,8 @@ def _kafka(document: DocumentNode, plain: Mapping[str, Any], problems: list[Cata
         except Mistake as mistake:
             problems.append(mistake.problem)
     if "compaction" in plain:
-        said = plain["compaction"]
-        policy = CLEANUP_POLICIES[said] if isinstance(said, str) else "compact" if said else "delete"
+        value = plain["compaction"]
+        policy = CLEANUP_POLICIES[value] if isinstance(value, str) else "compact" if value else "delete"
         config.setdefault("cleanup.policy", policy)
     return KafkaTopic(section.get("partitions"), section.get("replication"), config)
 

@@ -112,12 +112,12 @@ def _note(
     if path not in notes.columns and (field := path.rpartition("__")[0]) in notes.columns:
         path = field  # a variant column (core/topics/evolution.py) is as personal as its field
     note = notes.columns.get(path, _SILENT)
-    said, found = note.pii or above[0], (staged.pii if staged else "") or above[1]
+    noted, found = note.pii or above[0], (staged.pii if staged else "") or above[1]
     text = note.description or column.description or (staged.description if staged else "")
-    inner = _noted(column.fields, staged.fields if staged else (), notes, f"{path}.", (said, found))
+    inner = _noted(column.fields, staged.fields if staged else (), notes, f"{path}.", (noted, found))
     tags = notes.policy_tags
     # BigQuery protects leaves, so a record's level applies to its fields.
-    tag = "" if column.fields else tags.get(said) or column.policy_tag or tags.get(found, "")
+    tag = "" if column.fields else tags.get(noted) or column.policy_tag or tags.get(found, "")
     text = short(text.strip() or OWN_COLUMNS.get(path, ""), MAX_COLUMN_TEXT)
     return replace(column, description=text, policy_tag=tag, pii="", fields=inner)
 

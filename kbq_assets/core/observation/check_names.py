@@ -1,6 +1,6 @@
 """The checks by name: what each promises, how severe a failure is, and which may block a load.
 
-A WARN may end by itself: late data, many errors, long lists. An ERROR needs an operator.
+A WARN may end on its own: late data, many errors, long lists. An ERROR needs an operator.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ CHECKS: Final[Mapping[str, CheckKind]] = {
         "No commit lists so many unloaded files that every write of it is slow.", WARN, "topic", STAGED
     ),
     REPLAYS_END: CheckKind(
-        "Every replay of the topic has read its range. One that is still being read ends by itself; one that was "
+        "Every replay of the topic has read its range. One that is still being read ends on its own; one that was "
         "stopped, or died, goes on with `kbq replay resume`.",
         WARN, "topic", STAGED,
     ),

@@ -47,7 +47,7 @@ class FailedBatch(Stored):
 
 @dataclass(frozen=True)
 class GateResult(Stored):
-    """What a gate said about a batch."""
+    """A gate's result for a batch."""
 
     gate: str
     batch: int
@@ -121,7 +121,7 @@ class TableOrder(Stored):
         return f"it waits for the marker {marker}" if marker and self.released != marker else ""
 
     def result(self, gate: str) -> GateResult | None:
-        """What a gate said about the last settled batch."""
+        """A gate's result for the last settled batch."""
         return next((each for each in self.gates if (each.gate, each.batch) == (gate, self.settled)), None)
 
     def open_gates(self) -> tuple[str, ...]:

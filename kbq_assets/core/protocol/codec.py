@@ -150,7 +150,7 @@ def stored_as(key: str) -> dict[str, str]:
     return {"key": key}
 
 
-#: Metadata of a field that is a part: its fields are stored beside its owner's.
+#: Metadata of a field that is a part: its fields are stored among its owner's.
 INLINE: Final = {"inline": True}
 
 

@@ -1,1 +1,1 @@
-"""Ranges that are read again beside the live topic (PROTOCOL, Replay)."""
+"""Ranges that are read again while the topic goes on (PROTOCOL, Replay)."""

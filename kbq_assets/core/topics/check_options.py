@@ -1,4 +1,4 @@
-"""The options of a topic's checks: the fourth part beside those of options.py."""
+"""The options of a topic's checks: the fourth part, next to those of options.py."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ class ExtractionOptions:
     restart: str = option(
         "auto",
         choice("auto", "manual"),
-        "`auto`: a stop that may pass is [retried](operations.md#what-is-tried-again-by-itself); `manual`: a stopped "
+        "`auto`: a stop that may pass is [retried](operations.md#what-kbq-retries-on-its-own); `manual`: a stopped "
         "partition or parked table waits for `kbq resume`",
     )
     advisory_group: str = option(

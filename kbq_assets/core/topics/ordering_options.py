@@ -1,4 +1,4 @@
-"""The options of a topic's order: the sixth part beside those of options.py."""
+"""The options of a topic's order: the sixth part, next to those of options.py."""
 
 from __future__ import annotations
 

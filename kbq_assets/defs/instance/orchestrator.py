@@ -45,7 +45,7 @@ RETRY_SECONDS = 120.0
 #: Seconds to wait for Dagster's decision about a retry: it follows the run's status, later on a busy machine.
 MARK_SECONDS = 30.0
 
-#: Seconds between polls for runs whose worker is gone. Two polls must miss it: Dagster reports most by itself.
+#: Seconds between polls for runs whose worker is gone. Two polls must miss it: Dagster reports most of them.
 WATCH_SECONDS = 5.0
 
 _LIVE = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)

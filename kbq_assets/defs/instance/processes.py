@@ -23,7 +23,7 @@ import psutil
 from kbq_assets.adapters.processes.daemons import running_processes, stop_processes
 from kbq_assets.adapters.processes.signals import default_signals
 
-#: Seconds for a process to end by itself: a run worker reports its run first.
+#: Seconds for a process to end on its own: a run worker reports its run first.
 GRACE_SECONDS = 10.0
 #: Most rounds of a search for strays.
 _ROUNDS = 5

@@ -67,29 +67,29 @@ def _description(settings: Settings, dataset: Dataset, table: TableReference) ->
         f"personal data: **{dataset.pii}**" if dataset.pii else "",
         f"questions: {', '.join(asked)}" if asked else "",
     ]
-    said = (
+    stated = (
         dataset.description,
         " · ".join(filter(None, facts)),
         _fenced(sample_query(table, settings.warehouse)),
         _AUTOMATION,
     )
-    return "\n\n".join(filter(None, said))
+    return "\n\n".join(filter(None, stated))
 
 
 def _owners(dataset: Dataset) -> list[str]:
-    said = (*dataset.contacts.teams, *(email for email in dataset.contacts.emails if "@" in email))
-    return [owner for owner in dict.fromkeys(map(dagster_owner, said)) if owner]
+    stated = (*dataset.contacts.teams, *(email for email in dataset.contacts.emails if "@" in email))
+    return [owner for owner in dict.fromkeys(map(dagster_owner, stated)) if owner]
 
 
 def _tags(dataset: Dataset) -> dict[str, str]:
-    said = {
+    stated = {
         "kbq/company": dataset.classification.company,
         "kbq/domain": dataset.classification.domain,
         "kbq/typology": dataset.classification.typology,
         "kbq/pii": dataset.pii,
         "kbq/cost_center": dataset.classification.cost_center,
     }
-    return {key: value for key, text in said.items() if (value := tag_value(text))}
+    return {key: value for key, text in stated.items() if (value := tag_value(text))}
 
 
 def _metadata(settings: Settings, dataset: Dataset, table: TableReference) -> Metadata:

@@ -16,7 +16,7 @@ from kbq_assets.core.observation.check_names import ERROR, WARN
 from kbq_assets.core.protocol.codec import Stored, stored_as
 
 INFO: Final = "info"
-#: Kinds of conditions beside the names of the checks. More may be added.
+#: Kinds of conditions besides the names of the checks. More may be added.
 QUARANTINED, FAILED_RUN = "quarantined_files", "failed_run"
 UNREACHABLE, BROKEN_STATE = "unreachable", "broken_state"
 NEW_TABLE, NEW_COLUMNS, NEW_TOPIC = "new_table", "new_columns", "new_topic"

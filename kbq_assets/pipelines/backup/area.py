@@ -7,7 +7,7 @@ from kbq_assets.pipelines.protocol.mapped_store import MappedStore
 
 
 class BackupArea(MappedStore):
-    """An ObjectStore over the backup's place: files keep their names, state objects lie beside them."""
+    """An ObjectStore over the backup's place: files keep their names, state objects lie next to them."""
 
     def _path(self, path: str) -> str:
         return path if path.startswith(BACKUP) else state_path(path)

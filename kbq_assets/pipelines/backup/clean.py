@@ -14,7 +14,7 @@ from kbq_assets.ports.object_store import ObjectStore
 
 def clean_backups(store: ObjectStore, days: int) -> CleaningReport:
     """Drop windows that are older than ``days`` (0: none), then delete files and manifests that no commit lists. Safe
-    beside running extractions."""
+    while extractions run."""
     # Listing first, commits second: what is committed in between counts as committed.
     listed = {e.path: e.updated_ms for e in store.list(BACKUP) if e.path.startswith(BACKUP)}
     manifests = listed_manifests(store)

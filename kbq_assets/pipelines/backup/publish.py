@@ -1,4 +1,4 @@
-"""Publishes the windows of backups beside those of tables: each area has commits and a publisher of its own (B1)."""
+"""Publishes the windows of backups: each area has commits and a publisher of its own (B1)."""
 
 from __future__ import annotations
 

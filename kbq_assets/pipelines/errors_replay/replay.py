@@ -1,7 +1,7 @@
 """Replays error rows: their raw bytes go through today's parser, and what it makes of them becomes rows.
 
 A row lands under the coordinates and the epoch of its record, in the transaction that marks its error row
-(`ports.error_replays`). The mark alone decides: a second replay, or one beside it, finds nothing left. No position and
+(`ports.error_replays`). The mark alone decides: a second or concurrent replay finds nothing left. No position and
 no mark of a table moves, so the protocol of loading does not change.
 """
 
@@ -77,7 +77,7 @@ class Selection:
 
 @dataclass
 class ReplayReport:
-    """Rows that landed per table, error rows that stay by why, and one example of each why."""
+    """Rows added per table; error rows that stay, by reason, with an example of each."""
 
     rows: Counter[TableReference] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
@@ -238,14 +238,14 @@ class _ErrorsReplay:
         uris = {store.uri(file.path): file for file in files}
         try:
             self._prepare(table, schema)
-            landed = self.replays.replay(
+            added = self.replays.replay(
                 ErrorReplay(table, self.errors, tuple(uris), schema, store.now_ms(), uris)
             )
         except (IncompatibleColumn, JobFailed, Refused) as error:
             self.report.leave(f"{table} refuses them", records[:count], error.message)
             return
-        if landed:
-            self.report.rows[table] += landed
+        if added:
+            self.report.rows[table] += added
 
     def _prepare(self, table: TableReference, schema: str) -> None:
         """Give both tables what they need. Raises Refused if the table belongs to another staging area, is gone, or

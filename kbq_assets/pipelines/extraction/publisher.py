@@ -1,4 +1,4 @@
-"""Publishes finished windows beside the loop that hands out tasks: one swap per commit for all tables (PROTOCOL E4).
+"""Publishes finished windows while the loop hands out tasks: one swap per commit for all tables (PROTOCOL E4).
 
 Shards are published side by side, each in order. The loop adds outcomes and collects results; the store's latency
 delays no task.

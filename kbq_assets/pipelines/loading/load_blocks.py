@@ -1,7 +1,7 @@
 """Load blocks: topics whose files a load leaves waiting because a check fails, and why (PROTOCOL L9).
 
 The view that a load reads anyway decides, without a call to broker or warehouse, and nothing is stored. So a check
-that could not run blocks nothing, and a block ends by itself once its cause is gone.
+that could not run blocks nothing, and a block ends once its cause is gone.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ def _missing_rows(
 
 @dataclass(frozen=True)
 class _Broker:
-    """The broker's offsets beside the commits of the same partitions."""
+    """The broker's offsets, with the commits of the same partitions."""
 
     selected: Mapping[str, TopicSettings]
     positions: Mapping[TopicPartition, int]

@@ -97,5 +97,5 @@ def _topic_of(path: str) -> str:
     try:
         return StagedFileName.parse(path).topic_partition.topic
     except InvalidName:
-        # Kafka BigQuery Express keeps its avro beside the done files, under the same base name.
+        # Kafka BigQuery Express keeps its Avro files next to the done files, under the same base name.
         return path.rpartition("/")[2].rsplit(".", 6)[0]

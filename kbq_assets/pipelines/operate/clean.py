@@ -41,7 +41,7 @@ class CleaningReport:
 
 
 def clean(store: ObjectStore) -> CleaningReport:
-    """Delete what no commit, backlog or load job in flight needs. Safe beside running extractions and loads."""
+    """Delete what no commit, backlog or load job in flight needs. Safe while extractions and loads run."""
     # Listing first, commits second: what is committed in between counts as committed (E6, M3).
     staged = [entry.path for entry in store.list(STAGING)]
     names = list(list_done_files(store))

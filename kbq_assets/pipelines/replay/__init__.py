@@ -1,1 +1,1 @@
-"""Reads ranges again into shadow tables, beside live extraction and loading (PROTOCOL, Replay)."""
+"""Reads ranges again into shadow tables, while live extraction and loading go on (PROTOCOL, Replay)."""

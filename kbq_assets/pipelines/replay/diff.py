@@ -1,4 +1,4 @@
-"""A replay beside the live rows of its range: rows by partition and day, differing rows, completeness."""
+"""Compares a replay with the live rows of its range: rows by partition and day, differing rows, completeness."""
 
 from __future__ import annotations
 

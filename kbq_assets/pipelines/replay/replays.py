@@ -40,7 +40,7 @@ from kbq_assets.ports.replay import ReplayTables
 
 @dataclass(frozen=True)
 class Replays:
-    """Reads ranges of topics again, beside live extraction and loading.
+    """Reads ranges of topics again, while live extraction and loading go on.
 
     ``open_area`` opens the ports of a staging area below the live one, ``open_tables`` the warehouse's part.
     """
@@ -141,7 +141,7 @@ class Replays:
                 state.change(load_store, TableState, table_state_path(table), table_state.unpark)
 
     def diff(self, number: int, sample: int = 10) -> ReplayDiff:
-        """The range's rows in the live tables beside those of the replay. Raises Refused for a dropped one."""
+        """Compare the range's rows in the live tables with those of the replay. Raises Refused for a dropped one."""
         replay = self.find(number)
         if replay.phase in (Phase.DROPPED, Phase.ACCEPTED):
             raise Refused(f"replay {number} is {replay.phase}", next_step="kbq replay list")

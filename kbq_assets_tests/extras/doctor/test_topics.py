@@ -60,10 +60,6 @@ def unreadable_schema(world: FakePlatform) -> None:
     world.registry.schemas[1] = '"string"'
 
 
-def references_are_gone(world: FakePlatform) -> None:
-    world.registry.subjects[f"{TOPIC}-value"] = {1: 99}
-
-
 def misspelt(world: FakePlatform) -> None:
     world.registry.schemas[1] = SCHEMAS[1].replace('"x"', '"ordered_at"')
     listed("event_date=orderd_at")(world)

@@ -24,7 +24,6 @@ from kbq_assets_tests.fakes.script import Script
 
 DAY = 24 * 3_600_000
 STOPPED = f"error: no_partition_is_stopped: {TOPIC}"
-NOT_LOADED = "error: no_table_is_parked: shop.orders"
 AWAY = "error: unreachable: broker"
 
 

@@ -45,6 +45,16 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("tls"))
 
 
+@pytest.fixture(autouse=True)
+def _no_throttle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apprise waits 5.5 s between two requests to a service."""
+    from apprise.plugins.base import NotifyBase
+    from apprise.plugins.slack import NotifySlack
+
+    for kind in (NotifyBase, NotifySlack):
+        monkeypatch.setattr(kind, "request_rate_per_sec", 0)
+
+
 def opened(notify: str, **environ: str) -> Notifier:
     """The one notifier of a configuration."""
     settings = parse_settings({"KBQ_NOTIFY": notify, **environ})

@@ -197,7 +197,6 @@ def test_what_python_writes_is_read_as_python_reads_it(
 
 
 _DATE, _CLOCK = r"\d{4}-?\d\d-?\d\d", r"\d\d:?\d\d(:?\d\d([.,]\d{0,8})?)?"
-_ZONE = r"Z|z|[+-]\d\d:?(\d\d)?"
 
 
 @settings(max_examples=500)

@@ -94,7 +94,7 @@ class _Lz4Frame(NamedTuple):
 
 
 def _lz4_frames(data: Bytes) -> Iterator[_Lz4Frame]:
-    """All frames, of which there is at least one."""
+    """All frames, at least one."""
     until = count = 0
     while not until or until < len(data):
         start = until
