@@ -39,6 +39,9 @@ DEATHS: Final = _size(1, 4)
 STARTS_AT_ONCE: Final = _size(1, 3)
 #: Moments at which the demo is killed.
 DEMO_KILLS: Final = _size(2, 4)
+#: A loader over the local Google servers dies at every nth point of each outcome of a job, beginning at another one for
+#: each outcome. The simulator has thousands of such deaths; these show them over the real clients.
+GOOGLE_NTH_DEATH: Final = _size(3, 1)
 #: Seeds of twenty starts of two loaders over the local Google servers; the simulator has hundreds of starts.
 GOOGLE_SEEDS: Final = _size(2, 10)
 #: Random JSON documents that the kernel and Python objects encode.

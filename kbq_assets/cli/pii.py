@@ -171,8 +171,8 @@ def _of_warehouse(operator: Operator, topic: str | None, limit: int) -> Iterator
 
     for row in operator.error_rows(ErrorQuery(topic, limit=limit)):
         if row.value is not None and is_sealed(row.value):
-            shown = {"epoch": row.epoch, "reason": row.reason, "message": row.message}
-            yield _Sealed(row.topic, row.partition, row.offset, row.value, shown)
+            said = {"epoch": row.epoch, "reason": row.reason, "message": row.message}
+            yield _Sealed(row.topic, row.partition, row.offset, row.value, said)
 
 
 def _of_lines(lines: Iterable[str]) -> Iterator[_Sealed]:
@@ -184,7 +184,7 @@ def _of_lines(lines: Iterable[str]) -> Iterator[_Sealed]:
                 value = base64.b64decode(_first(row, "value_base64", "value") or "", validate=True)
                 if is_sealed(value):
                     place = [_first(row, f"_kafka_{name}", name) for name in ("topic", "partition", "offset")]
-                    yield _Sealed(str(place[0]), int(place[1]), int(place[2]), value, _shown(row))
+                    yield _Sealed(str(place[0]), int(place[1]), int(place[2]), value, _said(row))
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ConfigurationError(
                 f"line {number} is not an error row",
@@ -200,7 +200,7 @@ def _first(row: dict[str, Any], *names: str) -> Any:
     return next((row[name] for name in names if name in row), None)
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _said(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in ("epoch", "reason", "message") if name in row}
 
 
