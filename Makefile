@@ -19,15 +19,15 @@ LOCK := $(or $(UV),uv) pip compile -q --generate-hashes --universal --python-ver
 PYTEST_ARGS ?= -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder
 # The sizes of `make test-all`: 0 runs every test at the moderate sizes of `make test` (kbq_assets_tests/sizes.py).
 KBQ_TEST_FULL ?= 1
-# No test pays for kernels that changed, and no two workers compile the same ones.
-COMPILE := $(BIN)/python -c 'from kbq_assets.worker.warm import warm_up; warm_up()'
+# Before tests, side by side, as mypy uses one core for a minute and a half.
+CHECK := $(MAKE) --no-print-directory -j3 lint types kernels
 
 # Shows that pip is alive without its thousand lines.
 PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages found"; fflush()}} \
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test test-all lint types docs reference demo ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-upserts bench-idle bench-events lock
+.PHONY: help setup test test-all lint types kernels docs reference demo ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-upserts bench-idle bench-events lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,12 +48,12 @@ clean: ## Stop everything and remove .kbq, .venv and caches
 	@rm -rf .kbq $(VENV) build site dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-test: lint types ## Lint, types, architecture, and the tests at moderate sizes (15 minutes on two cores)
-	@$(COMPILE)
+test: $(VENV)/.development ## Lint, types, architecture, and the tests at moderate sizes (15 minutes on two cores)
+	@$(CHECK)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow"
 
-test-all: lint types ## The same with every test, at full size (50 minutes)
-	@$(COMPILE)
+test-all: $(VENV)/.development ## The same with every test, at full size (50 minutes)
+	@$(CHECK)
 	@KBQ_TEST_FULL=$(KBQ_TEST_FULL) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.development ## Ruff, its formatter, and the layers of the architecture
@@ -63,6 +63,10 @@ lint: $(VENV)/.development ## Ruff, its formatter, and the layers of the archite
 
 types: $(VENV)/.development ## mypy --strict
 	@$(BIN)/mypy
+
+# No test pays for kernels that changed, and no two workers compile the same ones.
+kernels: $(VENV)/.development
+	@$(BIN)/python -c 'from kbq_assets.worker.warm import warm_up; warm_up()'
 
 google: $(VENV)/.development ## Serve local stand-ins for Cloud Storage and BigQuery until Ctrl-C (docs/google-cloud.md)
 	@$(BIN)/python -m kbq_assets_tests.google
@@ -82,7 +86,7 @@ fuzz: $(VENV)/.development ## Ten million damaged records, and a million cases o
 		kbq_assets_tests/adapters/protobuf/test_fuzz.py
 
 torture: $(VENV)/.development ## Kill and stop KBQ for 20 minutes while producers never stop, then count (TORTURE_ARGS="--minutes 60")
-	@$(COMPILE)
+	@$(MAKE) --no-print-directory kernels
 	@$(BIN)/python -m kbq_assets_tests.torture $(TORTURE_ARGS)
 
 bench: $(VENV)/.development ## Measure extraction beside its peers (10 minutes; the first time 2 GB and 5 minutes more)
