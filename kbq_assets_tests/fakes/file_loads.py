@@ -46,6 +46,8 @@ class FakeFileWarehouse:
         self.late: list[FileJob] = []
         self.bad: dict[str, JobError] = {}
         self.held = self.refused = False
+        #: calls left until a loop that never ends is called one
+        self.calls_left = 100_000
 
     def view(self, process: str) -> FileWarehouseView:
         """The warehouse as one process sees it."""
@@ -88,6 +90,8 @@ class FakeFileWarehouse:
         )
 
     def get_job(self, job_id: str, project: str, location: str, table: object = None) -> JobStatus | None:
+        self.calls_left -= 1
+        assert self.calls_left, "this never ends"
         return self.jobs.get(job_id)
 
     def burn_job(self, job_id: str, project: str, location: str, table: object = None) -> None:

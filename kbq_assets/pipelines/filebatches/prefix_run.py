@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from enum import Enum, auto
@@ -167,14 +168,13 @@ class PrefixRun:
         return sorted(job.source_uris) == sorted(self._job(flight).source_uris)
 
     def _lost(self, flight: BatchInFlight, now_ms: int) -> bool:
-        """The warehouse does not know the id: it never started, or is burned now (F4)."""
+        """The warehouse does not know the id: it never started, or is burned now (F4). Whether the state changed: what
+        was submitted shows at the next poll."""
         warehouse = self._ports.warehouse
         if flight.burning:
-            try:
+            with contextlib.suppress(JobAlreadyExists):
                 warehouse.burn_job(flight.job_id, flight.project, flight.location)
-            except JobAlreadyExists:
-                return False
-            return True
+            return False
         days = warehouse.limits.known_days
         if 0 < days * _DAY_MS < now_ms - flight.entered_ms:
             why = (
@@ -190,7 +190,7 @@ class PrefixRun:
             self._swap(table_batches.burn(self._now, flight))
             return True
         self._submit(flight)
-        return True
+        return False
 
     def _submit(self, flight: BatchInFlight) -> None:
         try:
