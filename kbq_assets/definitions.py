@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kbq_assets.adapters.staging import staging_client
 from kbq_assets.commands import command_line as command_line  # noqa: PLC0414 - for mypy, a public name
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import Bucket
@@ -24,7 +25,7 @@ from kbq_assets.core.config.settings import Settings, parse_settings
 if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     import dagster as dg
 
-    from kbq_assets.adapters.google.clients import GoogleClients, StorageClient
+    from kbq_assets.adapters.google.clients import GoogleClients
     from kbq_assets.core.catalog import CatalogFiles
     from kbq_assets.core.extraction.units import Unit, UnitOutcome
     from kbq_assets.core.protocol.offsets import TopicPartition
@@ -39,7 +40,6 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     from kbq_assets.pipelines.deployment import Deployment
     from kbq_assets.pipelines.erasure.erasures import Erasures
     from kbq_assets.pipelines.extraction.extractor import Extractor
-    from kbq_assets.pipelines.filebatches.runner import FileBatches
     from kbq_assets.pipelines.loading.loader import Loader
     from kbq_assets.pipelines.observation.observer import Observer
     from kbq_assets.pipelines.operate.operator import Operator
@@ -70,19 +70,19 @@ class Adapters:
         """The staging area, with the extraction's credentials."""
         from kbq_assets.worker.adapters import open_store
 
-        return open_store(self.settings, _storage_client(self, Role.EXTRACT))
+        return open_store(self.settings, staging_client(self.settings, self.clients, Role.EXTRACT))
 
     def load_store(self) -> ObjectStore:
         """The staging area, with the loader's credentials."""
         from kbq_assets.worker.adapters import open_load_store
 
-        return open_load_store(self.settings, _storage_client(self, Role.LOAD))
+        return open_load_store(self.settings, staging_client(self.settings, self.clients, Role.LOAD))
 
     def backup(self, area: str, role: Role) -> ObjectStore:
         """An area of backups."""
         from kbq_assets.worker.adapters import open_backup_store
 
-        return open_backup_store(self.settings, area, role, _storage_client(self, role))
+        return open_backup_store(self.settings, area, role, staging_client(self.settings, self.clients, role))
 
     def offsets(self) -> OffsetReader:
         """The broker's offsets."""
@@ -130,7 +130,7 @@ class Adapters:
         """Warnings about the staging area. Raises ConfigurationError if staged data would not be safe."""
         from kbq_assets.adapters.staging import examine
 
-        return examine(self.settings, role, _storage_client(self, role))
+        return examine(self.settings, role, staging_client(self.settings, self.clients, role))
 
     def engine(self) -> AbstractContextManager[ExtractionEngine]:
         """Spark, for one run."""
@@ -187,9 +187,8 @@ class Adapters:
         from kbq_assets.defs.instance.database import DagsterDatabase
         from kbq_assets.defs.instance.orchestrator import DagsterOrchestrator
 
-        settings = self.settings
-        database = DagsterDatabase(settings.dagster.postgres_url)
-        return DagsterOrchestrator(settings.home, read_settings(os.environ), definitions, database=database)
+        home, database = self.settings.home, DagsterDatabase(self.settings.dagster.postgres_url)
+        return DagsterOrchestrator(home, read_settings(os.environ), definitions, database=database)
 
 
 class Parts:
@@ -279,13 +278,6 @@ class Parts:
         )
 
     @cached_property
-    def file_batches(self) -> FileBatches:
-        """Batches of files. Raises ConfigurationError without KBQ_FILES."""
-        from kbq_assets.extras.filebatches.open import open_file_batches
-
-        return open_file_batches(self.deployment, self.adapters.clients)
-
-    @cached_property
     def erasures(self) -> Erasures:
         """Persons whose records are forgotten."""
         from kbq_assets.pipelines.erasure.erasures import Erasures
@@ -302,10 +294,8 @@ class Parts:
         """The account of every record."""
         from kbq_assets.extras.reconcile.reconciler import Reconciler
 
-        adapters = self.adapters
-        return Reconciler(
-            self.deployment, adapters.source, adapters.expected, adapters.worker, adapters.topic_admin
-        )
+        ports = self.adapters
+        return Reconciler(self.deployment, ports.source, ports.expected, ports.worker, ports.topic_admin)
 
     @cached_property
     def catalog_commands(self) -> CatalogCommands:
@@ -359,6 +349,7 @@ class Parts:
         from kbq_assets.defs import build_definitions
         from kbq_assets.defs.loading.other_warehouses import other_warehouse_definitions
         from kbq_assets.defs.translator import AssetTranslator
+        from kbq_assets.extras.filebatches.defs import file_definitions
         from kbq_assets.extras.notices.defs import notice_definitions
         from kbq_assets.extras.reconcile.defs import reconcile_definitions
 
@@ -370,13 +361,8 @@ class Parts:
             ),
             notice_definitions(self.deployment.settings.extras.notify, translator, lambda: self.notices),
             reconcile_definitions(self.reconciler, translator),
+            file_definitions(self.deployment, self.adapters.clients, translator),
         )
-
-
-def _storage_client(adapters: Adapters, role: Role) -> StorageClient | None:
-    """The client of a staging area in a bucket, if resources of Dagster bring one."""
-    in_bucket = isinstance(adapters.settings.staging, Bucket)
-    return adapters.clients.storage(role) if adapters.clients and in_bucket else None
 
 
 def parts(environ: Mapping[str, str] | None = None) -> Parts:

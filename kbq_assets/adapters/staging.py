@@ -10,7 +10,7 @@ from kbq_assets.core.config.locations import Bucket, Folder
 from kbq_assets.core.config.settings import Settings
 
 if TYPE_CHECKING:
-    from kbq_assets.adapters.google.clients import StorageClient
+    from kbq_assets.adapters.google.clients import GoogleClients, StorageClient
     from kbq_assets.ports.object_store import ObjectStore
     from kbq_assets.wire.arrow.staged import OpenUri
 
@@ -27,6 +27,11 @@ def examine(settings: Settings, role: Role, client: StorageClient | None = None)
     credentials = google.extract_credentials if role is Role.EXTRACT else google.load_credentials
     opened = client or storage_client(GoogleAccess(credentials, google.gcs_endpoint))
     return require_safe_bucket(opened, place.name, place.prefix)
+
+
+def staging_client(settings: Settings, clients: GoogleClients | None, role: Role) -> StorageClient | None:
+    """The client of a staging area in a bucket, if resources of Dagster bring one."""
+    return clients.storage(role) if clients and isinstance(settings.staging, Bucket) else None
 
 
 def staged_files(settings: Settings, open_store: Callable[[], ObjectStore]) -> OpenUri:

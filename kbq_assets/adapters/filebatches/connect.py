@@ -27,7 +27,7 @@ def open_file_loads(
         raise ConfigurationError(
             "batches of files are not built for Iceberg yet", next_step="use DuckDB or BigQuery"
         )
-    if not isinstance(parse_staging(settings.files.location), Bucket):
+    if not isinstance(parse_staging(settings.extras.files.location), Bucket):
         raise ConfigurationError(
             "BigQuery cannot load files of a local folder", next_step="set KBQ_FILES=gs://bucket/prefix"
         )

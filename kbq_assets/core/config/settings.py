@@ -60,6 +60,7 @@ class ExtrasSettings:
 
     notify: NotifySettings = field(default_factory=NotifySettings)
     service: ServiceSettings = field(default_factory=ServiceSettings)
+    files: FileBatchSettings = field(default_factory=FileBatchSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,6 @@ class Settings:
     local: LocalSettings
     run: RunSettings
     backup: BackupSettings = field(default_factory=BackupSettings)
-    files: FileBatchSettings = field(default_factory=FileBatchSettings, metadata=_DRIVER_ONLY)
     dagster: DagsterSettings = field(default_factory=DagsterSettings, metadata=_DRIVER_ONLY)
     pii: PiiSettings
     extras: ExtrasSettings = field(default_factory=ExtrasSettings, metadata=_DRIVER_ONLY)

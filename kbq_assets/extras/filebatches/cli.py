@@ -6,27 +6,25 @@ import dataclasses
 import getpass
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kbq_assets.cli.context import (
     ExitCode,
-    Part,
     confirm,
     each_warehouse,
     json_option,
     one_warehouse,
+    pass_deployment,
     yes_option,
 )
 from kbq_assets.cli.render import console, echo_json, number, table
+from kbq_assets.extras.filebatches.open import open_file_batches
+from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.filebatches.runner import FilesReport, PrefixReport
 from kbq_assets.pipelines.operate.commands import Proposal
 
-if TYPE_CHECKING:
-    from kbq_assets.pipelines.filebatches.runner import FileBatches
-
-pass_files: Part[FileBatches] = Part("file_batches")
 _prefix = click.argument("prefix", metavar="TABLE_PREFIX")
 _prefixes = click.argument("prefixes", metavar="[TABLE_PREFIX]...", nargs=-1)
 _batch = click.option("--batch", required=True, help="The batch's directory, as kbq files status shows it.")
@@ -42,9 +40,10 @@ def files() -> None:
 @click.option("--decisions", is_flag=True, help="Also list what operators decided.")
 @json_option
 @each_warehouse
-@pass_files
-def status(batches: FileBatches, prefixes: tuple[str, ...], decisions: bool, as_json: bool) -> None:
+@pass_deployment
+def status(deployment: Deployment, prefixes: tuple[str, ...], decisions: bool, as_json: bool) -> None:
     """Show each table's batches that are not applied, and why. Exit code 1 if one waits for a person."""
+    batches = open_file_batches(deployment)
     report = batches.status(prefixes)
     if as_json:
         echo_json(_document(report))
@@ -64,10 +63,10 @@ def status(batches: FileBatches, prefixes: tuple[str, ...], decisions: bool, as_
 @_prefixes
 @json_option
 @each_warehouse
-@pass_files
-def run(batches: FileBatches, prefixes: tuple[str, ...], as_json: bool) -> None:
+@pass_deployment
+def run(deployment: Deployment, prefixes: tuple[str, ...], as_json: bool) -> None:
     """Apply every batch that is ready. Exit code 1 if one waits for a person, 75 if the next run has work left."""
-    report = batches.run(prefixes)
+    report = open_file_batches(deployment).run(prefixes)
     echo_json(_document(report)) if as_json else _print(report)
     if report.needs_person:
         sys.exit(ExitCode.FAILED)
@@ -80,10 +79,15 @@ def run(batches: FileBatches, prefixes: tuple[str, ...], as_json: bool) -> None:
 @click.option("--reason", default="", help="Why; kept in the table's list of decisions.")
 @yes_option
 @one_warehouse
-@pass_files
-def retry(batches: FileBatches, prefix: str, batch: str, reason: str, yes: bool) -> None:
+@pass_deployment
+def retry(deployment: Deployment, prefix: str, batch: str, reason: str, yes: bool) -> None:
     """Apply a batch that failed or was set aside, with the files that it has then."""
-    _confirm("retry", batch, yes, lambda: batches.retry(prefix, batch, reason, getpass.getuser()))
+    _confirm(
+        "retry",
+        batch,
+        yes,
+        lambda: open_file_batches(deployment).retry(prefix, batch, reason, getpass.getuser()),
+    )
 
 
 @files.command()
@@ -92,10 +96,15 @@ def retry(batches: FileBatches, prefix: str, batch: str, reason: str, yes: bool)
 @click.option("--reason", required=True, help="Why; kept in the table's list of decisions.")
 @yes_option
 @one_warehouse
-@pass_files
-def skip(batches: FileBatches, prefix: str, batch: str, reason: str, yes: bool) -> None:
+@pass_deployment
+def skip(deployment: Deployment, prefix: str, batch: str, reason: str, yes: bool) -> None:
     """Go on without a batch, whose rows you applied by hand or give up."""
-    _confirm("skip", batch, yes, lambda: batches.skip(prefix, batch, reason, getpass.getuser()))
+    _confirm(
+        "skip",
+        batch,
+        yes,
+        lambda: open_file_batches(deployment).skip(prefix, batch, reason, getpass.getuser()),
+    )
 
 
 def _confirm(action: str, batch: str, yes: bool, apply: Any) -> None:

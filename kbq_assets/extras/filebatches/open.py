@@ -22,7 +22,7 @@ def open_file_batches(deployment: Deployment, clients: GoogleClients | None = No
     """Batches of files of `KBQ_FILES`. Google's clients are ``clients`` if given. Raises ConfigurationError if it
     is not set, or is the staging area."""
     settings = deployment.settings
-    own = settings.files
+    own = settings.extras.files
     if not own.location:
         raise ConfigurationError("KBQ_FILES is not set", next_step="docs/file-batches.md")
     if parse_staging(own.location) == settings.staging:

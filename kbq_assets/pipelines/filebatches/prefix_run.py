@@ -18,6 +18,7 @@ from kbq_assets.core.filebatches.table_batches import (
     BatchInFlight,
     FileTableState,
     FileTarget,
+    SettledBatch,
     job_id_of,
 )
 from kbq_assets.pipelines.filebatches.ports import FilePorts
@@ -49,7 +50,7 @@ class PrefixRun:
         self._view = view
         self._table = table
         self._current: Versioned[FileTableState] | None = table.state
-        self.applied = self.rows = 0
+        self.done: list[SettledBatch] = []
 
     @property
     def state(self) -> FileTableState | None:
@@ -159,7 +160,7 @@ class PrefixRun:
         else:
             validates = ports.settings.wait_for_validation
             self._swap(table_batches.settle(self._now, flight, job.output_rows, now_ms, validates=validates))
-            self.applied, self.rows = self.applied + 1, self.rows + job.output_rows
+            self.done.append(self._now.applied[-1])
         return True
 
     def _is_own(self, job: JobStatus, flight: BatchInFlight) -> bool:

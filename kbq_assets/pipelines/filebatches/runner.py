@@ -33,17 +33,26 @@ class _Came(Enum):
 
 @dataclass(frozen=True)
 class PrefixReport:
-    """What a run, or a look, says about a table prefix. ``error``: why it could not go on; ``transient``: the next run
-    may."""
+    """What a run, or a look, says about a table prefix: batches that are not applied, and those ``done`` in the run.
+    ``error``: why it could not go on; ``transient``: the next run may."""
 
     prefix: str
     batches: Sequence[PlannedBatch] = ()
-    applied: int = 0
-    rows: int = 0
+    done: tuple[SettledBatch, ...] = ()
     total: int = 0
     last: SettledBatch | None = None
     error: str = ""
     transient: bool = False
+
+    @property
+    def applied(self) -> int:
+        """How many batches the run applied."""
+        return len(self.done)
+
+    @property
+    def rows(self) -> int:
+        """How many rows the run applied."""
+        return sum(each.rows for each in self.done)
 
     @property
     def stopped(self) -> list[PlannedBatch]:
@@ -120,7 +129,7 @@ class FileBatches:
         return came
 
     def _step(self, name: str, run: PrefixRun, runs: dict[str, PrefixReport], came: set[_Came]) -> PrefixStep:
-        applied, rows = run.applied, run.rows
+        count = len(run.done)
         error, transient, step = "", False, PrefixStep.IDLE
         try:
             step = run.step()
@@ -134,8 +143,7 @@ class FileBatches:
         before = runs.get(name, PrefixReport(name))
         runs[name] = PrefixReport(
             name,
-            applied=before.applied + run.applied - applied,
-            rows=before.rows + run.rows - rows,
+            done=(*before.done, *run.done[count:]),
             error=error,
             transient=transient,
         )
@@ -150,13 +158,12 @@ class FileBatches:
     def _table(self, view: FilesView, table: PrefixView, runs: dict[str, PrefixReport]) -> PrefixReport:
         run = runs.get(table.prefix, PrefixReport(table.prefix))
         if table.error is not None:
-            return PrefixReport(table.prefix, (), run.applied, run.rows, error=str(table.error))
+            return PrefixReport(table.prefix, (), run.done, error=str(table.error))
         now = table.state.value if table.state else FileTableState(table.prefix, "")
         return PrefixReport(
             table.prefix,
             plan_prefix(self.ports, view, table, now),
-            run.applied,
-            run.rows,
+            run.done,
             now.rows,
             now.applied[-1] if now.applied else None,
             run.error,

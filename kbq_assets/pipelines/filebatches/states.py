@@ -37,9 +37,13 @@ class FileStates:
         self._area = area
         self._archived: dict[str, dict[str, int]] = {}
 
+    def prefixes(self) -> tuple[str, ...]:
+        """The registered table prefixes. Raises MissingState, Unavailable."""
+        return tuple(sorted(self._registry().active))
+
     def read_all(self) -> dict[str, Versioned[FileTableState] | KbqError]:
         """Every registered state, or why it cannot be read: one stops its own table prefix alone."""
-        return {prefix: self._attempt(prefix) for prefix in sorted(self._registry().active)}
+        return {prefix: self._attempt(prefix) for prefix in self.prefixes()}
 
     def read(self, prefix: str) -> Versioned[FileTableState]:
         """One state. Raises NotFound if nothing of the prefix was ever applied, MissingState, CorruptState."""

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 from click.testing import CliRunner, Result
 
+from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.definitions import command_line, parts
 
 
@@ -114,4 +115,4 @@ def test_a_bad_setting_is_refused_by_name(kbq: Installation, name: str, value: s
 
 def test_flags_are_written_as_googles_tool_takes_them(kbq: Installation) -> None:
     kbq.environ["KBQ_FILES_ORDER_PER_TABLE"] = "True"
-    assert parts(kbq.environ).file_batches.ports.settings.order_per_table
+    assert parse_settings(kbq.environ).extras.files.order_per_table

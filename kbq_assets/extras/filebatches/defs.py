@@ -1,0 +1,179 @@
+"""Batches of files in Dagster: an external asset per table prefix with a partition per batch, a check that no batch
+waits for a person, the job that applies batches, and the sensor that looks for success objects.
+"""
+
+# Dagster reads the annotation of `context`: no postponed annotations here.
+
+import functools
+from collections.abc import Callable, Iterator
+
+import dagster as dg
+
+from kbq_assets.adapters.google.clients import GoogleClients
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.errors import KbqError, TransientError
+from kbq_assets.core.filebatches.planning import BatchState
+from kbq_assets.core.filebatches.table_batches import SettledBatch
+from kbq_assets.defs.jobs import OpEvents, bounded_job
+from kbq_assets.defs.sensors import POLL_SECONDS, find_run
+from kbq_assets.defs.translator import AssetTranslator
+from kbq_assets.extras.filebatches.open import open_file_batches
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.filebatches.runner import FileBatches, FilesReport, PrefixReport
+
+FILES_TAG = "kbq/files"
+CHECK = "no_batch_waits_for_a_person"
+_SHOWN = 20
+
+Open = Callable[[], FileBatches]
+
+
+def file_definitions(
+    deployment: Deployment, clients: GoogleClients | None, translator: AssetTranslator
+) -> dg.Definitions:
+    """Everything of batches of files; nothing without KBQ_FILES."""
+    if not deployment.settings.extras.files.location:
+        return dg.Definitions()
+    opened = functools.cache(lambda: open_file_batches(deployment, clients))
+    return definitions_of(deployment.settings, translator, opened)
+
+
+def definitions_of(settings: Settings, translator: AssetTranslator, batches: Open) -> dg.Definitions:
+    """``batches`` opens them when a run or tick needs them, and to find the tables that have a state."""
+    prefixes = _known(batches)
+    job = _job(translator, batches, 2 * int(settings.run.load_wait_seconds) + 1800)
+    return dg.Definitions(
+        assets=[_spec(translator, prefix) for prefix in prefixes],
+        asset_checks=[_check(translator, prefix, batches) for prefix in prefixes],
+        jobs=[job],
+        sensors=[_sensor(job, batches, min(POLL_SECONDS, int(settings.run.load_seconds)))],
+    )
+
+
+def asset_key(translator: AssetTranslator, prefix: str) -> dg.AssetKey:
+    """The asset of a table prefix: `files/shop/orders`."""
+    return translator.key("files", *prefix.split("/"))
+
+
+def partitions(translator: AssetTranslator, prefix: str) -> dg.DynamicPartitionsDefinition:
+    """A key per batch: its path below the table prefix."""
+    return dg.DynamicPartitionsDefinition(name="/".join((*translator.prefix, "files", prefix)))
+
+
+def partition_key(prefix: str, batch: str) -> str:
+    """`historical/2020/01/02/03` of `shop/orders/historical/2020/01/02/03`; `.` is the prefix itself."""
+    return batch.removeprefix(prefix).strip("/").replace("...", "..%2E") or "."
+
+
+def _known(batches: Open) -> list[str]:
+    """The table prefixes that have a state. A store that is away hides them until the code is loaded again."""
+    try:
+        return sorted(batches().states.prefixes())
+    except KbqError:
+        return []
+
+
+def _spec(translator: AssetTranslator, prefix: str) -> dg.AssetSpec:
+    return translator.get_asset_spec(
+        dg.AssetSpec(
+            asset_key(translator, prefix),
+            description=f"Batches of files below `{prefix}`. `kbq files status` shows what waits.",
+            group_name="files",
+            owners=list(translator.owners),
+            partitions_def=partitions(translator, prefix),
+        )
+    )
+
+
+def _check(translator: AssetTranslator, prefix: str, batches: Open) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=asset_key(translator, prefix), name=CHECK)
+    def no_batch_waits_for_a_person() -> dg.AssetCheckResult:
+        """Whether a batch failed, is blocked by its configuration, or was set aside by a rule."""
+        [report] = batches().status([prefix]).tables or [PrefixReport(prefix)]
+        found = _evaluation(translator, report)
+        return dg.AssetCheckResult(
+            passed=found.passed, description=found.description, metadata=dict(found.metadata)
+        )
+
+    return no_batch_waits_for_a_person
+
+
+def _evaluation(translator: AssetTranslator, report: PrefixReport) -> dg.AssetCheckEvaluation:
+    lines = [f"{each.state}: {each.path}: {each.why}" for each in report.stopped]
+    lines += [report.error] if report.error else []
+    return dg.AssetCheckEvaluation(
+        asset_key=asset_key(translator, report.prefix),
+        check_name=CHECK,
+        passed=not lines,
+        description="\n".join(lines[:_SHOWN]) or "no batch waits for a person",
+        metadata={"batches": len(lines), "next": f"kbq files status {report.prefix}"},
+    )
+
+
+def _job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.JobDefinition:
+    @dg.op(name="apply_file_batches", pool="kbq_files", out=dg.Out(dg.Nothing))
+    def apply_file_batches(context: dg.OpExecutionContext) -> OpEvents:
+        report = batches().run()
+        yield from _events(context, translator, report)
+        failed = [each for each in report.tables if each.error and not each.transient]
+        if failed or report.homeless:
+            lines = [f"{each.prefix}: {each.error}" for each in failed]
+            lines += [f"{path or 'the root'}: {why}" for path, why in report.homeless.items()]
+            raise dg.Failure("next: kbq files status\n" + "\n".join(lines[:_SHOWN]), allow_retries=False)
+        yield dg.Output(None)
+
+    @bounded_job("Apply every batch of files that is ready.", seconds, FILES_TAG)
+    def files_job() -> None:
+        apply_file_batches()
+
+    return files_job
+
+
+def _events(
+    context: dg.OpExecutionContext, translator: AssetTranslator, report: FilesReport
+) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+    """A materialization per batch that was applied, in the partition of its path, and the check of each prefix."""
+    for table in report.tables:
+        keys = [partition_key(table.prefix, each.path) for each in table.done]
+        if keys:
+            context.instance.add_dynamic_partitions(partitions(translator, table.prefix).name or "", keys)
+            context.log.info(f"{table.prefix}: {len(keys)} batches applied, {table.rows:,} rows")
+        for key, batch in zip(keys, table.done, strict=True):
+            yield dg.AssetMaterialization(
+                asset_key(translator, table.prefix), partition=key, metadata=_metadata(table, batch)
+            )
+        yield _evaluation(translator, table)
+
+
+def _metadata(table: PrefixReport, batch: SettledBatch) -> dict[str, int | str]:
+    return {
+        "rows": batch.rows,
+        "files": batch.files,
+        "job": batch.job_id,
+        "backlog": len(table.batches),
+        "batch": batch.path,
+    }
+
+
+def _sensor(job: dg.JobDefinition, batches: Open, seconds: int) -> dg.SensorDefinition:
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        if busy := find_run(context.instance, FILES_TAG, ()):
+            return dg.SensorResult(skip_reason=f"batches are being applied: {busy}")
+        try:
+            report = batches().status()
+        except TransientError as error:
+            return dg.SensorResult(skip_reason=error.message)
+        now = [each for table in report.tables for each in table.batches]
+        if any(each.state in (BatchState.READY, BatchState.IN_FLIGHT) for each in now):
+            return dg.SensorResult(run_requests=[dg.RunRequest()])
+        waiting = f"; {len(now)} batches wait: kbq files status shows for what" if now else ""
+        return dg.SensorResult(skip_reason=f"no batch is ready{waiting}")
+
+    return dg.SensorDefinition(
+        name="file_batch_sensor",
+        description="Requests a run when a success object has made a batch that is ready.",
+        evaluation_fn=evaluate,
+        job=job,
+        minimum_interval_seconds=seconds,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
