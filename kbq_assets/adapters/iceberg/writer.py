@@ -19,6 +19,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import HourTransform
 
 from kbq_assets.adapters.iceberg.schema import SCHEMA_ID, columns_in
+from kbq_assets.adapters.iceberg.spill import SpilledRows
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.ports.warehouse import LoadJob
 from kbq_assets.wire.arrow.staged import OpenUri, StagedTables
@@ -26,7 +27,7 @@ from kbq_assets.wire.arrow.types import arrow_type
 
 #: Bytes of Arrow that are sorted and written at once: they take about three times as much memory.
 FLUSH_BYTES: Final = 32 << 20
-#: Files open at once: rows of more partitions than this go to several files per partition.
+#: Files open at once: rows of more partitions than this are spilled first.
 OPEN_FILES: Final = 64
 TARGET_BYTES: Final = "write.target-file-size-bytes"
 _DEFAULT_TARGET: Final = 512 << 20
@@ -50,12 +51,31 @@ class ParquetWriter:
 
     def write(self) -> None:
         """Write all files. Raises LoadError, OSError."""
-        for batch in self._batches():
-            for part, folder in self._parts(batch):
-                self._append(part, folder)
-            pa.default_memory_pool().release_unused()
-        for folder in list(self._open):
-            self._close(folder)
+        with SpilledRows() as spilled:
+            for batch in self._batches():
+                self._take(list(self._parts(batch)), spilled)
+                pa.default_memory_pool().release_unused()
+            for folder in [folder for folder in spilled.folders if folder in self._open]:
+                self._append_spilled(spilled, folder)
+            for folder in list(self._open):
+                self._close(folder)
+            for folder in spilled.folders:  # one open file at a time
+                self._append_spilled(spilled, folder)
+                self._close(folder)
+
+    def _take(self, parts: list[tuple[pa.Table, str]], spilled: SpilledRows) -> None:
+        """Write the rows of a batch to the open files of their partitions, or spill all of them."""
+        if len(self._open.keys() | {folder for _, folder in parts}) > OPEN_FILES:
+            spilled.add(parts)
+            return
+        for part, folder in parts:
+            self._append(part, folder)
+
+    def _append_spilled(self, spilled: SpilledRows, folder: str) -> None:
+        columns = [(name, "ascending") for name in sort_columns(self.table)]
+        for rows in spilled.take(folder, self.flush_bytes):
+            places = pc.sort_indices(rows, sort_keys=columns) if columns else None
+            self._append(rows if places is None else rows.take(places), folder)
 
     def check(self) -> None:
         """Read all files, and write none. Raises LoadError, OSError."""
@@ -147,22 +167,22 @@ class ParquetWriter:
             yield f"{each.name}={quote(text, safe='')}"
 
     def _append(self, part: pa.Table, folder: str) -> None:
-        """Write rows to the open file of a partition; the file that was longest without rows makes room."""
+        """Write rows to the open file of a partition."""
         if folder not in self._open:
-            if len(self._open) >= OPEN_FILES:
-                self._close(next(iter(self._open)))
             name = f"{self.job.job_id}-{self.token}-{len(self._paths):05}.parquet"
             path = "/".join((self.table.location().rstrip("/"), folder, name))
             schema = _writable(schema_to_pyarrow(self.table.schema()), part.schema)
             self._paths.append(path)
             self._open[folder] = OpenFile(path, schema, self.table.io.new_output(path).create())
-        file = self._open[folder] = self._open.pop(folder)
+        file = self._open[folder]
         file.writer.write_table(part.cast(file.schema))
         if file.stream.tell() >= int(self.table.properties.get(TARGET_BYTES, _DEFAULT_TARGET)):
             self._close(folder)
 
     def _close(self, folder: str) -> None:
-        file = self._open.pop(folder)
+        file = self._open.pop(folder, None)
+        if file is None:  # the last rows filled it
+            return
         file.close()
         self.files.append(parquet_file_to_data_file(self.table.io, self.table.metadata, file.path))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -12,7 +14,8 @@ from pyiceberg.table import Table
 
 from kbq_assets.adapters.iceberg import IcebergWarehouse
 from kbq_assets.adapters.iceberg import writer as writer_module
-from kbq_assets.adapters.iceberg.job_records import REMEMBERED
+from kbq_assets.adapters.iceberg.commits import commit_job
+from kbq_assets.adapters.iceberg.job_records import REMEMBERED, JobRecord
 from kbq_assets.adapters.iceberg.schema import RETRIES
 from kbq_assets.adapters.iceberg.writer import TARGET_BYTES, ParquetWriter
 from kbq_assets.core.errors import ConfigurationError, JobAlreadyExists, Unavailable
@@ -305,14 +308,33 @@ def test_a_job_writes_one_file_per_partition_up_to_its_size(
     assert sum(file.record_count for file in writer.files) == 60
 
 
-def test_more_partitions_than_open_files_go_to_several_files(
-    folder: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("cluster_by", [(), ("note",)])
+def test_more_partitions_than_open_files_are_still_one_file_each(
+    folder: Path, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster_by: tuple[str, ...]
 ) -> None:
+    """Each batch has rows of every hour; the first has those of one, whose file is open by then."""
     monkeypatch.setattr(writer_module, "OPEN_FILES", 2)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
     lake = opened(folder)
-    lake.insert_job(timed_job(lake, stage, *(hour * HOUR for hour in (0, 1, 2, 3, 0))))
-    assert lake.kafka_ranges(TABLE) == {KafkaRange("t", 0, 0): 5}
-    assert len(files_in(folder)) == 4
+    schema = schema_of(
+        ("id", "long"), ("note", "string"), ("_event_time", json.loads(TIMED)["fields"][1]["type"])
+    )
+    lake.create_table(TABLE, columns_of(schema), TableOptions(cluster_by=cluster_by))
+    uris = []
+    for batch in range(4):
+        hours = range(5) if batch else range(1)
+        rows = [record(10 * batch + h, note=str(9 - batch), _event_time=h * HOUR) for h in hours]
+        uris.append(stage(f"{batch}.avro", avro_file(rows, schema)))
+    writer = ParquetWriter(stored(lake), load_job("j-1", *uris), "token", open_file_uri, flush_bytes=1)
+    writer.write()
+    assert [file.record_count for file in writer.files] == [4, 3, 3, 3, 3]
+    assert writer.rows == 16
+    commit_job(stored(lake), JobRecord("j-1", "token"), writer.files)
+    assert lake.positions(TABLE, KafkaRange("t", 0, 0)) == dict.fromkeys(
+        [0, *(10 * batch + h for batch in (1, 2, 3) for h in range(5))], 1
+    )
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 def test_files_of_a_job_that_fails_halfway_are_deleted(
