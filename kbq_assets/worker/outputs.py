@@ -45,6 +45,10 @@ class OpenWindow(Protocol):
     def bytes_written(self) -> int:
         """Bytes of files so far."""
 
+    @property
+    def crosses_hour(self) -> bool:
+        """Whether its last batch began a new hour of a table by hour."""
+
     def add(self, batch: RecordBatch) -> None:
         """Take a batch."""
 
@@ -91,11 +95,11 @@ class Output:
             self.fail(error)
 
     def is_full(self) -> bool:
-        """Whether the open window has reached a limit of bytes or records."""
+        """Whether the open window has reached a limit of bytes or records, or began a new hour of a table by hour."""
         limits, writer = self.unit.limits, self._writer
         if writer is None or not self.has_progress:
             return False
-        return writer.bytes_written >= limits.bytes or writer.records >= limits.records
+        return writer.bytes_written >= limits.bytes or writer.records >= limits.records or writer.crosses_hour
 
     def close(self, epoch_until: int) -> None:
         """End the open window, which becomes visible if it covers a position. ``epoch_until`` follows the last record.

@@ -12,10 +12,12 @@ import numpy as np
 
 from kbq_assets.core.errors import KbqError, PreconditionFailed
 from kbq_assets.core.extraction.units import Unit
+from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.protocol.commits import EventTimes, StagedFile, Stop, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import StagedFileName, TableReference, schema_path
 from kbq_assets.core.protocol.waits import StopReason
+from kbq_assets.core.topics.ordering_options import HOUR
 from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.ports.object_store import ObjectStore, ObjectWriter
 from kbq_assets.wire.chunk import Chunk
@@ -112,6 +114,8 @@ class WindowWriter:
         self._error_copies = staging.error_copies
         self._lost = staging.lost.counter()
         self._tally = _Tally()
+        #: of the newest business time: after the first batch, and now
+        self._hours: tuple[int, int] | None = None
         self._writers: dict[NewFile, ObjectWriter] = {}
         self._finished: list[EncodedFile] = []
         marker = hashlib.sha256(f"{unit.epoch}-{staging.attempt}/{first}".encode()).digest()[:16]
@@ -124,6 +128,11 @@ class WindowWriter:
     def records(self) -> int:
         """Records delivered so far."""
         return self._tally.records
+
+    @property
+    def crosses_hour(self) -> bool:
+        """Whether its last batch began a new hour of business time. Only tables by hour need that (O8)."""
+        return self._hours is not None and self._hours[1] > self._hours[0]
 
     @property
     def bytes_written(self) -> int:
@@ -141,6 +150,7 @@ class WindowWriter:
             tally.newest_ms = max(tally.newest_ms, int(chunk.timestamps.max()))
             self._judge(chunk, self._encode(chunk), batch.position)
             self._finished.extend(self._encoder.rotate(max_bytes=self._unit.limits.file_bytes))
+            self._note_hour()
         tally.leader_epoch = max(tally.leader_epoch, batch.leader_epoch)
         self.position = batch.position
 
@@ -168,6 +178,12 @@ class WindowWriter:
         """Abandon the window: nothing of it becomes visible."""
         for writer in self._writers.values():
             writer.abort()
+
+    def _note_hour(self) -> None:
+        newest = min(self._encoder.newest_ms, self._tally.newest_ms)
+        if newest > 0 and self._unit.settings.ordering.order == HOUR:
+            first = self._hours[0] if self._hours else newest // HOUR_MS
+            self._hours = first, max(first, newest // HOUR_MS)
 
     def _encode(self, chunk: Chunk) -> Rejects:
         translated = chunk if self._translator is None else self._translator.translate(chunk)
@@ -290,7 +306,12 @@ class WindowWriter:
             fingerprint=file.fingerprint,
             dates=tuple(sorted(file.event_dates)),
             oldest_ms=self._tally.oldest_ms,
-            events=EventTimes(file.event_hours, file.newest_event_ms, file.event_time_fallbacks),
+            events=EventTimes(
+                file.event_hours,
+                # A clock that is ahead of Kafka moves nothing, and waits for nothing (O8).
+                min(file.newest_event_ms, self._tally.newest_ms or file.newest_event_ms),
+                file.event_time_fallbacks,
+            ),
             warehouses=self._unit.settings.destination.warehouses,
         )
 

@@ -20,7 +20,7 @@ from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.loading.verification import Unsound
 from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.ordering import batches as ordering_batches
-from kbq_assets.core.ordering import transitions
+from kbq_assets.core.ordering import hours, transitions
 from kbq_assets.core.ordering.table_order import TableOrder
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import StagedFile
@@ -32,6 +32,7 @@ from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.operate import restage
+from kbq_assets.pipelines.ordering import hours as hours_of_view
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets.ports.registry import RegisteredSchema
@@ -261,7 +262,7 @@ REPLAY_MUTANTS = (
     Mutant("bad records tell of now", "L10", ((ErrorRows, "finish", _errors_with_kafka_times),)),
     Mutant("records without their time tell of now", "L10", ((HourCounter, "add", _add_whatever_was_told),)),
     Mutant("tombstones tell of now", "L10",
-           ((FileEncoder, "_newest_ms", property(lambda self: self._hours.newest_ms)),)),
+           ((FileEncoder, "newest_ms", property(lambda self: self._hours.newest_ms)),)),
 )  # fmt: skip
 
 
@@ -295,6 +296,12 @@ ORDER_MUTANTS = (
     Mutant("a skip without its decision", "O4, O6", ((transitions, "skip", ordered.skip_silently),)),
     Mutant("a batch that failed is tried with other windows", "O3",
            ((ordering_batches, "identity", lambda file: ""),), seed=17),
+)  # fmt: skip
+#: Schedules of tables by hour notice these.
+HOUR_MUTANTS = (
+    Mutant("an hour is released early", "O8", ((hours, "released", lambda queues, release: queues),), seed=1),
+    Mutant("one partition's watermark decides", "O8",
+           ((hours_of_view, "slowest_partitions", ordered.fastest_partitions),), seed=8),
 )  # fmt: skip
 #: Schedules of mishaps (mishaps.py) notice these.
 MENDING_MUTANTS = (

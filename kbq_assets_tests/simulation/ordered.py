@@ -1,24 +1,28 @@
-"""Ordered tables in the simulator: operators who decide about batches, and what must hold (PROTOCOL O1 to O7)."""
+"""Ordered tables in the simulator: operators who decide about batches, and what must hold (PROTOCOL O1 to O8)."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbq_assets.core.errors import KbqError, NotFound, Refused
 from kbq_assets.core.loading import batches
-from kbq_assets.core.loading.batches import identity
+from kbq_assets.core.loading.batches import LoadBatch, identity
+from kbq_assets.core.loading.completeness import HOUR_MS, SourcePartition
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry, TableOrder
 from kbq_assets.core.protocol.names import TableReference, audit_path
+from kbq_assets.pipelines.loading import completeness
 from kbq_assets.pipelines.ordering.decisions import decide
 from kbq_assets.pipelines.protocol import state
 
 if TYPE_CHECKING:
+    from kbq_assets.core.topics.topic_settings import TopicSettings
+    from kbq_assets.pipelines.loading.view import LoadView
     from kbq_assets_tests.fakes.warehouse import Row
     from kbq_assets_tests.simulation.world import World
 
@@ -57,6 +61,31 @@ def judge_swap(before: TableState, after: TableState, given_up: Callable[[], set
     return found
 
 
+def judge_hours(world: World, before: TableState, after: TableState) -> list[str]:
+    """Rows that a job shows before all partitions were read up to their hour (O8)."""
+    job = after.in_flight
+    if job is None or before.in_flight is not None or before.order.rule.by != "hour":
+        return []
+    read = []
+    for commit in world.commits():
+        for partition, position in commit.partitions.items():
+            tp = commit.topic_partition(partition)
+            told = (
+                t for (of, offset), (t, _) in world.own_times.items() if of == tp and offset < position.next
+            )
+            read.append(max(told, default=0))
+    safety_ms = world.recipe.settings.checks.complete_after_seconds * 1000
+    passed = max(0, min(read, default=0) - safety_ms) // HOUR_MS
+    early = [
+        f"offset {offset} of {file.path}"
+        for file in job.files
+        for offset in world.offsets(file)
+        if (times := world.own_times.get((file.name.topic_partition, offset)))
+        and min(times) // HOUR_MS > passed
+    ]
+    return [f"hours after {passed} were released early: {early[:3]}"] if early else []
+
+
 def given_up(world: World) -> set[str]:
     """The paths that resets gave up."""
     commits = state.read_commits(world.store, state.topic_registry(world.store))
@@ -83,8 +112,9 @@ def _changed(now: TableState, kind: str, entry: AuditEntry) -> TableState:
 
 
 def calm(world: World) -> None:
-    """From now on, no gate waits for a person."""
-    settings = world.recipe.settings.with_options(gate="")
+    """From now on, no gate waits for a person, and no batch for an hour."""
+    order = world.recipe.settings.ordering.order
+    settings = world.recipe.settings.with_options(gate="", order="offset" if order == "hour" else order)
     world.recipe = dataclasses.replace(world.recipe, settings=settings)
 
 
@@ -116,7 +146,7 @@ def check_visible(world: World) -> str:
 def is_ordered(world: World, table: TableReference, row: Row) -> bool:
     """Whether a row has to become visible in order."""
     is_ours = table.table != "kbq_errors" and row not in world.brought_back
-    return world.recipe.settings.ordering.order == "offset" and is_ours and not world.recreated
+    return world.recipe.settings.ordering.order in ("offset", "hour") and is_ours and not world.recreated
 
 
 def check_audit(world: World) -> str:
@@ -144,4 +174,19 @@ def skip_silently(now: TableState, batch: int, entry: AuditEntry) -> TableState:
     return dataclasses.replace(skipped, order=dataclasses.replace(skipped.order, audit=now.order.audit))
 
 
-_skip, by_schema = transitions.skip, batches.plan_batch
+_skip = transitions.skip
+
+
+def by_schema(*arguments: Any) -> LoadBatch | None:
+    """The batch of a table without an order."""
+    return batches.plan_batch(*arguments[:-1])
+
+
+def fastest_partitions(view: LoadView, options: Mapping[str, TopicSettings]) -> dict[str, SourcePartition]:
+    """Of each topic the partition that was read furthest."""
+    found: dict[str, SourcePartition] = {}
+    for topic, settings in options.items():
+        safety_ms = settings.checks.complete_after_seconds * 1000
+        partitions = completeness._source_partitions(view, topic, safety_ms)
+        found[topic] = max(partitions, key=lambda each: each.until)
+    return found

@@ -95,6 +95,9 @@ ORDERING = dataclasses.replace(
     run_job=6.0, spoil_a_file=0.2, recreate=0.0,
 )  # fmt: skip
 ORDERED = Recipe("112212gpt", settings=Recipe().settings.with_options(order="offset", gate="person"))
+#: Tables whose hours follow each other, while partitions are read at different paces.
+BY_HOUR = dataclasses.replace(REPLAYING, steps=300, load=6.0, decide_rate=0.3, park_rate=0.05)
+HOURLY = dataclasses.replace(REPLAY, settings=REPLAY.settings.with_options(order="hour"))
 #: Two warehouses with loaders of their own, and a topic whose option changes all the time.
 TWO_WAREHOUSES = Recipe(warehouses=(("", "lake"), ("", "lake"), (), ("lake",)), patience=0)
 

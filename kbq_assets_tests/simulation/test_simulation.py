@@ -27,6 +27,7 @@ from kbq_assets_tests.simulation import schedule
 from kbq_assets_tests.simulation.manifest_mutants import MANIFEST_MUTANTS
 from kbq_assets_tests.simulation.mutants import (
     A_NEW_ID,
+    HOUR_MUTANTS,
     LATEST_ONLY,
     MENDING_MUTANTS,
     MUTANTS,
@@ -37,7 +38,9 @@ from kbq_assets_tests.simulation.mutants import (
 )
 from kbq_assets_tests.simulation.schedule import (
     APPLYING,
+    BY_HOUR,
     FUTURE,
+    HOURLY,
     MENDING,
     ORDERED,
     ORDERING,
@@ -200,6 +203,22 @@ def test_ordered_tables_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
     with mutant.active(), pytest.raises(ScheduleFailed, match="ORDER"):
         for seed in _seeds(mutant.seed, 300):
             run_schedule(seed, ORDERING, ORDERED)
+
+
+def test_hours_follow_each_other_while_partitions_are_read_at_different_paces() -> None:
+    waited, rows = 0, 0
+    for seed in range(VARIED_SCHEDULES // 8):
+        world = run_schedule(seed, BY_HOUR, HOURLY)
+        waited, rows = waited + world.met["waited"], rows + len(world.warehouse.log)
+    assert rows > 0
+    assert waited > 0
+
+
+@pytest.mark.parametrize("mutant", HOUR_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_hours_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises(ScheduleFailed, match=r"ORDER.*released early"):
+        for seed in _seeds(mutant.seed, 300):
+            run_schedule(seed, BY_HOUR, HOURLY)
 
 
 def test_two_warehouses_each_keep_the_promises() -> None:

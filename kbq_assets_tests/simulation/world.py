@@ -234,6 +234,8 @@ class World:
         self.too_early: list[str] = []
         self._told: dict[tuple[TopicPartition, int], int] = {}
         self._passed: dict[TopicPartition, int] = {}
+        #: business times of records that have their own, with Kafka's
+        self.own_times: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
         self.began_ms = self.store.time_ms
         others = [name for name in self.warehouses if name]
         register(others, lambda: self.store, lambda: self.store)
@@ -254,6 +256,7 @@ class World:
             self.kafka.gap(tp)
             return
         when = told = self._when()
+        tells = kind in "rf"
         if kind == "t":
             offset = self.kafka.produce(tp, None, key=b"k", timestamp=when)
             table = self._table_of_tombstones
@@ -270,6 +273,8 @@ class World:
         self.expected[tp, self.topic_id][offset] = table
         self.schema_ids[tp, offset] = kind
         self._told[tp, offset] = told
+        if tells:
+            self.own_times[tp, offset] = told, when
 
     def _tell(self, tp: TopicPartition, kind: str) -> int:
         """A business time, noted: its partition may be taken to have passed it, but no further than now."""
@@ -342,6 +347,7 @@ class World:
 
     def _watch(self, before: TableState, after: TableState) -> None:
         self.out_of_order.extend(ordered.judge_swap(before, after, partial(ordered.given_up, self)))
+        self.out_of_order.extend(ordered.judge_hours(self, before, after))
         self._watch_quarantine(before, after)
         self._watch_hours(before, after)
 
@@ -489,7 +495,8 @@ class World:
         options = LoadOptions(
             self._table_options, wait_seconds=wait_seconds, poll_seconds=100.0, topics=self._topics
         )
-        load(ports, options)
+        report = load(ports, options)
+        self.met["waited"] += sum(table.state == "waiting" for table in report.tables)
 
     def _table_options(self, table: TableReference, topics: frozenset[str]) -> TableOptions:
         appends = table == ERRORS or self.recipe.settings.statement.rule.appends

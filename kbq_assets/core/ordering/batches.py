@@ -25,8 +25,11 @@ from kbq_assets.core.loading.batches import (
     windows_by_partition,
 )
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.ordering import hours
+from kbq_assets.core.ordering.hours import ALL_HOURS, Release
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.ordering_options import HOUR
 
 #: Windows of several schemas that are staged again for one job: so much, as their bytes pass through the loader.
 MOST_RESTAGED_BYTES: Final = 64 << 20
@@ -39,10 +42,13 @@ def next_batch(
     limits: LoadLimits,
     given_up: frozenset[str] = frozenset(),
     blocked: Collection[str] = (),
+    release: Release = ALL_HOURS,
 ) -> LoadBatch | None:
-    """The next batch of a table, with or without an order (`plan_batch`)."""
-    plan = plan_ordered if state.order.rule.by else plan_batch
-    return plan(table, state, files, limits, given_up, blocked)
+    """The next batch of a table, with or without an order (`plan_batch`). ``release`` is what `order: hour` lets it
+    load."""
+    if state.order.rule.by:
+        return plan_ordered(table, state, files, limits, given_up, blocked, release)
+    return plan_batch(table, state, files, limits, given_up, blocked)
 
 
 def plan_ordered(
@@ -52,8 +58,9 @@ def plan_ordered(
     limits: LoadLimits,
     given_up: frozenset[str] = frozenset(),
     blocked: Collection[str] = (),
+    release: Release = ALL_HOURS,
 ) -> LoadBatch | None:
-    """The next batch of an ordered table; None if no file is pending, or all that are wait for a check.
+    """The next batch of an ordered table; None if no file is pending, or all that are wait for a check or an hour.
 
     A batch that failed is planned again with its own windows. Raises StateError as `plan_batch` does.
     """
@@ -68,12 +75,15 @@ def plan_ordered(
         failed = {identity(file) for file in state.order.failed.files}
         again = [file for file in chosen if identity(file) in failed]
         if again:
-            return _batch_of(table, again, limits)
-    return _batch_of(table, chosen, limits) if chosen else None
+            return _batch_of(table, windows_by_partition(again), limits)
+    queues = windows_by_partition(chosen)
+    if state.order.rule.by == HOUR:
+        free = hours.released(queues, release)
+        queues = hours.of_first_hour(free, release) if free else free
+    return _batch_of(table, queues, limits) if queues else None
 
 
-def _batch_of(table: TableReference, files: list[StagedFile], limits: LoadLimits) -> LoadBatch:
-    queues = windows_by_partition(files)
+def _batch_of(table: TableReference, queues: WindowQueues, limits: LoadLimits) -> LoadBatch:
     kind = (lambda window: "") if limits.mixes_schemas else _kind
     oldest = _oldest(queues)
     wanted = kind(oldest)

@@ -9,14 +9,15 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering.table_order import OrderRule
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import ERROR_TABLE
-from kbq_assets.core.topics.ordering_options import NONE
+from kbq_assets.core.topics.ordering_options import HOUR, NONE
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 
 def order_rule(
     table: TableReference, topics: Collection[str], settings: Mapping[str, TopicSettings], now: OrderRule
 ) -> OrderRule:
-    """The rule of a table that these topics feed: ordered if one of them is, with the gates of all.
+    """The rule of a table that these topics feed: ordered if one of them is, by hour if one asks for it,
+    with the gates of all.
 
     A topic that is not selected any more says nothing: while one is missing, an ordered table stays as it is. Error
     rows of many topics share a table, which has no order.
@@ -31,7 +32,8 @@ def order_rule(
         return OrderRule(extra=now.extra)
     gates = dict.fromkeys(gate for each in ordered for gate in each.gate)
     marker = next((each.hold_until for each in ordered if each.hold_until), "")
-    return OrderRule(ordered[0].order, tuple(gates), marker, extra=now.extra)
+    by = HOUR if any(each.order == HOUR for each in ordered) else ordered[0].order
+    return OrderRule(by, tuple(gates), marker, extra=now.extra)
 
 
 def with_rule(state: TableState, rule: OrderRule) -> TableState:

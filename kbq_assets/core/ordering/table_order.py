@@ -25,7 +25,7 @@ _MOST_TEXT: Final = 500
 class OrderRule(Stored):
     """How batches of a table follow each other, as its topics ask for."""
 
-    #: `offset`, or "" for a table without an order
+    #: `offset`, `hour`, or "" for a table without an order
     by: str = ""
     #: what must be green before the next batch
     gates: tuple[str, ...] = ()

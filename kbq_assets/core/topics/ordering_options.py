@@ -13,6 +13,8 @@ from kbq_assets.core.topics.option_types import TEXT, OptionType, choice
 #: No order beyond that of each schema.
 NONE: Final = "none"
 OFFSET: Final = "offset"
+#: The same, and no row of an hour before all partitions have passed the hours before.
+HOUR: Final = "hour"
 #: Gates: a person's `kbq order continue`, and a query whose rows are bad.
 PERSON: Final = "person"
 SQL: Final = "sql"
@@ -38,9 +40,10 @@ class OrderingOptions:
 
     order: str = option(
         NONE,
-        choice(NONE, OFFSET),
+        choice(NONE, OFFSET, HOUR),
         "`offset`: rows of a partition become visible [in offset order](ordered.md) whatever their schemas, and a "
-        "batch that fails stops its table; `none`: in offset order per schema id",
+        "batch that fails stops its table; `hour`: the same, and no row of an hour [before all partitions have "
+        "passed the hours before](ordered.md#by-hour-of-business-time); `none`: in offset order per schema id",
         place="loading.order",
     )
     gate: tuple[str, ...] = option(

@@ -19,7 +19,7 @@ from kbq_assets.core.topics.options import (
     PrivacyOptions,
     RecordOptions,
 )
-from kbq_assets.core.topics.ordering_options import NONE, OrderingOptions
+from kbq_assets.core.topics.ordering_options import HOUR, NONE, OrderingOptions
 from kbq_assets.core.topics.personal import HEADERS, KEY
 from kbq_assets.core.topics.statement_options import StatementOptions
 from kbq_assets.core.topics.wait_options import WaitOptions
@@ -52,6 +52,11 @@ class TopicSettings:
             )
         if not self.statement.rule.appends and is_of_changes:
             self.statement.check_changes(self.ordering.order, records.tombstones)
+        if self.ordering.order == HOUR and not self.checks.complete_after_seconds:
+            raise ConfigurationError(
+                "order=hour waits until hours are complete, and complete_after_seconds=0 completes none",
+                next_step="complete_after_seconds=900",
+            )
         self.check_inputs(self.destination.template.inputs)
         if records.format.startswith("json_") and self.destination.route == "record_name":
             raise ConfigurationError("route=record_name: JSON records have no names", next_step="route=topic")

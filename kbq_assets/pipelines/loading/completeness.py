@@ -34,7 +34,7 @@ Verdicts = Mapping[TableReference, Verdict]
 def judge_tables(view: LoadView, options: TopicOptions) -> Verdicts:
     """How far each table is complete, and what holds it back. Only topics in ``options`` are extracted now and waited
     for."""
-    slowest = _slowest(view, options(list(view.topics.topics)))
+    slowest = slowest_partitions(view, options(list(view.topics.topics)))
     return {table: _judge(view, table, slowest) for table in view.tables}
 
 
@@ -137,7 +137,7 @@ def _with_block(verdict: Verdict, view: LoadView, current: TableState, topics: C
     return dataclasses.replace(verdict, why=why)
 
 
-def _slowest(view: LoadView, options: Mapping[str, TopicSettings]) -> dict[str, SourcePartition]:
+def slowest_partitions(view: LoadView, options: Mapping[str, TopicSettings]) -> dict[str, SourcePartition]:
     """The slowest partition of each topic that is extracted and has complete hours."""
     found = {}
     for topic, settings in options.items():

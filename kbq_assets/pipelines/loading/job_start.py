@@ -32,6 +32,7 @@ from kbq_assets.pipelines.loading.restaging import Fit, fit
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.loading.view import LoadView
+from kbq_assets.pipelines.ordering.hours import release_for, why_no_batch
 from kbq_assets.pipelines.ordering.one_schema import under_one_schema
 from kbq_assets.pipelines.ordering.steps import before_batch
 from kbq_assets.pipelines.protocol.evolutions import has_variants
@@ -42,8 +43,12 @@ from kbq_assets.pipelines.statements import prepare
 def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> Turn:
     """Enter the next batch into the state as the job in flight. The next step submits it."""
     warehouse, files = run.ports.warehouse, view.files(run.table)
-    batch = next_batch(run.table, current.value, files, warehouse.limits, view.given_up, view.blocks)
-    if (turn := before_batch(run, current, batch)) is not None:
+    release = release_for(view, current.value, files, run.options.topics)
+    batch = next_batch(run.table, current.value, files, warehouse.limits, view.given_up, view.blocks, release)
+    waits = "" if batch else why_no_batch(view, current.value, files, release)
+    if (
+        turn := before_batch(run, current, batch.files if batch else files if waits else (), waits)
+    ) is not None:
         return turn
     if batch is None:
         return _end_without_batch(run, view, current, files)

@@ -25,7 +25,7 @@ from kbq_assets.core.loading.batches import LoadBatch, LoadLimits
 from kbq_assets.core.ordering.batches import next_batch
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.loading.completeness import Verdicts, advance_tables
-from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
+from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, TopicOptions, default_options
 from kbq_assets.pipelines.loading.ports import (
     END,
     NEXT_VIEW,
@@ -37,6 +37,7 @@ from kbq_assets.pipelines.loading.ports import (
 )
 from kbq_assets.pipelines.loading.table_loader import TableLoader
 from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
+from kbq_assets.pipelines.ordering.hours import release_for
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -68,15 +69,16 @@ def plan(
     cache: StateCache | None = None,
     restarts: MayRestart = lambda topics: True,
     blocks: FindBlocks | None = None,
+    topics: TopicOptions = default_options,
 ) -> list[LoadBatch]:
     """The next batch of every table, as `load` would submit it now. Changes nothing.
 
     ``restarts`` decides whether parked tables with files of these topics are tried again, ``blocks`` which topics'
-    files wait for a check.
+    files wait for a check. ``topics`` are the options of those that are extracted now.
     """
     view, limits = read_view(cache or StateCache(store), blocks or LoadBlocks()), limits or LoadLimits()
     now_ms = store.now_ms() if limits.jobs_per_day or _any_may_restart(view) else 0
-    found = (_next_batch(view, table, limits, now_ms, restarts) for table in view.tables)
+    found = (_next_batch(view, table, limits, now_ms, restarts, topics) for table in view.tables)
     return [batch for batch in found if batch is not None]
 
 
@@ -91,6 +93,7 @@ def _next_batch(
     limits: LoadLimits,
     now_ms: int,
     restarts: MayRestart,
+    topics: TopicOptions,
 ) -> LoadBatch | None:
     try:
         current = view.state_of(table)
@@ -102,7 +105,9 @@ def _next_batch(
             return None
         if current.parked is None and current.order.why_held:
             return None
-        batch = next_batch(table, current, view.files(table), limits, view.given_up, view.blocks)
+        files = view.files(table)
+        release = release_for(view, current, files, topics)
+        batch = next_batch(table, current, files, limits, view.given_up, view.blocks, release)
         if batch and batches.job_wait(current.jobs.submitted, batch.files, limits, now_ms, len(view.states)):
             return None
         return batch

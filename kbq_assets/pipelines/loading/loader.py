@@ -55,6 +55,7 @@ class Loader:
             deployment.load_cache,
             deployment.sources.restarts,
             deployment.blocks,
+            deployment.sources.select,
         )
 
     def load(
@@ -97,6 +98,7 @@ class Loader:
             start=start,
             restarts=deployment.sources.restarts,
             blocks=deployment.blocks,
+            topics=deployment.sources.select,
         )
 
     def advance_hours(self) -> None:

@@ -32,6 +32,7 @@ from kbq_assets.core.protocol.names import (
     TABLES,
 )
 from kbq_assets.pipelines.loading import load
+from kbq_assets.pipelines.loading.load_blocks import TopicOptions, default_options
 from kbq_assets.pipelines.loading.view import FindBlocks
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
@@ -174,6 +175,7 @@ def poll_loads(
     page_bytes: int = PAGE_BYTES,
     restarts: MayRestart = lambda topics: True,
     blocks: FindBlocks | None = None,
+    topics: TopicOptions = default_options,
 ) -> PendingLoads:
     """What a load would work on. ``start`` is the first page; the other arguments are those of `load.plan`."""
     in_flight = tuple(_jobs_in_flight(cache))
@@ -185,7 +187,7 @@ def poll_loads(
 
     def ask(page: frozenset[str] | None) -> tuple[str, ...]:
         seen = cache if page is None else _Page(cache, page)
-        batches = load.plan(cache.store, limits, seen, restarts, blocks)
+        batches = load.plan(cache.store, limits, seen, restarts, blocks, topics)
         return tuple(sorted(file.path for batch in batches for file in batch.files))
 
     polled = poll_pages(list(pages(sizes, start, page_bytes)), ask, bool, monotonic)

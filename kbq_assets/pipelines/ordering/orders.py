@@ -15,9 +15,11 @@ from kbq_assets.core.protocol.names import TableReference, audit_path
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.statements import steps
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.loading.load_blocks import TopicOptions, default_options
 from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.ordering.decisions import decide, read_table
+from kbq_assets.pipelines.ordering.hours import release_for, why_no_batch
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.statements.skip import propose_skip
 
@@ -28,7 +30,7 @@ class OrderStatus:
 
     table: TableReference
     current: int
-    #: ready, in flight, failed, held, gate or parked
+    #: ready, waits (for an hour), in flight, failed, held, gate or parked
     state: str
     #: the load job that locks the table; "" if none is in flight
     job_id: str
@@ -42,8 +44,11 @@ class OrderStatus:
     order: TableOrder
 
 
-def order_status(view: LoadView, table: TableReference) -> OrderStatus | None:
-    """The status of a table; None without an order and a statement. Raises StateError if its state is unreadable."""
+def order_status(
+    view: LoadView, table: TableReference, options: TopicOptions = default_options
+) -> OrderStatus | None:
+    """The status of a table; None without an order and a statement. ``options`` are those of the topics that are
+    extracted now. Raises StateError if its state is unreadable."""
     current = view.state_of(table)
     if current.order == TableOrder() and not current.has_statements and current.definition.failed is None:
         return None
@@ -51,6 +56,10 @@ def order_status(view: LoadView, table: TableReference) -> OrderStatus | None:
     locked = {file.path for file in current.in_flight.files} if current.in_flight else set[str]()
     waiting = [file for file in pending if file.path not in locked]
     kind, why = _state(current)
+    if kind == "ready" and (
+        waits := why_no_batch(view, current, pending, release_for(view, current, pending, options))
+    ):
+        kind, why = "waits", waits
     return OrderStatus(
         table,
         _number(current),
@@ -110,7 +119,7 @@ class Orders:
         found = []
         for table in wanted or view.tables:
             try:
-                status = order_status(view, table)
+                status = order_status(view, table, self.deployment.sources.select)
             except StateError:
                 if wanted:
                     raise

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kbq_assets.core.errors import JobFailed, NotFound
-from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.rules import order_rule, with_rule
+from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import marker_path
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.topics.ordering_options import SQL
@@ -22,12 +22,15 @@ from kbq_assets.pipelines.protocol.state import Versioned
 _SHOWN = 3
 
 
-def before_batch(run: TableRun, current: Versioned[TableState], batch: LoadBatch | None) -> Turn | None:
-    """The step that comes before a batch, or before the table is done; None if there is none."""
+def before_batch(
+    run: TableRun, current: Versioned[TableState], files: Collection[StagedFile], waits: str = ""
+) -> Turn | None:
+    """The step that comes before a batch of ``files``, or before the table is done; None if there is none. ``waits``:
+    the hour that the files wait for."""
     order = current.value.order
-    if batch is None and not order.unvalidated:
+    if not files and not order.unvalidated:
         return None
-    settings, topics = _settings(run, current.value, batch)
+    settings, topics = _settings(run, current.value, files)
     rule = order_rule(run.table, topics, settings, order.rule)
     if rule != order.rule:
         run.swap(current, with_rule(current.value, rule))
@@ -40,14 +43,14 @@ def before_batch(run: TableRun, current: Versioned[TableState], batch: LoadBatch
     if why := order.why_held:
         reason = ParkReason.HELD if order.hold else ParkReason.WAITS_FOR_MARKER
         return run.park(current, reason, why)
-    return None
+    return run.end("waiting", waits) if waits else None
 
 
 def _settings(
-    run: TableRun, state: TableState, batch: LoadBatch | None
+    run: TableRun, state: TableState, files: Collection[StagedFile]
 ) -> tuple[Mapping[str, TopicSettings], frozenset[str]]:
     own = {key.partition("/")[0] for key in state.rows}
-    topics = topics_of(batch.files if batch else ()) | own
+    topics = topics_of(files) | own
     return run.options.topics(topics), topics
 
 

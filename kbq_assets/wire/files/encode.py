@@ -81,6 +81,11 @@ class WindowEncoder:
         """Bytes in all sinks, those of finished files included."""
         return self._files.bytes_written
 
+    @property
+    def newest_ms(self) -> int:
+        """The newest business time of a record in the open files; 0 if none has one."""
+        return max((file.newest_ms for file in self._files.files.values()), default=0)
+
     def add(self, chunk: Chunk, *, is_translated: bool = False) -> Rejects:
         """Append the good records of ``chunk`` to their files; returns all others. A position in a translated value is
         none of the record's."""

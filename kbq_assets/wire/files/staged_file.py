@@ -145,13 +145,13 @@ class FileEncoder:
             self._last_offset,
             self._hours.days,
             self._hours.hours,
-            self._newest_ms,
+            self.newest_ms,
             self._fallbacks,
             self._writer.crc32c,
         )
 
     @property
-    def _newest_ms(self) -> int:
+    def newest_ms(self) -> int:
         """The newest business time of a record. Tombstones have none."""
         is_mute = self._schema.event_time and self._schema.body is BodyKind.EMPTY
         return 0 if is_mute else self._hours.newest_ms

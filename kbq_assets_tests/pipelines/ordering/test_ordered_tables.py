@@ -429,7 +429,8 @@ def test_fifty_batches_wait_for_the_marker_and_then_run_in_order() -> None:
         ({"order": "offset", "gate": "person,person"}, "gate="),
         ({"order": "offset", "gate": "check"}, "gate="),
         ({"order": "offset", "hold_until": "a/b"}, "hold_until="),
-        ({"order": "hour"}, "order="),
+        ({"order": "day"}, "order="),
+        ({"order": "hour", "complete_after_seconds": "0"}, "complete_after_seconds=0 completes none"),
     ],
 )
 def test_an_option_that_would_have_no_effect_is_refused(options: dict[str, str], message: str) -> None:

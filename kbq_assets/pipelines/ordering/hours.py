@@ -1,0 +1,39 @@
+"""What the partitions' watermarks let a table with `order: hour` load, from a view (PROTOCOL O8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kbq_assets.core.loading.batches import pending_files, windows_by_partition
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.ordering.hours import ALL_HOURS, Release, release_of, why_waiting
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.topics.ordering_options import HOUR
+from kbq_assets.pipelines.loading.completeness import slowest_partitions
+from kbq_assets.pipelines.loading.load_blocks import TopicOptions
+from kbq_assets.pipelines.loading.ports import topics_of
+from kbq_assets.pipelines.loading.view import LoadView
+from kbq_assets.pipelines.protocol.state import Versioned
+
+
+def release_for(
+    view: LoadView, current: TableState, files: Iterable[StagedFile], options: TopicOptions
+) -> Release:
+    """Up to which hour a table's windows may become visible. ``options`` are those of the topics that are extracted
+    now: others are not waited for."""
+    if current.order.rule.by != HOUR:
+        return ALL_HOURS
+    topics = topics_of(files) | {key.partition("/")[0] for key in current.rows}
+    slowest = slowest_partitions(view, options(topics))
+    objects = (view.commit_objects.get(path) for topic in topics for path in view.commit_paths(topic))
+    written = max((found.updated_ms for found in objects if isinstance(found, Versioned)), default=0)
+    return release_of(slowest.values(), written)
+
+
+def why_no_batch(view: LoadView, current: TableState, files: Iterable[StagedFile], release: Release) -> str:
+    """The hour that all pending windows of a table wait for, and who has not passed it; "" if none waits."""
+    if current.order.rule.by != HOUR:
+        return ""
+    pending = pending_files(current, (file for file in files if file.path not in view.given_up))
+    free = [file for file in pending if file.name.topic_partition.topic not in view.blocks]
+    return why_waiting(windows_by_partition(free), release)

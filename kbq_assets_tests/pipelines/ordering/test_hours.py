@@ -1,0 +1,174 @@
+"""With `order: hour`, no row of an hour is visible before all partitions have passed the hours before it."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from kbq_assets.core.extraction.units import WindowLimits
+from kbq_assets.core.loading.completeness import HOUR_MS
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.names import table_state_path
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.loading.load import LoadReport, plan
+from kbq_assets.pipelines.loading.view import read_view
+from kbq_assets.pipelines.ordering.orders import order_status
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
+from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, A, Bench, value
+
+HOURLY = SETTINGS.with_options(order="hour", complete_after_seconds="60")
+#: The beginning of the hour in which the bench's time is.
+NOON = 1_700_000_000_000 // HOUR_MS * HOUR_MS - 2 * HOUR_MS
+
+
+class HourlyBench(Bench):
+    """Records have Kafka times, which are their business times."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.kafka.chunk_records = 1
+
+    def at(self, partition: int, *minutes: int, schema: int = 1) -> None:
+        """Append records, at minutes after noon."""
+        for minute in minutes:
+            self.kafka.produce(
+                TopicPartition(TOPIC, partition), value(schema), timestamp=NOON + minute * 60_000
+            )
+
+    def cycle(self) -> LoadReport:
+        self.extract()
+        return self.load_all()
+
+    def load_all(self) -> LoadReport:
+        return self.load(topics=lambda topics: dict.fromkeys(topics, self.settings))
+
+    def shown(self) -> list[tuple[int, int]]:
+        """Partition and offset of the table's rows."""
+        rows = self.warehouse.rows(A) if A in self.warehouse.stored else []
+        return sorted((row.partition, row.offset) for row in rows)
+
+    def why(self) -> tuple[str, str]:
+        found = order_status(
+            read_view(StateCache(self.store)), A, lambda topics: dict.fromkeys(topics, self.settings)
+        )
+        assert found is not None
+        return found.state, found.why
+
+
+def hourly(partitions: int = 3) -> HourlyBench:
+    return HourlyBench(settings=HOURLY, partitions=partitions, window=WindowLimits(records=1))
+
+
+def test_an_hour_waits_for_the_partition_that_is_an_hour_behind() -> None:
+    bench = hourly()
+    bench.at(0, 5, 30, 65)
+    bench.at(1, 10, 70)
+    bench.at(2, 2, 50)
+    report = bench.cycle()
+    assert bench.shown() == [(0, 0), (0, 1), (1, 0), (2, 0), (2, 1)]
+    [table] = report.tables
+    assert table.state == "waiting"
+    assert f"{TOPIC}[2] has passed" in table.message
+    assert bench.why() == ("waits", table.message)
+    assert plan(bench.store, topics=lambda topics: dict.fromkeys(topics, HOURLY)) == []
+    bench.at(2, 59)
+    bench.cycle()
+    assert len(bench.shown()) == 6
+    bench.at(2, 62)
+    bench.cycle()
+    assert len(bench.shown()) == 9
+    assert bench.why() == ("ready", "")
+
+
+def test_rows_of_an_hour_that_is_passed_are_late_and_become_visible_at_once() -> None:
+    bench = hourly(1)
+    bench.at(0, 5, 70)
+    bench.cycle()
+    bench.cycle()
+    bench.at(0, 6)
+    bench.cycle()
+    assert len(bench.shown()) == 3
+    assert state.read(bench.store, TableState, table_state_path(A)).value.hours.late_rows == 1
+
+
+def test_a_record_of_another_century_neither_moves_nor_waits() -> None:
+    bench = hourly(2)
+    bench.at(0, 5, 70_000_000, 6)
+    bench.at(1, 7)
+    bench.cycle()
+    assert len(bench.shown()) == 4
+    bench.at(0, 70)
+    bench.cycle()
+    assert len(bench.shown()) == 4  # partition 1 is still before one o'clock
+
+
+def test_a_partition_without_new_records_holds_nothing_back_once_it_is_read_to_its_end() -> None:
+    bench = hourly(2)
+    bench.at(0, 5, 70)
+    bench.at(1, 7)
+    bench.cycle()
+    assert len(bench.shown()) == 2
+    for _ in range(3):
+        bench.clock.seconds += 700
+        bench.store.time_ms += 700_000
+        bench.cycle()
+    assert len(bench.shown()) == 3
+
+
+@pytest.mark.parametrize("options", [{"order": "none"}, {"order": "offset"}])
+def test_without_the_option_what_waits_goes_on(options: dict[str, str]) -> None:
+    bench = hourly(2)
+    bench.at(0, 5, 70)
+    bench.at(1, 7)
+    bench.cycle()
+    bench.settings = HOURLY.with_options(**options)
+    bench.load_all()
+    assert len(bench.shown()) == 3
+
+
+def test_a_table_that_never_loaded_waits_with_its_rule() -> None:
+    bench = hourly(2)
+    bench.at(0, 70)
+    bench.at(1, 7, schema=3)  # of another table
+    for _ in range(3):
+        assert bench.cycle().tables[0].state == "waiting"
+    assert bench.shown() == []
+    bench.at(1, 65, schema=3)
+    bench.cycle()
+    assert bench.shown() == [(0, 0)]
+
+
+@pytest.mark.parametrize("calls", range(0, 60, 7))
+def test_a_loader_that_dies_shows_no_hour_early(calls: int) -> None:
+    bench, count = hourly(2), 0
+
+    def dies(call: Call) -> Outcome:
+        nonlocal count
+        count += call.process == "loader"
+        return Outcome.CRASH_AFTER if count == calls + 1 and call.process == "loader" else Outcome.OK
+
+    bench.at(0, 5, 70, 130)
+    bench.at(1, 7, 65)
+    bench.extract()
+    bench.faults = dies
+    with contextlib.suppress(Crash):
+        bench.load_all()
+    bench.faults = lambda call: Outcome.OK
+    bench.load_all()
+    assert bench.shown() == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_a_window_ends_where_a_new_hour_begins() -> None:
+    bench = hourly(1)
+    bench.window = WindowLimits(records=1_000)
+    bench.at(0, 5, 30, 59, 65, 66, 125, 61)
+    bench.extract()
+    [windows] = [state_.windows for state_ in bench.commit().partitions.values()]
+    assert [(w.first, w.until) for w in windows] == [(0, 4), (4, 6), (6, 7)]
+    without = HourlyBench(settings=SETTINGS, window=WindowLimits(records=1_000))
+    without.at(0, 5, 30, 59, 65, 66, 125, 61)
+    without.extract()
+    assert len(without.commit().partitions[0].windows) == 1
