@@ -114,8 +114,9 @@ class WindowWriter:
         self._error_copies = staging.error_copies
         self._lost = staging.lost.counter()
         self._tally = _Tally()
-        #: of the newest business time: after the first batch, and now
-        self._hours: tuple[int, int] | None = None
+        #: whether the last batch began a new hour of business time: tables by hour end the window there (O8)
+        self.crosses_hour = False
+        self._first_hour = 0
         self._writers: dict[NewFile, ObjectWriter] = {}
         self._finished: list[EncodedFile] = []
         marker = hashlib.sha256(f"{unit.epoch}-{staging.attempt}/{first}".encode()).digest()[:16]
@@ -128,11 +129,6 @@ class WindowWriter:
     def records(self) -> int:
         """Records delivered so far."""
         return self._tally.records
-
-    @property
-    def crosses_hour(self) -> bool:
-        """Whether its last batch began a new hour of business time. Only tables by hour need that (O8)."""
-        return self._hours is not None and self._hours[1] > self._hours[0]
 
     @property
     def bytes_written(self) -> int:
@@ -182,8 +178,9 @@ class WindowWriter:
     def _note_hour(self) -> None:
         newest = min(self._encoder.newest_ms, self._tally.newest_ms)
         if newest > 0 and self._unit.settings.ordering.order == HOUR:
-            first = self._hours[0] if self._hours else newest // HOUR_MS
-            self._hours = first, max(first, newest // HOUR_MS)
+            hour = newest // HOUR_MS
+            self._first_hour = self._first_hour or hour
+            self.crosses_hour = hour > self._first_hour
 
     def _encode(self, chunk: Chunk) -> Rejects:
         translated = chunk if self._translator is None else self._translator.translate(chunk)

@@ -21,7 +21,7 @@ from kbq_assets.core.ordering.hours import (
 from kbq_assets.core.ordering.rules import with_rule
 from kbq_assets.core.ordering.table_order import OrderRule
 from kbq_assets.core.protocol.commits import EventTimes, StagedFile
-from kbq_assets.core.protocol.names import EventTimes, StagedFileName, TableReference
+from kbq_assets.core.protocol.names import StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.watermarks import Watermark
 
