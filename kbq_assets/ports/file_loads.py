@@ -14,8 +14,8 @@ from kbq_assets.ports.warehouse import JobStatus
 @dataclass(frozen=True)
 class FileJob:
     """A job of one batch: all rows of its files become visible at once, or none. ``config`` are BigQuery's keys of a
-    load job or, with ``sql``, of the external table `temp_ext`. ``sizes`` are the files' by URI. ``root`` is the URI of
-    the source."""
+    load job or, with ``sql``, of the external table `temp_ext`. ``sizes`` are the files' by URI. With ``fail_on_zero``
+    a statement that changes no row has failed: in the job itself, or by `JobStatus.changed_rows`."""
 
     job_id: str
     project: str
@@ -25,6 +25,7 @@ class FileJob:
     config: Mapping[str, Any] = field(default_factory=dict)
     sql: str = ""
     digest: str = ""
+    fail_on_zero: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -51,7 +51,8 @@ class JobError:
 class JobStatus:
     """A job as the warehouse reports it. ``state`` is PENDING, RUNNING or DONE. ``source_uris`` are empty for a
     burned id. ``created_ms`` is the warehouse's time of its insertion, 0 if unknown. Of a statement: ``statement`` is
-    the digest of its text, and ``bytes_billed`` its price."""
+    the digest of its text, ``bytes_billed`` its price, and ``changed_rows`` what a single INSERT, UPDATE, DELETE or
+    MERGE changed, -1 if unknown."""
 
     job_id: str
     state: str
@@ -61,6 +62,7 @@ class JobStatus:
     created_ms: int = 0
     statement: str = ""
     bytes_billed: int = 0
+    changed_rows: int = -1
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,8 @@ class FakeFileWarehouse:
         self.late: list[FileJob] = []
         self.bad: dict[str, JobError] = {}
         self.held = self.refused = False
+        #: what statements say that they changed
+        self.changed_rows = -1
         #: calls left until a loop that never ends is called one
         self.calls_left = 100_000
 
@@ -86,7 +88,13 @@ class FakeFileWarehouse:
             folder = paths[0].rpartition("/")[0]
             self.visible.append(Visible(folder, contents))
         self.jobs[job_id] = JobStatus(
-            job_id, "DONE", before.source_uris, 0 if error else len(paths), error, statement=before.statement
+            job_id,
+            "DONE",
+            before.source_uris,
+            0 if error else len(paths),
+            error,
+            statement=before.statement,
+            changed_rows=self.changed_rows if job.sql else -1,
         )
 
     def get_job(self, job_id: str, project: str, location: str, table: object = None) -> JobStatus | None:

@@ -83,7 +83,14 @@ def status_of(job_id: str, job: Any) -> JobStatus:
         round(job.created.timestamp() * 1000) if job.created else 0,
         job.labels.get(STATEMENT, "") if query else "",
         int(job.total_bytes_billed or 0) if query else 0,
+        _changed_rows(job) if query else -1,
     )
+
+
+def _changed_rows(job: bigquery.QueryJob) -> int:
+    """What one statement changed; -1 for a script, whose own count says nothing."""
+    single = job.statement_type in ("INSERT", "UPDATE", "DELETE", "MERGE")
+    return int(job.num_dml_affected_rows or 0) if single and job.state == "DONE" else -1
 
 
 def _source_uris(job: Any) -> tuple[str, ...]:

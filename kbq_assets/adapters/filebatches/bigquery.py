@@ -1,4 +1,4 @@
-"""Batches of files in BigQuery: one load job, with the keys of `load.json` as they are."""
+"""Batches of files in BigQuery: one load job, or one query job over an external table, with the given keys."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from google.cloud import bigquery
 
-from kbq_assets.adapters.bigquery.jobs import JOB_TIMEOUT_MS
+from kbq_assets.adapters.bigquery.jobs import JOB_TIMEOUT_MS, STATEMENT
 from kbq_assets.adapters.bigquery.outcomes import insertion
 from kbq_assets.adapters.bigquery.session import TIMEOUT_SECONDS
-from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.filebatches.hive import check_hive
 from kbq_assets.ports.file_loads import FileJob
 
@@ -28,10 +27,6 @@ class BigQueryFileLoads:
 
     def check(self, config: Mapping[str, Any], sql: str) -> None:
         """Raises ConfigurationError for what KBQ does not honor. BigQuery judges the values."""
-        if sql:
-            raise ConfigurationError(
-                "a statement (*.sql) in _config/ is not built yet", next_step="load without a statement"
-            )
         check_hive(config.get("hivePartitioningOptions", {}))
 
     def insert(self, job: FileJob) -> None:
@@ -40,6 +35,8 @@ class BigQueryFileLoads:
         table = bigquery.DatasetReference(target.project or self._datasets, target.dataset).table(
             f"{target.table}{target.decorator}"
         )
+        if job.sql:
+            return self._insert_statement(job)
         with insertion(f"job {job.job_id} of table {target}"):
             self._client.load_table_from_uri(
                 list(job.source_uris),
@@ -52,14 +49,42 @@ class BigQueryFileLoads:
                 timeout=TIMEOUT_SECONDS,
             )
 
+    def _insert_statement(self, job: FileJob) -> None:
+        """Send a statement over the external table `temp_ext` once."""
+        config = bigquery.QueryJobConfig(
+            use_legacy_sql=False,
+            table_definitions={"temp_ext": external_config(job)},
+            labels={**job.labels, STATEMENT: job.digest},
+            job_timeout_ms=JOB_TIMEOUT_MS,
+        )
+        with insertion(f"job {job.job_id} of table {job.target}"):
+            self._client.query(
+                rendered(job, self._datasets),
+                job_config=config,
+                job_id=job.job_id,
+                project=job.project,
+                location=job.location,
+                retry=_ONCE,
+                job_retry=None,
+                timeout=TIMEOUT_SECONDS,
+            )
+
+
+def rendered(job: FileJob, datasets: str) -> str:
+    """A statement with its table's names, as Google's tool writes them; the partition is not part of them."""
+    project = job.target.project or datasets
+    dataset = f"`{project}`.{job.target.dataset}"
+    return job.sql.replace("{dest_dataset}", dataset).replace("{dest_table}", job.target.table)
+
+
+def external_config(job: FileJob) -> bigquery.ExternalConfig:
+    """The definition of `temp_ext`: the keys of external.json as they are, over the batch's files."""
+    return bigquery.ExternalConfig.from_api_repr({**_with_hive(job), "sourceUris": list(job.source_uris)})
+
 
 def load_config(job: FileJob, kms_key: str = "") -> bigquery.LoadJobConfig:
     """The configuration of a load job: the keys as they are, KBQ's labels, and the prefix of hive partitions."""
-    load = dict(job.config)
-    if hive := load.get("hivePartitioningOptions"):
-        load["hivePartitioningOptions"] = {"mode": "AUTO", **hive}
-        if "sourceUriPrefix" not in hive:
-            load["hivePartitioningOptions"]["sourceUriPrefix"] = hive_prefix(job.source_uris[0])
+    load = _with_hive(job)
     load.setdefault("useAvroLogicalTypes", True)
     labels = {**load.pop("labels", {}), **job.labels}
     config: Any = bigquery.LoadJobConfig.from_api_repr({"load": load})
@@ -68,6 +93,14 @@ def load_config(job: FileJob, kms_key: str = "") -> bigquery.LoadJobConfig:
     if kms_key:
         config.destination_encryption_configuration = bigquery.EncryptionConfiguration(kms_key)
     return config  # type: ignore[no-any-return]  # the client's type hints name its base class
+
+
+def _with_hive(job: FileJob) -> dict[str, Any]:
+    config = dict(job.config)
+    if (hive := config.get("hivePartitioningOptions")) is not None:
+        found = {"sourceUriPrefix": hive_prefix(job.source_uris[0])}
+        config["hivePartitioningOptions"] = {"mode": "AUTO", **found, **hive}
+    return config
 
 
 def hive_prefix(uri: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ import duckdb
 
 from kbq_assets.adapters.duckdb import jobs
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
-from kbq_assets.adapters.filebatches import reading
+from kbq_assets.adapters.filebatches import external, reading
 from kbq_assets.adapters.filebatches.local_files import LocalFiles
 from kbq_assets.adapters.filebatches.target import Target
 from kbq_assets.core.errors import ConfigurationError
@@ -28,6 +29,8 @@ _KEYS: Final = frozenset(
 )  # fmt: skip
 #: These change nothing in a local file.
 _OF_BIGQUERY: Final = frozenset({"useAvroLogicalTypes", "decimalTargetTypes"})
+#: What a statement's row has in place of files.
+STATEMENT_SOURCE: Final = "(statement)"
 _PERMANENT: Final = (
     duckdb.DataError,
     duckdb.IntegrityError,
@@ -48,9 +51,7 @@ class DuckDbFileLoads:
     def check(self, config: Mapping[str, Any], sql: str) -> None:
         """Raises ConfigurationError for what DuckDB does not honor."""
         if sql:
-            raise ConfigurationError(
-                "a statement (*.sql) in _config/ is not built yet", next_step="load without a statement"
-            )
+            config = external.as_load(config)
         form = str(config.get("sourceFormat"))
         known = _KEYS | _OF_BIGQUERY | reading.KEYS.get(form, frozenset())
         if unknown := sorted(config.keys() - known):
@@ -64,15 +65,17 @@ class DuckDbFileLoads:
     def insert(self, job: FileJob) -> None:
         """Run a job. If the files are to blame for a failure, it ends DONE with an error. A full disk, or a lock,
         raises Unavailable and leaves the id free."""
-        status = JobStatus(job.job_id, "DONE", job.source_uris)
+        sources = (STATEMENT_SOURCE,) if job.sql else job.source_uris
+        status = JobStatus(job.job_id, "DONE", sources, statement=job.digest)
         with self._writing() as connection, LocalFiles(self._source, job.sizes) as files:
             try:
                 with transaction(connection, job.job_id):
                     jobs.record(connection, status, labels=job.labels)
-                    jobs.set_output_rows(connection, job.job_id, _load(connection, job, files))
+                    apply = external.run if job.sql else _load
+                    jobs.set_output_rows(connection, job.job_id, apply(connection, job, files))
             except (LoadError, ConfigurationError, *_PERMANENT) as error:
                 why = JobError(getattr(error, "reason", "invalid"), _text(error), transient=False)
-                failed = JobStatus(job.job_id, "DONE", job.source_uris, error=why)
+                failed = dataclasses.replace(status, error=why)
                 with transaction(connection, job.job_id):
                     jobs.record(connection, failed, labels=job.labels)
 

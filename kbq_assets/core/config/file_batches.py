@@ -74,6 +74,12 @@ class FileBatchSettings:
         False,
         _flag,
     )
+    fail_on_zero: bool = variable(
+        "KBQ_FILES_FAIL_ON_ZERO_DML_ROWS_AFFECTED",
+        "a statement that changes no row has failed: true or false",
+        True,
+        _flag,
+    )
     on_reupload: str = variable(
         "KBQ_FILES_ON_REUPLOAD",
         "a batch that was applied and is uploaded again: apply (again) or refuse",

@@ -30,6 +30,12 @@ LOAD_KEYS: Final = DESTINATION_KEYS | {
     "schema", "schemaUpdateOptions", "skipLeadingRows", "sourceFormat", "timePartitioning", "useAvroLogicalTypes",
     "writeDisposition",
 }  # fmt: skip
+#: https://cloud.google.com/bigquery/docs/reference/rest/v2/tables#ExternalDataConfiguration; KBQ sets `sourceUris`.
+EXTERNAL_KEYS: Final = frozenset({
+    "autodetect", "avroOptions", "compression", "csvOptions", "decimalTargetTypes", "hivePartitioningOptions",
+    "ignoreUnknownValues", "jsonExtension", "jsonOptions", "maxBadRecords", "parquetOptions", "schema", "sourceFormat",
+    "sourceUris",
+})  # fmt: skip
 FORMATS: Final = ("AVRO", "CSV", "NEWLINE_DELIMITED_JSON", "ORC", "PARQUET")
 _WRITES: Final = ("WRITE_APPEND", "WRITE_TRUNCATE", "WRITE_EMPTY")
 _HELP: Final = "docs/file-batches.md#configuration"
@@ -90,7 +96,7 @@ def config_of(
         _checked(batch, load),
         "" if sql is None else _text(sql.path, read(sql)),
         "" if sql is None else sql.path,
-        _document(external[0].path, read(external[0])) if external else {"sourceFormat": "PARQUET"},
+        _external(external[0].path, read(external[0])) if external else {"sourceFormat": "PARQUET"},
         str(load.get("dataSourceName", "")),
     )
 
@@ -170,6 +176,21 @@ def _document(path: str, data: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path} is no JSON object", next_step="correct it")
     return document
+
+
+def _external(path: str, data: bytes) -> dict[str, Any]:
+    document = _document(path, data)
+    if unknown := sorted(document.keys() - EXTERNAL_KEYS):
+        raise ConfigurationError(
+            f"{path}: KBQ does not honor the key {', '.join(unknown)}", next_step=f"remove it, or see {_HELP}"
+        )
+    document.setdefault("sourceFormat", "PARQUET")
+    if document["sourceFormat"] not in FORMATS:
+        raise ConfigurationError(
+            f"{path}: sourceFormat is {document['sourceFormat']!r}, and not {', '.join(FORMATS)}",
+            next_step=_HELP,
+        )
+    return {key: value for key, value in document.items() if key != "sourceUris"}
 
 
 def _merged(documents: Sequence[tuple[str, bytes]], *, is_strict: bool = True) -> dict[str, Any]:

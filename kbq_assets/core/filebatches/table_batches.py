@@ -61,6 +61,8 @@ class BatchInFlight(Stored):
     #: BigQuery's keys of a load job, or those of an external table if there is a statement
     config: Mapping[str, Any] = field(default_factory=dict)
     sql: str = ""
+    #: a statement that changes no row has failed
+    fail_on_zero: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     ordered: bool = False
     entered_ms: int = 0

@@ -122,6 +122,7 @@ class PrefixRun:
             tuple(BatchFile(each.path[own:], each.size, each.generation) for each in files),
             config.external if config.sql else config.load,
             config.sql,
+            bool(config.sql) and ports.settings.fail_on_zero,
             labels,
             planned.ordered,
             ports.store.now_ms(),
@@ -153,6 +154,9 @@ class PrefixRun:
             self._swap(table_batches.give_up(self._now, flight, now_ms))  # the id is burned
         elif not self._is_own(job, flight):
             why = f"foreign_job: {job.job_id} is another job than the state lists; kbq files retry gives it another id"
+            self._swap(table_batches.fail(self._now, flight, why, now_ms))
+        elif flight.fail_on_zero and job.changed_rows == 0 and job.error is None:
+            why = "the statement changed no row (KBQ_FILES_FAIL_ON_ZERO_DML_ROWS_AFFECTED)"
             self._swap(table_batches.fail(self._now, flight, why, now_ms))
         elif job.error is not None:
             why, transient = f"{job.error.reason}: {job.error.message}", job.error.transient
@@ -217,6 +221,7 @@ class PrefixRun:
             flight.config,
             flight.sql,
             digest_of(flight) if flight.sql else "",
+            flight.fail_on_zero,
             flight.labels,
         )
 

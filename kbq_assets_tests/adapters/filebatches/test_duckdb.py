@@ -274,3 +274,78 @@ def test_a_job_id_runs_once(warehouse: Warehouse) -> None:
     with pytest.raises(JobAlreadyExists):
         warehouse.loads.insert(again)
     assert len(warehouse.rows()) == 2
+
+
+# Statements
+
+MERGE = """
+MERGE INTO {dest_dataset}.{dest_table} AS t USING temp_ext AS s ON t.id = s.id
+WHEN MATCHED THEN UPDATE SET name = s.name
+WHEN NOT MATCHED THEN INSERT (id, name, day) VALUES (s.id, s.name, s.day)
+"""
+
+
+def statement(
+    warehouse: Warehouse, sql: str, *files: tuple[str, int], zero: bool = True, **config: Any
+) -> JobStatus:
+    warehouse.loads.check(config, sql)
+    job_id = f"kbq-s-{len(sql)}-{len(files)}-{files[0][0]}"
+    target = FileTarget("d", "t", "$20200102")
+    job = FileJob(job_id, "local", "local", target, dict(files), config, sql, "digest", zero)
+    warehouse.loads.insert(job)
+    found = warehouse.jobs.get_job(job_id, "local", "local")
+    assert found is not None and found.source_uris == ("(statement)",) and found.statement == "digest"
+    return found
+
+
+@pytest.mark.parametrize("form", sorted(FORMATS))
+def test_a_statement_applies_a_batch_of_each_format(warehouse: Warehouse, form: str) -> None:
+    warehouse.load(warehouse.put("d/t/1", as_csv(ROWS[:1])), schema=SCHEMA)
+    new = [{**ROWS[0], "name": "new"}, ROWS[1]]
+    files = [warehouse.put(f"d/t/x{n}", FORMATS[form]([row])) for n, row in enumerate(new)]
+    own: dict[str, Any] = {"schema": SCHEMA, "csvOptions": {"nullMarker": ""}} if form == "CSV" else {}
+    own = own or ({"schema": SCHEMA} if form == "NEWLINE_DELIMITED_JSON" else {})
+    done = statement(warehouse, MERGE, *files, sourceFormat=form, **own)
+    assert (done.error, done.output_rows) == (None, 2)
+    assert warehouse.rows() == [tuple(row.values()) for row in new]
+
+
+def test_a_statement_and_its_job_take_effect_together_or_not_at_all(warehouse: Warehouse) -> None:
+    warehouse.load(warehouse.put("d/t/1", as_csv(ROWS)), schema=SCHEMA)
+    file = warehouse.put("d/t/2", FORMATS["PARQUET"](ROWS))
+    for bad in (
+        "DELETE FROM d.t; SELECT nothing FROM temp_ext",
+        "DELETE FROM d.t; COMMIT",
+        "DELETE FROM d.t; UPDATE d.t SET id = 1 WHERE id = 99",
+    ):
+        error = statement(warehouse, bad, file, sourceFormat="PARQUET").error
+        assert error is not None and not error.transient
+        assert warehouse.rows() == EXPECTED
+
+
+def test_zero_rows_are_a_failure_unless_they_are_wanted(warehouse: Warehouse) -> None:
+    warehouse.load(warehouse.put("d/t/1", as_csv(ROWS)), schema=SCHEMA)
+    file = warehouse.put("d/t/2", FORMATS["PARQUET"](ROWS))
+    nothing = "UPDATE {dest_dataset}.{dest_table} SET id = 1 WHERE id = 99"
+    error = statement(warehouse, nothing, file, sourceFormat="PARQUET").error
+    assert error is not None and "changed no row" in error.message
+    fine = statement(warehouse, f"{nothing} ", file, zero=False, sourceFormat="PARQUET")
+    assert (fine.error, fine.output_rows) == (None, 0)
+
+
+def test_a_statement_sees_hive_columns(warehouse: Warehouse) -> None:
+    warehouse.load(warehouse.put("d/t/1", as_csv(ROWS)), schema=SCHEMA)
+    files = [
+        warehouse.put(f"d/t/n={n}/x", FORMATS["AVRO"]([{**row, "id": 7}])) for n, row in enumerate(ROWS, 10)
+    ]
+    sql = "INSERT INTO {dest_dataset}.{dest_table} BY NAME SELECT n AS id, name, day FROM temp_ext"
+    done = statement(warehouse, sql, *files, sourceFormat="AVRO", hivePartitioningOptions={"mode": "AUTO"})
+    assert done.error is None
+    assert [row[0] for row in warehouse.rows()] == [1, 2, 10, 11]
+
+
+def test_a_key_of_an_external_table_that_duckdb_does_not_honor_is_refused(warehouse: Warehouse) -> None:
+    with pytest.raises(ConfigurationError, match="maxBadRecords"):
+        warehouse.loads.check({"sourceFormat": "CSV", "maxBadRecords": 1}, "SELECT 1")
+    with pytest.raises(ConfigurationError, match="unknown"):
+        warehouse.loads.check({"sourceFormat": "CSV", "csvOptions": {"unknown": 1}}, "SELECT 1")

@@ -206,6 +206,8 @@ def test_the_destination_may_be_configured() -> None:
         ({"d/_config/schema.json": "[]"}, "schema.json"),
         ({"_config/a.sql": "1", "_config/b.sql": "2"}, "a.sql, b.sql"),
         ({"d/t/_config/external.json": "nothing"}, "external.json"),
+        ({"d/t/_config/external.json": {"sourceFormat": "CSV", "csvOption": {}}}, "csvOption"),
+        ({"d/t/_config/external.json": {"sourceFormat": "GOOGLE_SHEETS"}}, "GOOGLE_SHEETS"),
     ],
 )
 def test_what_kbq_does_not_honor_is_refused_by_name(configs: dict[str, Any], named: str) -> None:

@@ -310,3 +310,52 @@ def test_too_many_files_for_a_job_are_named_before_it_is_submitted() -> None:
     world.run()
     [stopped] = world.batches().status().tables[0].stopped
     assert "3 files" in stopped.why and not world.warehouse.jobs
+
+
+def transformed(**settings: object) -> FilesWorld:
+    world = ordered(**settings)
+    world.put("dataset/table/incremental/_config/bq_transform.sql", "INSERT {dest_dataset}.{dest_table}")
+    world.batch(f"{INCREMENTAL}/05")
+    return world
+
+
+def test_a_statement_applies_the_batches_below_it_alone() -> None:
+    world = transformed()
+    world.batch(f"{HISTORICAL}/03")
+    world.run()
+    load, statement = world.warehouse.inserted
+    assert (load.sql, load.config["sourceFormat"]) == ("", "CSV")
+    assert statement.sql == "INSERT {dest_dataset}.{dest_table}" and statement.digest
+    assert statement.config == {"sourceFormat": "PARQUET"}
+    assert sorted(world.loaded) == [f"{HISTORICAL}/03", f"{INCREMENTAL}/05"]
+
+
+@pytest.mark.parametrize(("fails", "waiting"), [(True, {f"{INCREMENTAL}/05": "failed"}), (False, {})])
+def test_a_statement_that_changes_no_row_has_failed_unless_a_setting_says_otherwise(
+    fails: bool, waiting: dict[str, str]
+) -> None:
+    world = transformed(fail_on_zero=fails)
+    world.warehouse.changed_rows = 0
+    world.run()
+    assert world.waiting() == waiting
+
+
+def test_another_statement_under_the_id_is_never_taken_for_ours() -> None:
+    world = transformed()
+    world.warehouse.held = True
+    world.run()
+    [job_id] = world.warehouse.jobs
+    world.warehouse.jobs[job_id] = JobStatus(job_id, "DONE", ("(statement)",), statement="another")
+    world.run()
+    [stopped] = world.batches().status().tables[0].stopped
+    assert "foreign_job" in stopped.why
+
+
+def test_a_statement_in_flight_keeps_its_text() -> None:
+    world = transformed()
+    world.warehouse.held = True
+    world.run()
+    world.put("dataset/table/incremental/_config/bq_transform.sql", "DELETE")
+    world.warehouse.jobs.clear()
+    world.run()
+    assert [job.sql for job in world.warehouse.inserted] == ["INSERT {dest_dataset}.{dest_table}"] * 2
