@@ -15,6 +15,7 @@ UPSERT: Final = "upsert"
 INSERT_NEW: Final = "insert_new"
 DELETE_INSERT: Final = "delete_insert"
 SNAPSHOT: Final = "snapshot"
+SQL: Final = "sql"
 #: What a deletion does to its row.
 REMOVE: Final = "remove"
 MARK: Final = "mark"
@@ -30,7 +31,7 @@ DELETED: Final = "_kbq_deleted"
 class StatementRule(Stored):
     """How batches change a table. ``key``: paths of the columns whose values identify a row, or the rows that go
     together; ``version``: the path of the column that says which rows are newer; ``within_days``: a key counts as known
-    for so many days around a row's, 0 for ever."""
+    for so many days around a row's, 0 for ever; ``sql``: a template of the user's own."""
 
     kind: str = APPEND
     key: tuple[str, ...] = ()
@@ -38,6 +39,7 @@ class StatementRule(Stored):
     tie: str = PARK
     version: str = ""
     within_days: int = 0
+    sql: str = ""
 
     @property
     def appends(self) -> bool:

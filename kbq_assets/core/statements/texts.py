@@ -6,17 +6,19 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kbq_assets.core.statements.insert_new import insert_new_sql
-from kbq_assets.core.statements.rules import DELETE_INSERT, INSERT_NEW, SNAPSHOT
+from kbq_assets.core.statements.rules import DELETE_INSERT, INSERT_NEW, SNAPSHOT, SQL
 from kbq_assets.core.statements.targets import Target
+from kbq_assets.core.statements.templates import sql_text
 from kbq_assets.core.statements.versions import versions_sql
 
 _TEXTS: Final[Mapping[str, Callable[[Target], str]]] = {
     INSERT_NEW: insert_new_sql,
     DELETE_INSERT: versions_sql,
     SNAPSHOT: versions_sql,
+    SQL: sql_text,
 }
 
 
 def text_of(target: Target) -> str:
-    """The text, with `SCRATCH` for the name of the scratch table."""
+    """The text, with `SCRATCH` for the name of the scratch table. Raises ConfigurationError for SQL that is refused."""
     return _TEXTS[target.rule.kind](target)

@@ -16,16 +16,19 @@ from kbq_assets.core.statements.rules import (
     PARK,
     REMOVE,
     SNAPSHOT,
+    SQL,
     TIMESTAMP,
     UPSERT,
     StatementRule,
 )
+from kbq_assets.core.statements.templates import check_sql
 from kbq_assets.core.topics.declaration import option
 from kbq_assets.core.topics.key_options import KeyOptions
-from kbq_assets.core.topics.option_types import PATH, PATHS, choice, whole
+from kbq_assets.core.topics.option_types import PATH, PATHS, OptionType, choice, whole
 
 _KAFKA_KEY, _DECODED_KEY = "_kafka_key", "_key"
 _EXAMPLES: Final = {
+    "sql": "sql=<its text>, in a catalog entry",
     "key": "key=<columns>, such as key=_kafka_key",
     "version": "version=<a column that rises>",
 }
@@ -38,8 +41,15 @@ _TAKES: Final[Mapping[str, tuple[str, ...]]] = {
     INSERT_NEW: ("key", "within_days"),
     DELETE_INSERT: ("key", "version"),
     SNAPSHOT: ("version",),
+    SQL: ("sql",),
 }
-_NEEDS: Final = ("key", "version")
+_NEEDS: Final = ("key", "sql", "version")
+
+
+def _sql(name: str, text: str) -> str:
+    if text:
+        check_sql(text)
+    return text
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,8 @@ class StatementOptions:
         "`append`: a row per record; by a statement, which BigQuery bills: `upsert`: "
         "[the newest record of each key](ordered.md#tables-that-show-the-current-state); `insert_new`: "
         "[records whose key is new](ordered.md#new-records-only); `delete_insert`, `snapshot`: "
-        "[the newest version](ordered.md#the-newest-version) of each key, or of the whole table",
+        "[the newest version](ordered.md#the-newest-version) of each key, or of the whole table; `sql`: "
+        "[SQL of your own](ordered.md#sql-of-your-own)",
         name="load",
         place="loading.load",
     )
@@ -77,6 +88,13 @@ class StatementOptions:
         "its date",
         place="loading.within_days",
     )
+    sql: str = option(
+        "",
+        OptionType("string", _sql),
+        "`load=sql`: the text, in a catalog entry, with `{{ table }}`, `{{ batch }}` and `{{ columns }}`",
+        shown_default="none",
+        place="loading.sql",
+    )
     deletes: str = option(
         REMOVE,
         choice(REMOVE, MARK),
@@ -94,12 +112,14 @@ class StatementOptions:
     @property
     def rule(self) -> StatementRule:
         """The rule of the topic's tables."""
-        return StatementRule(self.kind, self.key, self.deletes, self.tie, self.version, self.within_days)
+        return StatementRule(
+            self.kind, self.key, self.deletes, self.tie, self.version, self.within_days, self.sql
+        )
 
     def check(self, keys: KeyOptions, tombstones: str, requires_filter: bool) -> None:
         """Raises ConfigurationError for options that other ones contradict."""
         self._check_own()
-        if self.kind == APPEND:
+        if self.kind in (APPEND, SQL):
             return
         roots = {path.partition(".")[0] for path in self.key}
         if _KAFKA_KEY in roots and not keys.as_bytes:
@@ -141,6 +161,8 @@ class StatementOptions:
 
     def check_changes(self, order: str, tombstones: str) -> None:
         """Raises ConfigurationError for options with which change events cannot be applied to their table."""
+        if self.kind == SQL:
+            return
         if self.kind != UPSERT:
             raise ConfigurationError(
                 f"load={self.kind} takes a change event for a row, and its deletions delete nothing",

@@ -178,3 +178,14 @@ def test_rows_of_the_newest_version_replace_older_ones(
     assert sorted(value for _, value in table.rows()) == first
     assert table.apply((b"a", "a6", 6), converts=True) == ""
     assert sorted(value for _, value in table.rows()) == then
+
+
+def test_sql_of_the_users_own(warehouse: PlacedWarehouse, stage: Stage) -> None:
+    sql = (
+        "DELETE FROM {{ table }} AS t WHERE t.v IN (SELECT b.v FROM {{ batch }} AS b); -- 'a day\n"
+        "INSERT INTO {{ table }} ({{ columns }}) SELECT {{ columns }} FROM {{ batch }}"
+    )
+    table = Table(warehouse, stage, StatementRule("sql", sql=sql))
+    assert table.apply((b"a", "2", 2), (b"b", "4", 4)) == ""
+    assert table.apply((b"c", "3", 3)) == ""
+    assert table.rows() == [(b"b", "4"), (b"c", "3")]

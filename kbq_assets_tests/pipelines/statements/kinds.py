@@ -73,12 +73,23 @@ def _are_near(left: Record, right: Record) -> bool:
     return left.id is not None and left.id == right.id and abs(left.day - right.day) <= 1
 
 
+def has_every_record_once(records: Sequence[Record], found: Sequence[int]) -> None:
+    assert list(found) == list(range(len(records)))
+
+
 KINDS: dict[str, tuple[dict[str, Any], Check]] = {
     "insert_new": ({"load": "insert_new", "key": "id"}, has_each_key_once),
     "within_days": ({"load": "insert_new", "key": "id", "within_days": 1}, has_each_key_once_within_a_day),
     "delete_insert": (
         {"load": "delete_insert", "key": "id", "version": "v"},
         shows_the_newest_version_of_each_key,
+    ),
+    "sql": (
+        {
+            "load": "sql",
+            "sql": "INSERT INTO {{ table }} ({{ columns }}) SELECT {{ columns }} FROM {{ batch }}",
+        },
+        has_every_record_once,
     ),
     "snapshot": ({"load": "snapshot", "version": "v"}, shows_the_newest_version),
 }

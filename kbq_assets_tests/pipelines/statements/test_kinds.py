@@ -99,6 +99,18 @@ def test_a_version_that_the_table_lacks_fails_its_load_alone_and_a_correction_go
     assert bench.found() == [0]
 
 
+def test_sql_that_the_warehouse_would_read_differently_is_not_run_and_a_correction_goes_on(
+    tmp_path: Path,
+) -> None:
+    bench = KindBench(tmp_path, KINDS["sql"][0])
+    bench.put(1)
+    [report] = bench.cycle(sql=KINDS["sql"][0]["sql"] + r"; SELECT 'it\'; DROP TABLE d.A; --'").tables
+    assert (report.state, "a statement begins with DROP" in report.message) == ("failed", True)
+    bench.put(2)
+    bench.cycle(order="offset")
+    assert bench.found() == [0, 1]
+
+
 def test_a_statement_that_fails_parks_its_table_and_a_resume_applies_its_batch(tmp_path: Path) -> None:
     bench = KindBench(tmp_path, KINDS["delete_insert"][0])
     bench.put(1, 1)

@@ -1,0 +1,88 @@
+"""The statement of `load: sql`: a template of the user's own.
+
+    {{ table }}     the table, in SQL
+    {{ batch }}     the scratch table with the batch's rows; it has the table's columns
+    {{ columns }}   the table's columns, with commas
+
+It runs within the transaction that raises the ledger (PROTOCOL S1). So it may hold queries and DML alone: DDL, CALL
+and scripts could end the transaction, or change what a rollback does not bring back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.statements.dialects import BIGQUERY, DUCKDB, Dialect
+from kbq_assets.core.statements.table_statements import SCRATCH
+from kbq_assets.core.statements.targets import Target
+from kbq_assets.core.statements.tokens import Token, tokens_of
+
+_ALLOWED: Final = ("DELETE", "INSERT", "MERGE", "SELECT", "UPDATE", "WITH")
+_CHANGES: Final = frozenset({"DELETE", "INSERT", "MERGE", "UPDATE"})
+_PLACEHOLDER: Final = re.compile(r"\{\{\s*(.*?)\s*\}\}")
+_NAMES: Final = ("batch", "columns", "table")
+#: What KBQ keeps beside a table, and in it: see names.py.
+_OWN: Final = re.compile(r"_kbq_(ledger|batch|deleted)_|kbq_jobs", re.IGNORECASE)
+
+
+def sql_text(target: Target) -> str:
+    """The text, with `SCRATCH` for the name of the scratch table. Raises ConfigurationError if the target's warehouse
+    would read something else than a query or DML."""
+    check_sql(target.rule.sql, (target.dialect,))
+    values = {"batch": SCRATCH, "columns": target.listed(), "table": target.name}
+    return _PLACEHOLDER.sub(lambda found: values[found.group(1)], target.rule.sql)
+
+
+def check_sql(template: str, dialects: Iterable[Dialect] = (BIGQUERY, DUCKDB)) -> None:
+    """Raises ConfigurationError if a template is good in none of the dialects."""
+    names = _PLACEHOLDER.findall(template)
+    for name in names:
+        if name not in _NAMES:
+            raise ConfigurationError(
+                f"sql: {{{{ {name} }}}} is unknown", next_step=f"one of {', '.join(_NAMES)}"
+            )
+    for name, why in (("batch", "the batch's rows would be lost"), ("table", "it would change no row of it")):
+        if name not in names:
+            raise ConfigurationError(
+                f"sql: it lacks {{{{ {name} }}}}: {why}", next_step=f"use {{{{ {name} }}}}"
+            )
+    problems = []
+    for dialect in dialects:
+        try:
+            _check_statements(list(tokens_of(_PLACEHOLDER.sub(r"kbq_\1", template), dialect)))
+            return
+        except ConfigurationError as error:
+            problems.append(error)
+    raise problems[0]
+
+
+def _check_statements(tokens: list[Token]) -> None:
+    verbs = []
+    for statement in _split(tokens):
+        first = next((token for token in statement if token.text != "("), statement[0])
+        verbs.append(first.text.upper() if first.kind == "word" else first.text)
+        if verbs[-1] not in _ALLOWED:
+            raise ConfigurationError(
+                f"sql: a statement begins with {verbs[-1]}, which its transaction does not allow",
+                next_step=f"use {', '.join(_ALLOWED[:-1])} or {_ALLOWED[-1]}; change tables by hand",
+            )
+    if not _CHANGES & {*verbs}:
+        raise ConfigurationError(
+            "sql: it changes nothing", next_step="use INSERT, UPDATE, DELETE or MERGE on {{ table }}"
+        )
+    if own := [token.text for token in tokens if token.kind != "text" and _OWN.search(token.text)]:
+        raise ConfigurationError(f"sql: {own[0]} is KBQ's own", next_step="leave it out")
+
+
+def _split(tokens: list[Token]) -> list[list[Token]]:
+    """The statements of a text."""
+    found: list[list[Token]] = [[]]
+    for token in tokens:
+        if token == Token("symbol", ";"):
+            found.append([])
+        else:
+            found[-1].append(token)
+    return [statement for statement in found if statement]

@@ -1,0 +1,66 @@
+"""Tokens of SQL, as far as it takes to tell a word from a text, a comment and a quoted name.
+
+A warehouse must never see another statement than the one that was judged. So whatever two readers could take
+differently is refused: comments within comments, `$` in DuckDB, and odd ends of lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.statements.dialects import BIGQUERY, Dialect
+
+
+class Token(NamedTuple):
+    """A `word`, a quoted `name`, a `text`, or a `symbol` of one character."""
+
+    kind: str
+    text: str
+
+
+#: https://cloud.google.com/bigquery/docs/reference/standard-sql/lexical: a backslash escapes, in raw texts too.
+_BIGQUERY: Final = re.compile(
+    r"""(?P<space>\s+|--[^\n]*|\#[^\n]*|/\*(?:(?!\*/|/\*).)*\*/)
+    |(?P<text>(?:[rR][bB]?|[bB][rR]?)?(?:
+        '''(?:[^\\]|\\.)*?'''|\"\"\"(?:[^\\]|\\.)*?\"\"\"
+        |'(?!'')(?:[^'\\\n]|\\.)*'|"(?!"")(?:[^"\\\n]|\\.)*"))
+    |(?P<name>`(?:[^`\\\n]|\\.)+`)
+    |(?P<word>\w+)
+    |(?P<symbol>[^'"`])""",
+    re.VERBOSE | re.DOTALL,
+)
+#: https://duckdb.org/docs/stable/sql/data_types/literal_types.html: a quote is escaped by another one.
+_DUCKDB: Final = re.compile(
+    r"""(?P<space>\s+|--[^\n]*|/\*(?:(?!\*/|/\*).)*\*/)
+    |(?P<text>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*')
+    |(?P<name>"(?:[^"]|"")+")
+    |(?P<word>\w+)
+    |(?P<symbol>[^'"$])""",
+    re.VERBOSE | re.DOTALL,
+)
+#: Characters that end a line for some readers and not for others, and those that nobody sees.
+_AMBIGUOUS: Final = re.compile("\\r(?!\\n)|[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
+
+
+def tokens_of(sql: str, dialect: Dialect) -> Iterator[Token]:
+    """The tokens of a text, without spaces and comments. Raises ConfigurationError where the text cannot be read."""
+    if found := _AMBIGUOUS.search(sql):
+        raise ConfigurationError(
+            f"sql: {dialect.name} cannot read it from {found.group()!r} on",
+            next_step="leave this character out",
+        )
+    pattern, at = _BIGQUERY if dialect is BIGQUERY else _DUCKDB, 0
+    while at < len(sql):
+        found = pattern.match(sql, at)
+        is_open = found is not None and found.lastgroup == "symbol" and sql.startswith("/*", at)
+        if found is None or is_open:
+            raise ConfigurationError(
+                f"sql: {dialect.name} cannot read it from {sql[at : at + 20]!r} on",
+                next_step="close texts, names and comments; use no comment within a comment, and no $ in DuckDB",
+            )
+        at = found.end()
+        if found.lastgroup != "space":
+            yield Token(str(found.lastgroup), found.group())
