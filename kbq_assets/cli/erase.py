@@ -171,7 +171,7 @@ def _print(found: Erasure) -> None:
     for name, rows in sorted(found.rows.items()):
         click.echo(f"  {name}: {number(rows)} rows deleted")
     if found.files:
-        click.echo(f"  {number(found.files)} backup files written again")
+        click.echo(f"  {number(found.files)} files written again")
     if found.phase != Phase.DONE:
         click.echo(f"next: kbq erase resume {found.number}")
 

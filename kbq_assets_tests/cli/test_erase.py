@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import fastavro
 import pytest
 
 from kbq_assets.core.extraction import publishing
@@ -155,21 +156,99 @@ def test_values_come_from_a_file_or_from_standard_input(
     assert run("erase", "plan", TOPIC).exit_code == 1
 
 
-def test_files_that_wait_are_loaded_first(world: FakePlatform, run: Shell) -> None:
+CANARY = "canary-9d2e@example.com"
+
+
+def with_canary(world: FakePlatform) -> None:
+    """Three more records, of which the middle one is of somebody whose value no other record has."""
+    for key in ("bert", CANARY, "bert"):
+        world.kafka.produce(TopicPartition(TOPIC, 1), named(key), key=key.encode())
+
+
+def staged(world: FakePlatform) -> str:
+    """Everything that files of the store say, decompressed by another library."""
+    paths = [path for path in world.objects() if path.endswith(".avro")]
+    return repr([list(fastavro.reader(world.store.open_read(path))) for path in paths])
+
+
+def test_staged_files_are_written_again_before_they_are_loaded(world: FakePlatform, run: Shell) -> None:
+    with_canary(world)
+    run.done("extract")
+    assert CANARY in staged(world)
+    assert "staged: 1 files are written again without 1 rows" in run.done(
+        "erase", "plan", TOPIC, "--key", CANARY
+    )
+    assert "1 files written again" in start(run, "--key", CANARY)
+    assert CANARY not in staged(world) and "bert" in staged(world)
+    is_whole(run)
+    assert run.json("reconcile", "--counts")["totals"]["erased"] == 1
+    run.done("load")
+    assert [place for place in offsets(world, ORDERS) if place[1] == 1] == [
+        (1, 1, 0),
+        (1, 1, 1),
+        (1, 1, 2),
+        (1, 1, 4),
+    ]
+    is_whole(run)
+
+
+def test_files_in_the_backlog_of_a_parked_table_are_written_again(world: FakePlatform, run: Shell) -> None:
+    run.done("park", "--table", str(ORDERS), "--yes")
+    with_canary(world)
+    run.done("extract")
+    run.done("extract")
+    assert [path for path in world.objects() if path.startswith("backlog/")]
+    start(run, "--key", CANARY)
+    assert CANARY not in staged(world)
+    is_whole_but_parked(run)
+    run.done("resume", "--table", str(ORDERS), "--yes")
+    run.done("load")
+    assert (1, 1, 3) not in offsets(world, ORDERS) and (1, 1, 4) in offsets(world, ORDERS)
+    is_whole(run)
+
+
+def is_whole_but_parked(run: Shell) -> None:
+    run.done("reconcile")
+    run.done("reconcile", "--counts")
+
+
+def test_a_file_in_quarantine_is_written_again_and_comes_back(world: FakePlatform, run: Shell) -> None:
+    with_canary(world)
+    run.done("extract")
+    [path] = [path for path in world.objects() if path.startswith("staging/")]
+    world.warehouse.bad_paths.add(path)
+    run("load")
+    assert [path for path in world.objects() if path.startswith("quarantine/")]
+    start(run, "--key", CANARY)
+    assert CANARY not in staged(world)
+    run.done("quarantine", "retry", "--table", str(ORDERS), "--yes")
+    run.done("load")
+    assert (1, 1, 3) not in offsets(world, ORDERS) and (1, 1, 4) in offsets(world, ORDERS)
+    is_whole(run)
+
+
+def test_a_file_of_erased_rows_alone_is_loaded_without_rows(world: FakePlatform, run: Shell) -> None:
     world.kafka.produce(TopicPartition(TOPIC, 1), GOOD, key=PERSON.encode())
     run.done("extract")
-    assert "load it first" in run.done("erase", "plan", TOPIC, "--key", PERSON)
-    refused = run("erase", "start", TOPIC, "--key", PERSON, "--yes")
-    assert refused.exit_code == 3 and "kbq load, or" in refused.output
-    assert "erasure 1" in run("erase", "start", TOPIC, "--key", "bert", "--yes").output
-    assert run.done("erase", "status", "1").endswith("next: kbq erase resume 1\n")
-    assert run("erase", "verify", "1").exit_code == 1
-    is_whole(run)
+    start(run)
     run.done("load")
-    run.done("erase", "resume", "1")
     assert offsets(world, ORDERS) == [(1, 0, 0), (1, 0, 2), (1, 1, 1)]
     is_whole(run)
-    assert "done" in run.done("erase", "resume", "1")
+
+
+def test_a_damaged_staged_file_stops_an_erasure_by_name(world: FakePlatform, run: Shell) -> None:
+    with_canary(world)
+    run.done("extract")
+    [path] = [path for path in world.objects() if path.startswith("staging/")]
+    whole = world.store.objects[path].data
+    world.store.delete(path)
+    world.store.create(path, whole[:-20])
+    refused = run("erase", "start", TOPIC, "--key", CANARY, "--yes")
+    assert refused.exit_code == 3 and "kbq restage" in refused.output
+    world.store.delete(path)
+    world.store.create(path, whole)
+    start(run, "--key", CANARY)
+    is_whole(run)
 
 
 def test_records_that_wait_in_kafka_are_never_read(world: FakePlatform, run: Shell) -> None:

@@ -50,6 +50,15 @@ class ErasedPartition(Stored):
 
 
 @dataclass(frozen=True)
+class RewrittenFile(Stored):
+    """A staged file that takes the place of another one, without ``rows`` of it."""
+
+    old: str
+    new: StagedFile
+    rows: int
+
+
+@dataclass(frozen=True)
 class Erasure(Stored):
     """`erasures/<number>.json`."""
 
@@ -69,6 +78,8 @@ class Erasure(Stored):
     attempt: int = 0
     job_id: str = ""
     deleting: Mapping[str, int] = field(default_factory=dict)
+    #: staged files that this deletion wrote again, while their tables wait
+    staged: tuple[RewrittenFile, ...] = ()
     #: rows deleted so far per table
     rows: Mapping[str, int] = field(default_factory=dict)
     #: files that were written again so far

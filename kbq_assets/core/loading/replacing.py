@@ -23,6 +23,8 @@ class Replacing(Stored):
     restored: int = 0
     #: the erasure's number; 0 for a replay
     erasure: int = 0
+    #: rows that it leaves out of files that are not loaded yet, per `rows_key`
+    waiting: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def what(self) -> str:

@@ -3,8 +3,7 @@
     begin     the erasure is written: which records it forgets
     log       the erasure log has it, then every commit knows: nobody reads the records again, or publishes them
     replays   refuses while one has copies
-    files     refuses while a table may still load such a row
-    rows      deleted from all tables, in one transaction
+    rows      tables wait; staged files are written again, rows deleted from all tables in one transaction
     copies    backup files that have some are written again
     clean     files of dead runs, and old backup files
     done      once a search finds nothing
@@ -39,7 +38,7 @@ from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.backup.clean import clean_backups
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.erasure.rows import RowDeleter, count_rows
-from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_replays, waiting_files
+from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_replays
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.protocol import erasures as log
@@ -49,10 +48,8 @@ from kbq_assets.ports.kafka import RecordSource
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.erasure.copies import Copies
+    from kbq_assets.pipelines.erasure.staged import StagedRows
     from kbq_assets.wire.files.codec import Codec
-
-#: Files that a plan names; it counts the others.
-_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -108,11 +105,9 @@ class Erasures:
         counted = count_rows(self.live, tables, erasure)
         for table, rows in counted.items():
             yield f"{table}: {sum(each.rows for each in rows.values()):,} rows are deleted"
-        files = waiting_files(self.live, erasure)
-        for path in sorted(files)[:_NAMED]:
-            yield f"{path} may have such rows: load it first"
-        if len(files) > _NAMED:
-            yield f"and {len(files) - _NAMED} more staged files"
+        files = list(self._staged(erasure).left())
+        if files:
+            yield f"staged: {len(files):,} files are written again without {sum(n for _, n in files):,} rows"
         copies = [at for area in self._areas(erasure) for at in self._copies(area, erasure).left(erasure)]
         if copies:
             records = sum(size(found) for _, _, found in copies)
@@ -153,12 +148,6 @@ class Erasures:
             self._enter(number, Phase.BEGUN, Phase.LOGGED)
         again = f"kbq erase resume {number}"
         check_replays(live, erasure.topic, again)
-        if files := waiting_files(live, erasure):
-            path, (table, _) = min(files.items())
-            raise Refused(
-                f"{len(files)} staged files may have erased rows, such as {path} of {table}",
-                next_step=f"kbq load, or kbq quarantine drop --table {table} if no job accepts it; then {again}",
-            )
         RowDeleter(live, self._tables).run(number)
         self._rewrite(erasure)
         clean(live.load_store)
@@ -167,6 +156,11 @@ class Erasures:
         if found := self.verify(number):
             raise Refused(f"erasure {number} is not done: {found[0]}", next_step=again)
         return self._enter(number, Phase.LOGGED, Phase.DONE)
+
+    def _staged(self, erasure: Erasure) -> StagedRows:
+        from kbq_assets.pipelines.erasure.staged import StagedRows  # arrays: not for every command
+
+        return StagedRows(self.live, erasure)
 
     def _areas(self, erasure: Erasure) -> list[BackupArea]:
         return backup_areas(self.live, erasure.topic)
@@ -192,7 +186,7 @@ class Erasures:
         rows = (
             f"{table}: {sum(each.rows for each in found.values()):,} rows" for table, found in counted.items()
         )
-        files = (f"{path} may have rows" for path in sorted(waiting_files(self.live, erasure)))
+        files = (f"{each.file.path}: {left} rows" for each, left in self._staged(erasure).left())
         known = log.read_log(self.live.store, erasure.topic)
         is_logged = known is not None and known.version >= number
         missing = () if is_logged else (f"the erasure log of {erasure.topic} lacks it",)

@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kbq_assets.core.erasure.model import (
     JOB_PREFIX,
@@ -24,7 +25,7 @@ from kbq_assets.core.errors import (
     UnknownOutcome,
 )
 from kbq_assets.core.loading.replacing import Replacing
-from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.table_state import TableState, rows_key
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference, commit_path
@@ -37,6 +38,9 @@ from kbq_assets.pipelines.loading.replacing import POLL_SECONDS, WAIT_SECONDS
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.erasure import ErasedRows, ErasureJob, ErasureTables, RowPlaces
+
+if TYPE_CHECKING:
+    from kbq_assets.pipelines.erasure.staged import StagedRows
 
 
 def rows_of(live: Deployment, erasure: Erasure) -> RowPlaces:
@@ -70,9 +74,10 @@ class RowDeleter:
                 if not self._is_done(erasure):
                     for table in _tables(erasure):
                         self._enter(erasure, table)
+                    erasure = self._rewrite(erasure)
                     self._delete(erasure)
             except (Refused, ConfigurationError, JobFailed):
-                self._give_up(erasure)
+                self._give_up(number)
                 raise
             self._record(erasure)
 
@@ -84,32 +89,42 @@ class RowDeleter:
             if erasure.job_id or erasure.phase != Phase.LOGGED:
                 return erasure
             found = count_rows(self.live, self.tables, erasure)
-            if not found:
+            files = {str(each.table): 0 for each, _ in self._staged(erasure).left()}
+            if not found and not files:
                 return erasure
             attempt = erasure.attempt + 1
             return dataclasses.replace(
                 erasure,
                 attempt=attempt,
                 job_id=f"{JOB_PREFIX}{staging_id}-{number}-{attempt}",
-                deleting={str(t): sum(each.rows for each in found[t].values()) for t in found},
+                deleting={**files, **{str(t): sum(r.rows for r in found[t].values()) for t in found}},
             )
 
         return state.change(self.live.store, Erasure, erasure_path(number), change).value
 
+    def _staged(self, erasure: Erasure) -> StagedRows:
+        from kbq_assets.pipelines.erasure.staged import StagedRows  # arrays: not for every command
+
+        return StagedRows(self.live, erasure)
+
+    def _rewrite(self, erasure: Erasure) -> Erasure:
+        """Write staged files again without the rows, note them, then list them in place of the old ones."""
+        if not erasure.staged and (staged := self._staged(erasure).rewritten()):
+
+            def note(now: Erasure) -> Erasure:
+                is_open = now.job_id == erasure.job_id and not now.staged
+                return dataclasses.replace(now, staged=staged) if is_open else now
+
+            erasure = state.change(self.live.store, Erasure, erasure_path(erasure.number), note).value
+        self._staged(erasure).replace()
+        return erasure
+
     def _enter(self, erasure: Erasure, table: TableReference) -> None:
         """Let a table wait for the deletion."""
-
-        wanted = reached(self.live, erasure)
 
         def check(found: TableState, files: Iterable[StagedFile]) -> None:
             if found.has_statements:
                 raise Refused(f"{table} is kept by statements", next_step=self._again(erasure))
-            for file in files:
-                if wanted.touches(file) and not found.is_loaded(file):
-                    raise Refused(
-                        f"{file.path} may have erased rows and is not loaded",
-                        next_step=f"kbq load, then {self._again(erasure)}",
-                    )
 
         def changed(found: TableState) -> Replacing:
             counted = self.tables.count([table], rows_of(self.live, erasure)).get(table, {})
@@ -118,7 +133,10 @@ class RowDeleter:
                 for (partition, epoch), each in counted.items()
                 if each.loaded
             }
-            return Replacing(0, erasure.job_id, rows, erasure=erasure.number)
+            waiting: Counter[str] = Counter()
+            for each, left_out in self._staged(erasure).left():
+                waiting[rows_key(each.file)] += left_out if each.table == table else 0
+            return Replacing(0, erasure.job_id, rows, erasure=erasure.number, waiting=dict(+waiting))
 
         owner = Replacing(0, erasure.job_id, erasure=erasure.number)
         replacing.enter(self.live, table, owner, check, changed)
@@ -163,23 +181,32 @@ class RowDeleter:
         """Count what was deleted: in the commits, while every table waits; then each table goes on."""
         waiting = replacing.waiting(self.live, _tables(erasure), erasure.job_id)
         if len(waiting) == len(erasure.deleting):
-            changes = [
-                (int(partition), int(epoch), _counts(table, rows))
-                for table, each in sorted(waiting.items())
-                for key, rows in each.rows.items()
-                for _, partition, epoch in [key.rsplit("/", 2)]
-            ]
-            for shard in shards_of(self.live.store, erasure.topic):
-                state.change_head(
-                    self.live.store,
-                    commit_path(erasure.topic, shard),
-                    lambda commit: erased_rows(commit, erasure.job_id, _of_shard(commit, changes)),
-                )
+            self._count(erasure, waiting)
         replacing.leave(self.live, _tables(erasure), erasure.job_id)
         self._end(erasure)
 
-    def _give_up(self, erasure: Erasure) -> None:
-        """Let the tables go on as they were, unless the job ran: its id is burned first (R6)."""
+    def _count(self, erasure: Erasure, waiting: Mapping[TableReference, Replacing]) -> None:
+        """Count what is no row any more, in tables and in staged files."""
+        rows = [(key, table, n) for table, each in sorted(waiting.items()) for key, n in each.rows.items()]
+        rows += [(rows_key(each.new), each.new.table, -each.rows) for each in erasure.staged]
+        changes = [
+            (int(partition), int(epoch), _counts(table, n))
+            for key, table, n in rows
+            for _, partition, epoch in [key.rsplit("/", 2)]
+        ]
+        for shard in shards_of(self.live.store, erasure.topic, required=False):
+            state.change_head(
+                self.live.store,
+                commit_path(erasure.topic, shard),
+                lambda commit: erased_rows(commit, erasure.job_id, _of_shard(commit, changes)),
+            )
+
+    def _give_up(self, number: int) -> None:
+        """Let the tables go on as they were, unless the job ran: its id is burned first (R6). Staged files that were
+        written again stay so."""
+        erasure = state.read(self.live.store, Erasure, erasure_path(number)).value
+        if not erasure.job_id:
+            return
         warehouse = self.live.warehouse
         try:
             warehouse.burn_job(erasure.job_id, warehouse.project, warehouse.location)
@@ -189,6 +216,8 @@ class RowDeleter:
                 return
             if found.error is None and found.source_uris == self._job(erasure).sources:
                 return
+        self._staged(erasure).replace()
+        self._count(erasure, {})
         replacing.leave(self.live, _tables(erasure), erasure.job_id, done=False)
         self._end(erasure, deleted=False)
 
@@ -198,7 +227,10 @@ class RowDeleter:
                 return now
             rows = Counter(now.rows)
             rows.update(now.deleting if deleted else {})
-            return dataclasses.replace(now, job_id="", deleting={}, rows=dict(sorted(rows.items())))
+            for each in now.staged:
+                rows[str(each.new.table)] += each.rows
+            files, kept = now.files + len(now.staged), dict(sorted((+rows).items()))
+            return dataclasses.replace(now, job_id="", deleting={}, staged=(), rows=kept, files=files)
 
         state.change(self.live.store, Erasure, erasure_path(erasure.number), change)
 

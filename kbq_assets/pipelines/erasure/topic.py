@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kbq_assets.core.backup.areas import AREAS, PERSONAL
@@ -12,7 +12,7 @@ from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading.origins import LABEL
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.names import TableReference, quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import Phase as ReplayPhase
 from kbq_assets.core.replay.model import Replay, is_shadow
@@ -105,20 +105,34 @@ def reached(live: Deployment, erasure: Erasure) -> Erasure:
     return reaching(erasure, shards_of(live.store, erasure.topic, required=False).values())
 
 
-def waiting_files(live: Deployment, erasure: Erasure) -> dict[str, tuple[TableReference, StagedFile]]:
-    """Staged files that may have rows of an erasure and that a table may still load, by path."""
+@dataclass(frozen=True)
+class WaitingFile:
+    """A staged file that a table may still load."""
+
+    table: TableReference
+    file: StagedFile
+    is_quarantined: bool = False
+
+    @property
+    def stored(self) -> str:
+        """Where its bytes are."""
+        return quarantine_path(self.file.path) if self.is_quarantined else self.file.path
+
+
+def waiting_files(live: Deployment, erasure: Erasure) -> list[WaitingFile]:
+    """Staged files that may have rows of an erasure and that a table may still load."""
     erasure = reached(live, erasure)
     view = read_view(StateCache(live.load_store))
-    found = {}
+    found: dict[str, WaitingFile] = {}
     for table in view.tables:
         versioned = view.states.get(table)
         known = versioned.value if isinstance(versioned, state.Versioned) else TableState("")
-        files: Iterable[StagedFile] = (
-            *(file for file in view.files(table) if not known.is_loaded(file)),
-            *(bad.file for bad in known.quarantined if not bad.dropped),
-        )
-        found.update({file.path: (table, file) for file in files if erasure.touches(file)})
-    return found
+        waiting = [
+            *(WaitingFile(table, file) for file in view.files(table) if not known.is_loaded(file)),
+            *(WaitingFile(table, bad.file, True) for bad in known.quarantined if not bad.dropped),
+        ]
+        found.update({each.file.path: each for each in waiting if erasure.touches(each.file)})
+    return [each for _, each in sorted(found.items())]
 
 
 def _check_reachable(live: Deployment, found: ErasedTopic) -> None:

@@ -136,7 +136,12 @@ def _by_range(rows_by_key: Mapping[str, int]) -> dict[KafkaRange, int]:
 def replaced_rows(state: TableState) -> dict[KafkaRange, int]:
     """By how much the replacement that a table waits for changes its rows."""
     found = state.definition.replacing
-    return _by_range(found.rows) if found else {}
+    if found is None:
+        return {}
+    both = {
+        key: found.rows.get(key, 0) - found.waiting.get(key, 0) for key in {**found.rows, **found.waiting}
+    }
+    return _by_range(both)
 
 
 def out_of_balance(

@@ -47,6 +47,11 @@ class World:
             for p, value in ((0, GOOD), (0, POISON), (1, GOOD))
         }
         self.cycle()
+        # One more of Anna and one of Bert, staged and not loaded.
+        for key in (ANNA, b"bert"):
+            place = (1, self.platform.kafka.produce(TopicPartition(TOPIC, 1), GOOD, key=key))
+            (self.anna if key == ANNA else self.bert).add(place)
+        self.parts().extractor.extract()
 
     def parts(self, faults: Callable[[Call], Outcome] | None = None) -> Parts:
         """A process of its own. With ``faults`` its writes may fail."""
@@ -69,6 +74,7 @@ class World:
     def reset(self) -> None:
         """Read the topic again, in a new epoch, if nothing waits."""
         parts = self.parts()
+        parts.loader.load()
         try:
             parts.operator.reset(TOPIC).apply()
         except Refused:

@@ -1,0 +1,51 @@
+"""A staged file without the rows of some offsets: other blocks keep their records as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BytesIO
+from typing import BinaryIO, Final
+
+import fastavro
+
+from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.erasure.offsets import Offsets, has
+from kbq_assets.wire.arrow.avro_types import value_of
+from kbq_assets.wire.arrow.container import read_blocks, read_header
+from kbq_assets.wire.arrow.decode import Decoder
+from kbq_assets.wire.chunk import encode_long
+from kbq_assets.wire.files.codec import Codec, compressor
+from kbq_assets.wire.files.container import header
+
+_CODEC: Final[Codec] = "snappy"
+_OFFSET: Final = "_kafka_offset"
+
+
+class RowFilter:
+    """Leaves the rows of these offsets out, and counts them. All rows of a staged file are of one partition."""
+
+    def __init__(self, erased: Offsets) -> None:
+        self._erased = erased
+        self.left_out = 0
+
+    def contents(self, stream: BinaryIO) -> Iterator[bytes]:
+        """The bytes of the file without the rows. Raises BadFile."""
+        found = read_header(stream)
+        own = {key: value for key, value in found.entries.items() if key not in ("avro.codec", "avro.schema")}
+        yield header(found.schema, _CODEC, found.sync_marker, own)
+        decoder, compress = Decoder(found.schema, ()), compressor(_CODEC)
+        wanted = fastavro.parse_schema(value_of(avro.parse(avro.load_schema(found.schema))).avro)
+        for block in read_blocks(stream, found):
+            records = decoder.records(block)
+            kept = [record for record in records if not has(self._erased, record[_OFFSET])]
+            self.left_out += len(records) - len(kept)
+            if not kept:
+                continue
+            plain = block.data
+            if len(kept) < len(records):
+                buffer = BytesIO()
+                for record in kept:
+                    fastavro.schemaless_writer(buffer, wanted, record)
+                plain = buffer.getvalue()
+            data = compress(plain)
+            yield b"".join((encode_long(len(kept)), encode_long(len(data)), data, found.sync_marker))
