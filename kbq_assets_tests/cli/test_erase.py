@@ -175,6 +175,8 @@ def test_staged_files_are_written_again_before_they_are_loaded(world: FakePlatfo
     with_canary(world)
     run.done("extract")
     assert CANARY in staged(world)
+    by_column = run.done("erase", "plan", TOPIC, "--where", f"n={PERSON}")
+    assert "not searched: shop.orders: 1 staged files are not loaded" in by_column
     assert "staged: 1 files are written again without 1 rows" in run.done(
         "erase", "plan", TOPIC, "--key", CANARY
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.erasure.copies import Copies
-from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_same_log
+from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_same_log, unloaded_files
 from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.kafka import RecordSource
 from kbq_assets.wire.chunk import Chunk
@@ -78,6 +78,8 @@ class Search:
         for column, value in chosen.columns:
             self._search_tables(topic, column, value, found)
             found.check_size()
+        if chosen.columns:
+            found.gaps += self._unloaded(topic.topic)
         partitions = {
             tp.partition: ErasedPartition(
                 state.since,
@@ -156,6 +158,12 @@ class Search:
             for partition, epoch, offsets in each.places:
                 found.add(partition, epoch, since.get(partition, epoch), offsets)
         found.gaps += _without(tables, rows, column)
+
+    def _unloaded(self, topic: str) -> Iterator[str]:
+        """Files whose rows no search of a table sees."""
+        files = unloaded_files(self.live, lambda file: file.name.topic_partition.topic == topic)
+        for table, count in sorted(Counter(each.table for each in files).items()):
+            yield f"{table}: {count} staged files are not loaded, and were not searched by column: kbq load first"
 
 
 def _without(tables: list[TableReference], rows: object, column: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kbq_assets.core.backup.areas import AREAS, PERSONAL
@@ -121,7 +121,11 @@ class WaitingFile:
 
 def waiting_files(live: Deployment, erasure: Erasure) -> list[WaitingFile]:
     """Staged files that may have rows of an erasure and that a table may still load."""
-    erasure = reached(live, erasure)
+    return unloaded_files(live, reached(live, erasure).touches)
+
+
+def unloaded_files(live: Deployment, chosen: Callable[[StagedFile], bool]) -> list[WaitingFile]:
+    """The chosen ones of all staged files that a table may still load, by path."""
     view = read_view(StateCache(live.load_store))
     found: dict[str, WaitingFile] = {}
     for table in view.tables:
@@ -131,7 +135,7 @@ def waiting_files(live: Deployment, erasure: Erasure) -> list[WaitingFile]:
             *(WaitingFile(table, file) for file in view.files(table) if not known.is_loaded(file)),
             *(WaitingFile(table, bad.file, True) for bad in known.quarantined if not bad.dropped),
         ]
-        found.update({each.file.path: each for each in waiting if erasure.touches(each.file)})
+        found.update({each.file.path: each for each in waiting if chosen(each.file)})
     return [each for _, each in sorted(found.items())]
 
 
