@@ -37,6 +37,8 @@ EVERY_NTH_STATEMENT_POINT: Final = _size(100, 4, "KBQ_TEST_STATEMENT_POINTS")
 #: Worlds in which processes die twelve times, and starts of all processes at once.
 DEATHS: Final = _size(1, 4)
 STARTS_AT_ONCE: Final = _size(1, 3)
+#: Small files of a lake that become few.
+SMALL_FILES: Final = _size(300, 5_000)
 #: Moments at which the demo is killed.
 DEMO_KILLS: Final = _size(2, 4)
 #: A loader over the local Google servers dies at every nth point of each outcome of a job, beginning at another one for

@@ -14,18 +14,26 @@ ROUND_GROUPS: Final = 64
 
 
 def plan_compaction(
-    view: LakeView, now_ms: int, without: Collection[str] = (), days: Collection[int] | None = None
+    view: LakeView,
+    now_ms: int,
+    without: Collection[str] = (),
+    days: Collection[int] | None = None,
+    kept: Collection[FileGroup] = (),
 ) -> CompactionPlan:
     """The groups of a table whose files become one each, oldest partition first. ``without`` are partitions to leave
-    out. With ``days``, only files of these are joined, and two small files of a partition are enough. A group has two
-    files or more, so every commit leaves fewer files, and a plan ends as empty."""
+    out. With ``days``, only files of these are joined, and two small files of a partition are enough. ``kept``
+    groups of an earlier plan come first, if the table still has all of their files. A group has two files or more, so
+    every commit leaves fewer files, and a plan ends as empty."""
     total = sum(file.bytes for file in view.files)
     why = view.left_alone or ("" if view.policy.enabled else "compaction is off for this table")
     if why:
         return CompactionPlan(view.table, (), len(view.files), total, why)
+    listed = {file.path for file in view.files}
+    first = [group for group in kept if listed.issuperset(group.paths)]
+    taken = {path for group in first for path in group.paths}
     partitions: dict[str, list[LakeFile]] = defaultdict(list)
     for file in view.files:
-        if days is not None and file.day not in days:
+        if file.path in taken or (days is not None and file.day not in days):
             continue
         if file.bytes < view.policy.small_bytes and file.partition not in without:
             partitions[file.partition].append(file)
@@ -35,7 +43,7 @@ def plan_compaction(
         if days is not None or _is_due(small, view, now_ms)
         for group in _packed(small, view.policy)
     ]
-    return CompactionPlan(view.table, tuple(groups), len(view.files), total)
+    return CompactionPlan(view.table, (*first, *groups), len(view.files), total)
 
 
 def next_round(groups: Sequence[FileGroup]) -> tuple[FileGroup, ...]:

@@ -77,7 +77,9 @@ class TableCompaction:
         return self._plan(self._view())
 
     def _plan(self, view: LakeView) -> CompactionPlan:
-        return plan_compaction(view, self._now_ms(), self._failures, self._days)
+        is_current = self._written_for == (view.layout, view.number)
+        kept = list(self._done) if is_current else ()
+        return plan_compaction(view, self._now_ms(), self._failures, self._days, kept)
 
     def run(self) -> CompactionReport:
         """Compact the table."""

@@ -5,27 +5,32 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.table import Table
 
 from kbq_assets.adapters.iceberg import IcebergWarehouse
 from kbq_assets.adapters.iceberg import rewrite as rewrite_module
 from kbq_assets.adapters.iceberg.housekeeping import delete_orphans, keep_house
-from kbq_assets.core.compaction.model import MIN_FILES, RewriteTask
+from kbq_assets.core.compaction.model import MIN_FILES, RewriteTask, Rewritten
 from kbq_assets.core.compaction.planning import plan_compaction
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.ports.compaction import Tidied
+from kbq_assets.pipelines.compaction.table import TableCompaction
+from kbq_assets.ports.compaction import Rewriter, Tidied
 from kbq_assets.ports.warehouse import KafkaRange
+from kbq_assets.wire.arrow.row_hash import digest
 from kbq_assets_tests.adapters.iceberg.test_housekeeping import LATER
 from kbq_assets_tests.adapters.iceberg.test_warehouse import files_in, opened
 from kbq_assets_tests.contracts.compaction import CompactionContract, all_files, rewritten, view_of
 from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, avro_file, load_job, record, schema_of
+from kbq_assets_tests.sizes import SMALL_FILES
 
 KAFKA = KafkaRange("t", 0, 0)
 
@@ -220,3 +225,53 @@ def test_rows_of_dropped_days_go_with_their_snapshots(lake: Lake) -> None:
     assert keep_house(lake.table, batch=1, now_ms=LATER)
     assert len(files_in(lake.folder)) == 1
     assert lake.compaction.tidy(TABLE) == Tidied()
+
+
+def many_files(lake: Lake, count: int, days: int = 4) -> None:
+    """Files of three rows each, as so many jobs write them, but in one commit."""
+    lake.load(0, 1, 2)
+    [first] = [task.file.file_path for task in lake.table.scan().plan_files()]
+    rows, table = pq.read_table(first.removeprefix("file://"), partitioning=None), lake.table
+    with table.transaction() as own, own.update_snapshot().fast_append() as snapshot:
+        for number in range(1, count):
+            offsets = pa.array(range(number * 3, number * 3 + 3))
+            for name, values in (
+                ("_kafka_offset", offsets),
+                ("id", offsets),
+                ("event_date", pa.array([19_000 + number % days] * 3).cast(pa.int32()).cast(pa.date32())),
+            ):
+                place = rows.schema.get_field_index(name)
+                rows = rows.set_column(place, rows.schema.field(name), values)
+            path = f"{first.removesuffix('.parquet')}{number}.parquet"
+            pq.write_table(rows, path.removeprefix("file://"))
+            snapshot.append_data_file(parquet_file_to_data_file(table.io, table.metadata, path))
+
+
+def test_thousands_of_small_files_become_few_while_loading_and_reading_go_on(lake: Lake) -> None:
+    many_files(lake, SMALL_FILES)
+    reader = lake.reader()
+    before = digest(lake.table.scan().to_arrow().combine_chunks().to_batches()[0])
+    real = lake.compaction.rewrite
+
+    def loading(task: RewriteTask) -> Rewritten:
+        lake.load(SMALL_FILES * 3 + lake.jobs)
+        return real(task)
+
+    lake.compaction.rewrite = loading  # type: ignore[method-assign]
+    later = int(time.time() * 1000) + 7_200_000
+    report = TableCompaction(lake.compaction, TABLE, lambda: later, no_spark).run()
+    assert (report.message, report.failures, report.files_before) == ("", {}, SMALL_FILES)
+    assert report.files_after <= 20
+    loaded = lake.jobs - 1
+    assert loaded >= 4
+    assert lake.offsets() == [
+        *range(SMALL_FILES * 3),
+        *range(SMALL_FILES * 3 + 1, SMALL_FILES * 3 + 1 + loaded),
+    ]
+    old = lake.table.scan(row_filter=f"_kafka_offset < {SMALL_FILES * 3}").to_arrow()
+    assert digest(old.combine_chunks().to_batches()[0]) == before
+    assert sorted(reader) == list(range(SMALL_FILES * 3))
+
+
+def no_spark() -> AbstractContextManager[Rewriter]:
+    raise AssertionError("a small plan starts no Spark")

@@ -126,6 +126,16 @@ def test_chosen_days_are_compacted_whatever_the_policy_says() -> None:
     assert [(group.partition, group.day, len(group.paths)) for group in groups] == [("p1", 1, 2)]
 
 
+def test_a_group_that_is_written_stays_while_the_table_has_its_files() -> None:
+    """Else a partition that is loaded all the time would never be compacted."""
+    [written] = plan_compaction(view(*(file(i) for i in range(3))), NOW).groups
+    later = [file(i) for i in range(7)]
+    groups = plan_compaction(view(*later), NOW, kept=[written]).groups
+    assert groups[0] == written
+    assert [path for group in groups for path in group.paths] == [each.path for each in later]
+    assert written not in plan_compaction(view(*later[1:]), NOW, kept=[written]).groups
+
+
 def test_a_round_has_a_bound() -> None:
     small = [FileGroup("p", (str(i),), 1, 1) for i in range(ROUND_GROUPS + 1)]
     assert len(next_round(small)) == ROUND_GROUPS
