@@ -80,6 +80,12 @@ class FileBatchSettings:
         True,
         _flag,
     )
+    views: bool = variable(
+        "KBQ_FILES_VIEWS",
+        "write `_backlog/` and `_bqlock` beside ordered batches, and take `_BACKFILL` as a decision: true or false",
+        False,
+        _flag,
+    )
     on_reupload: str = variable(
         "KBQ_FILES_ON_REUPLOAD",
         "a batch that was applied and is uploaded again: apply (again) or refuse",

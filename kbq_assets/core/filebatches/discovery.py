@@ -72,7 +72,7 @@ def find_batches(objects: Iterable[ListedObject], success: str, signs: Collectio
             found[each.path] = each.generation
         elif name == success:
             batches[each.folder] = FoundBatch(each.folder, each.generation)
-        elif name in signs:
+        elif name in signs and (each.size or name != LOCK):  # an empty lock is none, as in Google's tool
             found[each.path] = each.generation
     return SourceListing(batches, configs, found)
 

@@ -103,6 +103,9 @@ class FailedFileBatch(Stored):
     ordered: bool = False
     tries: int = 1
     retry_at_ms: int = 0
+    #: its pointer in `_backlog/` and `_bqlock` are written; `_BACKFILL` had the generation ``backfill`` then (F9)
+    shown: bool = False
+    backfill: int = 0
 
 
 @dataclass(frozen=True)
@@ -269,6 +272,15 @@ def skip(
     wanted = {each: number for each, number in state.wanted.items() if each != path}
     changed = dataclasses.replace(state, failed=failed, wanted=wanted)
     return _decided(_settled(changed, skipped, ordered), entry)
+
+
+def mark_shown(state: FileTableState, path: str, backfill: int) -> FileTableState:
+    """The views of a failed batch are written (F9)."""
+    failed = tuple(
+        dataclasses.replace(each, shown=True, backfill=backfill) if each.path == path else each
+        for each in state.failed
+    )
+    return dataclasses.replace(state, failed=failed)
 
 
 def _refuse_in_flight(state: FileTableState, path: str) -> None:

@@ -135,6 +135,8 @@ def _print_table(each: PrefixReport) -> None:
     out = console()
     if each.error:
         out.print(f"{each.prefix}: {each.error}", style="yellow", markup=False)
+    if each.note:
+        out.print(f"{each.prefix}: {each.note}", style="yellow", markup=False)
     for batch in each.batches:
         style = "yellow" if batch in each.stopped else None
         out.print(

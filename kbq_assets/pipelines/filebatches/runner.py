@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from types import MappingProxyType
 from typing import Final
 
 from kbq_assets.core.errors import ConflictError, KbqError, NotFound, TransientError, UnknownOutcome
 from kbq_assets.core.filebatches import table_batches
 from kbq_assets.core.filebatches.planning import BatchState, PlannedBatch
 from kbq_assets.core.filebatches.table_batches import FileDecision, FileTableState, SettledBatch
+from kbq_assets.pipelines.filebatches.backlog_views import BacklogViews
 from kbq_assets.pipelines.filebatches.ports import FilePorts
 from kbq_assets.pipelines.filebatches.prefix_run import PrefixRun, PrefixStep
 from kbq_assets.pipelines.filebatches.states import FileStates
@@ -43,6 +46,7 @@ class PrefixReport:
     last: SettledBatch | None = None
     error: str = ""
     transient: bool = False
+    note: str = ""
 
     @property
     def applied(self) -> int:
@@ -87,6 +91,7 @@ class FileBatches:
     def __init__(self, ports: FilePorts) -> None:
         self.ports = ports
         self.states = FileStates(ports.store, ports.area)
+        self._views = BacklogViews(ports, self.states)
 
     def status(self, prefixes: Collection[str] = ()) -> FilesReport:
         """What is pending and why. Changes nothing."""
@@ -98,6 +103,8 @@ class FileBatches:
         deadline = clock.monotonic() + self.ports.wait_seconds
         runs: dict[str, PrefixReport] = {}
         view, conflicts = read_files_view(self.ports, self.states), 0
+        if self._views.decide(view):
+            view = read_files_view(self.ports, self.states)
         while conflicts < _MOST_CONFLICTS:
             steps = self._run_view(view, prefixes, runs, deadline)
             conflicts = conflicts + 1 if steps == {_Came.CONFLICT} else 0
@@ -105,7 +112,7 @@ class FileBatches:
                 view = read_files_view(self.ports, self.states)
             if not steps or clock.monotonic() >= deadline:
                 break
-        return self._report(view, prefixes, runs)
+        return self._report(view, prefixes, runs, self._views.show(view))
 
     def _run_view(
         self, view: FilesView, prefixes: Collection[str], runs: dict[str, PrefixReport], deadline: float
@@ -150,10 +157,18 @@ class FileBatches:
         return step
 
     def _report(
-        self, view: FilesView, prefixes: Collection[str], runs: dict[str, PrefixReport]
+        self,
+        view: FilesView,
+        prefixes: Collection[str],
+        runs: dict[str, PrefixReport],
+        notes: Mapping[str, str] = MappingProxyType({}),
     ) -> FilesReport:
         chosen = [table for name, table in view.tables.items() if not prefixes or name in prefixes]
-        return FilesReport([self._table(view, each, runs) for each in chosen], dict(view.homeless))
+        tables = [
+            dataclasses.replace(self._table(view, each, runs), note=notes.get(each.prefix, ""))
+            for each in chosen
+        ]
+        return FilesReport(tables, dict(view.homeless))
 
     def _table(self, view: FilesView, table: PrefixView, runs: dict[str, PrefixReport]) -> PrefixReport:
         run = runs.get(table.prefix, PrefixReport(table.prefix))

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kbq_assets.core.errors import KbqError, StateError, TransientError
+from kbq_assets.core.errors import KbqError, NotFound, StateError, TransientError
+from kbq_assets.core.filebatches.backlog_views import is_own_lock
 from kbq_assets.core.filebatches.config import (
     FileBatchConfig,
     SourceDefaults,
@@ -14,7 +15,7 @@ from kbq_assets.core.filebatches.config import (
     destination_by,
     is_ordered,
 )
-from kbq_assets.core.filebatches.discovery import BACKFILL, FoundBatch, SourceListing
+from kbq_assets.core.filebatches.discovery import BACKFILL, LOCK, FoundBatch, ListedObject, SourceListing
 from kbq_assets.core.filebatches.planning import BatchRules, PendingBatch, PlannedBatch, plan_batches
 from kbq_assets.core.filebatches.table_batches import FileTableState
 from kbq_assets.pipelines.filebatches.ports import FilePorts
@@ -119,9 +120,22 @@ def plan_prefix(
 
 
 def _held(ports: FilePorts, view: FilesView, now: FileTableState) -> str:
+    if lock := _foreign_lock(ports, view, now):
+        return lock
     marker = ports.settings.start_backfill
     if marker and not view.listing.sign(now.prefix, marker):
         return f"there is no {now.prefix}/{marker} yet (KBQ_FILES_START_BACKFILL_FILENAME)"
     if now.validating and view.listing.sign(now.prefix, BACKFILL) in (0, now.backfill):
         return f"the last batch waits for its validation: a new {now.prefix}/{BACKFILL} is missing"
     return ""
+
+
+def _foreign_lock(ports: FilePorts, view: FilesView, now: FileTableState) -> str:
+    path = f"{now.prefix}/{LOCK}"
+    if not (generation := view.listing.sign(now.prefix, LOCK)):
+        return ""
+    try:
+        data = ports.source.read(ListedObject(path, 1, generation))
+    except NotFound:
+        return ""  # it was deleted, or replaced: the next view reads it
+    return "" if is_own_lock(data, now.uuid) else f"{path} is somebody else's: it waits until it is deleted"
