@@ -57,6 +57,8 @@ class GateResult(Stored):
     tries: int = 0
     #: when it was asked, by the store's time
     at_ms: int = 0
+    #: of an asset check: the number of its last evaluation when it was first asked. Later ones count
+    seen: int = 0
 
 
 @dataclass(frozen=True)
@@ -137,11 +139,13 @@ class TableOrder(Stored):
             self, settled=number, validated=self.validated if self.rule.gates else number, failed=None
         )
 
-    def with_result(self, gate: str, green: bool, message: str, at_ms: int) -> TableOrder:
-        """With what a gate says about the last settled batch."""
+    def with_result(self, gate: str, green: bool, message: str, at_ms: int, seen: int = 0) -> TableOrder:
+        """With what a gate says about the last settled batch. ``seen`` is kept from its first answer."""
         last = self.result(gate)
         tries = 0 if green else (last.tries if last else 0) + 1
-        found = GateResult(gate, self.settled, green, _short(message), tries, at_ms)
+        found = GateResult(
+            gate, self.settled, green, _short(message), tries, at_ms, last.seen if last else seen
+        )
         others = (each for each in self.gates if each.gate != gate and each.gate in self.rule.gates)
         judged = dataclasses.replace(self, gates=(*others, found))
         return judged if judged.open_gates() else dataclasses.replace(judged, validated=self.settled)

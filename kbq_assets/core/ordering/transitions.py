@@ -117,9 +117,11 @@ def marked(state: TableState, now_ms: int) -> TableState:
     return _audited(dataclasses.replace(state, order=order), entry)
 
 
-def judge(state: TableState, gate: str, is_green: bool, message: str, now_ms: int) -> TableState:
+def judge(
+    state: TableState, gate: str, is_green: bool, message: str, now_ms: int, seen: int = 0
+) -> TableState:
     """What a gate says about the last batch. A red one parks the table, until it is asked again."""
-    order = state.order.with_result(gate, is_green, message, now_ms)
+    order = state.order.with_result(gate, is_green, message, now_ms, seen)
     judged = dataclasses.replace(state, order=order)
     if is_green:
         return judged
@@ -131,6 +133,12 @@ def await_person(state: TableState, now_ms: int) -> TableState:
     """Park a table whose last batch a person validates."""
     waits = f"batch {state.order.settled} is applied and not validated: it waits for a person"
     return table_state.park(state, ParkReason.GATE_WAITS, waits, now_ms)
+
+
+def ask_later(state: TableState, why: str, now_ms: int) -> TableState:
+    """Park a table with a gate that this load cannot ask. A later one does, after a pause."""
+    waits = f"batch {state.order.settled} is applied and not validated: {why}"
+    return table_state.park(state, ParkReason.GATE_RED, waits, now_ms)
 
 
 def go_on(state: TableState, entry: AuditEntry) -> TableState:

@@ -15,16 +15,22 @@ NONE: Final = "none"
 OFFSET: Final = "offset"
 #: The same, and no row of an hour before all partitions have passed the hours before.
 HOUR: Final = "hour"
-#: Gates: a person's `kbq order continue`, and a query whose rows are bad.
+#: Gates: a person's `kbq order continue`, a query whose rows are bad.
 PERSON: Final = "person"
 SQL: Final = "sql"
+#: Prefix of a gate that is an asset check of the orchestrator's: `check:orders_are_whole`.
+CHECK: Final = "check:"
+_CHECK_GATE: Final = re.compile(CHECK + r"[A-Za-z0-9_]{1,100}")
 _MARKER: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 def _gates(name: str, text: str) -> tuple[str, ...]:
     found = tuple(text.split(",")) if text else ()
-    if len(set(found)) != len(found) or not {PERSON, SQL} >= set(found):
-        raise ConfigurationError(f"{name}={text}", next_step=f"{name}={SQL}, {PERSON}, or both")
+    known = all(gate in (PERSON, SQL) or _CHECK_GATE.fullmatch(gate) for gate in found)
+    if len(set(found)) != len(found) or not known:
+        raise ConfigurationError(
+            f"{name}={text}", next_step=f"{name}={SQL}, {PERSON}, {CHECK}<name>, or several of them"
+        )
     return found
 
 
@@ -50,7 +56,8 @@ class OrderingOptions:
         "",
         OptionType("strings", _gates),
         "with an order: what must be green [before the next batch](ordered.md#gates), `sql,person`: `sql`: "
-        "`gate_sql` returns no row; `person`: somebody runs `kbq order continue`",
+        "`gate_sql` returns no row; `check:<name>`: your own asset check of the table passes in "
+        "Dagster; `person`: somebody runs `kbq order continue`",
         shown_default="none",
         place="loading.gate",
     )

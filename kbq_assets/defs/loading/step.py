@@ -12,6 +12,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.defs import metadata
 from kbq_assets.defs.events import in_batches
+from kbq_assets.defs.loading.asset_checks import DagsterChecks
 from kbq_assets.defs.loading.datasets import loaded_metadata
 from kbq_assets.defs.pages import Pages
 from kbq_assets.defs.runs import StepContext, StepEvents, or_else, parsed, register, state_checks
@@ -44,7 +45,11 @@ class LoadStep:
         """
         keys = None if chosen is None else parsed(context, chosen, TableReference.parse)
         only = None if keys is None else frozenset(keys.values())
-        report = self.loader.load(only=only, on_table=lambda table: _log_table(context, table))
+        report = self.loader.load(
+            only=only,
+            on_table=lambda table: _log_table(context, table),
+            checks=DagsterChecks(context.instance, self.translator),
+        )
         yield from self._load_events(context, report, only or frozenset())
         failed = [t for t in report.tables if t.state == "failed"]
         if failed:

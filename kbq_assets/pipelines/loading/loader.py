@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kbq_assets.core.config.google_permissions import Role
@@ -19,6 +19,7 @@ from kbq_assets.pipelines.loading.completeness_table import publish_hours
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.observation import pending
 from kbq_assets.pipelines.observation.run_log import RunLog
+from kbq_assets.ports.asset_checks import AssetChecks
 
 #: Tables whose jobs are submitted and polled in parallel; DuckDB has one writer.
 LOADS_AT_ONCE: Final = 16
@@ -63,12 +64,13 @@ class Loader:
         *,
         only: frozenset[TableReference] | None = None,
         on_table: Callable[[loading.TableReport], None] = lambda report: None,
+        checks: AssetChecks | None = None,
     ) -> loading.LoadReport:
-        """Load committed files."""
+        """Load committed files. ``checks`` are the orchestrator's, if it runs the load."""
         deployment = self.deployment
         deployment.check_staging(Role.LOAD)
         deployment.register_warehouses()
-        ports, run = self._ports(), deployment.settings.run
+        ports, run = replace(self._ports(), checks=checks), deployment.settings.run
         options = loading.LoadOptions(
             options=deployment.sources.table_options(),
             wait_seconds=run.load_wait_seconds,

@@ -13,6 +13,7 @@ from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, TopicOptions, default_options
 from kbq_assets.pipelines.loading.view import FindBlocks
+from kbq_assets.ports.asset_checks import AssetChecks
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import Warehouse
@@ -26,6 +27,8 @@ class LoadPorts:
     warehouse: Warehouse
     clock: Clock
     new_uuid: Callable[[], str] = lambda: uuid.uuid4().hex[:16]
+    #: of the orchestrator, if it runs the load
+    checks: AssetChecks | None = None
 
 
 @dataclass(frozen=True)

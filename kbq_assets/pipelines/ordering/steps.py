@@ -12,7 +12,7 @@ from kbq_assets.core.ordering.rules import order_rule, with_rule
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import marker_path
 from kbq_assets.core.protocol.waits import ParkReason
-from kbq_assets.core.topics.ordering_options import SQL
+from kbq_assets.core.topics.ordering_options import CHECK, SQL
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn, topics_of
 from kbq_assets.pipelines.loading.table_run import TableRun
@@ -65,14 +65,32 @@ def _is_marked(run: TableRun, marker: str) -> bool:
 def _ask_gate(run: TableRun, current: Versioned[TableState], settings: Mapping[str, TopicSettings]) -> Turn:
     """Ask the next gate of the last batch. Queries come first: they need nobody."""
     state, now_ms = current.value, run.ports.store.now_ms()
-    if SQL not in state.order.open_gates():
-        run.swap(current, transitions.await_person(state, now_ms))
+    gates = state.order.open_gates()
+    if SQL not in gates:
+        check = next((gate for gate in gates if gate.startswith(CHECK)), "")
+        asked = _with_check(run, state, check, now_ms) if check else transitions.await_person(state, now_ms)
+        run.swap(current, asked)
         return CONTINUE
     texts = sorted({each.ordering.gate_sql for each in settings.values()} - {""})
     found = [row for text in texts for row in _bad_rows(run, text)]
     message = "; ".join(found[:_SHOWN]) + (" and more" if len(found) > _SHOWN else "")
     run.swap(current, transitions.judge(state, SQL, not found, message, now_ms))
     return CONTINUE
+
+
+def _with_check(run: TableRun, state: TableState, gate: str, now_ms: int) -> TableState:
+    """With the result of an asset check. Evaluations that were planned before it is first asked may have read older
+    rows: they do not count."""
+    name = gate.removeprefix(CHECK)
+    if run.ports.checks is None:
+        only = f"only a load in Dagster can ask the asset check {name}; materialize the table there"
+        return transitions.ask_later(state, only, now_ms)
+    last, first = run.ports.checks.latest(run.table, name), state.order.result(gate)
+    number = last.number if last else 0
+    if first is None or last is None or number <= first.seen or last.passed is None:
+        waits = f"evaluate the asset check {name} in Dagster: it has no result since the batch"
+        return transitions.judge(state, gate, False, waits, now_ms, number)
+    return transitions.judge(state, gate, last.passed, "" if last.passed else last.message, now_ms)
 
 
 def _bad_rows(run: TableRun, text: str) -> list[str]:
