@@ -12,8 +12,8 @@ import click
 
 from kbq_assets.cli.context import ExitCode, Part, confirm, json_option, yes_option
 from kbq_assets.cli.render import console, echo_json, number, table
-from kbq_assets.core.erasure.model import Erasure, Phase
-from kbq_assets.core.erasure.selection import Selection, parse_column
+from kbq_assets.core.erasure.model import Erasure, ErasurePhase
+from kbq_assets.core.erasure.selection import PersonRecords, parse_column
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.pipelines.erasure.erasures import Erasures
 from kbq_assets.pipelines.observation.documents import document
@@ -38,6 +38,12 @@ _CHOICES = (
         multiple=True,
         metavar="FILE",
         help="A file of COLUMN=VALUE, one a line; - reads standard input.",
+    ),
+    click.option(
+        "--tombstones",
+        default="",
+        metavar="TOPIC",
+        help="The keys whose last record in this topic is a tombstone.",
     ),
 )
 
@@ -65,9 +71,10 @@ def plan(
     key_files: Sequence[str],
     columns: Sequence[str],
     column_files: Sequence[str],
+    tombstones: str,
 ) -> None:
     """Show what an erasure would delete, and what it cannot reach. Changes nothing."""
-    _, proposal = erasures.propose(topic, _selection(keys, key_files, columns, column_files))
+    _, proposal = erasures.propose(topic, _selection(keys, key_files, columns, column_files, tombstones))
     click.echo(proposal.title)
     for line in proposal.lines:
         click.echo(f"  {line}")
@@ -85,13 +92,16 @@ def start(
     key_files: Sequence[str],
     columns: Sequence[str],
     column_files: Sequence[str],
+    tombstones: str,
     yes: bool,
 ) -> None:
     """Show the plan, ask, and erase.
 
     Extraction and loading go on meanwhile. If it dies or something stops it, kbq erase resume continues.
     """
-    erasure, proposal = erasures.propose(topic, _selection(keys, key_files, columns, column_files))
+    erasure, proposal = erasures.propose(
+        topic, _selection(keys, key_files, columns, column_files, tombstones)
+    )
     confirm([proposal], yes=yes)
     _print(erasures.find(erasure.number))
 
@@ -141,18 +151,24 @@ def list_erasures(erasures: Erasures, as_json: bool) -> None:
     shown = table("#erasure", "topic", "phase", "#records", "#rows", "begun", "done")
     for each in found:
         rows = sum(each.rows.values())
-        times = (_time(each.started_ms), _time(each.ended_ms))
+        times = (_time(each.times.started_ms), _time(each.times.ended_ms))
         shown.add_row(str(each.number), each.topic, each.phase, number(each.records), number(rows), *times)
     console().print(shown if found else "nothing was erased")
 
 
 def _selection(
-    keys: Sequence[str], key_files: Sequence[str], columns: Sequence[str], column_files: Sequence[str]
-) -> Selection:
+    keys: Sequence[str],
+    key_files: Sequence[str],
+    columns: Sequence[str],
+    column_files: Sequence[str],
+    tombstones: str,
+) -> PersonRecords:
     """Whose records are chosen. Raises ConfigurationError, which repeats no value."""
     every_key = [*keys, *(line for file in key_files for line in _lines(file))]
     every_column = [*columns, *(line for file in column_files for line in _lines(file))]
-    return Selection(frozenset(key.encode() for key in every_key), tuple(map(parse_column, every_column)))
+    return PersonRecords(
+        frozenset(key.encode() for key in every_key), tuple(map(parse_column, every_column)), tombstones
+    )
 
 
 def _lines(file: str) -> list[str]:
@@ -172,15 +188,15 @@ def _print(found: Erasure) -> None:
         click.echo(f"  {name}: {number(rows)} rows deleted")
     if found.files:
         click.echo(f"  {number(found.files)} files written again")
-    if found.phase != Phase.DONE:
+    if found.phase != ErasurePhase.DONE:
         click.echo(f"next: kbq erase resume {found.number}")
 
 
 def _document(found: Erasure) -> dict[str, object]:
     return {
         **document(found, "number topic phase records rows files"),
-        "begun": _time(found.started_ms),
-        "done": _time(found.ended_ms),
+        "begun": _time(found.times.started_ms),
+        "done": _time(found.times.ended_ms),
         "until": {str(number): each.until for number, each in sorted(found.partitions.items())},
     }
 

@@ -144,6 +144,21 @@ def test_rows_are_found_by_a_column_and_error_rows_are_named_as_not_searched(
     assert refused.exit_code == 3 and PERSON not in refused.output
 
 
+def test_tombstones_of_an_entity_topic_name_who_is_erased(world: FakePlatform, run: Shell) -> None:
+    world.kafka.create_topic("shop.customers", 2)
+    for partition, key, value in (
+        (0, b"bert", None), (0, b"bert", GOOD), (1, PERSON.encode(), GOOD), (1, PERSON.encode(), None), (1, None, None),
+    ):  # fmt: skip
+        world.kafka.produce(TopicPartition("shop.customers", partition), value, key=key)
+    shown = start(run, "--tombstones", "shop.customers")
+    assert "done, 3 records" in shown and PERSON not in shown
+    assert offsets(world, ORDERS) == [(1, 0, 0), (1, 0, 2), (1, 1, 1)]
+    is_whole(run)
+    again = run("erase", "start", TOPIC, "--tombstones", "shop.customers", "--yes")
+    assert again.exit_code == 3 and "all are erased" in again.output
+    assert run("erase", "plan", TOPIC, "--tombstones", "shop.nothing").exit_code == 1
+
+
 def test_values_come_from_a_file_or_from_standard_input(
     world: FakePlatform, run: Shell, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 from kbq_assets.core.erasure import offsets as sets
 from kbq_assets.core.erasure.offsets import Offsets
 from kbq_assets.core.errors import InvalidName, MissingState
-from kbq_assets.core.protocol.codec import RESTORE, Stored
+from kbq_assets.core.protocol.codec import INLINE, RESTORE, Stored
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import check_topic, parse_number
@@ -27,7 +27,7 @@ _LOGS: Final = "erasures/@topics/"
 JOB_PREFIX: Final = "kbq-erase-"
 
 
-class Phase(StrEnum):
+class ErasurePhase(StrEnum):
     """How far an erasure is."""
 
     #: the log may lack it, and some commits may not know of it
@@ -47,6 +47,14 @@ class ErasedPartition(Stored):
     #: positions below this were searched; a later record of the person stays
     until: int
     offsets: Offsets = ()
+
+
+@dataclass(frozen=True)
+class ErasureTimes(Stored):
+    """When an erasure began and was done, by the store's time."""
+
+    started_ms: int = 0
+    ended_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,9 +79,8 @@ class Erasure(Stored):
     older: Mapping[str, Offsets] = field(default_factory=dict)
     #: records of older epochs of the backup, by ``<partition>/<epoch>``
     copies: Mapping[str, Offsets] = field(default_factory=dict)
-    phase: str = str(Phase.BEGUN)
-    started_ms: int = 0
-    ended_ms: int = 0
+    phase: str = str(ErasurePhase.BEGUN)
+    times: ErasureTimes = field(default_factory=ErasureTimes, metadata=INLINE)
     #: deletions of rows so far, and the job of one that has not ended with the rows per table
     attempt: int = 0
     job_id: str = ""
@@ -115,7 +122,7 @@ class Erasure(Stored):
         older = ((int(p), int(e), own) for key, own in self.older.items() for p, e in [key.split("/")])
         return tuple(sorted(each for each in (*present, *older) if each[2]))
 
-    def at(self, phase: Phase) -> Erasure:
+    def at(self, phase: ErasurePhase) -> Erasure:
         """The erasure in another phase."""
         return dataclasses.replace(self, phase=str(phase))
 

@@ -53,12 +53,26 @@ class PartitionAccount:
     pending: int
     rows: int
     errors: int
-    skipped: int
-    erased: int
     quarantined: int
-    lost: int
     unread: int
+    #: what the commit counts, after what replays replaced and erasures deleted
+    totals: Counts
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def skipped(self) -> int:
+        """Records skipped by a policy."""
+        return self.totals.skipped
+
+    @property
+    def erased(self) -> int:
+        """Records that erasures forgot."""
+        return self.totals.erased
+
+    @property
+    def lost(self) -> int:
+        """Positions that were given up."""
+        return self.totals.lost
 
     @property
     def accounted(self) -> bool:
@@ -184,11 +198,9 @@ class Account:
             self.waiting.pending_rows,
             self.rows.count(errors=False),
             self.rows.count(errors=True),
-            totals.skipped,
-            totals.erased,
             self.waiting.quarantined_rows,
-            totals.lost,
             max(0, self.broker.latest - position) if self.broker else 0,
+            totals,
             tuple(self.findings),
         )
 

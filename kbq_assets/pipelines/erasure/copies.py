@@ -34,7 +34,7 @@ from kbq_assets.wire.files.read_container import DamagedFile
 
 
 @dataclass(frozen=True)
-class Copies:
+class TopicBackup:
     """The backup of one topic in one area."""
 
     area: BackupArea
@@ -42,7 +42,7 @@ class Copies:
     commits: dict[int, Commit]
 
     @classmethod
-    def of(cls, area: BackupArea, topic: str) -> Copies:
+    def of(cls, area: BackupArea, topic: str) -> TopicBackup:
         """As its commits list it now."""
         return cls(area, topic, shards_of(area, topic, required=False))
 

@@ -26,12 +26,12 @@ from kbq_assets.core.config.locations import BigQueryProject, WarehousePlace
 from kbq_assets.core.erasure.model import (
     ERASURES,
     Erasure,
-    Phase,
+    ErasurePhase,
     erasure_path,
     parse_erasure_path,
 )
 from kbq_assets.core.erasure.offsets import size
-from kbq_assets.core.erasure.selection import Selection
+from kbq_assets.core.erasure.selection import PersonRecords
 from kbq_assets.core.errors import NotFound, PreconditionFailed, Refused
 from kbq_assets.core.protocol import codec
 from kbq_assets.pipelines.backup.area import BackupArea
@@ -47,7 +47,7 @@ from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.kafka import RecordSource
 
 if TYPE_CHECKING:
-    from kbq_assets.pipelines.erasure.copies import Copies
+    from kbq_assets.pipelines.erasure.copies import TopicBackup
     from kbq_assets.pipelines.erasure.staged import StagedRows
     from kbq_assets.wire.files.codec import Codec
 
@@ -84,7 +84,7 @@ class Erasures:
         parsed = (parse_erasure_path(entry.path) for entry in self.live.store.list(ERASURES))
         return sorted(number for number in parsed if number is not None)
 
-    def propose(self, topic: str, chosen: Selection) -> tuple[Erasure, Proposal]:
+    def propose(self, topic: str, chosen: PersonRecords) -> tuple[Erasure, Proposal]:
         """What an erasure would forget; applying it erases. Raises Refused for what it cannot reach."""
         from kbq_assets.pipelines.erasure.search import Search  # arrays: not for every command
 
@@ -117,7 +117,7 @@ class Erasures:
     def _check_alone(self, topic: str) -> None:
         """Raise Refused while another erasure of the topic is not done (X1)."""
         for other in self.all():
-            if other.topic == topic and other.phase != Phase.DONE:
+            if other.topic == topic and other.phase != ErasurePhase.DONE:
                 raise Refused(
                     f"erasure {other.number} of {topic} is not done",
                     next_step=f"kbq erase resume {other.number}",
@@ -125,7 +125,9 @@ class Erasures:
 
     def _start(self, erasure: Erasure) -> None:
         if not erasure.records:
-            raise Refused("there is no such record", next_step="check the key or the column's value")
+            raise Refused(
+                "there is no such record, or all are erased", next_step="check the key or the column's value"
+            )
         try:
             self.live.store.create(erasure_path(erasure.number), codec.dumps(erasure))
         except PreconditionFailed as conflict:
@@ -139,13 +141,13 @@ class Erasures:
     def resume(self, number: int) -> Erasure:
         """Go on until the erasure is done. Raises Refused and Unavailable, which name what to do first."""
         erasure, live = self.find(number), self.live
-        if erasure.phase == Phase.DONE:
+        if erasure.phase == ErasurePhase.DONE:
             return erasure
-        if erasure.phase == Phase.BEGUN:
+        if erasure.phase == ErasurePhase.BEGUN:
             version = log.enter(live.store, erasure)
             for store in (live.store, *self._areas(erasure)):
                 log.raise_commits(store, erasure.topic, version)
-            self._enter(number, Phase.BEGUN, Phase.LOGGED)
+            self._enter(number, ErasurePhase.BEGUN, ErasurePhase.LOGGED)
         again = f"kbq erase resume {number}"
         check_replays(live, erasure.topic, again)
         RowDeleter(live, self._tables).run(number)
@@ -155,7 +157,7 @@ class Erasures:
             clean_backups(area, 0)
         if found := self.verify(number):
             raise Refused(f"erasure {number} is not done: {found[0]}", next_step=again)
-        return self._enter(number, Phase.LOGGED, Phase.DONE)
+        return self._enter(number, ErasurePhase.LOGGED, ErasurePhase.DONE)
 
     def _staged(self, erasure: Erasure) -> StagedRows:
         from kbq_assets.pipelines.erasure.staged import StagedRows  # arrays: not for every command
@@ -165,10 +167,10 @@ class Erasures:
     def _areas(self, erasure: Erasure) -> list[BackupArea]:
         return backup_areas(self.live, erasure.topic)
 
-    def _copies(self, area: BackupArea, erasure: Erasure) -> Copies:
-        from kbq_assets.pipelines.erasure.copies import Copies  # arrays: not for every command
+    def _copies(self, area: BackupArea, erasure: Erasure) -> TopicBackup:
+        from kbq_assets.pipelines.erasure.copies import TopicBackup  # arrays: not for every command
 
-        return Copies.of(area, erasure.topic)
+        return TopicBackup.of(area, erasure.topic)
 
     def _rewrite(self, erasure: Erasure) -> None:
         """Write backup files again without the records, and count the files."""
@@ -197,12 +199,14 @@ class Erasures:
         )
         return (*missing, *rows, *files, *copies)
 
-    def _enter(self, number: int, before: Phase, phase: Phase) -> Erasure:
+    def _enter(self, number: int, before: ErasurePhase, phase: ErasurePhase) -> Erasure:
         def change(erasure: Erasure) -> Erasure:
             if erasure.phase != before:
                 return erasure
-            ended_ms = self.live.store.now_ms() if phase == Phase.DONE else 0
-            return dataclasses.replace(erasure.at(phase), ended_ms=ended_ms)
+            if phase != ErasurePhase.DONE:
+                return erasure.at(phase)
+            times = dataclasses.replace(erasure.times, ended_ms=self.live.store.now_ms())
+            return dataclasses.replace(erasure.at(phase), times=times)
 
         return state.change(self.live.store, Erasure, erasure_path(number), change).value
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kbq_assets.core.erasure.model import (
     JOB_PREFIX,
     Erasure,
-    Phase,
+    ErasurePhase,
     erased_rows,
     erasure_path,
     key_of,
@@ -86,7 +86,7 @@ class RowDeleter:
         staging_id = state.table_registry(self.live.load_store).staging_id
 
         def change(erasure: Erasure) -> Erasure:
-            if erasure.job_id or erasure.phase != Phase.LOGGED:
+            if erasure.job_id or erasure.phase != ErasurePhase.LOGGED:
                 return erasure
             found = count_rows(self.live, self.tables, erasure)
             files = {str(each.table): 0 for each, _ in self._staged(erasure).left()}

@@ -11,16 +11,17 @@ import numpy as np
 from kbq_assets.core.backup.names import BackupFileName
 from kbq_assets.core.erasure import offsets as sets
 from kbq_assets.core.erasure.copies import is_present
-from kbq_assets.core.erasure.model import ErasedPartition, Erasure
+from kbq_assets.core.erasure.model import ErasedPartition, Erasure, ErasureTimes
 from kbq_assets.core.erasure.offsets import MOST_OFFSETS, offsets_of
-from kbq_assets.core.erasure.selection import Selection
+from kbq_assets.core.erasure.selection import PersonRecords
 from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.protocol.commits import PartitionCommit
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.pipelines.deployment import Deployment
-from kbq_assets.pipelines.erasure.copies import Copies
+from kbq_assets.pipelines.erasure.copies import TopicBackup
 from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_same_log, unloaded_files
+from kbq_assets.pipelines.protocol.erasures import erased_of
 from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.kafka import RecordSource
 from kbq_assets.wire.chunk import Chunk
@@ -28,7 +29,7 @@ from kbq_assets.wire.files.read_container import DamagedFile
 
 
 @dataclass
-class Found:
+class SearchResult:
     """Offsets of present partitions and of older rows, and what could not be searched."""
 
     offsets: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -63,17 +64,17 @@ class Search:
     source: RecordSource
     tables: ErasureTables
 
-    def run(self, number: int, topic: ErasedTopic, chosen: Selection) -> tuple[Erasure, tuple[str, ...]]:
+    def run(self, number: int, topic: ErasedTopic, chosen: PersonRecords) -> tuple[Erasure, tuple[str, ...]]:
         """The erasure of what was found, and lines about what was not searched. Raises Refused, Unavailable."""
         check_same_log(self.live, topic)
-        found = Found()
-        copies = [Copies.of(area, topic.topic) for area in backup_areas(self.live, topic.topic)]
-        if chosen.keys:
+        found = SearchResult()
+        copies = [TopicBackup.of(area, topic.topic) for area in backup_areas(self.live, topic.topic)]
+        if keys := chosen.keys | self._tombstoned(chosen.tombstones):
             for each in copies:
-                self._search_copies(topic, each, chosen.keys, found)
+                self._search_copies(topic, each, keys, found)
             for tp, (_, state) in topic.partitions.items():
                 until = max((e.until(topic.ids, tp, state.start) for e in copies), default=state.start)
-                self._search_log(tp, state, chosen.keys, found, until)
+                self._search_log(tp, state, keys, found, until)
                 found.check_size()
         for column, value in chosen.columns:
             self._search_tables(topic, column, value, found)
@@ -85,7 +86,7 @@ class Search:
                 state.since,
                 commit.epoch,
                 max(state.next, found.until.get(tp.partition, 0)),
-                offsets_of(found.offsets[tp.partition]),
+                _new(found.offsets[tp.partition], erased_of(self.live.store, commit, tp.partition)),
             )
             for tp, (commit, state) in topic.partitions.items()
         }
@@ -97,12 +98,27 @@ class Search:
         )
         started_ms = self.live.store.now_ms()
         erasure = Erasure(
-            number, topic.topic, *topic.ids, partitions, older, copies=former, started_ms=started_ms
+            number, topic.topic, *topic.ids, partitions, older, copies=former, times=ErasureTimes(started_ms)
         )
         return erasure, tuple(found.gaps)
 
+    def _tombstoned(self, topic: str) -> frozenset[bytes]:
+        """The keys of a topic whose last record is a tombstone."""
+        if not topic:
+            return frozenset()
+        described = self.live.offsets.topics((topic,)).get(topic)
+        if described is None:
+            raise NotFound(f"topic {topic} is not on the broker", next_step="check the name")
+        keys: set[bytes] = set()
+        ends = self.live.offsets.offsets([TopicPartition(topic, p) for p in range(described.partitions)])
+        for tp, broker in sorted(ends.items()):
+            if broker.earliest < broker.latest:
+                for batch in self.source.read(OffsetRange(tp, broker.earliest, broker.latest), keys=True):
+                    _follow(batch.chunk, keys)
+        return frozenset(keys)
+
     def _search_copies(
-        self, topic: ErasedTopic, copies: Copies, keys: frozenset[bytes], found: Found
+        self, topic: ErasedTopic, copies: TopicBackup, keys: frozenset[bytes], found: SearchResult
     ) -> None:
         """The records that a backup has. Offsets of its former epochs may be of another log."""
         wanted = _Keys.of(keys)
@@ -124,7 +140,7 @@ class Search:
         tp: TopicPartition,
         state: PartitionCommit,
         keys: frozenset[bytes],
-        found: Found,
+        found: SearchResult,
         copied_until: int,
     ) -> None:
         """The records that Kafka still has, those that wait to be extracted too."""
@@ -145,7 +161,7 @@ class Search:
             for batch in self.source.read(range_, keys=True):
                 found.offsets[tp.partition].update(wanted.matching(batch.chunk))
 
-    def _search_tables(self, topic: ErasedTopic, column: str, value: str, found: Found) -> None:
+    def _search_tables(self, topic: ErasedTopic, column: str, value: str, found: SearchResult) -> None:
         since = {tp.partition: state.since for tp, (_, state) in topic.partitions.items()}
         tables = topic.tables(self.live)
         rows = self.tables.find(tables, topic.topic, column, value, MOST_OFFSETS + 1)
@@ -184,6 +200,18 @@ def _readable(tp: TopicPartition, state: PartitionCommit, broker: BrokerOffsets)
             first = gap.until
     if first < broker.latest:
         yield OffsetRange(tp, first, broker.latest)
+
+
+def _new(found: set[int], erased: sets.Offsets) -> sets.Offsets:
+    """What no earlier erasure has."""
+    return offsets_of(offset for offset in found if not sets.has(erased, offset))
+
+
+def _follow(chunk: Chunk, deleted: set[bytes]) -> None:
+    """Let the next records of a partition change which keys are deleted."""
+    for row in range(len(chunk)):
+        if key := chunk.key(row):
+            (deleted.add if chunk.starts[row] < 0 else deleted.discard)(key)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbq_assets.adapters.duckdb import DuckDbWarehouse
-from kbq_assets.core.erasure.selection import Selection
+from kbq_assets.core.erasure.selection import PersonRecords
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.ports.warehouse import Warehouse
@@ -45,7 +45,7 @@ def test_a_canary_person_is_gone_and_every_other_row_is_the_same(tmp_path: Path)
     world.cycle()
     before = {table: hashes(world, table) for table in (SALES, ERRORS)}
     erasures = world.opened().erasures
-    erasures.propose(TOPIC, Selection(frozenset({CANARY.encode()})))[1].apply()
+    erasures.propose(TOPIC, PersonRecords(frozenset({CANARY.encode()})))[1].apply()
     after = {table: hashes(world, table) for table in (SALES, ERRORS)}
     assert {table: sorted(before[table].keys() - after[table].keys()) for table in after} == {
         SALES: [6],

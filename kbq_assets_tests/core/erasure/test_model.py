@@ -19,7 +19,7 @@ from kbq_assets.core.erasure.model import (
     reaching,
     with_erasure,
 )
-from kbq_assets.core.erasure.selection import Selection, parse_column
+from kbq_assets.core.erasure.selection import PersonRecords, parse_column
 from kbq_assets.core.errors import ConfigurationError, InvalidName, MissingState
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit
@@ -121,7 +121,7 @@ def test_a_mistake_in_a_selection_does_not_repeat_the_value(text: str) -> None:
 
 
 def test_a_selection_is_never_printed() -> None:
-    assert "secret" not in repr(Selection(frozenset({b"secret"}), (("a", "secret"),)))
+    assert "secret" not in repr(PersonRecords(frozenset({b"secret"}), (("a", "secret"),)))
     for keys, columns in ((frozenset(), ()), (frozenset({b""}), ()), (frozenset(), (("", "a"),))):
         with pytest.raises(ConfigurationError):
-            Selection(keys, columns)
+            PersonRecords(keys, columns)
