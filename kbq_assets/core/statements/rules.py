@@ -16,6 +16,7 @@ INSERT_NEW: Final = "insert_new"
 DELETE_INSERT: Final = "delete_insert"
 SNAPSHOT: Final = "snapshot"
 SQL: Final = "sql"
+SCD2: Final = "scd2"
 #: What a deletion does to its row.
 REMOVE: Final = "remove"
 MARK: Final = "mark"
@@ -25,6 +26,9 @@ TIMESTAMP: Final = "timestamp"
 
 #: The column that says that a row is deleted: in staged rows and, with ``deletes=mark``, in the table.
 DELETED: Final = "_kbq_deleted"
+
+#: The times between which a row of `load: scd2` is its key's last.
+VALID_FROM, VALID_TO = "valid_from", "valid_to"
 
 
 @dataclass(frozen=True)

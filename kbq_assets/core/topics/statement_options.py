@@ -15,6 +15,7 @@ from kbq_assets.core.statements.rules import (
     MARK,
     PARK,
     REMOVE,
+    SCD2,
     SNAPSHOT,
     SQL,
     TIMESTAMP,
@@ -42,8 +43,10 @@ _TAKES: Final[Mapping[str, tuple[str, ...]]] = {
     DELETE_INSERT: ("key", "version"),
     SNAPSHOT: ("version",),
     SQL: ("sql",),
+    SCD2: ("key", "version"),
 }
 _NEEDS: Final = ("key", "sql", "version")
+_OPTIONAL: Final = ((SCD2, "version"),)
 
 
 def _sql(name: str, text: str) -> str:
@@ -63,21 +66,23 @@ class StatementOptions:
         "[the newest record of each key](ordered.md#tables-that-show-the-current-state); `insert_new`: "
         "[records whose key is new](ordered.md#new-records-only); `delete_insert`, `snapshot`: "
         "[the newest version](ordered.md#the-newest-version) of each key, or of the whole table; `sql`: "
-        "[SQL of your own](ordered.md#sql-of-your-own)",
+        "[SQL of your own](ordered.md#sql-of-your-own); `scd2`: [every record, with the times between which it is the "
+        "last one](ordered.md#history)",
         name="load",
         place="loading.load",
     )
     key: tuple[str, ...] = option(
         "",
         PATHS,
-        "`load=upsert`, `insert_new`, `delete_insert`: the columns, `a,b.c`, whose values identify a row, or the rows "
-        "that go together; `_kafka_key`, with `keys=true`, is the key's own bytes",
+        "`load=upsert`, `insert_new`, `delete_insert`, `scd2`: the columns, `a,b.c`, whose values identify a row, or "
+        "the rows that go together; `_kafka_key`, with `keys=true`, is the key's own bytes",
         place="loading.key",
     )
     version: str = option(
         "",
         PATH,
-        "`load=delete_insert`, `snapshot`: the column whose highest value has the newest rows",
+        "`load=delete_insert`, `snapshot`: the column whose highest value has the newest rows; `scd2`: the time "
+        "from which a row is valid, a TIMESTAMP; without it, Kafka's time",
         shown_default="none",
         place="loading.version",
     )
@@ -145,7 +150,8 @@ class StatementOptions:
     def _check_own(self) -> None:
         """Raises ConfigurationError for an option that the kind lacks, or does not know."""
         for name in _NEEDS:
-            if name in _TAKES[self.kind] and not getattr(self, name):
+            is_needed = name in _TAKES[self.kind] and (self.kind, name) not in _OPTIONAL
+            if is_needed and not getattr(self, name):
                 raise ConfigurationError(f"load={self.kind}: no {name}", next_step=_EXAMPLES[name])
         default = StatementOptions()
         given = (

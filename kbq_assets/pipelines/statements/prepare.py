@@ -16,7 +16,16 @@ from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.statements import changes
 from kbq_assets.core.statements.keys import key_columns
 from kbq_assets.core.statements.names import deleted_table
-from kbq_assets.core.statements.rules import DELETED, MARK, UPSERT, StatementRule, rule_of
+from kbq_assets.core.statements.rules import (
+    DELETED,
+    MARK,
+    SCD2,
+    UPSERT,
+    VALID_FROM,
+    VALID_TO,
+    StatementRule,
+    rule_of,
+)
 from kbq_assets.core.statements.table_statements import BatchStatement
 from kbq_assets.core.statements.targets import Target
 from kbq_assets.core.statements.texts import text_of
@@ -46,11 +55,19 @@ def rule_for(run: TableRun, state: TableState, files: Iterable[StagedFile]) -> S
 
 def with_own_columns(change: TableChange, rule: StatementRule) -> TableChange:
     """A change of the table with the columns that its rule adds."""
-    known = {column.name for column in change.columns}
-    if rule.appends or rule.deletes != MARK or DELETED in known:
+    known, wanted = {column.name for column in change.columns}, list[Column]()
+    if rule.kind == SCD2:
+        wanted.append(Column(VALID_FROM, "TIMESTAMP", description="The time of the record."))
+        wanted.append(
+            Column(VALID_TO, "TIMESTAMP", description="The time of the key's next record; null for the last.")
+        )
+    if not rule.appends and rule.deletes == MARK:
+        wanted.append(Column(DELETED, "BOOL", description="Whether the record's key was deleted."))
+    own = [column for column in wanted if column.name not in known]
+    if not own:
         return change
-    columns = (*change.columns, Column(DELETED, "BOOL", description="Whether the record's key was deleted."))
-    return dataclasses.replace(change, columns=columns, added=(*change.added, DELETED))
+    names = (column.name for column in own)
+    return dataclasses.replace(change, columns=(*change.columns, *own), added=(*change.added, *names))
 
 
 def statement_for(
@@ -62,7 +79,9 @@ def statement_for(
     if rule.appends or statements is None:
         return None
     key = key_columns(run.table, rule.key, run.columns)
-    key_columns(run.table, filter(None, [rule.version]), run.columns, "version")
+    versions = key_columns(run.table, filter(None, [rule.version]), run.columns, "version")
+    if rule.kind == SCD2:
+        _check_history(run, versions, fitted)
     if rule.kind == UPSERT and rule.deletes != MARK:
         run.ports.warehouse.create_table(deleted_table(run.table), deleted_columns(key), TableOptions())
     # The first batch finds out where the ledger is (S7); each later one knows.
@@ -75,6 +94,21 @@ def statement_for(
         name, days = statements.sql_name(run.table), _days(fitted, rule.within_days)
         text = text_of(Target(statements.dialect, rule, name, run.columns, known.rule.appends, days))
     return BatchStatement(number, rule, text)
+
+
+def _check_history(run: TableRun, versions: Iterable[Column], fitted: Fit) -> None:
+    """Raise ConfigurationError if records cannot have the columns of a history."""
+    if wrong := [column for column in versions if column.type != "TIMESTAMP"]:
+        raise ConfigurationError(
+            f"{run.table}: {wrong[0].name} has the type {wrong[0].type}, and a row is valid from a TIMESTAMP",
+            next_step="correct `version`, or leave it out",
+        )
+    names = {column.name.lower() for schema in fitted.schemas for column in columns_of(schema)}
+    if own := sorted({VALID_FROM, VALID_TO} & names):
+        raise ConfigurationError(
+            f"{run.table}: its records have a column {own[0]}, which load=scd2 writes itself",
+            next_step="rename the field, or choose another `load`",
+        )
 
 
 def _days(fitted: Fit, within: int) -> tuple[str, str] | None:

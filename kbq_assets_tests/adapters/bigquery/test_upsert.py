@@ -19,7 +19,16 @@ from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.dialects import BIGQUERY
 from kbq_assets.core.statements.names import deleted_table, scratch_table
-from kbq_assets.core.statements.rules import DELETED, MARK, TIMESTAMP, UPSERT, StatementRule
+from kbq_assets.core.statements.rules import (
+    DELETED,
+    MARK,
+    SCD2,
+    TIMESTAMP,
+    UPSERT,
+    VALID_FROM,
+    VALID_TO,
+    StatementRule,
+)
 from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.statements.targets import Target
 from kbq_assets.core.statements.texts import text_of
@@ -50,7 +59,8 @@ class Table:
         self.warehouse, self.stage, self.rule = warehouse, stage, rule
         self.statements: Statements = warehouse.statements
         marked = (Column(DELETED, "BOOL"),) if rule.deletes == MARK else ()
-        self.columns = (*columns_of(SCHEMA), *marked)
+        times = (Column(VALID_FROM, "TIMESTAMP"), Column(VALID_TO, "TIMESTAMP"))
+        self.columns = (*columns_of(SCHEMA), *marked, *(times if rule.kind == SCD2 else ()))
         warehouse.create_table(TARGET, self.columns, TableOptions())
         warehouse.create_table(
             deleted_table(TARGET), deleted_columns([Column("_kafka_key", "BYTES")]), TableOptions()
@@ -189,3 +199,13 @@ def test_sql_of_the_users_own(warehouse: PlacedWarehouse, stage: Stage) -> None:
     assert table.apply((b"a", "2", 2), (b"b", "4", 4)) == ""
     assert table.apply((b"c", "3", 3)) == ""
     assert table.rows() == [(b"b", "4"), (b"c", "3")]
+
+
+def test_a_record_is_valid_until_the_next_one_of_its_key(warehouse: PlacedWarehouse, stage: Stage) -> None:
+    table = Table(warehouse, stage, StatementRule("scd2", ("_kafka_key",)))
+    assert table.apply((b"a", "5", 5), (b"b", "1", 1)) == ""
+    assert table.apply((b"a", "7", 7), (b"a", "2", 2)) == ""
+    found = table.rows("_kafka_key, value, UNIX_MILLIS(valid_from), UNIX_MILLIS(valid_to)")
+    assert sorted(found, key=str) == [
+        (b"a", "2", 2, 5), (b"a", "5", 5, 7), (b"a", "7", 7, None), (b"b", "1", 1, None),
+    ]  # fmt: skip

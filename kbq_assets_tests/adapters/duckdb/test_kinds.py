@@ -11,12 +11,12 @@ import pytest
 from kbq_assets.adapters.duckdb.types import definition
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.statements.dialects import DUCKDB
-from kbq_assets.core.statements.rules import StatementRule
+from kbq_assets.core.statements.rules import SCD2, VALID_FROM, VALID_TO, StatementRule
 from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.statements.targets import Target
 from kbq_assets.core.statements.texts import text_of
 from kbq_assets.core.topics.topic_settings import TopicSettings
-from kbq_assets_tests.pipelines.statements.kinds import KINDS, Check, Record, random_records
+from kbq_assets_tests.pipelines.statements.kinds import KINDS, Check, Record, history_of, random_records
 
 COLUMNS = (
     Column("n", "INT64"),
@@ -36,7 +36,10 @@ class Table:
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.rule: StatementRule = TopicSettings.of(dataset="d", **options).statement.rule
-        self.columns = COLUMNS
+        times = (
+            [Column(VALID_FROM, "TIMESTAMP"), Column(VALID_TO, "TIMESTAMP")] if self.rule.kind == SCD2 else []
+        )
+        self.columns = (*COLUMNS, *times)
         self.connection = duckdb.connect()
         for name in ("t", "b"):
             self.connection.execute(f"CREATE TABLE {name} ({', '.join(map(definition, self.columns))})")
@@ -55,7 +58,10 @@ class Table:
                 f"{day} 00:00:00+00",
                 1,
             )
-            self.connection.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(own))})", own)
+            self.connection.execute(
+                f"INSERT INTO {name} ({', '.join(c.name for c in COLUMNS)}) VALUES ({', '.join('?' * len(own))})",
+                own,
+            )
 
     def apply(self, records: list[Record], *, converts: bool = False) -> None:
         """One batch."""
@@ -125,3 +131,19 @@ def test_a_key_that_is_in_every_record_is_compared_once_a_day() -> None:
     target = Target(DUCKDB, table.rule, "t", table.columns)
     table.connection.execute(text_of(target).replace(SCRATCH, "b"))
     assert table.found() == [0]
+
+
+@pytest.mark.parametrize("appended", [0, 10])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_history_in_any_batches_has_the_times_that_python_computes(seed: int, appended: int) -> None:
+    chance, table = random.Random(seed), Table(KINDS["scd2"][0])
+    records = random_records(chance, 40)
+    mixed = records.copy()
+    chance.shuffle(mixed)
+    table.insert("t", mixed[:appended])
+    batches = [mixed[at : at + 7] for at in range(appended, len(mixed), 7)]
+    for number, batch in enumerate(batches):
+        table.apply(batch, converts=bool(appended) and number == 0)
+    days = "SELECT n, day(valid_from) - 1, day(valid_to) - 1 FROM t"
+    found = {n: (begin, end) for n, begin, end in table.connection.execute(days).fetchall()}
+    assert found == history_of(records)

@@ -91,6 +91,8 @@ def test_options_of_topics_become_rules_and_error_tables_append() -> None:
         ({"load": "insert_new", "key": "id", "within_days": "-1"}, "0 or more"),
         ({"load": "upsert", "key": "id", "within_days": "3"}, "load=insert_new"),
         ({"load": "delete_insert", "key": "id", "version": "v", "tie": "timestamp"}, "load=upsert"),
+        ({"load": "scd2"}, "load=scd2: no key"),
+        ({"load": "scd2", "key": "id", "tombstones": "row"}, "tombstones=skip"),
         ({"within_days": "3"}, "load=append does not use it"),
         ({"load": "insert_new", "key": "id", "tombstones": "row"}, "tombstones=skip"),
         ({"load": "insert_new", "key": "_kafka_key"}, "keys=true"),

@@ -77,6 +77,16 @@ def has_every_record_once(records: Sequence[Record], found: Sequence[int]) -> No
     assert list(found) == list(range(len(records)))
 
 
+def history_of(records: Sequence[Record]) -> dict[int, tuple[int, int | None]]:
+    """By record: the day from which it is valid, and the day of its key's next record."""
+    found: dict[int, tuple[int, int | None]] = {}
+    for record in records:
+        at = (record.day, record.n)
+        later = [(r.day, r.n) for r in records if r.id == record.id and (r.day, r.n) > at]
+        found[record.n] = (record.day, min(later)[0] if later and record.id is not None else None)
+    return found
+
+
 KINDS: dict[str, tuple[dict[str, Any], Check]] = {
     "insert_new": ({"load": "insert_new", "key": "id"}, has_each_key_once),
     "within_days": ({"load": "insert_new", "key": "id", "within_days": 1}, has_each_key_once_within_a_day),
@@ -91,5 +101,6 @@ KINDS: dict[str, tuple[dict[str, Any], Check]] = {
         },
         has_every_record_once,
     ),
+    "scd2": ({"load": "scd2", "key": "id"}, has_every_record_once),
     "snapshot": ({"load": "snapshot", "version": "v"}, shows_the_newest_version),
 }

@@ -111,6 +111,25 @@ def test_sql_that_the_warehouse_would_read_differently_is_not_run_and_a_correcti
     assert bench.found() == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"version": "v"}, "v has the type INT64"), ({"key": "id", "load": "scd2"}, "a column valid_to")],
+)
+def test_a_history_that_cannot_be_written_fails_its_load_alone(
+    tmp_path: Path, options: dict[str, Any], named: str
+) -> None:
+    bench = KindBench(tmp_path, {**KINDS["scd2"][0], **options})
+    if "version" not in options:
+        field = {"name": "valid_to", "type": _LONG, "default": None}
+        schema = {"type": "record", "name": "A", "fields": [*_FIELDS[:2], field]}
+        bench.registry.schemas = {1: json.dumps(schema)}
+        bench.kafka.produce(TopicPartition(TOPIC, 0), struct.pack(">bI", 0, 1) + b"\x00\x00\x00")
+    else:
+        bench.put(1, 1)
+    [report] = bench.cycle().tables
+    assert (report.state, named in report.message) == ("failed", True)
+
+
 def test_a_statement_that_fails_parks_its_table_and_a_resume_applies_its_batch(tmp_path: Path) -> None:
     bench = KindBench(tmp_path, KINDS["delete_insert"][0])
     bench.put(1, 1)
