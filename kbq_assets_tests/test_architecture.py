@@ -103,6 +103,18 @@ def test_an_extra_is_deleted_with_its_folder_and_its_lines_in_definitions(extra:
     assert set(outside) & ROOTS
 
 
+#: Batches of files have a folder of this name in several layers, their settings, and a port.
+FILE_BATCHES = re.compile(
+    r"kbq_assets\.(core|pipelines|adapters|extras)\.filebatches|kbq_assets\.ports\.file_loads"
+)
+OF_FILE_BATCHES = re.compile(r"\w+/filebatches/|ports/file_loads\.py|core/config/file_batches\.py")
+
+
+def test_batches_of_files_are_deleted_with_their_folders() -> None:
+    users = {name_of(path) for path in SOURCES if FILE_BATCHES.search(path.read_text(encoding="utf-8"))}
+    assert {user for user in users if not OF_FILE_BATCHES.match(user)} == {"definitions.py"}
+
+
 _WITHOUT_EXTRAS = """
 import sys
 from pathlib import Path

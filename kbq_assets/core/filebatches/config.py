@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -36,6 +37,23 @@ EXTERNAL_KEYS: Final = frozenset({
     "ignoreUnknownValues", "jsonExtension", "jsonOptions", "maxBadRecords", "parquetOptions", "schema", "sourceFormat",
     "sourceUris",
 })  # fmt: skip
+#: What values must be. A key that is not here is text.
+_KINDS: Final[Mapping[str, tuple[str, type]]] = {
+    **dict.fromkeys(
+        ("avroOptions", "clustering", "csvOptions", "destinationTable", "hivePartitioningOptions", "jsonOptions",
+         "labels", "parquetOptions", "rangePartitioning", "schema", "timePartitioning"),
+        ("an object", dict),
+    ),
+    **dict.fromkeys(("decimalTargetTypes", "schemaUpdateOptions", "sourceUris"), ("a list", list)),
+    **dict.fromkeys(("maxBadRecords", "skipLeadingRows"), ("a whole number", int)),
+    **dict.fromkeys(
+        ("allowJaggedRows", "allowQuotedNewlines", "autodetect", "ignoreUnknownValues",
+         "preserveAsciiControlCharacters", "useAvroLogicalTypes"),
+        ("true or false", bool),
+    ),
+}  # fmt: skip
+#: BigQuery's JSON has whole numbers as text too.
+_WHOLE: Final = re.compile(r"[0-9]{1,18}")
 FORMATS: Final = ("AVRO", "CSV", "NEWLINE_DELIMITED_JSON", "ORC", "PARQUET")
 _WRITES: Final = ("WRITE_APPEND", "WRITE_TRUNCATE", "WRITE_EMPTY")
 _HELP: Final = "docs/file-batches.md#configuration"
@@ -175,7 +193,22 @@ def _document(path: str, data: bytes) -> dict[str, Any]:
         raise ConfigurationError(f"{path} is no JSON: {error}", next_step="correct it") from error
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path} is no JSON object", next_step="correct it")
+    for key, value in document.items():
+        _check_kind(path, key, value)
+    for key in ("csvOptions", "destinationTable"):
+        for below, value in document.get(key, {}).items():
+            _check_kind(path, below, value)
     return document
+
+
+def _check_kind(path: str, key: str, value: Any) -> None:
+    name, kind = _KINDS.get(key, ("text", str))
+    if kind is int:
+        fits = type(value) in (int, str) and _WHOLE.fullmatch(str(value)) is not None
+    else:
+        fits = isinstance(value, kind)
+    if not fits:
+        raise ConfigurationError(f"{path}: {key} is not {name}", next_step="correct it")
 
 
 def _external(path: str, data: bytes) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import re
 from enum import Enum, auto
 from typing import Final
 
-from kbq_assets.core.errors import JobAlreadyExists, JobFailed, Unavailable, UnknownOutcome
+from kbq_assets.core.errors import InvalidName, JobAlreadyExists, JobFailed, Unavailable, UnknownOutcome
 from kbq_assets.core.filebatches import table_batches
 from kbq_assets.core.filebatches.config import FileBatchConfig
 from kbq_assets.core.filebatches.discovery import BACKFILL, ListedObject
@@ -95,7 +95,7 @@ class PrefixRun:
         entered = table_batches.enter(
             self._now, flight, self._view.listing.sign(self._table.prefix, BACKFILL)
         )
-        if problem := self._problem(files):
+        if problem := self._problem(flight, files):
             self._swap(table_batches.fail(entered, flight, problem, self._ports.store.now_ms()))
             return True
         self._swap(entered)
@@ -129,7 +129,11 @@ class PrefixRun:
             failed.tries + 1 if failed and failed.retry_at_ms else 1,
         )
 
-    def _problem(self, files: tuple[ListedObject, ...]) -> str:
+    def _problem(self, flight: BatchInFlight, files: tuple[ListedObject, ...]) -> str:
+        try:
+            self._job(flight)
+        except InvalidName as error:
+            return error.message
         limits, size = self._ports.warehouse.limits, sum(each.size for each in files)
         if not files:
             return "the batch has no files: upload them, then kbq files retry"

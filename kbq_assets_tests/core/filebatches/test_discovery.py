@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.filebatches.config import FileBatchConfig, SourceDefaults, config_of, is_ordered
+from kbq_assets.core.filebatches.config import (
+    FileBatchConfig,
+    SourceDefaults,
+    config_of,
+    destination_by,
+    is_ordered,
+)
 from kbq_assets.core.filebatches.destinations import DEFAULT_REGEX, compile_regex, destination_of
 from kbq_assets.core.filebatches.discovery import ListedObject, SourceListing, files_of, find_batches
 
@@ -206,6 +212,17 @@ def test_the_destination_may_be_configured() -> None:
         ({"d/_config/schema.json": "[]"}, "schema.json"),
         ({"_config/a.sql": "1", "_config/b.sql": "2"}, "a.sql, b.sql"),
         ({"d/t/_config/external.json": "nothing"}, "external.json"),
+        ({"d/_config/load.json": {"labels": ["a"]}}, "labels"),
+        ({"d/_config/load.json": {"skipLeadingRows": "one"}}, "skipLeadingRows"),
+        ({"d/_config/load.json": {"skipLeadingRows": -1}}, "skipLeadingRows"),
+        ({"d/_config/load.json": {"skipLeadingRows": True}}, "skipLeadingRows"),
+        ({"d/_config/load.json": {"hivePartitioningOptions": None}}, "hivePartitioningOptions"),
+        ({"d/_config/load.json": {"timePartitioning": "DAY"}}, "timePartitioning"),
+        ({"d/_config/load.json": {"autodetect": "yes"}}, "autodetect"),
+        ({"d/_config/load.json": {"destinationRegex": 5}}, "destinationRegex"),
+        ({"d/_config/load.json": {"destinationTable": {"tableId": 5}}}, "tableId"),
+        ({"d/_config/load.json": {"fieldDelimiter": 5}}, "fieldDelimiter"),
+        ({"d/_config/external.json": {"csvOptions": {"quote": 1}}}, "quote"),
         ({"d/t/_config/external.json": {"sourceFormat": "CSV", "csvOption": {}}}, "csvOption"),
         ({"d/t/_config/external.json": {"sourceFormat": "GOOGLE_SHEETS"}}, "GOOGLE_SHEETS"),
     ],
@@ -217,3 +234,14 @@ def test_what_kbq_does_not_honor_is_refused_by_name(configs: dict[str, Any], nam
 
 def test_two_statements_of_different_levels_are_fine() -> None:
     assert configured("d/t", **{"_config/a.sql": "far", "d/_config/b.sql": "near"}).sql == "near"
+
+
+def test_whole_numbers_may_be_text_as_in_bigquerys_api() -> None:
+    assert configured("d/t", **{"_config/load.json": {"skipLeadingRows": "1"}}).load["skipLeadingRows"] == "1"
+
+
+def test_a_batch_whose_configuration_cannot_be_read_keeps_its_table() -> None:
+    path = "d/_config/load.json"
+    listing = find_batches([ListedObject(path, 1, 1), *listed("d/t/1/_SUCCESS")], "_SUCCESS", SIGNS)
+    found = destination_by("d/t/1", "_SUCCESS", listing, lambda each: b"{", DEFAULTS)
+    assert found.prefix == "d/t"

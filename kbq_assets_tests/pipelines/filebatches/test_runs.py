@@ -359,3 +359,14 @@ def test_a_statement_in_flight_keeps_its_text() -> None:
     world.warehouse.jobs.clear()
     world.run()
     assert [job.sql for job in world.warehouse.inserted] == ["INSERT {dest_dataset}.{dest_table}"] * 2
+
+
+def test_a_file_whose_name_no_store_can_give_out_fails_its_batch_alone() -> None:
+    world = FilesWorld()
+    world.batch("shop/orders/1")
+    world.batch("shop/orders/2")
+    world.source.objects["shop/orders/1/a\x01.csv"] = world.source.objects["shop/orders/1/data.csv"]
+    world.run()
+    assert world.loaded == ["shop/orders/2"] and world.waiting() == {"shop/orders/1": "failed"}
+    world.batches().skip("shop/orders", "shop/orders/1", "", "me")
+    assert world.waiting() == {}
