@@ -7,11 +7,11 @@ workspace.yaml). To be rid of an extra, delete its folder and the lines that nam
 from __future__ import annotations
 
 import copy
-import dataclasses
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,15 +56,19 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     from kbq_assets.worker.unit import WorkerPorts
 
 
+def _system_clock() -> Clock:
+    from kbq_assets.adapters.clock import SystemClock
+
+    return SystemClock()
+
+
+@dataclass(eq=False)
 class Adapters:
     """Opens each port as the settings say, and imports its SDK then. Google's clients are ``clients`` if given."""
 
-    def __init__(self, settings: Settings, clients: GoogleClients | None = None) -> None:
-        from kbq_assets.adapters.clock import SystemClock
-
-        self.settings = settings
-        self.clients = clients
-        self.clock: Clock = SystemClock()
+    settings: Settings
+    clients: GoogleClients | None = None
+    clock: Clock = field(default_factory=_system_clock)
 
     def store(self) -> ObjectStore:
         """The staging area, with the extraction's credentials."""
@@ -263,19 +267,15 @@ class Parts:
         from kbq_assets.worker.unit import extract_unit
 
         ports = self.adapters.worker()
-        return extract_unit(unit, dataclasses.replace(ports, source=source or ports.source), again=True)
+        return extract_unit(unit, replace(ports, source=source or ports.source), again=True)
 
     @cached_property
     def replays(self) -> Replays:
         """Ranges that are read again beside the live topics."""
         from kbq_assets.pipelines.replay.replays import Replays
 
-        adapters = self.adapters
-        return Replays(
-            self.deployment,
-            lambda folder: adapters.over(adapters.settings.below(folder)),
-            adapters.replay_tables,
-        )
+        over, below = self.adapters.over, self.adapters.settings.below
+        return Replays(self.deployment, lambda folder: over(below(folder)), self.adapters.replay_tables)
 
     @cached_property
     def erasures(self) -> Erasures:

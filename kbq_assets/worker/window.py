@@ -13,7 +13,8 @@ import numpy as np
 from kbq_assets.core.errors import KbqError, PreconditionFailed
 from kbq_assets.core.extraction.units import Unit
 from kbq_assets.core.loading.completeness import HOUR_MS
-from kbq_assets.core.protocol.commits import EventTimes, StagedFile, Stop, Window
+from kbq_assets.core.protocol.business_times import BusinessTimes
+from kbq_assets.core.protocol.commits import StagedFile, Stop, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import StagedFileName, TableReference, schema_path
 from kbq_assets.core.protocol.waits import StopReason
@@ -303,7 +304,7 @@ class WindowWriter:
             fingerprint=file.fingerprint,
             dates=tuple(sorted(file.event_dates)),
             oldest_ms=self._tally.oldest_ms,
-            events=EventTimes(
+            events=BusinessTimes(
                 file.event_hours,
                 # A clock that is ahead of Kafka moves nothing, and waits for nothing (O8).
                 min(file.newest_event_ms, self._tally.newest_ms or file.newest_event_ms),

@@ -14,7 +14,7 @@ from kbq_assets.adapters.duckdb import jobs
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
 from kbq_assets.adapters.filebatches import external, reading
 from kbq_assets.adapters.filebatches.local_files import LocalFiles
-from kbq_assets.adapters.filebatches.target import Target
+from kbq_assets.adapters.filebatches.target import TargetTable
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.filebatches.hive import check_hive
 from kbq_assets.ports.file_loads import FileJob
@@ -92,7 +92,7 @@ def _text(error: Exception) -> str:
 
 def _load(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles) -> int:
     """Load all files; return the number of rows. Raises LoadError, duckdb.Error."""
-    target = Target(connection, job)
+    target = TargetTable(connection, job)
     groups = list(reading.groups(connection, job, files))
     target.prepare(groups[0])
     return sum(target.insert(group) for group in groups)

@@ -1,6 +1,6 @@
 """Files of each format as relations of DuckDB.
 
-A `FileGroup` has the files of a job with the same hive values. CSV and JSON take the types of the table's columns;
+A `HiveGroup` has the files of a job with the same hive values. CSV and JSON take the types of the table's columns;
 Avro, ORC and Parquet bring their own.
 """
 
@@ -53,7 +53,7 @@ def check(form: str, config: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class FileGroup:
+class HiveGroup:
     """Files with the same values of hive keys. ``constants`` are these values as SQL, by column."""
 
     form: str
@@ -124,7 +124,7 @@ class FileGroup:
             raise BadFile(f"no such field: {', '.join(unknown[:5])} (ignoreUnknownValues ignores it)")
 
 
-def groups(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles) -> Iterator[FileGroup]:
+def groups(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles) -> Iterator[HiveGroup]:
     """The files of a job by their hive values. Raises LoadError, Unavailable."""
     options = job.config.get("hivePartitioningOptions")
     form, uris = str(job.config["sourceFormat"]), job.source_uris
@@ -140,7 +140,7 @@ def groups(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFile
             for name, value in values
         }
         paths = [files.path(uri) for uri in own]
-        yield FileGroup(form, job.config, own, paths, constants, types, connection)
+        yield HiveGroup(form, job.config, own, paths, constants, types, connection)
 
 
 def _csv(config: Mapping[str, Any], columns: Sequence[Column]) -> Iterator[str]:

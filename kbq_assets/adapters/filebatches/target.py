@@ -9,7 +9,7 @@ import duckdb
 from kbq_assets.adapters.duckdb import schema
 from kbq_assets.adapters.duckdb.types import quoted
 from kbq_assets.adapters.filebatches.columns import schema_columns
-from kbq_assets.adapters.filebatches.reading import FileGroup
+from kbq_assets.adapters.filebatches.reading import HiveGroup
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.file_loads import FileJob
@@ -21,7 +21,7 @@ _PARTITIONS: Final = {4: "%Y", 6: "%Y%m", 8: "%Y%m%d", 10: "%Y%m%d%H"}
 _SELF_DESCRIBING: Final = frozenset({"AVRO", "ORC", "PARQUET"})
 
 
-class Target:
+class TargetTable:
     """One job's table, inside its transaction."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, job: FileJob) -> None:
@@ -36,7 +36,7 @@ class Target:
     def _name(self) -> str:
         return schema.name_of(self._connection, self._table)
 
-    def prepare(self, group: FileGroup) -> None:
+    def prepare(self, group: HiveGroup) -> None:
         """Create a missing table, and empty what `writeDisposition` says. Raises LoadError."""
         declared = schema_columns(self._config.get("schema"))
         if not schema.exists(self._connection, self._table):
@@ -51,7 +51,7 @@ class Target:
         elif write == "WRITE_EMPTY" and self._count(self._where()):
             raise _NotLoadable(f"{self._table} has rows, and writeDisposition is WRITE_EMPTY")
 
-    def insert(self, group: FileGroup) -> int:
+    def insert(self, group: HiveGroup) -> int:
         """Append the rows of some files; return their number."""
         rows = 0
         for select in group.selects(self._columns):
@@ -78,7 +78,7 @@ class Target:
         self._connection.execute("DROP TABLE kbq_rows")
         return rows
 
-    def _create(self, group: FileGroup, declared: tuple[Column, ...]) -> None:
+    def _create(self, group: HiveGroup, declared: tuple[Column, ...]) -> None:
         if self._config.get("createDisposition") == "CREATE_NEVER":
             raise MissingSource(f"table {self._table} does not exist, and createDisposition is CREATE_NEVER")
         columns = declared or group.describe()

@@ -14,6 +14,7 @@ from typing import Final
 
 from kbq_assets.core.errors import Refused, StateError
 from kbq_assets.core.protocol import codec
+from kbq_assets.core.protocol.business_times import BusinessTimes
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.done_files import DoneFileName
@@ -29,18 +30,6 @@ MOST_HOURS: Final = 1_000
 MOST_DATES: Final = 4_000
 #: Most accepted gaps on record: a partition that is always behind its retention has one in every run.
 MOST_GAPS: Final = 100
-
-
-@dataclass(frozen=True)
-class EventTimes(Stored):
-    """The business times of a file's rows."""
-
-    #: rows per hour since 1970 (UTC), for the `MOST_HOURS` hours with most rows; older files list none
-    hours: Mapping[int, int] = field(default_factory=dict, metadata=codec.stored_as("event_hours"))
-    #: the highest of a record; 0 if no record has one (error rows, tombstones, older files)
-    newest_ms: int = field(default=0, metadata=codec.stored_as("newest_event_ms"))
-    #: rows without the business time that their topic has: they use the Kafka time
-    fallbacks: int = field(default=0, metadata=codec.stored_as("event_time_fallbacks"))
 
 
 @dataclass(frozen=True)
@@ -63,7 +52,7 @@ class StagedFile(Stored):
     dates: tuple[int, ...] = ()
     #: lowest Kafka timestamp
     oldest_ms: int = 0
-    events: EventTimes = field(default_factory=EventTimes, metadata=codec.INLINE)
+    events: BusinessTimes = field(default_factory=BusinessTimes, metadata=codec.INLINE)
     #: how often its range was read again (PROTOCOL L14): of two files with one name the later one counts
     restaged: int = 0
     #: the warehouses that it is for, the first as ""; none listed: the first alone

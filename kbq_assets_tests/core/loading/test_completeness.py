@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kbq_assets.core.loading import completeness
 from kbq_assets.core.loading.completeness import HOUR_MS, KEPT_HOURS, HourRow, SourcePartition, TableHours
 from kbq_assets.core.protocol import codec, commits
-from kbq_assets.core.protocol.commits import Commit, EventTimes, PartitionCommit, StagedFile, Stop
+from kbq_assets.core.protocol.business_times import BusinessTimes
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Stop
 from kbq_assets.core.protocol.names import TableReference, sanitise_table
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.watermarks import END_MARK_MS, LogEnd, Watermark, due_shards, mark_ends
@@ -28,7 +29,7 @@ def _file(*, first: int = 0, newest_ms: int = 0, **hours: int) -> StagedFile:
     listed = {int(name[1:]): rows for name, rows in hours.items() if name != "none"}
     rows = sum(hours.values())
     file = staged_file(first, first + rows)
-    return dataclasses.replace(file, events=EventTimes(listed, newest_ms))
+    return dataclasses.replace(file, events=BusinessTimes(listed, newest_ms))
 
 
 def _partition(until: int, partition: int = 0, problem: str = "") -> SourcePartition:

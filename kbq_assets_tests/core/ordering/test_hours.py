@@ -20,7 +20,8 @@ from kbq_assets.core.ordering.hours import (
 )
 from kbq_assets.core.ordering.rules import with_rule
 from kbq_assets.core.ordering.table_order import OrderRule
-from kbq_assets.core.protocol.commits import EventTimes, StagedFile
+from kbq_assets.core.protocol.business_times import BusinessTimes
+from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.watermarks import Watermark
@@ -48,7 +49,7 @@ def window(
         fingerprint=str(schema),
         dates=(TEN // 24,),
         oldest_ms=number,
-        events=EventTimes(dict.fromkeys(hours, 1), highest * HOUR_MS + 5 if highest else 0),
+        events=BusinessTimes(dict.fromkeys(hours, 1), highest * HOUR_MS + 5 if highest else 0),
     )
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from kbq_assets.core.errors import Refused, StateError
 from kbq_assets.core.protocol import codec, commits
-from kbq_assets.core.protocol.commits import Commit, EventTimes, PartitionCommit, StagedFile, Stop, Window
+from kbq_assets.core.protocol.business_times import BusinessTimes
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Stop, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets_tests.strategies import staged_file, window
 
@@ -140,11 +141,11 @@ def test_files_covers_are_named_by_their_done_files() -> None:
 def test_files_of_older_versions_have_no_hours_and_new_ones_keep_theirs() -> None:
     path = "staging/0-a/t.0.d.t.1.5.avro"
     new = StagedFile(
-        path, 5, 9, 4, 1, 1, "c", "f", (20_000,), 1, EventTimes({480_000: 3}, 1_728_000_000_123, 1)
+        path, 5, 9, 4, 1, 1, "c", "f", (20_000,), 1, BusinessTimes({480_000: 3}, 1_728_000_000_123, 1)
     )
     assert codec.loads(StagedFile, codec.dumps(new), "x") == new
     stored = codec.encode(new)
     for name in ("event_hours", "newest_event_ms", "event_time_fallbacks"):
         del stored[name]
     old = codec.decode(StagedFile, stored)
-    assert old.events == EventTimes()
+    assert old.events == BusinessTimes()
