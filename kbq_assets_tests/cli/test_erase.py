@@ -144,6 +144,12 @@ def test_rows_are_found_by_a_column_and_error_rows_are_named_as_not_searched(
     assert refused.exit_code == 3 and PERSON not in refused.output
 
 
+def test_an_erased_record_is_named_as_such(run: Shell) -> None:
+    start(run)
+    assert "erased: nothing reads it again" in run.done("where", TOPIC, "0", "1")
+    assert "erased" not in run.done("where", TOPIC, "0", "2")
+
+
 def test_tombstones_of_an_entity_topic_name_who_is_erased(world: FakePlatform, run: Shell) -> None:
     world.kafka.create_topic("shop.customers", 2)
     for partition, key, value in (

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.erasure.offsets import has
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
@@ -16,6 +17,7 @@ from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.pipelines.backup.backups import Backups
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.observation.status import feeds_of
+from kbq_assets.pipelines.protocol.erasures import erased_of
 from kbq_assets.ports.warehouse import ErrorQuery, KafkaRange, Warehouse
 
 
@@ -35,7 +37,10 @@ def locate(view: LoadView, tp: TopicPartition, offset: int, warehouse: Warehouse
     commit = next((c for c in view.commits if c.topic == tp.topic and tp.partition in c.partitions), None)
     if commit is None:
         return [_no_commit(view, tp)]
-    found = [_in_commit(commit.partitions[tp.partition], tp, offset)]
+    if has(erased_of(view.cache.store, commit, tp.partition), offset):
+        found = [Place("commit", str(tp), "erased: nothing reads it again", ("kbq erase list",))]
+    else:
+        found = [_in_commit(commit.partitions[tp.partition], tp, offset)]
     found += [place for table in view.tables for place in _in_files(view, table, tp, offset)]
     if warehouse is not None:
         found += _in_tables(view, commit, tp, offset, warehouse)
