@@ -45,7 +45,8 @@ def holder(state: FileTableState) -> BatchInFlight | FailedFileBatch | None:
 
 def lock_text(state: FileTableState, held: BatchInFlight | FailedFileBatch) -> bytes:
     """The content of `_bqlock`."""
-    error = {"error": held.error} if held.error else {}
+    why = held.end.error if isinstance(held, BatchInFlight) else held.error
+    error = {"error": why} if why else {}
     return json.dumps({"job_id": held.job_id, "batch": held.path, "kbq": state.uuid, **error}).encode()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from kbq_assets.core.errors import Refused
-from kbq_assets.core.protocol.codec import Stored
+from kbq_assets.core.protocol.codec import INLINE, Stored
 
 #: Applied batches that a state lists; above, the oldest move to an archive.
 APPLIED_KEPT: Final = 1000
@@ -48,6 +48,14 @@ class FileTarget(Stored):
 
 
 @dataclass(frozen=True)
+class JobEnd(Stored):
+    """Whether a job's id is being used up. Then the batch fails with ``error``, or is pending again if none (F4)."""
+
+    burning: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class BatchInFlight(Stored):
     """A batch that was entered, with all that its job needs: a second submission is the same job (F3)."""
 
@@ -67,9 +75,7 @@ class BatchInFlight(Stored):
     ordered: bool = False
     entered_ms: int = 0
     tries: int = 1
-    #: the id is being used up; then the batch fails with ``error``, or is pending again without one (F4)
-    burning: bool = False
-    error: str = ""
+    end: JobEnd = field(default_factory=JobEnd, metadata=INLINE)
 
     @property
     def file_paths(self) -> tuple[str, ...]:
@@ -244,14 +250,14 @@ def fail(
 
 def burn(state: FileTableState, flight: BatchInFlight, error: str = "") -> FileTableState:
     """Give the job's id up: a late submission must fail before the batch is decided about (F4)."""
-    burning = dataclasses.replace(flight, burning=True, error=error[:_MOST_TEXT])
+    burning = dataclasses.replace(flight, end=JobEnd(True, error[:_MOST_TEXT]))
     flights = tuple(burning if each.job_id == flight.job_id else each for each in state.in_flight)
     return dataclasses.replace(state, in_flight=flights)
 
 
 def give_up(state: FileTableState, flight: BatchInFlight, now_ms: int) -> FileTableState:
     """The id is burned, so nothing was or will be applied: the batch fails, or is pending again (F4)."""
-    return fail(state, flight, flight.error, now_ms) if flight.error else _without(state, flight)
+    return fail(state, flight, flight.end.error, now_ms) if flight.end.error else _without(state, flight)
 
 
 def retry(state: FileTableState, path: str, generation: int, entry: FileDecision) -> FileTableState:

@@ -180,7 +180,7 @@ class PrefixRun:
         """The warehouse does not know the id: it never started, or is burned now (F4). Whether the state changed: what
         was submitted shows at the next poll."""
         warehouse = self._ports.warehouse
-        if flight.burning:
+        if flight.end.burning:
             with contextlib.suppress(JobAlreadyExists):
                 warehouse.burn_job(flight.job_id, flight.project, flight.location)
             return False

@@ -192,7 +192,7 @@ def test_nothing_is_decided_about_a_job_in_flight(decide: Callable[[FileTableSta
 def test_a_burned_job_leaves_its_batch_pending_or_failed() -> None:
     state, own = entered("d/t/1")
     [burning] = table_batches.burn(state, own).in_flight
-    assert burning.burning
+    assert burning.end.burning
     assert states(table_batches.give_up(state, burning, 5), pending("d/t/1")) == {"d/t/1": BatchState.READY}
     [refused] = table_batches.burn(state, own, "refused").in_flight
     assert states(table_batches.give_up(state, refused, 5), pending("d/t/1")) == {"d/t/1": BatchState.FAILED}
