@@ -13,10 +13,11 @@ from unittest.mock import patch
 from kbq_assets.core.errors import KbqError
 from kbq_assets.pipelines.extraction import prune
 from kbq_assets.pipelines.operate.commands import propose_reset
+from kbq_assets_tests.fakes.statements import Failure
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
-from kbq_assets_tests.simulation import mishaps, ordered
+from kbq_assets_tests.simulation import mishaps, ordered, statements
 from kbq_assets_tests.simulation.promises import check_all
-from kbq_assets_tests.simulation.world import TOPIC, Recipe, World
+from kbq_assets_tests.simulation.world import PERMANENT, TOPIC, Recipe, World
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,35 @@ def _race_loaders(world: World) -> None:
             world.run_job()
         if random.random() < 0.05:
             world.land_late_call()
+
+
+def run_late_skip(seed: int) -> World:
+    """Statements fail, and their ledgers hear late that an operator skips them: while the next load runs, or never."""
+    return _checked(World(seed, STATEMENTS), f"run_late_skip({seed})", _skip_late)
+
+
+def _skip_late(world: World) -> None:
+    scheduler, failing = world.scheduler, world.warehouse.statements.errors
+
+    def run(kind: str, body: Callable[[str], object], *, lands: float = 0.0) -> None:
+        scheduler.start(kind, body)
+        while scheduler.step():
+            world.run_job()
+            if world.random.random() < lands:
+                world.land_late_call()
+
+    world.produce()
+    run("extractor", world.extract)
+    world.warehouse.statements.errors = lambda job: (PERMANENT, Failure.BEFORE)
+    run("loader", world.load)
+    world.warehouse.statements.errors, world.decide_rate = failing, 1.0
+    run("operator", functools.partial(statements.skip_late, world))
+    statements.resume(world)
+    run("loader", world.load)
+    world.produce()
+    run("extractor", world.extract)
+    statements.resume(world)
+    run("loader", world.load, lands=0.1)
 
 
 def _checked(world: World, again: str, rage: Callable[[World], None]) -> World:

@@ -70,6 +70,23 @@ def _same_id(state: TableState) -> TableState:
     )
 
 
+def _any_skip(run: TableRun, current: Any, entry: Any) -> Turn:
+    """Takes a skip of the batch's number for one of its statement."""
+    statements: Any = run.ports.warehouse.statements
+    ledger = statements.read_ledger(run.table)
+    if ledger is None or not ledger.skipped or ledger.batch != entry.statement.number:
+        return _settle(run, current, entry)
+    return apply._record(run, current, apply._in_flight(run, entry), None, skipped=True)
+
+
+#: For `run_late_skip`.
+ANY_SKIP: Final = Mutant(
+    "a skip counts for any statement of its number",
+    "S5: a skip names its statement",
+    ((apply, "settle", _any_skip),),
+)
+
+
 def _one_scratch(target: TableReference, job_id: str) -> TableReference:
     return TableReference(target.dataset, f"_kbq_batch_{target.table}")
 

@@ -53,11 +53,12 @@ from kbq_assets_tests.simulation.schedule import (
     TWO_WAREHOUSES,
     ScheduleFailed,
     commit,
+    run_late_skip,
     run_schedule,
     run_two_loaders,
     simulated_hours,
 )
-from kbq_assets_tests.simulation.statement_mutants import STATEMENT_MUTANTS
+from kbq_assets_tests.simulation.statement_mutants import ANY_SKIP, STATEMENT_MUTANTS
 from kbq_assets_tests.simulation.world import Recipe, World
 from kbq_assets_tests.sizes import (
     FULL,
@@ -116,6 +117,17 @@ def test_the_simulator_notices_when_a_rule_of_statements_is_removed(mutant: Muta
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError, KeyError, Crash)):
         for seed in _seeds(mutant.seed, 300):
             run_schedule(seed, APPLYING, STATEMENTS)
+
+
+def test_a_skip_that_arrives_late_gives_up_no_rows_that_nobody_decided_about() -> None:
+    met = Counter[str]()
+    for seed in range(20):
+        met += run_late_skip(seed).met
+    assert met["skip"] > 10
+    assert met["ledger differs"] > 0
+    with ANY_SKIP.active(), pytest.raises(ScheduleFailed):
+        for seed in range(20):
+            run_late_skip(seed)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name.replace(" ", "-"))

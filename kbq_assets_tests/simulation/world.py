@@ -59,7 +59,7 @@ from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.statements import Failure
 from kbq_assets_tests.fakes.warehouse import TRANSIENT, FakeWarehouse, Row
 from kbq_assets_tests.fixtures.tiny_manifests import counted, tiny_manifests
-from kbq_assets_tests.simulation import mishaps, ordered
+from kbq_assets_tests.simulation import mishaps, ordered, statements
 from kbq_assets_tests.simulation.scheduler import Scheduler
 
 TOPIC = "shop.events"
@@ -354,7 +354,7 @@ class World:
     def _watch_quarantine(self, before: TableState, after: TableState) -> None:
         """No batch loses most of its files, unless an operator lets it (L5)."""
         job, known = before.in_flight, {bad.file.path for bad in before.quarantined}
-        lost = [bad.file.path for bad in after.quarantined if bad.file.path not in known]
+        lost = [bad.file.path for bad in after.quarantined if bad.file.path not in known and not bad.dropped]
         if job is None or len(lost) < 2 or before.accepted.loss:
             return
         total = {f.path for f in (*job.files, *(bad.file for bad in job.quarantined))}
@@ -568,7 +568,8 @@ class World:
     def repair(self) -> None:
         """A patient operator mends what can be mended without losing more (not a reset)."""
         if self.decide_rate:
-            ordered.repair(self)
+            decisions = ordered if self.recipe.settings.statement.rule.appends else statements
+            decisions.repair(self)
         if self.mend_rate:
             mishaps.adopt(self, "operator")
         for file in mishaps.unsound(self) if self.restage_rate else ():

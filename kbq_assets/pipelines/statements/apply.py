@@ -136,7 +136,9 @@ def _drop_orphans(run: TableRun, statements: Statements) -> None:
 
 def _recover(run: TableRun, current: Versioned[TableState], flying: _InFlight, error: JobError) -> Turn:
     """Decide what becomes of a batch whose statement ended and changed nothing (S6)."""
-    current = dataclasses.replace(current, value=table_state.count_failure(current.value))
+    parked_for = current.value.definition.failed
+    if parked_for is None or parked_for.job_id != flying.entry.job_id:  # a skip enters it again (S5)
+        current = dataclasses.replace(current, value=table_state.count_failure(current.value))
     if run.ports.warehouse.columns(flying.scratch) is None:
         run.swap(current, run.count_job(steps.load_again(current.value)))
         return CONTINUE

@@ -182,6 +182,7 @@ def test_a_skip_that_arrives_late_gives_up_no_rows_that_nobody_decided_about(arr
     bench.faults = lambda call: Outcome.OK
     propose_resume_table(bench.store, A).apply()
     bench.load()  # finds the statement that failed, and nothing skipped
+    assert bench.table().jobs.ended.failed == 1
     propose_resume_table(bench.store, A).apply()
     bench.produce(1)
     bench.extract()

@@ -1,0 +1,63 @@
+"""Statements in the simulator: operators who skip batches, some of which their ledger hears of late (PROTOCOL S5)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kbq_assets.core.errors import KbqError, NotFound, Refused, UnknownOutcome
+from kbq_assets.core.ordering.table_order import AuditEntry
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.waits import ParkReason
+from kbq_assets.pipelines.operate import adopt
+from kbq_assets.pipelines.operate.commands import propose_resume_table
+from kbq_assets.pipelines.ordering.decisions import read_table
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.statements.skip import propose_skip
+from kbq_assets.ports.statements import LedgerRow
+from kbq_assets_tests.fakes.faults import Call
+from kbq_assets_tests.fakes.warehouse import LateCall
+
+if TYPE_CHECKING:
+    from kbq_assets_tests.simulation.world import World
+
+
+def skip_late(world: World, name: str) -> None:
+    """Skip every batch whose statement failed. Their ledgers hear of it late, or never."""
+    store, warehouse = world.store.view(name), world.warehouse.view(name)
+    entry = AuditEntry(world.store.time_ms, "", 0, "simulated", name)
+
+    def late(table: TableReference, batch: int, digest: str) -> LedgerRow | None:
+        call = Call(name, "skip", str(table), writes=True)
+        world.warehouse.late.append(
+            LateCall(call, lambda: world.warehouse.statements.skip(table, batch, digest))
+        )
+        raise UnknownOutcome("no answer", next_step="repeat it")
+
+    setattr(warehouse.statements, "skip", late)  # noqa: B010 - of this process alone
+    for table in world.tables:
+        with suppress(Refused, NotFound, UnknownOutcome):
+            failed = read_table(store, table).definition.failed
+            if failed is not None and failed.statement is not None:
+                world.met["skip"] += 1
+                propose_skip(store, warehouse, table, failed.statement.number, entry).apply()
+
+
+def resume(world: World) -> None:
+    """Resume all tables."""
+    for table in world.tables:
+        with suppress(Refused, NotFound):
+            propose_resume_table(world.store, table).apply()
+
+
+def repair(world: World) -> None:
+    """Repeat skips that the ledger alone counts, and go on from it where it counts one of another statement."""
+    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+        failed, ledger = found.value.definition.failed, world.warehouse.statements.ledgers.get(table)
+        entry, parked = AuditEntry(world.store.time_ms, "", 0, "simulated", "operator"), found.value.parked
+        with suppress(KbqError):
+            if parked is not None and parked.reason == ParkReason.LEDGER_DIFFERS:
+                world.met["ledger differs"] += 1
+                adopt.propose(world.store, world.warehouse, table).apply()
+            elif failed and failed.statement and ledger is not None and ledger.skipped:
+                propose_skip(world.store, world.warehouse, table, failed.statement.number, entry).apply()
