@@ -82,7 +82,7 @@ def google_resources(settings: Settings) -> Mapping[str, dg.ConfigurableResource
     return found
 
 
-class _Opened:
+class _OpenedResources:
     """Clients of resources, each opened at its first use and kept for the process."""
 
     def __init__(self, resources: Mapping[str, Any]) -> None:
@@ -114,5 +114,5 @@ class _Opened:
 
 def clients_of(resources: Mapping[str, Any]) -> GoogleClients:
     """The clients that resources of dagster-gcp, or replacements with `get_client`, open. Nothing opens yet."""
-    opened = _Opened(resources)
+    opened = _OpenedResources(resources)
     return GoogleClients(opened.storage, opened.bigquery)
