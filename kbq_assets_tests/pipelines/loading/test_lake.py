@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,6 +24,7 @@ from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.extras.reconcile.counts import CountPorts
 from kbq_assets.extras.reconcile.records import reconcile
+from kbq_assets.pipelines.compaction.table import CompactionReport, TableCompaction
 from kbq_assets.pipelines.loading.completeness_table import publish_hours
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load
 from kbq_assets.pipelines.loading.view import read_view
@@ -30,6 +32,7 @@ from kbq_assets.pipelines.loading.warehouses import register
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
+from kbq_assets.ports.compaction import Rewriter
 from kbq_assets.ports.warehouse import ErrorQuery, LoadJob
 from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.pipelines.bench import ERRORS, TP, A, B, Bench
@@ -113,6 +116,27 @@ def test_one_extraction_fills_both_and_both_reconcile(bench: LakeBench) -> None:
     assert bench.paths("staging/") == []  # both have them
     assert bench.reconcile().accounted
     assert reconciled_in_the_lake(bench).accounted
+
+
+def test_a_compacted_lake_reconciles_and_loads_on(bench: LakeBench) -> None:
+    for _ in range(3):
+        bench.produce(1, 1)
+        bench.everything()
+    compaction, days = bench.lake.compaction, range(30_000)
+
+    def compacted() -> CompactionReport:
+        return TableCompaction(compaction, A, bench.clock.now_ms, _no_spark, days).run()
+
+    report = compacted()
+    assert (report.message, report.files_before > report.files_after, report.commits) == ("", True, 1)
+    bench.produce(1)
+    bench.everything()
+    assert bench.offsets_in_lake(A) == bench.offsets(A) == list(range(7))
+    assert reconciled_in_the_lake(bench).accounted
+
+
+def _no_spark() -> AbstractContextManager[Rewriter]:
+    raise AssertionError("a small plan starts no Spark")
 
 
 def test_a_lost_row_of_the_lake_is_not_accounted(bench: LakeBench) -> None:
