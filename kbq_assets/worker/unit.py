@@ -235,7 +235,7 @@ def _open(
     if not go_on(outputs):
         return iter(())
     return _source(unit, ports).read(
-        unit.read_range, leader_epoch=unit.leader_epoch, keys=keys, headers=headers, wait_seconds=wait_seconds
+        unit.read_range, leader_epoch=unit.read_epoch, keys=keys, headers=headers, wait_seconds=wait_seconds
     )
 
 

@@ -304,12 +304,7 @@ class WindowWriter:
             fingerprint=file.fingerprint,
             dates=tuple(sorted(file.event_dates)),
             oldest_ms=self._tally.oldest_ms,
-            events=BusinessTimes(
-                file.event_hours,
-                # A clock that is ahead of Kafka moves nothing, and waits for nothing (O8).
-                min(file.newest_event_ms, self._tally.newest_ms or file.newest_event_ms),
-                file.event_time_fallbacks,
-            ),
+            events=BusinessTimes(file.event_hours, file.newest_event_ms, file.event_time_fallbacks),
             warehouses=self._unit.settings.destination.warehouses,
         )
 

@@ -15,7 +15,7 @@ from kbq_assets.core.loading.completeness import HOUR_MS, SourcePartition
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry, TableOrder
-from kbq_assets.core.protocol.names import TableReference, audit_path
+from kbq_assets.core.protocol.names import StagedFileName, TableReference, audit_path
 from kbq_assets.pipelines.loading import completeness
 from kbq_assets.pipelines.ordering.decisions import decide
 from kbq_assets.pipelines.protocol import state
@@ -50,7 +50,8 @@ def judge_swap(before: TableState, after: TableState, given_up: Callable[[], set
             found.append(f"batch {order.next} was entered before batch {order.settled} was validated")
         failed = order.failed.files if order.failed else ()
         # A reset that gives up all files of a batch leaves its number to the next windows (O3).
-        is_left = any(file.path not in given_up() for file in failed)
+        gone = {_parts(path) for path in given_up()} if failed else set()
+        is_left = any(_parts(file.path) not in gone for file in failed)
         if order.failed and is_left and not {*map(identity, job.files)} <= {*map(identity, failed)}:
             found.append(f"batch {order.failed.number} was passed over, or has other files")
     if after.order.settled - order.settled not in (0, 1):
@@ -59,6 +60,11 @@ def judge_swap(before: TableState, after: TableState, given_up: Callable[[], set
     if lost := [bad.file.path for bad in after.quarantined if not bad.dropped and bad.file.path not in known]:
         found.append(f"{lost} went to quarantine")
     return found
+
+
+def _parts(path: str) -> StagedFileName:
+    """The parts of a file's name that its copies share."""
+    return dataclasses.replace(StagedFileName.parse(path), attempt="")
 
 
 def judge_hours(world: World, before: TableState, after: TableState) -> list[str]:

@@ -323,6 +323,9 @@ def _plan_partition(
         first = broker.earliest
     # After a gap the old leader epoch does not apply to the new position: the broker's does.
     has_epoch = first == state.next and state.leader_epoch >= 0
+    # Retention deleted the last position whose epoch is known: nothing says under which one the log goes on.
+    is_gone = has_epoch and state.epoch_known_until < first <= broker.earliest
+    known_until = max(state.epoch_known_until, broker.earliest) if has_epoch else first
     last = max(first, broker.latest)
     draft.note_end(tp, settings, LogEnd(first, broker.latest, state.watermark.end_ms))
     if state.stop is not None and first < state.stop.until:
@@ -332,7 +335,7 @@ def _plan_partition(
         commit.epoch,
         settings,
         state.leader_epoch if has_epoch else broker.leader_epoch,
-        max(state.epoch_known_until, broker.earliest) if has_epoch else first,
+        -1 if is_gone else known_until,
         state.accept_errors_until,
         draft.limits.of_topic(settings),
         alone=state.deaths > 0,

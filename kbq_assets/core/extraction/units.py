@@ -59,7 +59,8 @@ class Unit:
     range: OffsetRange
     epoch: int
     settings: TopicSettings
-    #: that of the last record before ``epoch_until``; positions from there to the range have no record
+    #: that of the last record before ``epoch_until``, whose positions up to the range have no record; -1: retention
+    #: deleted it, so the range may have another epoch
     leader_epoch: int = -1
     epoch_until: int = -1
     #: windows that begin below this may have any share of bad records
@@ -92,6 +93,11 @@ class Unit:
         if not self.backup_epoch:
             return (self,)
         return self, dataclasses.replace(self, tables=False, epoch=self.backup_epoch, backup_epoch=0)
+
+    @property
+    def read_epoch(self) -> int:
+        """The leader epoch that the log has where `read_range` begins, -1 if unknown."""
+        return self.leader_epoch if self.epoch_until >= 0 else -1
 
     @property
     def read_range(self) -> OffsetRange:

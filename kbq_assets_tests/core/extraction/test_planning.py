@@ -60,6 +60,19 @@ def test_gaps_from_the_start_on_are_read_again_under_the_epoch_of_the_start() ->
         assert (unit.range.from_offset, unit.read_range.from_offset) == (commit.partitions[0].next, 0)
 
 
+@pytest.mark.parametrize(("earliest", "begins", "epoch"), [(4, 4, 0), (6, 6, 0), (7, 7, -1)])
+def test_a_position_behind_gaps_has_no_epoch_once_retention_deleted_them(
+    earliest: int, begins: int, epoch: int
+) -> None:
+    state = PartitionCommit(
+        next=7, leader_epoch=0, epoch_until=4, totals=Counts(positions=7, records=4, gaps=3)
+    )
+    commit = COMMIT.with_partition(0, state)
+    [unit] = _plan(dataclasses.replace(KNOWN, commits={0: commit}), (earliest, 9)).units
+    assert (unit.read_range.from_offset, unit.read_epoch) == (begins, epoch)
+    assert unit.leader_epoch == 0  # by which its windows are published
+
+
 def test_an_idle_partition_is_no_unit() -> None:
     plan = _plan(KNOWN, (0, 10))
     assert (plan.units, plan.stops, plan.idle) == ((), (), 1)

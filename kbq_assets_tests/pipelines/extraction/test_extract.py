@@ -369,3 +369,17 @@ def test_a_topic_without_a_commit_waits_for_a_bootstrap_only_where_done_files_ar
     other.produce(1)
     other.store.create(f"done/{TOPIC}.0.d.A.1.0.9.done", b"")
     assert [stop.reason for stop in other.extract().stops] == ["not_bootstrapped"]
+
+
+def test_a_leader_elected_behind_the_last_record_stops_nothing_once_retention_deleted_it() -> None:
+    """What ends a log may be no record, such as a transaction's end: its epoch is then not the last record's."""
+    bench = Bench()
+    bench.produce(1, 1)
+    bench.kafka.elect_leader(TP)
+    bench.kafka.gap(TP)
+    bench.extract()
+    bench.kafka.delete_before(TP, 3)
+    bench.produce(1, 1)
+    bench.extract()
+    state_ = bench.commit().partitions[0]
+    assert (state_.next, state_.stop) == (5, None)
