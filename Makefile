@@ -27,7 +27,7 @@ PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages 
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test test-all lint types kernels docs reference demo ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-upserts bench-idle bench-events lock
+.PHONY: help setup test test-all test-spark lint types kernels docs reference demo ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-upserts bench-idle bench-events lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,9 +64,17 @@ lint: $(VENV)/.development ## Ruff, its formatter, and the layers of the archite
 types: $(VENV)/.development ## mypy --strict
 	@$(BIN)/mypy
 
+SPARK ?= 4.2.1
+SPARK_TESTS := kbq_assets_tests/integration/test_resident.py kbq_assets_tests/defs/extraction/test_spark.py \
+	kbq_assets_tests/crashes/test_spark_killed.py
 # No test pays for kernels that changed, and no two workers compile the same ones.
 kernels: $(VENV)/.development
 	@$(BIN)/python -c 'from kbq_assets.worker.warm import warm_up; warm_up()'
+
+test-spark: $(VENV)/.development ## Extractions on another release of Spark: make test-spark SPARK=4.0.5
+	@test -d .kbq/spark-$(SPARK) || $(PIP_INSTALL) -q --no-deps --target .kbq/spark-$(SPARK) pyspark==$(SPARK)
+	@PYTHONPATH=.kbq/spark-$(SPARK) $(BIN)/python -m pytest -n0 -W default::ResourceWarning \
+		-W default::pytest.PytestUnraisableExceptionWarning $(SPARK_TESTS)
 
 google: $(VENV)/.development ## Serve local stand-ins for Cloud Storage and BigQuery until Ctrl-C (docs/google-cloud.md)
 	@$(BIN)/python -m kbq_assets_tests.google
