@@ -164,7 +164,7 @@ def test_tables_that_are_tried_again_by_themselves_keep_the_promises() -> None:
 
 def test_mishaps_that_an_operator_mends_keep_the_promises() -> None:
     met = Counter[str]()
-    for seed in range(VARIED_SCHEDULES):
+    for seed in range(10, VARIED_SCHEDULES + 10):
         met += run_schedule(seed, MENDING).met
     wanted = {
         "damaged",
