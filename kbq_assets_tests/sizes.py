@@ -33,7 +33,7 @@ MACHINE_RUNS: Final = _size(100, 300)
 #: of one call. A point costs a CPU second.
 EVERY_NTH_POINT: Final = _size(8, 1)
 #: The same for loads of each kind of statement, in one process. The kinds begin at points of their own.
-EVERY_NTH_STATEMENT_POINT: Final = _size(100, 4, "KBQ_TEST_STATEMENT_POINTS")
+EVERY_NTH_STATEMENT_POINT: Final = _size(100, 15, "KBQ_TEST_STATEMENT_POINTS")
 #: Worlds in which processes die twelve times, and starts of all processes at once.
 DEATHS: Final = _size(1, 4)
 STARTS_AT_ONCE: Final = _size(1, 3)
