@@ -23,7 +23,7 @@ from kbq_assets.core.ordering import batches as ordering_batches
 from kbq_assets.core.ordering import hours, transitions
 from kbq_assets.core.ordering.table_order import TableOrder
 from kbq_assets.core.protocol import codec, commits
-from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.extraction import publisher
 from kbq_assets.pipelines.loading import completeness as loading_completeness
@@ -31,6 +31,7 @@ from kbq_assets.pipelines.loading import job_recovery, job_start
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.verification import StagedContents
+from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.operate import restage
 from kbq_assets.pipelines.ordering import hours as hours_of_view
 from kbq_assets.pipelines.protocol import state
@@ -231,15 +232,24 @@ def _used_by_the_first(store: Any, commits_: Any) -> Any:
     return {file.path: file for file in files}
 
 
+def _each_by_itself(
+    commit: Commit, states: WarehouseStates, may_wait_aside: Callable[[StagedFile], bool]
+) -> list[StagedFile]:
+    return [file for file in commit.files if states.waiting(file) and may_wait_aside(file)]
+
+
 #: With several warehouses only (`TWO_WAREHOUSES`).
 WAREHOUSE_MUTANTS = (
     Mutant("a window is pruned by one warehouse's marks", "W3",
-           ((WarehouseStates, "_wanting", lambda self, file: list(file.wanted_by[:1])),)),
+           ((WarehouseStates, "_wanting", lambda self, file: list(file.wanted_by[:1])),), seed=17),
     Mutant("a file is deleted after its own load alone", "W4",
            ((TableRun, "without_needed", lambda self, files: list(files)),)),
     Mutant("the topic's option decides a deletion", "W2", ((WarehouseStates, "_wanting", _wanted_by_the_option),)),
     Mutant("clean-up knows the first warehouse only", "W4",
-           ((state, "files_in_use", _used_by_the_first),), seed=7),
+           ((state, "files_in_use", _used_by_the_first),), seed=125),
+    Mutant("files of a chunk move one by one", "W3", ((pruning, "_moving", _each_by_itself),), seed=165),
+    Mutant("a backlog without a table state is not seen", "W3",
+           ((LoadView, "tables", property(lambda self: sorted({*self.committed, *self.registry.tables}))),), seed=19),
 )  # fmt: skip
 
 

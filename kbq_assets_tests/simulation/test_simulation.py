@@ -235,7 +235,8 @@ def test_hours_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
 
 def test_two_warehouses_each_keep_the_promises() -> None:
     rows, waited = dict.fromkeys(("", "lake"), 0), 0
-    for seed in range(VARIED_SCHEDULES // 3):
+    # Backlogs of the second warehouse begin with seed 17; 19 and 165 once lost a record.
+    for seed in (165, *range(17, 17 + VARIED_SCHEDULES // 2)):
         world = run_schedule(seed, recipe=TWO_WAREHOUSES)
         for name, warehouse in world.warehouses.items():
             rows[name] += len(warehouse.log)

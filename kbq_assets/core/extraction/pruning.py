@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,21 +49,37 @@ def plan_pruning(commit: Commit, states: WarehouseStates, patience: int | None =
     patience = PATIENCE if patience is None else patience
     pruned = commits.prune(commit, states.is_loaded)
     late = {(commit.topic_partition(number), window.first) for number, window in _late(pruned, patience)}
+
+    def may_wait_aside(file: StagedFile) -> bool:
+        is_late = (file.name.topic_partition, file.window) in late and states.is_ahead(file)
+        return is_late or _is_parked_or_loaded(file, states)
+
     chunks: dict[str, list[StagedFile]] = defaultdict(list)
     aside: set[str] = set()
     # Chunks are created in offset order, so a loader that sees one sees all before it.
-    for file in pruned.files:
-        name, waiting = file.name, states.waiting(file)
-        is_late = (name.topic_partition, file.window) in late and states.is_ahead(file)
-        if waiting and (is_late or _is_parked_or_loaded(file, states)):
-            aside.add(file.path)
-            path = backlog_path(file.table, name.epoch, name.topic_partition, file.window)
-            for warehouse in waiting:
-                chunks[warehouse_path(path, warehouse)].append(file)
+    for file in _moving(pruned, states, may_wait_aside):
+        aside.add(file.path)
+        for warehouse in states.waiting(file):
+            chunks[warehouse_path(_chunk_path(file), warehouse)].append(file)
     kept = commits.drop_files(pruned, lambda file: file.path in aside) if aside else pruned
     # A window may now have only loaded files left.
     found = {path: BacklogChunk(tuple(files)) for path, files in chunks.items()}
     return PruningPlan(found, commits.prune(kept, states.is_loaded))
+
+
+def _moving(
+    commit: Commit, states: WarehouseStates, may_wait_aside: Callable[[StagedFile], bool]
+) -> list[StagedFile]:
+    """Files that go to backlogs. Those of one chunk move together: a chunk is written once, and a file that came
+    later would be in no list (W3)."""
+    waiting = [file for file in commit.files if states.waiting(file)]
+    stay = {_chunk_path(file) for file in waiting if not may_wait_aside(file)}
+    return [file for file in waiting if _chunk_path(file) not in stay]
+
+
+def _chunk_path(file: StagedFile) -> str:
+    name = file.name
+    return backlog_path(file.table, name.epoch, name.topic_partition, file.window)
 
 
 def _late(commit: Commit, patience: int) -> Iterator[tuple[int, Window]]:

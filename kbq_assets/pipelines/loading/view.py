@@ -19,11 +19,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias, TypeVar
 
-from kbq_assets.core.errors import CorruptState, KbqError, MissingState, NotFound, UnsupportedFormat
+from kbq_assets.core.errors import (
+    CorruptState,
+    InvalidName,
+    KbqError,
+    MissingState,
+    NotFound,
+    UnsupportedFormat,
+)
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.table_registry import TableRegistry
 from kbq_assets.core.loading.table_state import TableState
@@ -86,8 +94,11 @@ class LoadView:
 
     @property
     def tables(self) -> list[TableReference]:
-        """Tables with files in commits, and all tables ever loaded: each may have a job in flight or a backlog."""
-        return sorted({*self.committed, *self.registry.tables})
+        """Tables with files in commits or backlogs, and all tables ever loaded: each may have a job in flight.
+
+        A table that this warehouse never loaded may be in its backlog alone: the others were ahead (W3)."""
+        waiting = (TableReference.parse(name) for name in self.backlog)
+        return sorted({*self.committed, *self.registry.tables, *waiting})
 
     def commit_paths(self, topic: str) -> list[str]:
         """Paths of a topic's registered commits."""
@@ -204,8 +215,10 @@ def _present(found: Iterable[Versioned[T] | KbqError], *left_out: type[KbqError]
 
 
 def _backlog(listed: Mapping[str, ObjectEntry]) -> dict[str, dict[str, ObjectEntry]]:
-    """Chunks per table: `backlog/<dataset>.<table>/<chunk>`."""
+    """Chunks per table: `backlog/<dataset>.<table>/<chunk>`. Folders of other warehouses are left out (W1)."""
     chunks: dict[str, dict[str, ObjectEntry]] = defaultdict(dict)
     for path, entry in listed.items():
-        chunks[path.removeprefix(BACKLOG).partition("/")[0]][path] = entry
+        with suppress(InvalidName):
+            table = TableReference.parse(path.removeprefix(BACKLOG).partition("/")[0])
+            chunks[str(table)][path] = entry
     return dict(chunks)

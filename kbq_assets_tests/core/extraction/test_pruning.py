@@ -114,6 +114,21 @@ def test_a_warehouse_that_is_down_gets_a_backlog_of_its_own() -> None:
     )  # nobody is ahead
 
 
+def test_files_of_a_chunk_move_together_since_it_is_written_once() -> None:
+    """One table, one window, two schemas: the first warehouse has the file of schema 1 and not yet that of schema 2."""
+    first, second = (
+        dataclasses.replace(
+            staged_file(10, 11, table="d.a", epoch=3, schema_id=number), warehouses=("", "lake")
+        )
+        for number in (1, 2)
+    )
+    commit = commits.publish(COMMIT, 0, 3, [window(10, 12, first, second)])
+    waiting = plan_pruning(commit, _both(_loaded(first), None), patience=0)
+    assert (waiting.chunks, waiting.commit) == ({}, commit)
+    moved = plan_pruning(commit, _both(_loaded(first, second), None), patience=0)
+    assert [chunk.files for chunk in moved.chunks.values()] == [(first, second)]
+
+
 def test_a_table_parked_in_one_warehouse_waits_in_the_commit_for_the_other() -> None:
     assert plan_pruning(OF_BOTH, _both(PARKED, None)).commit == OF_BOTH
     plan = plan_pruning(OF_BOTH, _both(PARKED, _loaded(*BOTH)))
