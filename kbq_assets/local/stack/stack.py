@@ -147,8 +147,9 @@ class LocalStack:
                 self._start(missing)
             self._wait_until_serving()
 
-    def down(self) -> None:
-        """Stop only what ``up`` started. Data stays."""
+    def down(self, grace_seconds: float | None = None) -> None:
+        """Stop only what ``up`` started. Data stays. ``grace_seconds`` replaces the time that the services need to end
+        in order."""
         with self._locked():
             running = [
                 (service, process)
@@ -159,7 +160,9 @@ class LocalStack:
                 self._say("nothing of the local stack is running")
             for service, process in running:
                 self._say(f"stopping {service.service} (process {process.pid})")
-            grace = max((service.grace_seconds for service, _ in running), default=0.0)
+            grace = grace_seconds
+            if grace is None:
+                grace = max((service.grace_seconds for service, _ in running), default=0.0)
             for stubborn in stop_processes([process for _, process in running], grace):
                 self._say(f"  process {stubborn.pid} did not end in {grace:.0f} s and was killed")
             for service in self._services:
