@@ -48,11 +48,11 @@ clean: ## Stop everything and remove .kbq, .venv and caches
 	@rm -rf .kbq $(VENV) build site dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-test: $(VENV)/.development ## Lint, types, architecture, and the tests at moderate sizes (15 minutes on two cores)
+test: $(VENV)/.development ## Lint, types, architecture, and the tests at moderate sizes (20 minutes on two cores)
 	@$(CHECK)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow"
 
-test-all: $(VENV)/.development ## The same with every test, at full size (50 minutes)
+test-all: $(VENV)/.development ## The same with every test, at full size (an hour)
 	@$(CHECK)
 	@KBQ_TEST_FULL=$(KBQ_TEST_FULL) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
