@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 from kbq_assets.commands import command_line
 from kbq_assets.core.config.settings import VARIABLES, parse_settings
 from kbq_assets.extras.metrics.service import app
-from kbq_assets_tests.google import helm
+from kbq_assets_tests.google import helm, kubernetes
 from kbq_assets_tests.google.install import built_by_go
 
 OBJECTS: dict[tuple[str, str], dict[str, Any]] = {
@@ -53,6 +54,32 @@ def test_what_is_tested_here_was_rendered_from_the_chart_as_it_is() -> None:
 def test_helm_accepts_the_chart_and_renders_what_is_tested_here(tmp_path: Path) -> None:
     program = shutil.which("helm") or str(built_by_go(tmp_path, "helm.sh/helm/v3/cmd/helm", "v3.16.4"))
     assert helm.rendered(program) == helm.RENDERED.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind, name", sorted(OBJECTS))
+def test_the_api_of_kubernetes_accepts_each_object(kind: str, name: str) -> None:
+    assert kubernetes.mistakes(OBJECTS[kind, name]) == []
+
+
+@pytest.mark.parametrize(
+    "path, wrong",
+    [
+        (("spec", "template", "spec", "containers", 0), {"imagePullpolicy": "Always"}),
+        (("spec", "template", "spec", "containers", 0, "env", 0), {"value": 1}),
+        (("spec", "template", "spec"), {"containers": None}),
+        (("spec", "volumeClaimTemplates", 0, "spec"), {"resources": {"request": {}}}),
+        ((), {"apiVersion": "apps/v1beta1"}),
+    ],
+)
+def test_a_misspelled_field_a_wrong_type_and_an_old_version_are_noticed(
+    path: tuple[str | int, ...], wrong: dict[str, Any]
+) -> None:
+    changed: Any = copy.deepcopy(OBJECTS["StatefulSet", "kbq-ui"])
+    place = changed
+    for each in path:
+        place = place[each]
+    place.update(wrong)
+    assert len(kubernetes.mistakes(changed)) == 1
 
 
 @pytest.mark.parametrize("name", sorted(PODS))
