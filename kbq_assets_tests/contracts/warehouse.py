@@ -57,8 +57,9 @@ METADATA: tuple[tuple[str, Any], ...] = (
 
 
 def schema_of(*fields: tuple[str, Any]) -> str:
-    """A staged schema: these fields and KBQ's."""
-    pairs = (*fields, *METADATA)
+    """A staged schema: these fields and KBQ's, among them `_event_time`."""
+    times = [field for field in fields if field[0] == "_event_time"]
+    pairs = (*(field for field in fields if field not in times), *METADATA[:-1], *times, METADATA[-1])
     return json.dumps(
         {"type": "record", "name": "r", "fields": [{"name": n, "type": t} for n, t in pairs]}, sort_keys=True
     )

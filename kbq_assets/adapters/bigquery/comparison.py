@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from google.cloud import bigquery
 
-from kbq_assets.adapters.bigquery.queries import Query
+from kbq_assets.adapters.bigquery.queries import Query, all_partitions, hours_since
 from kbq_assets.ports.warehouse import Comparable, DifferingRow, KafkaRange
 
 _PLACE: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
@@ -64,15 +64,25 @@ def row_of(both: Both, row: tuple[Any, ...]) -> DifferingRow:
     return DifferingRow(KafkaRange(*place), offset, tuple(names[int(n)] for n in numbers.split(",") if n))
 
 
-def _joined(both: Both, found: Iterable[date | None]) -> tuple[str, tuple[bigquery.ArrayQueryParameter, ...]]:
+def _joined(
+    both: Both, found: Iterable[date | None]
+) -> tuple[str, tuple[bigquery.ArrayQueryParameter | bigquery.ScalarQueryParameter, ...]]:
     known = list(found)
-    parameter = bigquery.ArrayQueryParameter("dates", "DATE", [each for each in known if each is not None])
+    days = sorted(each for each in known if each is not None)
+    parameters: list[bigquery.ArrayQueryParameter | bigquery.ScalarQueryParameter] = [
+        bigquery.ArrayQueryParameter("dates", "DATE", days)
+    ]
     equal = [f"f.{name} = t.{name}" for name in _PLACE]
     where = "t.event_date IN UNNEST(@dates)" + (" OR t.event_date IS NULL" if None in known else "")
+    pruned = hours_since(both.real, "@first", "t.") if days and None not in known else ""
+    if pruned:
+        parameters.append(bigquery.ScalarQueryParameter("first", "DATE", days[0]))
+    pruned = pruned or all_partitions(both.real, "t.")
+    pruned = pruned and f" AND {pruned}"
     return (
         f"FROM {_name(both.scratch)} AS f JOIN {_name(both.real.reference)} AS t ON {' AND '.join(equal)}"
-        f" AND t._kbq_epoch <= f._kbq_epoch WHERE ({where})"
-    ), (parameter,)
+        f" AND t._kbq_epoch <= f._kbq_epoch WHERE ({where}){pruned}"
+    ), tuple(parameters)
 
 
 def _same(both: Both) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from google.cloud import bigquery
 
+from kbq_assets.core.loading.partitions import HOUR, TIMES
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import is_error_table
 from kbq_assets.ports.error_replays import REPLAYED_AT
@@ -132,15 +133,31 @@ def error_row(row: Any) -> ErrorRow:
     return ErrorRow(**dict(zip(_ERROR_FIELDS, (*own, pairs), strict=True)))
 
 
-def all_partitions(table: bigquery.Table) -> str:
-    """A partition filter that holds for every row, for tables that require a filter."""
+def all_partitions(table: bigquery.Table, alias: str = "") -> str:
+    """A partition filter that holds for every row, for tables that require a filter. ``alias`` is the table's, with its
+    dot."""
     partitioning = table.time_partitioning
     if not table.require_partition_filter or partitioning is None:
         return ""
-    column = partitioning.field or "_PARTITIONTIME"
-    kind = {field.name: str(field.field_type) for field in table.schema}.get(column, "TIMESTAMP")
+    column = alias + _partition_column(table)
+    kind = {field.name: str(field.field_type) for field in table.schema}.get(partitioning.field, "TIMESTAMP")
     first = _FIRST.get(kind, "TIMESTAMP '0001-01-01'")
-    return f"(`{column}` >= {first} OR `{column}` IS NULL)"
+    return f"({column} >= {first} OR {column} IS NULL)"
+
+
+def hours_since(table: bigquery.Table, day: str, alias: str = "") -> str:
+    """A condition that holds for all rows since a day, and reads their hours alone, "" for a table that is not
+    partitioned by hour: a filter by `event_date` would read all of its partitions. Rows of topics without a business
+    time may have no hour."""
+    partitioning = table.time_partitioning
+    if partitioning is None or partitioning.type_ != HOUR.upper() or partitioning.field not in TIMES:
+        return ""
+    column = alias + _partition_column(table)
+    return f"({column} >= TIMESTAMP({day}) OR {column} IS NULL)"
+
+
+def _partition_column(table: bigquery.Table) -> str:
+    return f"`{table.time_partitioning.field or '_PARTITIONTIME'}`"
 
 
 def _rows_since(
@@ -149,7 +166,8 @@ def _rows_since(
     if since is None:
         return _all([all_partitions(table), condition]), ()
     parameter = bigquery.ScalarQueryParameter("since", "DATE", since)
-    return _all([all_partitions(table), condition, "event_date >= @since"]), (parameter,)
+    pruned = hours_since(table, "@since") or all_partitions(table)
+    return _all([pruned, condition, "event_date >= @since"]), (parameter,)
 
 
 def _counting(table: bigquery.Table) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from google.cloud import bigquery
 
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.loading.partitions import DAY, HOUR, time_column
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes, needs_notes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
@@ -106,9 +107,13 @@ def new_table(
     name = TableReference(reference.dataset_id, reference.table_id)
     by_name = {column.name.lower(): column for column in columns}
     if partition := by_name.get(options.partition_by.lower()):
-        _check(name, partition, _PARTITION_TYPES, "partitioned by day")
+        _check(name, partition, _PARTITION_TYPES, "partitioned")
+        unit = options.partition_unit or DAY
+        if unit == HOUR:  # a DATE has none
+            partition = by_name.get(time_column(by_name), partition)
+            unit = HOUR if partition.type == "TIMESTAMP" else DAY
         table.time_partitioning = bigquery.TimePartitioning(
-            bigquery.TimePartitioningType.DAY,
+            unit.upper(),
             field=partition.name,
             expiration_ms=options.expiry_days * _DAY_MS or None,
         )

@@ -122,7 +122,7 @@ class BigQueryWarehouse:
         return schema.stored_table(found)
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
-        """Create a table, partitioned by day, and its dataset in this warehouse's location."""
+        """Create a table, partitioned by the options' unit of time, and its dataset in this warehouse's location."""
         catalog.create(self._session, table, tuple(columns), options)
 
     def update_columns(

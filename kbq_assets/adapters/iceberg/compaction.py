@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from datetime import date
 from typing import Final
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
@@ -13,7 +14,7 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.transforms import HourTransform, IdentityTransform
+from pyiceberg.transforms import HourTransform, IdentityTransform, MonthTransform
 from pyiceberg.types import DateType
 
 from kbq_assets.adapters.iceberg import job_records
@@ -134,6 +135,9 @@ def _file(stored: Table, file: DataFile, added_ms: int) -> LakeFile:
     fields = list(zip(stored.spec().fields, values, strict=True))
     hours = [value for field, value in fields if isinstance(field.transform, HourTransform)]
     days = [value for field, value in fields if _is_day(stored, field)]
+    days += [_last_day(value) for field, value in fields if isinstance(field.transform, MonthTransform)]
+    if not hours and days and days[0] is not None:
+        hours = [days[0] * 24 + 23]
     return LakeFile(
         file.file_path,
         file.file_size_in_bytes,
@@ -143,6 +147,13 @@ def _file(stored: Table, file: DataFile, added_ms: int) -> LakeFile:
         next(iter(hours), None),
         next(iter(days), None),
     )
+
+
+def _last_day(month: int | None) -> int | None:
+    """The last day of a month, both counted from 1970: only then are all of its rows old, or its hours complete."""
+    if month is None:
+        return None
+    return (date(1970 + (month + 1) // 12, (month + 1) % 12 + 1, 1) - date(1970, 1, 1)).days - 1
 
 
 def _is_day(stored: Table, field: PartitionField) -> bool:

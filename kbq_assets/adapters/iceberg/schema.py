@@ -9,20 +9,18 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortField, SortOrder
-from pyiceberg.transforms import HourTransform, IdentityTransform, Transform
+from pyiceberg.transforms import HourTransform, IdentityTransform, MonthTransform, Transform
 from pyiceberg.types import TimestamptzType
 
 from kbq_assets.adapters.iceberg.types import NOTED, column_of, fields_of, paths
+from kbq_assets.core.loading.partitions import HOUR, MONTH, time_column
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 
 POSITIONS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch")
 #: The schema id of a row's file: a column, since Iceberg partitions by columns alone.
 SCHEMA_ID: Final = "_kbq_schema_id"
-SCHEMA_VERSION, EVENT_HOUR = "schema_version", "event_hour"
-#: Business time, else Kafka's: the first of them that a table has gives its hours.
-_TIMES: Final = ("_event_time", "_kafka_timestamp")
-
+SCHEMA_VERSION, EVENT_HOUR, EVENT_MONTH = "schema_version", "event_hour", "event_month"
 RETRIES: Final = "commit.retry.num-retries"
 _COMMENT, _LABEL, _TAG, _TYPE = "comment", "kbq.label.", "kbq.policy-tag.", "kbq.type."
 _SCHEMA_ID_DOC: Final = "The id of the schema that the record was written with."
@@ -72,15 +70,19 @@ def new_schema(columns: Iterable[Column]) -> Schema:
 
 
 def new_spec(schema: Schema, options: TableOptions) -> PartitionSpec:
-    """Schema version, day and hour of business time, as far as the table has their columns."""
-    names = {field.name for field in schema.fields}
-    hours = [n for n in _TIMES if n in names and schema.find_type(n) == TimestamptzType()]
+    """Schema version, day and hour of business time, as far as the table has their columns; or the day, or month, as
+    the options ask for."""
+    names = [field.name for field in schema.fields]
+    unit, time = options.partition_unit or HOUR, time_column(names)
     wanted: list[tuple[str, str, Transform]] = []  # type: ignore[type-arg]
     if SCHEMA_ID in names:
         wanted.append((SCHEMA_VERSION, SCHEMA_ID, IdentityTransform()))
-    if options.partition_by in names:
+    if options.partition_by in names and unit == MONTH:
+        wanted.append((EVENT_MONTH, options.partition_by, MonthTransform()))
+    elif options.partition_by in names:
         wanted.append((options.partition_by, options.partition_by, IdentityTransform()))
-        wanted += [(EVENT_HOUR, name, HourTransform()) for name in hours[:1]]
+        if unit == HOUR and time and schema.find_type(time) == TimestamptzType():
+            wanted.append((EVENT_HOUR, time, HourTransform()))
     return PartitionSpec(
         *(
             PartitionField(schema.find_field(column).field_id, 1000 + i, transform, name)

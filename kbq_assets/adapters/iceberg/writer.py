@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.transforms import HourTransform
+from pyiceberg.transforms import HourTransform, MonthTransform
 
 from kbq_assets.adapters.iceberg.schema import SCHEMA_ID, columns_in
 from kbq_assets.adapters.iceberg.spill import SpilledRows
@@ -156,14 +156,21 @@ class ParquetWriter:
             if isinstance(each.transform, HourTransform):
                 micros = values.cast(pa.int64())
                 values = pc.floor(pc.divide(micros.cast(pa.float64()), _HOUR_MICROS)).cast(pa.int64())
+            elif isinstance(each.transform, MonthTransform):
+                values = pc.add(
+                    pc.multiply(pc.subtract(pc.year(values), 1970), 12), pc.subtract(pc.month(values), 1)
+                )
             found.append(values)
         return found
 
     def _folders(self, values: Sequence[Any]) -> Iterator[str]:
         """Folders for people: Iceberg reads partitions from its manifests."""
         for each, value in zip(self.table.spec().fields, values, strict=True):
-            is_hour = value is not None and isinstance(each.transform, HourTransform)
-            text = f"{value % _EPOCH_HOURS_A_DAY:02}" if is_hour else "null" if value is None else str(value)
+            text = "null" if value is None else str(value)
+            if value is not None and isinstance(each.transform, HourTransform):
+                text = f"{value % _EPOCH_HOURS_A_DAY:02}"
+            elif value is not None and isinstance(each.transform, MonthTransform):
+                text = f"{1970 + value // 12}-{value % 12 + 1:02}"
             yield f"{each.name}={quote(text, safe='')}"
 
     def _append(self, part: pa.Table, folder: str) -> None:

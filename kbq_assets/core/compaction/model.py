@@ -58,8 +58,8 @@ def policy_of(properties: Mapping[str, str], table: TableReference) -> Compactio
 
 @dataclass(frozen=True)
 class LakeFile:
-    """A data file. ``partition`` identifies its partition, ``hour`` and ``day`` are those since 1970 of its rows, None
-    if the table has none. ``added_ms`` is the time of its snapshot, 0 if that has expired."""
+    """A data file. ``partition`` identifies its partition, ``hour`` and ``day`` are the last ones since 1970 that
+    its rows may be of, None if the table has none. ``added_ms`` is the time of its snapshot, 0 if that has expired."""
 
     path: str
     bytes: int

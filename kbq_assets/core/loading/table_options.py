@@ -1,7 +1,7 @@
 """Options of a table, from those of the topics whose records it gets.
 
 A table of several topics gets the safest options: the longest expiry (0: never), a partition filter if any topic
-wants it, the clustering of the first topic (by name) that has one, and labels on which all topics agree.
+wants it, clustering and partitioning of the first topic (by name) that has one, and labels on which all topics agree.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def table_options(
     expiries = [each.destination.partition_expiry_days for each in chosen]
     return TableOptions(
         cluster_by=next((columns for each in chosen if (columns := each.destination.cluster_by)), ()),
+        partition_unit=next((unit for each in chosen if (unit := each.destination.partition_unit)), ""),
         labels=labels,
         require_partition_filter=any(each.destination.require_partition_filter for each in chosen),
         expiry_days=0 if 0 in expiries else max(expiries),

@@ -74,7 +74,8 @@ class Column:
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How a table is created, and how its load jobs are labeled. ``partition_by`` is a DATE column.
+    """How a table is created, and how its load jobs are labeled. ``partition_by`` is a DATE column, ``partition_unit``
+    one of `PARTITION_UNITS`, "" for the warehouse's own.
 
     ``expiry_days``: the warehouse drops older partitions; 0 keeps them. ``notes`` are kept up to date.
     """
@@ -87,6 +88,7 @@ class TableOptions:
     notes: TableNotes = field(default_factory=TableNotes)
     #: how batches change it, as each of its topics asks for that the source list selects
     rules: frozenset[StatementRule] = frozenset()
+    partition_unit: str = ""
 
 
 #: Types of clustering columns in BigQuery: https://cloud.google.com/bigquery/docs/clustered-tables#cluster_column_types

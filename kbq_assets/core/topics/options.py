@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.loading.partitions import PARTITION_UNITS
 from kbq_assets.core.protocol.names import TableReference, sanitise_table
 from kbq_assets.core.topics.business_time import MOST_DAYS_AHEAD, BusinessTime, TimeBounds
 from kbq_assets.core.topics.declaration import NO_PLACE, option
@@ -93,6 +94,12 @@ class DestinationOptions:
     )
     owner: str = option("", TEXT, "label `owner` of the topic's tables and load jobs", place="ownership.team")
     cost_center: str = option("", TEXT, "their label `cost_center`", place="ownership.cost_center")
+    partitioning: str = option(
+        "auto",
+        choice("auto", *PARTITION_UNITS),
+        "new tables are partitioned by `hour`, `day` or `month` of the business time; `auto`: by day in BigQuery, by "
+        "day and hour in a lake. DuckDB has no partitions",
+    )
     require_partition_filter: bool = option("false", FLAG, "queries must name dates")
     partition_expiry_days: int = option(
         "0", whole(), "the warehouse drops partitions older than this; 0 keeps them"
@@ -129,6 +136,11 @@ class DestinationOptions:
     def template(self) -> Template:
         """Dataset and table as one template: its inputs are what both need of a record."""
         return Template(f"{self.dataset}.{self.table}", (*self.dataset.parts, *self.table.parts))
+
+    @property
+    def partition_unit(self) -> str:
+        """The unit of time that new tables are partitioned by, "" for the warehouse's own."""
+        return "" if self.partitioning == "auto" else self.partitioning
 
     @property
     def route_function(self) -> str:

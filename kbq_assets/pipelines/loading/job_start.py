@@ -44,7 +44,9 @@ def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> 
     """Enter the next batch into the state as the job in flight. The next step submits it."""
     warehouse, files = run.ports.warehouse, view.files(run.table)
     release = release_for(view, current.value, files, run.options.topics)
-    batch = next_batch(run.table, current.value, files, warehouse.limits, view.given_up, view.blocks, release)
+    batch = next_batch(
+        run.table, current.value, files, run.limits(files), view.given_up, view.blocks, release
+    )
     waits = "" if batch else why_no_batch(view, current.value, files, release)
     if (
         turn := before_batch(run, current, batch.files if batch else files if waits else (), waits)

@@ -22,6 +22,7 @@ from kbq_assets.core.extraction.pruning import superseded_done_files
 from kbq_assets.core.extraction.restarts import PARKINGS, MayRestart, parking_restarts
 from kbq_assets.core.loading import batches
 from kbq_assets.core.loading.batches import LoadBatch, LoadLimits
+from kbq_assets.core.loading.partitions import limits_by
 from kbq_assets.core.ordering.batches import next_batch
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.loading.completeness import Verdicts, advance_tables
@@ -106,6 +107,9 @@ def _next_batch(
         if current.parked is None and current.order.why_held:
             return None
         files = view.files(table)
+        if limits.jobs_per_day:
+            of_topics = topics(topics_of(files)).values()
+            limits = limits_by(limits, {each.destination.partition_unit for each in of_topics})
         release = release_for(view, current, files, topics)
         batch = next_batch(table, current, files, limits, view.given_up, view.blocks, release)
         if batch and batches.job_wait(current.jobs.submitted, batch.files, limits, now_ms, len(view.states)):

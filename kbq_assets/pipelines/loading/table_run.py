@@ -8,7 +8,8 @@ from typing import Final
 
 from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, TransientError, UnknownOutcome
 from kbq_assets.core.loading import table_state
-from kbq_assets.core.loading.batches import changed_partitions, job_wait
+from kbq_assets.core.loading.batches import LoadLimits, changed_partitions, job_wait
+from kbq_assets.core.loading.partitions import limits_by
 from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.loading.tables import Column, TableOptions
@@ -138,9 +139,9 @@ class TableRun:
 
     def count_job(self, submitted: TableState) -> TableState:
         """Count the job in flight if the warehouse limits jobs per day (L2)."""
-        limits = self.ports.warehouse.limits
-        if submitted.in_flight is None or not limits.jobs_per_day:
+        if submitted.in_flight is None or not self.ports.warehouse.limits.jobs_per_day:
             return submitted
+        limits = self.limits(submitted.in_flight.files)
         changes = changed_partitions(submitted.in_flight.files, limits)
         return table_state.count_job(submitted, self.ports.store.now_ms(), *changes)
 
@@ -148,10 +149,10 @@ class TableRun:
         self, jobs: JobCounts, files: Iterable[StagedFile], tables: int = 1, *, retry: bool = False
     ) -> Turn | None:
         """End this run's part if a daily quota allows no job of these files now. ``tables`` share the project's."""
-        limits = self.ports.warehouse.limits
+        files, limits = list(files), self.ports.warehouse.limits
         if not limits.jobs_per_day:
             return None
-        wait = job_wait(jobs, files, limits, self.ports.store.now_ms(), tables, retry=retry)
+        wait = job_wait(jobs, files, self.limits(files), self.ports.store.now_ms(), tables, retry=retry)
         return self.end("waiting", wait.text) if wait else None
 
     # Load jobs ----------------------------------------------------------------------------------------------------
@@ -178,6 +179,10 @@ class TableRun:
     def _loaded_table(self, in_flight: JobInFlight) -> TableReference:
         own = in_flight.statement
         return self.table if own is None else own.scratch(self.table, in_flight.job_id)
+
+    def limits(self, files: Iterable[StagedFile]) -> LoadLimits:
+        """The warehouse's limits, for the partitions that these files go to."""
+        return limits_by(self.ports.warehouse.limits, {self.table_options(files).partition_unit})
 
     def uris(self, files: Iterable[StagedFile]) -> tuple[str, ...]:
         """Where the warehouse reads files."""

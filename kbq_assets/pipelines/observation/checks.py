@@ -14,6 +14,7 @@ from kbq_assets.core.errors import KbqError, StateError, TransientError
 from kbq_assets.core.extraction.restarts import retry_in_words
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.loading.batches import LoadLimits, pending_files
+from kbq_assets.core.loading.partitions import limits_by
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import (
@@ -37,7 +38,7 @@ from kbq_assets.pipelines.backup.status import BackupsStatus, read_backups
 from kbq_assets.pipelines.extraction.ports import no_backups
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, commits_by_topic
 from kbq_assets.pipelines.loading.view import LoadView, read_view
-from kbq_assets.pipelines.observation.accounting import Books, PartitionHistory, out_of_balance
+from kbq_assets.pipelines.observation.accounting import Books, PartitionHistory, loaded_rows, out_of_balance
 from kbq_assets.pipelines.observation.replays import UnfinishedReplay, unfinished_replays
 from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -93,7 +94,7 @@ def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
     view = read_view(ports.cache, ports.blocks)
     with no_collection:
         waiting = waiting_files(view)
-        of_tables = _of_tables(view, waiting, _settled(view), ports.now_ms())
+        of_tables = _of_tables(view, waiting, ports)
         results = [*_of_commits(view, ports.blocks), *of_tables, *_of_replays(view)]
     unknown: dict[str, str] = {}
     others: tuple[str, ...] = ()
@@ -181,9 +182,9 @@ def _settled(view: LoadView) -> frozenset[TableReference]:
 def _of_tables(
     view: LoadView,
     waiting: Mapping[TableReference, list[StagedFile]],
-    settled: frozenset[TableReference],
-    now_ms: int,
+    ports: CheckPorts,
 ) -> Iterator[CheckResult]:
+    settled, now_ms = _settled(view), ports.now_ms()
     states = {t: s.value for t, s in view.states.items() if isinstance(s, Versioned)}
     missing = _missing_rows(view, states, waiting, settled)
     for table in view.tables:
@@ -191,7 +192,16 @@ def _of_tables(
         yield _loads(table, unusable or view.states.get(table))
         if table in states and unusable is None:
             yield checks.rows_result(table, states[table], missing.get(table, ()))
-            yield checks.quota_result(table, states[table].jobs.submitted, _LIMITS, now_ms)
+            limits = _limits(states[table], ports.blocks)
+            yield checks.quota_result(table, states[table].jobs.submitted, limits, now_ms)
+
+
+def _limits(state: TableState, blocks: LoadBlocks) -> LoadLimits:
+    """BigQuery's limits, for a table's partitions."""
+    if not state.jobs.submitted.days:
+        return _LIMITS
+    topics = blocks.options({range_.topic for range_ in loaded_rows(state)})
+    return limits_by(_LIMITS, (each.destination.partition_unit for each in topics.values()))
 
 
 def _error_of(view: LoadView, table: TableReference) -> StateError | None:

@@ -9,11 +9,13 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
+from google.cloud import bigquery
 
+from kbq_assets.adapters.bigquery import comparison
 from kbq_assets.core.errors import ConfigurationError, NotFound, Unavailable
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.ports.warehouse import ErrorQuery, JobError, KafkaRange
+from kbq_assets.ports.warehouse import EVERYTHING, ErrorQuery, JobError, KafkaRange
 from kbq_assets_tests.adapters.bigquery.canned import (
     LOCATION,
     PROJECT,
@@ -277,6 +279,30 @@ def test_a_table_is_created_with_all_its_options(server: CannedBigQuery) -> None
     ]
 
 
+@pytest.mark.parametrize(
+    ("unit", "names", "kind", "field"),
+    [
+        ("hour", ["_kafka_topic", "_event_time"], "HOUR", "_event_time"),
+        ("hour", ["_kafka_topic", "_kafka_timestamp"], "HOUR", "_kafka_timestamp"),
+        ("hour", ["_event_time", "_kafka_topic"], "DAY", "event_date"),
+        ("day", ["_kafka_topic", "_event_time"], "DAY", "event_date"),
+        ("month", ["_kafka_topic", "_event_time"], "MONTH", "event_date"),
+    ],
+)
+def test_a_table_is_partitioned_by_its_options_unit(
+    server: CannedBigQuery, unit: str, names: list[str], kind: str, field: str
+) -> None:
+    """Hours need a time of KBQ's own: a record's own field may differ from `event_date`."""
+    server.reply(
+        "datasets.get", {"datasetReference": {"projectId": PROJECT, "datasetId": "shop"}, "location": "eu"}
+    )
+    server.reply("tables.insert", table_resource(ID))
+    columns = [*(Column(name, "TIMESTAMP") for name in names), Column("event_date", "DATE")]
+    server.warehouse().create_table(TABLE, columns, replace(OPTIONS, partition_unit=unit))
+    (request,) = server.sent("tables.insert")
+    assert request.json["timePartitioning"] == {"type": kind, "field": field, "expirationMs": "2592000000"}
+
+
 def test_a_table_without_the_columns_is_neither_partitioned_nor_clustered(server: CannedBigQuery) -> None:
     server.reply(
         "datasets.get", {"datasetReference": {"projectId": PROJECT, "datasetId": "shop"}, "location": "eu"}
@@ -492,6 +518,42 @@ def test_a_summary_since_a_date_prunes_by_it(server: CannedBigQuery) -> None:
     sql, parameters = queried(server)
     assert f"FROM `{PROJECT}.shop.orders-v1` WHERE event_date >= @since GROUP BY" in sql
     assert parameters == [parameter("since", "DATE", "2024-02-29")]
+
+
+def test_a_summary_since_a_date_of_a_table_by_hours_reads_their_hours_alone(server: CannedBigQuery) -> None:
+    hours = {"timePartitioning": {"type": "HOUR", "field": "_event_time"}}
+    time = {"name": "_event_time", "type": "TIMESTAMP"}
+    server.reply("tables.get", table_resource(DATE_FIELD, time, **hours, requirePartitionFilter=True))
+    server.reply("jobs.query", ANSWER)
+    server.warehouse().kafka_summary(TABLE, date(2024, 2, 29))
+    sql, _ = queried(server)
+    pruned = "(`_event_time` >= TIMESTAMP(@since) OR `_event_time` IS NULL)"
+    assert f"WHERE {pruned} AND event_date >= @since GROUP BY" in sql
+
+
+@pytest.mark.parametrize(
+    ("days", "condition"),
+    [
+        (
+            [date(2024, 2, 29), date(2024, 2, 1)],
+            "(t.`_event_time` >= TIMESTAMP(@first) OR t.`_event_time` IS NULL)",
+        ),
+        ([date(2024, 2, 1), None], "(t.`_event_time` >= TIMESTAMP '0001-01-01' OR t.`_event_time` IS NULL)"),
+    ],
+)
+def test_a_comparison_reads_the_hours_of_its_days_and_passes_a_required_filter(
+    days: list[date | None], condition: str
+) -> None:
+    resource = table_resource(
+        DATE_FIELD,
+        {"name": "_event_time", "type": "TIMESTAMP"},
+        timePartitioning={"type": "HOUR", "field": "_event_time"},
+        requirePartitionFilter=True,
+    )
+    table = bigquery.Table.from_api_repr(resource)
+    query = comparison.count(comparison.Both(table.reference, table, EVERYTHING), days)
+    assert query.sql.endswith(f" AND {condition}")
+    assert [p.to_api_repr()["name"] for p in query.parameters][1:] == (["first"] if None not in days else [])
 
 
 def test_error_rows_are_chosen_by_parameters(server: CannedBigQuery) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -231,13 +230,14 @@ def of_schema(schema_id: int, job: LoadJob) -> LoadJob:
     return replace(job, files={uri: StagedFile(name.format(), 0, 5, 5, size, size, "", "f")})
 
 
-TIMED = schema_of(("id", "long"), ("_event_time", {"type": "long", "logicalType": "timestamp-micros"}))
+EVENT_TIME = ("_event_time", {"type": "long", "logicalType": "timestamp-micros"})
+TIMED = schema_of(("id", "long"), EVENT_TIME)
 HOUR = 3_600_000_000
 
 
-def timed_job(lake: IcebergWarehouse, stage: Stage, *times: int) -> LoadJob:
+def timed_job(lake: IcebergWarehouse, stage: Stage, *times: int, unit: str = "") -> LoadJob:
     """A job with a row at each of these microseconds."""
-    lake.create_table(TABLE, columns_of(TIMED), TableOptions(cluster_by=("id",)))
+    lake.create_table(TABLE, columns_of(TIMED), TableOptions(cluster_by=("id",), partition_unit=unit))
     rows = [
         {**record(offset), "_event_time": at, "event_date": at // (24 * HOUR)}
         for offset, at in enumerate(times)
@@ -259,6 +259,32 @@ def test_paths_read_schema_version_date_and_hour(folder: Path, stage: Stage) -> 
     assert lake.kafka_ranges(TABLE) == {KafkaRange("t", 0, 0): 5}
     scan = stored(lake).scan("_event_time >= '2024-03-01T13:00:00+00:00'")
     assert [task.file.record_count for task in scan.plan_files()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("unit", "folders", "last_day"),
+    [
+        ("day", ["event_date=1969-12-31", "event_date=2024-02-29", "event_date=2024-03-01"], 19_783),
+        ("month", ["event_month=1969-12", "event_month=2024-02", "event_month=2024-03"], 19_813),
+    ],
+)
+def test_a_topic_may_ask_for_days_or_months(
+    folder: Path, stage: Stage, unit: str, folders: list[str], last_day: int
+) -> None:
+    """A partition is complete, and old, by its last hour and day."""
+    lake = opened(folder)
+    noon = 19_783 * 24 * HOUR + 12 * HOUR
+    job = timed_job(lake, stage, noon, noon + HOUR, noon - 13 * HOUR, -1, unit=unit)
+    lake.insert_job(of_schema(17, job))
+    assert [path.split("/")[-2] for path in files_in(folder)] == folders
+    assert lake.kafka_ranges(TABLE) == {KafkaRange("t", 0, 0): 4}
+    view = lake.compaction.view(TABLE)
+    assert view is not None
+    places = [(file.day, file.hour, file.rows) for file in view.files]
+    assert places[-1] == (last_day, last_day * 24 + 23, 2)
+    assert places[0][0] == -1
+    scan = stored(lake).scan("event_date >= '2024-03-01'")
+    assert [task.file.record_count for task in scan.plan_files()] == [2]
 
 
 def test_rows_are_sorted_by_the_clustering_columns(folder: Path, stage: Stage) -> None:
@@ -317,9 +343,7 @@ def test_more_partitions_than_open_files_are_still_one_file_each(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     lake = opened(folder)
-    schema = schema_of(
-        ("id", "long"), ("note", "string"), ("_event_time", json.loads(TIMED)["fields"][1]["type"])
-    )
+    schema = schema_of(("id", "long"), ("note", "string"), EVENT_TIME)
     lake.create_table(TABLE, columns_of(schema), TableOptions(cluster_by=cluster_by))
     uris = []
     for batch in range(4):

@@ -42,6 +42,14 @@ def test_topics_that_are_no_longer_listed_count_as_default() -> None:
     assert table_options(TABLE, ["gone"], {}) == TableOptions(labels={"kbq": "v1", "topic": "gone"})
 
 
+def test_partitioning_is_the_first_topics_that_asks_for_one() -> None:
+    lines = "a partitioning=auto\nb partitioning=month\nc partitioning=hour"
+    assert _options(lines, "c", "b", "a").partition_unit == "month"
+    assert _options(lines, "a").partition_unit == ""
+    with pytest.raises(ConfigurationError, match="week"):
+        parse_source_list("a partitioning=week", "list")
+
+
 def test_several_topics_lose_the_least() -> None:
     lines = """
     a owner=x cost_center=1 partition_expiry_days=30

@@ -14,6 +14,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference, table_state_path
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.bad_files import MAX_BAD_FILES, find_bad_files
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, TableReport, load, plan
 from kbq_assets.pipelines.loading.view import read_view
@@ -222,6 +223,22 @@ def test_partitions_that_jobs_change_are_counted_and_spaced() -> None:
     assert plan(bench.store, bench.warehouse.limits) == []
     bench.store.time_ms += 26 * HOUR_MS
     assert bench.load().rows == 1
+
+
+def test_a_day_of_a_table_by_hours_counts_as_24_partitions() -> None:
+    """By the load, and by the plan that a sensor polls."""
+    bench, by_hours = _staged(1), LoadLimits(changes_per_day=4 * 24)
+    bench.warehouse.limits = by_hours
+    options = TableOptions(partition_unit="hour")
+    for _ in range(2):
+        bench.load(options=lambda table, topics: options)
+        bench.produce(1)
+        bench.extract()
+    (report,) = bench.load(options=lambda table, topics: options).tables
+    assert "2 of 4 changes of partitions used in 24 hours" in report.message
+    hourly = TopicSettings.of(partitioning="hour")
+    assert plan(bench.store, by_hours, topics=lambda topics: dict.fromkeys(topics, hourly)) == []
+    assert len(plan(bench.store, by_hours)) == 1
 
 
 def test_tables_share_what_a_project_may_submit() -> None:
