@@ -59,6 +59,11 @@ def status(deployment: Deployment, names: tuple[str, ...], audit: bool, as_json:
     out = console()
     out.print(shown)
     for each in found:
+        if each.billed:
+            that_day = (
+                f"{number(each.billed)} bytes for the last statement, {number(each.billed_that_day)} that day"
+            )
+            out.print(f"{each.table}: billed {that_day}")
         if each.why:
             out.print(f"{each.state}: {each.table}: {each.why}", style="yellow")
         for gate in each.order.gates:
@@ -162,6 +167,8 @@ def _document(status: OrderStatus, decisions: list[AuditEntry]) -> dict[str, obj
         "oldest_ms": status.oldest_ms,
         "applied": order.settled,
         "validated": order.validated,
+        "bytes_billed": status.billed,
+        "bytes_billed_that_day": status.billed_that_day,
         "gates": [
             {
                 "gate": each.gate,

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 
 import click
 from rich.console import Console
 
-from kbq_assets.cli.context import each_warehouse, json_option, pass_extractor, pass_loader, pass_observer
+from kbq_assets.cli.context import (
+    ExitCode,
+    each_warehouse,
+    json_option,
+    pass_extractor,
+    pass_loader,
+    pass_observer,
+)
 from kbq_assets.cli.cost import cost_json, cost_lines, costs_of
 from kbq_assets.cli.render import console, echo_json, number, size, stop_lines, table
 from kbq_assets.core.extraction.planning import ExtractionPlan
@@ -18,10 +26,12 @@ from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.documents import document, stop_json
 from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.pipelines.observation.status import TableStatus
+from kbq_assets.pipelines.statements.plan import StatementPlan
 
 
 @click.command()
 @click.argument("what", type=click.Choice(["extract", "load"]), required=False)
+@click.argument("tables", metavar="[DS.TABLE]...", nargs=-1)
 @click.option("--topic", "topics", multiple=True, help="Plan the extraction of only these topics.")
 @click.option("--cost", is_flag=True, help="Estimate Cloud Storage's operations and their list price.")
 @json_option
@@ -34,6 +44,7 @@ def plan(
     loader: Loader,
     observer: Observer,
     what: str | None,
+    tables: tuple[str, ...],
     topics: tuple[str, ...],
     cost: bool,
     as_json: bool,
@@ -41,22 +52,31 @@ def plan(
     """Show what an extraction or a load would do; change nothing.
 
     Without an argument, show both: the extraction's ranges, and the next batch of every table with committed files,
-    as a load would submit them now.
+    as a load would submit them now. `load` also runs the statements of tables that have one dry, and shows the bytes
+    that would be billed; with tables, their SQL. It exits with 1 if one exceeds the table's bytes_per_day.
 
     \b
       kbq plan
       kbq plan extract --topic shop.orders.v1
       kbq plan load --json
+      kbq plan load shop.customers
       kbq plan --cost
     """
+    if tables and what != "load":
+        raise click.UsageError("only `kbq plan load` takes tables")
+    only = loader.chosen(tables)
     extraction = extractor.plan(extractor.chosen(topics)) if what != "load" else None
-    batches = loader.plan() if what != "extract" else None
+    batches = [b for b in loader.plan() if not only or b.table in only] if what != "extract" else None
+    statements = loader.plan_statements(batches or (), only) if what == "load" else []
     blocked = [t for t in observer.tables() if t.blocked_rows] if what != "extract" else []
     costs = costs_of(extractor, extraction, batches) if cost else []
     if as_json:
         document = {} if extraction is None else {"extract": extraction_json(extraction)}
         document |= {} if batches is None else {"load": load_json(batches, blocked)}
-        echo_json({**document, "cost": [cost_json(each) for each in costs]} if cost else document)
+        shown = {"statements": [_statement_json(each) for each in statements]} if statements else {}
+        prices = {"cost": [cost_json(each) for each in costs]} if cost else {}
+        echo_json({**document, **shown, **prices})
+        _exit_above_limit(statements)
         return
     out = console()
     if extraction is not None:
@@ -66,8 +86,10 @@ def plan(
         _print_extraction(extraction, out)
     if batches is not None:
         _print_load(batches, blocked, out)
+    _print_statements(statements, bool(only), out)
     for line in cost_lines(costs) if cost else ():
         out.print(line)
+    _exit_above_limit(statements)
 
 
 def extraction_json(planned: ExtractionPlan) -> dict[str, object]:
@@ -177,3 +199,30 @@ def _print_load(batches: Sequence[LoadBatch], blocked: Sequence[TableStatus], ou
     out.print(f"load: {number(rows)} rows in the next batches of {len(batches)} tables")
     for t in blocked:
         out.print(f"blocked: {t.table}: {t.message}", style="yellow")
+
+
+def _statement_json(planned: StatementPlan) -> dict[str, object]:
+    return {
+        "table": str(planned.table),
+        **document(planned, "kind batch bytes unknown used limit excess sql"),
+    }
+
+
+def _print_statements(statements: Sequence[StatementPlan], shows_sql: bool, out: Console) -> None:
+    for planned in statements:
+        name = (
+            f"{planned.table}: load={planned.kind}, batch {planned.batch}" if planned.kind else planned.table
+        )
+        billed = "unknown" if planned.bytes is None else f"{number(planned.bytes)} bytes billed"
+        limit = f" of {number(planned.limit - planned.used)} left today" if planned.limit else ""
+        why = f" ({planned.unknown})" if planned.unknown else ""
+        out.print(f"statement: {name}: {billed}{limit}{why}", style="yellow" if planned.excess else None)
+        if planned.excess:
+            out.print(f"  would wait: {planned.excess}; next: raise bytes_per_day", style="yellow")
+        if shows_sql:
+            click.echo(planned.sql)
+
+
+def _exit_above_limit(statements: Sequence[StatementPlan]) -> None:
+    if any(each.excess for each in statements):
+        sys.exit(ExitCode.FAILED)

@@ -76,5 +76,9 @@ class Statements(Protocol):
         """Submit a statement. Raises as `Warehouse.insert_job`."""
 
     def bytes_billed(self, sql: str, project: str, location: str) -> int:
-        """The bytes that a statement would be billed for; 0 if nothing is billed. Runs nothing. Raises JobFailed if the
+        """The bytes that a text would be billed for; 0 if nothing is billed. Runs nothing. Raises JobFailed if the
         warehouse refuses the text, Unavailable."""
+
+    def empty(self, columns: Iterable[Column]) -> str:
+        """A query in parentheses that reads nothing, and has rows of these columns: in place of a scratch table that
+        does not exist yet."""

@@ -507,7 +507,29 @@ def ledger_gone(world: FakePlatform, run: Shell) -> None:
     run("load")
 
 
+LIMITED = "table=orders load=upsert key=_kafka_key keys=true bytes_per_day="
+
+
+def too_expensive(world: FakePlatform, run: Shell) -> None:
+    """A second statement on a day whose limit allows one."""
+    source(f"{LIMITED}150")(world)
+    world.warehouse.statements.price = 100
+    three_loaded(world, run)
+    world.produce(1)
+    run.done("extract")
+    run("load")
+
+
+def a_day_later(world: FakePlatform) -> None:
+    world.store.time_ms += 86_400_000
+
+
 TABLES = [
+    State(
+        ParkReason.BYTES_LIMIT,
+        too_expensive,
+        ((a_day_later,), (source(f"{LIMITED}200"), "resume --table shop.orders")),
+    ),
     State(
         ParkReason.STATEMENT_FAILED,
         failed_statement,

@@ -46,6 +46,8 @@ class FakeStatements:
         self.applied: dict[TableReference, list[int]] = {}
         #: ids of their jobs, whatever their status
         self.committed: set[str] = set()
+        #: what a dry run says, and what each statement is billed
+        self.price = 0
 
     def sql_name(self, table: TableReference) -> str:
         return f'"{table.dataset}"."{table.table}"'
@@ -81,7 +83,10 @@ class FakeStatements:
         self._warehouse.insert_statement(job)
 
     def bytes_billed(self, sql: str, project: str, location: str) -> int:
-        return 0
+        return self.price
+
+    def empty(self, columns: Iterable[Column]) -> str:
+        return f"({', '.join(column.name for column in columns)})"
 
     def run(self, job: StatementJob) -> JobError | None:
         """Run a statement that was inserted, all or nothing; the error that its status shows."""
@@ -143,4 +148,7 @@ class StatementsView:
         self._view.write("insert_statement", job.job_id, lambda: self._statements.insert(job))
 
     def bytes_billed(self, sql: str, project: str, location: str) -> int:
-        return 0
+        return self._view.read("bytes_billed", sql, lambda: self._statements.price)
+
+    def empty(self, columns: Iterable[Column]) -> str:
+        return self._statements.empty(columns)

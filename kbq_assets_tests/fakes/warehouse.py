@@ -402,7 +402,8 @@ class FakeWarehouse:
 
     def insert_statement(self, job: StatementJob) -> None:
         """Submit a statement (fakes/statements.py)."""
-        status = JobStatus(job.job_id, "PENDING", ("(statement)",), statement=job.digest)
+        price = self.statements.price
+        status = JobStatus(job.job_id, "PENDING", ("(statement)",), statement=job.digest, bytes_billed=price)
         self._insert((job.project, job.location, job.job_id), status, None, job)
 
     def append_rows(self, table: TableReference, source: FakeTable) -> None:

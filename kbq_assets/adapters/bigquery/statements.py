@@ -22,10 +22,13 @@ from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.dialects import BIGQUERY, Dialect
 from kbq_assets.core.statements.names import SCRATCH_PREFIX, ledger_table
+from kbq_assets.core.statements.tokens import split
 from kbq_assets.ports.statements import LedgerRow, StatementJob
 
 #: A scratch table that nobody drops expires. A batch that waits longer is loaded again.
 SCRATCH_LIFE: Final = timedelta(days=7)
+#: A query that reads anything is billed at least so much: https://cloud.google.com/bigquery/pricing#on_demand_pricing
+LEAST_BILLED: Final = 10 * 2**20
 
 
 class BigQueryStatements:
@@ -108,23 +111,15 @@ class BigQueryStatements:
 
     def rows_of(self, sql: str, limit: int) -> list[str]:
         """The first rows of a query. A dry run says first that it is one query, and what it would read."""
-        config = bigquery.QueryJobConfig(use_legacy_sql=False, dry_run=True, use_query_cache=False)
-        project, location = self._session.project, self._session.location
-        try:
-            with insertion("the dry run"):
-                job = self._session.client.query(
-                    sql, job_config=config, project=project, location=location, timeout=TIMEOUT_SECONDS
-                )
-        except UnknownOutcome as error:
-            raise Unavailable(error.message, next_step="the next load tries again") from error
+        job = self._dry_run(sql, self._session.project, self._session.location)
         if job.statement_type != "SELECT":
             raise JobFailed("the text is not one query", next_step="write one SELECT")
         with calls("the query of a gate", "bigquery.jobs.create and bigquery.tables.getData"):
             rows = self._session.client.query_and_wait(
                 sql,
                 job_config=self._session.query_config(labels={"kbq": "gate"}),
-                project=project,
-                location=location,
+                project=self._session.project,
+                location=self._session.location,
                 max_results=limit,
             )
             return [", ".join(f"{name}={value}" for name, value in row.items()) for row in rows]
@@ -149,16 +144,26 @@ class BigQueryStatements:
             )
 
     def bytes_billed(self, sql: str, project: str, location: str) -> int:
-        """What BigQuery's dry run says. Raises JobFailed if it refuses the text."""
+        """What BigQuery's dry runs say, and at least its minimum, for each statement: that of a script promises no
+        number. Raises JobFailed if BigQuery refuses the text."""
+        found = (self._dry_run(text, project, location) for text in split(sql, BIGQUERY))
+        read = [int(job.total_bytes_processed or 0) for job in found]
+        return sum(max(LEAST_BILLED, each) for each in read if each)
+
+    def empty(self, columns: Iterable[Column]) -> str:
+        """A query of these columns in parentheses, which reads nothing."""
+        values = (f"CAST(NULL AS {_sql_type(c)}) AS {BIGQUERY.quoted(c.name)}" for c in columns)
+        return f"(SELECT {', '.join(values)})"
+
+    def _dry_run(self, sql: str, project: str, location: str) -> bigquery.QueryJob:
         config = bigquery.QueryJobConfig(use_legacy_sql=False, dry_run=True, use_query_cache=False)
         try:
             with insertion("the dry run"):
-                job = self._session.client.query(
+                return self._session.client.query(
                     sql, job_config=config, project=project, location=location, timeout=TIMEOUT_SECONDS
                 )
         except UnknownOutcome as error:
-            raise JobFailed(error.message, next_step="try again") from error
-        return int(job.total_bytes_processed or 0)
+            raise Unavailable(error.message, next_step="the next load tries again") from error
 
 
 def transaction(ledger: str, job: StatementJob) -> str:
@@ -187,3 +192,9 @@ def _raised(ledger: str, wanted: LedgerRow) -> str:
 def _shape(column: Column) -> Column:
     """A column without its description."""
     return replace(column, description="", fields=tuple(map(_shape, column.fields)))
+
+
+def _sql_type(column: Column) -> str:
+    fields = ", ".join(f"{BIGQUERY.quoted(field.name)} {_sql_type(field)}" for field in column.fields)
+    scalar = f"STRUCT<{fields}>" if column.fields else column.type
+    return f"ARRAY<{scalar}>" if column.mode == "REPEATED" else scalar

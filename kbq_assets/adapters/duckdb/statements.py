@@ -9,7 +9,7 @@ from typing import Any, Final
 import duckdb
 
 from kbq_assets.adapters.duckdb import jobs, schema
-from kbq_assets.adapters.duckdb.types import quoted
+from kbq_assets.adapters.duckdb.types import duckdb_type, quoted
 from kbq_assets.core.errors import ConfigurationError, JobFailed
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
@@ -170,6 +170,11 @@ class DuckDbStatements:
             except _PERMANENT as error:
                 raise JobFailed(f"the statement is refused: {error}", next_step="correct the SQL") from error
         return 0
+
+    def empty(self, columns: Iterable[Column]) -> str:
+        """A query of these columns in parentheses, which reads nothing."""
+        values = (f"CAST(NULL AS {duckdb_type(c)}) AS {quoted(c.name)}" for c in columns)
+        return f"(SELECT {', '.join(values)})"
 
 
 def _shown(names: Sequence[str], row: Sequence[Any]) -> str:

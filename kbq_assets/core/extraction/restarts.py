@@ -41,6 +41,7 @@ PARKINGS: Final = frozenset(
         ParkReason.BATCH_FAILED,
         ParkReason.GATE_RED,
         ParkReason.WAITS_FOR_MARKER,
+        ParkReason.BYTES_LIMIT,
     }
 )
 #: Parkings that wait for something that is due: their pauses stay short.

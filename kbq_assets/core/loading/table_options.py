@@ -1,7 +1,8 @@
 """Options of a table, from those of the topics whose records it gets.
 
 A table of several topics gets the safest options: the longest expiry (0: never), a partition filter if any topic
-wants it, clustering and partitioning of the first topic (by name) that has one, and labels on which all topics agree.
+wants it, clustering and partitioning of the first topic (by name) that has one, the lowest limit of billed bytes, and
+labels on which all topics agree.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def table_options(
         expiry_days=0 if 0 in expiries else max(expiries),
         notes=notes,
         rules=frozenset(settings[topic].statement.rule for topic in topics if topic in settings),
+        bytes_per_day=min(filter(None, (each.statement.bytes_per_day for each in chosen)), default=0),
     )
 
 

@@ -257,9 +257,13 @@ def isolate(state: TableState, bad: Sequence[QuarantinedFile]) -> TableState:
 
 def under_new_id(state: TableState, in_flight: JobInFlight) -> TableState:
     """Enter a job as the one in flight, under a fresh id."""
-    sequence = state.sequence + 1
-    in_flight = dataclasses.replace(in_flight, job_id=f"kbq-{state.uuid}-{sequence}")
-    return dataclasses.replace(state, sequence=sequence, in_flight=in_flight)
+    in_flight = dataclasses.replace(in_flight, job_id=next_job_id(state))
+    return dataclasses.replace(state, sequence=state.sequence + 1, in_flight=in_flight)
+
+
+def next_job_id(state: TableState) -> str:
+    """The id of a table's next job."""
+    return f"kbq-{state.uuid}-{state.sequence + 1}"
 
 
 def record_success(state: TableState, output_rows: int) -> TableState:

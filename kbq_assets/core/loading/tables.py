@@ -89,6 +89,8 @@ class TableOptions:
     #: how batches change it, as each of its topics asks for that the source list selects
     rules: frozenset[StatementRule] = frozenset()
     partition_unit: str = ""
+    #: bytes that its statements may be billed per day; 0: any
+    bytes_per_day: int = 0
 
 
 #: Types of clustering columns in BigQuery: https://cloud.google.com/bigquery/docs/clustered-tables#cluster_column_types

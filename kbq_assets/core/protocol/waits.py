@@ -54,6 +54,7 @@ class ParkReason(StrEnum):
     HELD = "held"
     STATEMENT_FAILED = "statement_failed"
     LEDGER_DIFFERS = "ledger_differs"
+    BYTES_LIMIT = "bytes_limit"
     WAITS_FOR_MARKER = "waits_for_marker"
     GATE_RED = "gate_red"
     GATE_WAITS = "gate_waits"

@@ -31,7 +31,7 @@ def load_again(state: TableState) -> TableState:
     return under_new_id(state, dataclasses.replace(state.in_flight, statement=unloaded))
 
 
-def record_statement(state: TableState, *, skipped: bool, billed: int = 0) -> TableState:
+def record_statement(state: TableState, *, skipped: bool, billed: int = 0, day: int = 0) -> TableState:
     """Record the statement in flight as the ledger says (S2, S5). Rows of a skipped batch do not count as loaded: its
     files are given up, as those of `kbq quarantine drop` are."""
     assert state.in_flight is not None and state.in_flight.statement is not None
@@ -43,7 +43,7 @@ def record_statement(state: TableState, *, skipped: bool, billed: int = 0) -> Ta
         recorded = dataclasses.replace(
             recorded, rows=state.rows, hours=state.hours, quarantined=(*recorded.quarantined, *given_up)
         )
-    found = applied(state.definition.statements, done, skipped=skipped, rows=rows, billed=billed)
+    found = applied(state.definition.statements, done, skipped=skipped, rows=rows, billed=billed, day=day)
     definition = dataclasses.replace(recorded.definition, statements=found, failed=None)
     return dataclasses.replace(recorded, definition=definition)
 

@@ -52,6 +52,13 @@ class TableStatements(Stored):
     #: of the last statement, and of all
     billed: int = 0
     billed_in_all: int = 0
+    #: the last day, since 1970, that a statement was billed on, and the bytes of that day
+    day: int = 0
+    billed_that_day: int = 0
+
+    def billed_on(self, day: int) -> int:
+        """The bytes that were billed on a day, the last one or a later one."""
+        return self.billed_that_day if day <= self.day else 0
 
 
 def digest_of(sql: str) -> str:
@@ -60,9 +67,9 @@ def digest_of(sql: str) -> str:
 
 
 def applied(
-    known: TableStatements, done: BatchStatement, *, skipped: bool, rows: int, billed: int
+    known: TableStatements, done: BatchStatement, *, skipped: bool, rows: int, billed: int, day: int = 0
 ) -> TableStatements:
-    """After a batch that the ledger counts."""
+    """After a batch that the ledger counts; ``day``: when it was billed."""
     return dataclasses.replace(
         known,
         # A skipped batch did not convert the table's rows.
@@ -71,4 +78,6 @@ def applied(
         skipped_rows=known.skipped_rows + (rows if skipped else 0),
         billed=billed,
         billed_in_all=known.billed_in_all + billed,
+        day=max(day, known.day),
+        billed_that_day=known.billed_on(day) + billed,
     )

@@ -47,6 +47,23 @@ _AMBIGUOUS: Final = re.compile("\\r(?!\\n)|[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7
 
 def tokens_of(sql: str, dialect: Dialect) -> Iterator[Token]:
     """The tokens of a text, without spaces and comments. Raises ConfigurationError where the text cannot be read."""
+    return (token for token, _ in _placed(sql, dialect))
+
+
+def split(sql: str, dialect: Dialect) -> list[str]:
+    """The statements of a text, without those that have no token. Raises ConfigurationError as `tokens_of`."""
+    found, first, is_empty = list[str](), 0, True
+    for token, at in _placed(sql, dialect):
+        if token == Token("symbol", ";"):
+            found += [] if is_empty else [sql[first:at].strip()]
+            first, is_empty = at + 1, True
+        else:
+            is_empty = False
+    return found if is_empty else [*found, sql[first:].strip()]
+
+
+def _placed(sql: str, dialect: Dialect) -> Iterator[tuple[Token, int]]:
+    """Tokens, and where each begins."""
     if found := _AMBIGUOUS.search(sql):
         raise ConfigurationError(
             f"sql: {dialect.name} cannot read it from {found.group()!r} on",
@@ -61,6 +78,6 @@ def tokens_of(sql: str, dialect: Dialect) -> Iterator[Token]:
                 f"sql: {dialect.name} cannot read it from {sql[at : at + 20]!r} on",
                 next_step="close texts, names and comments; use no comment within a comment, and no $ in DuckDB",
             )
-        at = found.end()
         if found.lastgroup != "space":
-            yield Token(str(found.lastgroup), found.group())
+            yield Token(str(found.lastgroup), found.group()), at
+        at = found.end()

@@ -38,12 +38,12 @@ _EXAMPLES: Final = {
 #: The options that each kind takes, and those of them that it needs.
 _TAKES: Final[Mapping[str, tuple[str, ...]]] = {
     APPEND: (),
-    UPSERT: ("key", "deletes", "tie"),
-    INSERT_NEW: ("key", "within_days"),
-    DELETE_INSERT: ("key", "version"),
-    SNAPSHOT: ("version",),
-    SQL: ("sql",),
-    SCD2: ("key", "version"),
+    UPSERT: ("key", "deletes", "tie", "bytes_per_day"),
+    INSERT_NEW: ("key", "within_days", "bytes_per_day"),
+    DELETE_INSERT: ("key", "version", "bytes_per_day"),
+    SNAPSHOT: ("version", "bytes_per_day"),
+    SQL: ("sql", "bytes_per_day"),
+    SCD2: ("key", "version", "bytes_per_day"),
 }
 _NEEDS: Final = ("key", "sql", "version")
 _OPTIONAL: Final = ((SCD2, "version"),)
@@ -112,6 +112,13 @@ class StatementOptions:
         "`load=upsert`: a key in two partitions parks the table; `timestamp`: for every key the highest Kafka time "
         "wins, and not the highest offset",
         place="loading.tie",
+    )
+    bytes_per_day: int = option(
+        "0",
+        whole(),
+        "the most bytes that BigQuery may bill for the table's statements in a day (UTC), by its dry run; a batch that "
+        "would exceed it [waits](ordered.md#bytes-that-are-billed); 0: any; DuckDB bills nothing",
+        place="loading.bytes_per_day",
     )
 
     @property

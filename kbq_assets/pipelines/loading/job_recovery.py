@@ -22,6 +22,7 @@ from kbq_assets.pipelines.loading.table_run import MAX_RETRIES, TableRun
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.statements.limits import over_limit
 from kbq_assets.ports.warehouse import JobError, JobStatus
 
 _DAY_MS: Final = 24 * 3600 * 1000
@@ -110,7 +111,9 @@ def _record_success(run: TableRun, current: Versioned[TableState], job: JobStatu
     in_flight = current.value.in_flight
     assert in_flight is not None
     if in_flight.statement is not None:
-        # The rows are in the scratch table: the statement is next (S4).
+        # The rows are in the scratch table: the statement is next (S4), unless it costs too much (S9).
+        if why := over_limit(run, current.value, in_flight):
+            return run.park(current, ParkReason.BYTES_LIMIT, why)
         run.swap(current, steps.begin_statement(current.value, job.output_rows))
         return CONTINUE
     recorded = table_state.record_success(current.value, job.output_rows)

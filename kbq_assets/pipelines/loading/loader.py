@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,9 +17,11 @@ from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.loading import load as loading
 from kbq_assets.pipelines.loading.completeness import advance_tables
 from kbq_assets.pipelines.loading.completeness_table import publish_hours
+from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.observation import pending
 from kbq_assets.pipelines.observation.run_log import RunLog
+from kbq_assets.pipelines.statements.plan import StatementPlan, statement_plan
 from kbq_assets.ports.asset_checks import AssetChecks
 
 #: Tables whose jobs are submitted and polled in parallel; DuckDB has one writer.
@@ -70,18 +73,10 @@ class Loader:
         deployment = self.deployment
         deployment.check_staging(Role.LOAD)
         deployment.register_warehouses()
-        ports, run = replace(self._ports(), checks=checks), deployment.settings.run
-        options = loading.LoadOptions(
-            options=deployment.sources.table_options(),
-            wait_seconds=run.load_wait_seconds,
-            poll_seconds=run.poll_seconds,
-            # KBQ itself works for DuckDB and Iceberg: one table at a time bounds its memory.
-            concurrency=LOADS_AT_ONCE if isinstance(deployment.settings.warehouse, BigQueryProject) else 1,
-            restarts=deployment.sources.restarts,
-            blocks=deployment.blocks,
-            topics=deployment.sources.select,
+        ports = replace(self._ports(), checks=checks)
+        report = loading.load(
+            ports, self._options(), only=only, on_table=on_table, cache=deployment.load_cache
         )
-        report = loading.load(ports, options, only=only, on_table=on_table, cache=deployment.load_cache)
         RunLog(deployment.load_store, deployment.clock).end_loading(report)
         try:
             if self.publishes_hours:
@@ -115,6 +110,34 @@ class Loader:
         view = read_view(deployment.load_cache, deployment.blocks)
         advance_tables(deployment.load_store, view, deployment.sources.select)
         publish_hours(self._ports(), read_view(deployment.load_cache))
+
+    def plan_statements(
+        self, planned: Iterable[LoadBatch], only: frozenset[TableReference] | None = None
+    ) -> list[StatementPlan]:
+        """The statements of the next batches: of all tables that have some, or of ``only`` these."""
+        view, ports, options = read_view(self.deployment.load_cache), self._ports(), self._options()
+        batches, found = {batch.table: batch for batch in planned}, list[StatementPlan | None]()
+        for table in view.tables:
+            if only is None or table in only:
+                run = TableRun(ports, options, table, math.inf)
+                try:
+                    found.append(statement_plan(run, view.state_of(table), batches.get(table)))
+                except KbqError as error:  # its load reports it too
+                    found.append(StatementPlan(table, "", 0, "", None, error.message, 0, 0))
+        return [each for each in found if each is not None]
+
+    def _options(self) -> loading.LoadOptions:
+        deployment, run = self.deployment, self.deployment.settings.run
+        return loading.LoadOptions(
+            options=deployment.sources.table_options(),
+            wait_seconds=run.load_wait_seconds,
+            poll_seconds=run.poll_seconds,
+            # KBQ itself works for DuckDB and Iceberg: one table at a time bounds its memory.
+            concurrency=LOADS_AT_ONCE if isinstance(deployment.settings.warehouse, BigQueryProject) else 1,
+            restarts=deployment.sources.restarts,
+            blocks=deployment.blocks,
+            topics=deployment.sources.select,
+        )
 
     def _ports(self) -> loading.LoadPorts:
         deployment = self.deployment

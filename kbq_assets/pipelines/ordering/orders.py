@@ -42,6 +42,9 @@ class OrderStatus:
     oldest_ms: int
     why: str
     order: TableOrder
+    #: bytes billed of the last statement, and of the last day with one
+    billed: int = 0
+    billed_that_day: int = 0
 
 
 def order_status(
@@ -71,6 +74,8 @@ def order_status(
         min((f.oldest_ms for f in pending), default=0),
         why,
         current.order,
+        current.definition.statements.billed,
+        current.definition.statements.billed_that_day,
     )
 
 

@@ -18,6 +18,7 @@ from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import MAX_RETRIES, TableRun
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.statements.jobs import statement_job
+from kbq_assets.pipelines.statements.limits import today
 from kbq_assets.ports.statements import LedgerRow, StatementJob, Statements
 from kbq_assets.ports.warehouse import JobError, JobStatus
 
@@ -106,7 +107,9 @@ def _record(
     """Record the batch as the ledger says. Then its scratch table goes, and those of lost calls (S3)."""
     entry = current.value.in_flight
     assert entry is not None
-    recorded = steps.record_statement(current.value, skipped=skipped, billed=job.bytes_billed if job else 0)
+    billed = job.bytes_billed if job else 0
+    day = today(run) if billed else 0
+    recorded = steps.record_statement(current.value, skipped=skipped, billed=billed, day=day)
     if run.swap(current, table_state.count_success(recorded, entry, run.ports.clock.now_ms())):
         finish(run, entry)
         brought_back = {bad.file.path for bad in current.value.retried}

@@ -78,22 +78,29 @@ def statement_for(
     statements, known = run.ports.warehouse.statements, state.definition.statements
     if rule.appends or statements is None:
         return None
-    key = key_columns(run.table, rule.key, run.columns)
-    versions = key_columns(run.table, filter(None, [rule.version]), run.columns, "version")
-    if rule.kind == SCD2:
-        _check_history(run, versions, fitted)
+    text = text_for(run, state, rule, fitted)
     if rule.kind == UPSERT and rule.deletes != MARK:
+        key = key_columns(run.table, rule.key, run.columns)
         run.ports.warehouse.create_table(deleted_table(run.table), deleted_columns(key), TableOptions())
     # The first batch finds out where the ledger is (S7); each later one knows.
     number = (known.applied or statements.open_ledger(run.table).batch) + 1
     if (failed := state.definition.failed) is not None and failed.statement is not None:
         _check_not_skipped(run, statements, statement_job(statements, run.table, failed))
-    if rule.kind == UPSERT:
-        text = _upsert(run, statements, known.rule, rule, fitted, bool(state.marks))
-    else:
-        name, days = statements.sql_name(run.table), _days(fitted, rule.within_days)
-        text = text_of(Target(statements.dialect, rule, name, run.columns, known.rule.appends, days))
     return BatchStatement(number, rule, text)
+
+
+def text_for(run: TableRun, state: TableState, rule: StatementRule, fitted: Fit) -> str:
+    """The text of a batch's statement, over the columns ``run.columns``. Raises ConfigurationError, Unavailable."""
+    statements, known = run.ports.warehouse.statements, state.definition.statements
+    assert statements is not None
+    key_columns(run.table, rule.key, run.columns)
+    versions = key_columns(run.table, filter(None, [rule.version]), run.columns, "version")
+    if rule.kind == SCD2:
+        _check_history(run, versions, fitted)
+    if rule.kind == UPSERT:
+        return _upsert(run, statements, known.rule, rule, fitted, bool(state.marks))
+    name, days = statements.sql_name(run.table), _days(fitted, rule.within_days)
+    return text_of(Target(statements.dialect, rule, name, run.columns, known.rule.appends, days))
 
 
 def _check_history(run: TableRun, versions: Iterable[Column], fitted: Fit) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import random
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
+from kbq_assets.adapters.duckdb import DuckDbWarehouse
 from kbq_assets.adapters.duckdb.types import definition
-from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.errors import JobFailed
+from kbq_assets.core.loading.tables import Column, TableOptions
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.dialects import DUCKDB
 from kbq_assets.core.statements.rules import SCD2, VALID_FROM, VALID_TO, StatementRule
 from kbq_assets.core.statements.table_statements import SCRATCH
@@ -147,3 +152,23 @@ def test_a_history_in_any_batches_has_the_times_that_python_computes(seed: int, 
     days = "SELECT n, day(valid_from) - 1, day(valid_to) - 1 FROM t"
     found = {n: (begin, end) for n, begin, end in table.connection.execute(days).fetchall()}
     assert found == history_of(records)
+
+
+@each_kind
+def test_a_dry_run_takes_a_batch_that_does_not_exist_and_changes_nothing(
+    options: dict[str, Any], check: Check, tmp_path: Path
+) -> None:
+    warehouse, table = (
+        DuckDbWarehouse(tmp_path / "w.duckdb", open_uri=lambda uri: io.BytesIO()),
+        Table(options),
+    )
+    target = TableReference("d", "t")
+    warehouse.create_table(target, table.columns, TableOptions())
+    statements = warehouse.statements
+    assert statements is not None
+    name = statements.sql_name(target)
+    text = text_of(Target(DUCKDB, table.rule, name, table.columns, True, ("2026-01-01", "2026-01-02")))
+    assert statements.bytes_billed(text.replace(SCRATCH, statements.empty(table.columns)), "", "") == 0
+    assert warehouse.kafka_ranges(target) == {}
+    with pytest.raises(JobFailed, match="refused"):
+        statements.bytes_billed(text.replace(SCRATCH, "d.gone"), "", "")

@@ -20,6 +20,7 @@ class StatementBench(Bench):
     """``rule`` is that of every table but the error table's."""
 
     rule: StatementRule = UPSERT
+    bytes_per_day = 0
     runs_statements = True
 
     def load(self, wait_seconds: float = 100.0, **options: Any) -> LoadReport:
@@ -30,7 +31,7 @@ class StatementBench(Bench):
         return load(ports, LoadOptions(self._options, wait_seconds, poll_seconds=10.0, **options))
 
     def _options(self, table: TableReference, topics: frozenset[str]) -> TableOptions:
-        return TableOptions(rules=frozenset([self.rule]))
+        return TableOptions(rules=frozenset([self.rule]), bytes_per_day=self.bytes_per_day)
 
     def table(self) -> TableState:
         """The state of A."""

@@ -1,0 +1,32 @@
+"""The limit of bytes that statements of a table are billed per day (PROTOCOL S9)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kbq_assets.core.errors import JobFailed
+from kbq_assets.core.loading.table_state import JobInFlight, TableState
+from kbq_assets.core.statements.billing import excess
+from kbq_assets.pipelines.loading.table_run import TableRun
+from kbq_assets.pipelines.statements.jobs import statement_job
+
+_DAY_MS: Final = 24 * 3_600_000
+
+
+def today(run: TableRun) -> int:
+    """The day in UTC, since 1970, by the store's time."""
+    return run.ports.store.now_ms() // _DAY_MS
+
+
+def over_limit(run: TableRun, state: TableState, entry: JobInFlight) -> str:
+    """Why the statement whose batch is loaded must wait; "" if it may run. Costs a dry run if there is a limit."""
+    statements, limit = run.ports.warehouse.statements, run.table_options(entry.files).bytes_per_day
+    if not limit or statements is None:
+        return ""
+    job = statement_job(statements, run.table, entry)
+    try:
+        wanted = statements.bytes_billed(job.sql, job.project, job.location)
+    except JobFailed:
+        return ""  # the statement fails too, which is billed nothing, and its failure is the one to report
+    why = excess(wanted, state.definition.statements.billed_on(today(run)), limit)
+    return why and f"batch {job.batch}: {why}"

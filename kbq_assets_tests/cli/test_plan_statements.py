@@ -1,0 +1,96 @@
+"""`kbq plan load`: the next statements and their bytes, without a change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
+
+OPTIONS = "table=orders load=upsert key=_kafka_key keys=true"
+
+
+@pytest.fixture
+def staged(world: FakePlatform, run: Shell) -> Shell:
+    """A table with a batch, and another one staged."""
+    options(world, OPTIONS)
+    world.produce(3)
+    run.done("extract")
+    run.done("load")
+    world.produce(2)
+    run.done("extract")
+    world.warehouse.statements.price = 1_000
+    return run
+
+
+def options(world: FakePlatform, text: str) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop {text}\n")
+
+
+def test_the_plan_shows_the_statement_and_its_bytes_and_changes_nothing(
+    staged: Shell, unchanged: Callable[[], bool], world: FakePlatform
+) -> None:
+    before = sorted(world.warehouse.stored)
+    [found] = staged.json("plan", "load")["statements"]
+    assert {k: found[k] for k in ("table", "kind", "batch", "bytes", "limit", "excess")} == {
+        "table": "shop.orders", "kind": "upsert", "batch": 2, "bytes": 1_000, "limit": 0, "excess": "",
+    }  # fmt: skip
+    assert 'MERGE INTO "shop"."orders"' in found["sql"]
+    shown = staged.done("plan", "load")
+    assert "statement: shop.orders: load=upsert, batch 2: 1,000 bytes billed" in shown
+    assert "MERGE" not in shown
+    assert "MERGE" in staged.done("plan", "load", "shop.orders")
+    assert unchanged()
+    assert sorted(world.warehouse.stored) == before
+
+
+def test_a_plan_beyond_the_limit_of_a_day_exits_with_1_and_names_the_option(
+    staged: Shell, world: FakePlatform
+) -> None:
+    options(world, f"{OPTIONS} bytes_per_day=999")
+    found = staged("plan", "load", "shop.orders")
+    assert found.exit_code == 1
+    assert "would wait: its statement would be billed 1,000 bytes; bytes_per_day=999" in found.output
+    assert "raise bytes_per_day" in found.output
+    assert staged("load").exit_code == 1
+    assert "bytes_limit" in staged("status").output
+    assert staged("plan", "load", "shop.orders").exit_code == 1  # the statement in flight
+    options(world, f"{OPTIONS} bytes_per_day=1000")
+    staged.done("resume", "--table", "shop.orders", "--yes")
+    staged.done("load")
+    assert "shop.orders: billed 1,000 bytes for the last statement" in staged.done("order", "status")
+    [status] = staged.json("order", "status")
+    assert (status["bytes_billed"], status["bytes_billed_that_day"]) == (1_000, 1_000)
+
+
+def test_a_table_that_does_not_exist_yet_is_billed_nothing(world: FakePlatform, run: Shell) -> None:
+    options(world, OPTIONS)
+    world.produce(3)
+    run.done("extract")
+    [found] = run.json("plan", "load", "shop.orders")["statements"]
+    assert (found["bytes"], found["unknown"]) == (0, "the table does not exist yet")
+    assert world.warehouse.find_table(TableReference("shop", "orders")) is None
+
+
+def test_appended_tables_have_no_statement_and_unknown_tables_are_refused(
+    world: FakePlatform, run: Shell
+) -> None:
+    options(world, "table=orders")
+    world.produce(3)
+    run.done("extract")
+    assert "statements" not in run.json("plan", "load")
+    assert run("plan", "load", "shop.nothing").exit_code != 0
+    assert "takes tables" in run("plan", "extract", "shop.orders").output
+
+
+def test_options_that_contradict_a_table_are_shown_with_it(staged: Shell, world: FakePlatform) -> None:
+    options(world, "table=orders load=insert_new key=_kafka_key keys=true")
+    [found] = staged.json("plan", "load")["statements"]
+    assert (found["bytes"], found["sql"]) == (None, "")
+    assert "has the rows of load=upsert" in found["unknown"]
+    assert "statement: shop.orders: unknown (shop.orders has the rows" in " ".join(
+        staged.done("plan", "load").split()
+    )
