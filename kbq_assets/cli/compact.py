@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import click
 
@@ -11,13 +12,18 @@ from kbq_assets.cli.context import ExitCode, each_warehouse, json_option, pass_c
 from kbq_assets.cli.render import console, echo_json, number, size, table
 from kbq_assets.core.compaction.expiry import ExpiryPlan
 from kbq_assets.core.compaction.model import CompactionPlan
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.compaction.compactor import Compactor
 from kbq_assets.pipelines.compaction.expiry import ExpiryReport
 from kbq_assets.pipelines.compaction.table import CompactionReport
+from kbq_assets.pipelines.observation.documents import document
+
+T = TypeVar("T")
+_tables = click.argument("tables", metavar="[DS.TABLE]...", nargs=-1)
 
 
 @click.command()
-@click.argument("tables", metavar="[DS.TABLE]...", nargs=-1)
+@_tables
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would be done; change nothing.")
 @json_option
 @each_warehouse
@@ -28,20 +34,15 @@ def compact(compactor: Compactor, tables: tuple[str, ...], only_plan: bool, as_j
     No row is lost or doubled, loads and readers go on beside it, and it may be stopped at any time. More than 256 MB
     are rewritten in Spark tasks. Exit code 1 if a partition or table failed, 75 if something did not answer.
     """
-    if _is_passed_over(compactor, as_json):
-        return
-    chosen = compactor.chosen(tables)
     if only_plan:
-        plans = [compactor.plan(each) for each in chosen]
-        echo_json([_plan_document(each) for each in plans]) if as_json else _show_plans(plans)
-        return
-    reports = [compactor.compact(each) for each in chosen]
-    echo_json([_document(each) for each in reports]) if as_json else _show(reports)
-    sys.exit(_code(reports))
+        _run(compactor, tables, as_json, compactor.plan, _plan_document, _show_plans)
+    else:
+        reports = _run(compactor, tables, as_json, compactor.compact, _document, _show)
+        sys.exit(_code(reports))
 
 
 @click.command()
-@click.argument("tables", metavar="[DS.TABLE]...", nargs=-1)
+@_tables
 @click.option("--plan", "only_plan", is_flag=True, help="Show the rows that would go; change nothing.")
 @json_option
 @each_warehouse
@@ -52,32 +53,29 @@ def expire(compactor: Compactor, tables: tuple[str, ...], only_plan: bool, as_js
     Whole days go, by one commit per table. Afterwards it drops old snapshots, and files that no snapshot needs. Exit
     code 1 if a table failed, 75 if something did not answer.
     """
-    if _is_passed_over(compactor, as_json):
-        return
-    chosen = compactor.chosen(tables)
     if only_plan:
-        plans = [compactor.plan_expiry(each) for each in chosen]
-        echo_json([_expiry_document(each) for each in plans]) if as_json else _show_expiries(plans)
-        return
-    reports = [compactor.expire(each) for each in chosen]
-    if as_json:
-        echo_json([_expired_document(each) for each in reports])
-    for each in () if as_json else reports:
-        click.echo(
-            f"{each.table}: dropped {number(each.rows)} rows in {number(each.files)} files,"
-            f" {number(each.tidied.snapshots)} snapshots, {number(each.tidied.orphans)} orphans"
-        )
-        if each.message:
-            click.echo(f"left early: {each.table}: {each.message}")
-    sys.exit(_code(reports))
+        _run(compactor, tables, as_json, compactor.plan_expiry, _expiry_document, _show_expiries)
+    else:
+        reports = _run(compactor, tables, as_json, compactor.expire, _expired_document, _show_expired)
+        sys.exit(_code(reports))
 
 
-def _is_passed_over(compactor: Compactor, as_json: bool) -> bool:
-    """Whether the warehouse is one of several, and no lake; if so, say it."""
-    passed = not compactor.is_lake and len(compactor.deployment.settings.warehouses) > 1
-    if passed:
+def _run(
+    compactor: Compactor,
+    tables: tuple[str, ...],
+    as_json: bool,
+    step: Callable[[TableReference], T],
+    document_of: Callable[[T], object],
+    show: Callable[[Sequence[T]], None],
+) -> Sequence[T]:
+    """Take a step with each table and print the results. A warehouse that is no lake is passed over if there are
+    several."""
+    if not compactor.is_lake and len(compactor.deployment.settings.warehouses) > 1:
         echo_json([]) if as_json else click.echo("no lake: nothing to compact")
-    return passed
+        return ()
+    found = [step(each) for each in compactor.chosen(tables)]
+    echo_json([document_of(each) for each in found]) if as_json else show(found)
+    return found
 
 
 def _show_expiries(plans: Sequence[ExpiryPlan]) -> None:
@@ -89,24 +87,22 @@ def _show_expiries(plans: Sequence[ExpiryPlan]) -> None:
 
 
 def _expiry_document(plan: ExpiryPlan) -> dict[str, object]:
-    return {
-        "table": str(plan.table),
-        "days": plan.days,
-        "files": len(plan.paths),
-        "rows": plan.rows,
-        "bytes": plan.bytes,
-    }
+    return document(plan, "table days", files=len(plan.paths), rows=plan.rows, bytes=plan.bytes)
+
+
+def _show_expired(reports: Sequence[ExpiryReport]) -> None:
+    for each in reports:
+        click.echo(
+            f"{each.table}: dropped {number(each.rows)} rows in {number(each.files)} files,"
+            f" {number(each.tidied.snapshots)} snapshots, {number(each.tidied.orphans)} orphans"
+        )
+        if each.message:
+            click.echo(f"left early: {each.table}: {each.message}")
 
 
 def _expired_document(report: ExpiryReport) -> dict[str, object]:
-    return {
-        "table": str(report.table),
-        "rows": report.rows,
-        "files": report.files,
-        "snapshots": report.tidied.snapshots,
-        "orphans": report.tidied.orphans,
-        "message": report.message,
-    }
+    tidied = document(report.tidied, "snapshots orphans")
+    return document(report, "table rows files", **tidied, message=report.message)
 
 
 def _show_plans(plans: Sequence[CompactionPlan]) -> None:
@@ -152,16 +148,9 @@ def _show(reports: Sequence[CompactionReport]) -> None:
 
 
 def _document(report: CompactionReport) -> dict[str, object]:
-    return {
-        "table": str(report.table),
-        "files_before": report.files_before,
-        "files_after": report.files_after,
-        "bytes_before": report.bytes_before,
-        "bytes_after": report.bytes_after,
-        "commits": report.commits,
-        "failures": dict(report.failures),
-        "message": report.message,
-    }
+    return document(
+        report, "table files_before files_after bytes_before bytes_after commits failures message"
+    )
 
 
 def _code(reports: Sequence[CompactionReport | ExpiryReport]) -> ExitCode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import getpass
 import json
 import sys
 import traceback
@@ -195,6 +196,14 @@ def confirm(proposals: Sequence[Proposal], *, yes: bool) -> None:
     for proposal in proposals:
         proposal.apply()
         click.echo(f"done: {proposal.title}")
+
+
+def user() -> str:
+    """The user's name; "" if it has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user
+        return ""
 
 
 def _agreed() -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import getpass
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import click
 
@@ -15,9 +13,10 @@ from kbq_assets.cli.context import (
     json_option,
     one_warehouse,
     pass_deployment,
+    user,
     yes_option,
 )
-from kbq_assets.cli.render import console, echo_json, number, table
+from kbq_assets.cli.render import console, echo_json, number, table, utc_time
 from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.deployment import Deployment
@@ -54,7 +53,7 @@ def status(deployment: Deployment, names: tuple[str, ...], audit: bool, as_json:
     for each in found:
         counts = map(number, (each.files, each.windows, each.rows))
         shown.add_row(
-            str(each.table), str(each.current), each.state, each.job_id, *counts, _time(each.oldest_ms)
+            str(each.table), str(each.current), each.state, each.job_id, *counts, utc_time(each.oldest_ms)
         )
     out = console()
     out.print(shown)
@@ -69,7 +68,7 @@ def status(deployment: Deployment, names: tuple[str, ...], audit: bool, as_json:
         for gate in each.order.gates:
             verdict = "green" if gate.green else f"red: {gate.message}"
             out.print(
-                f"{each.table}: batch {gate.batch}: gate {gate.gate} was {verdict} at {_time(gate.at_ms)}"
+                f"{each.table}: batch {gate.batch}: gate {gate.gate} was {verdict} at {utc_time(gate.at_ms)}"
             )
         for entry in decisions[each.table]:
             out.print(f"{each.table}: {_decision(entry)}")
@@ -133,24 +132,13 @@ def go_on(deployment: Deployment, name: str, reason: str, yes: bool) -> None:
 def _confirm(
     deployment: Deployment, name: str, yes: bool, propose: Callable[[Orders, TableReference, str], Proposal]
 ) -> None:
-    confirm([propose(Orders(deployment), TableReference.parse(name), _user())], yes=yes)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        return ""
-
-
-def _time(milliseconds: int) -> str:
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}" if milliseconds else ""
+    confirm([propose(Orders(deployment), TableReference.parse(name), user())], yes=yes)
 
 
 def _decision(entry: AuditEntry) -> str:
     by, why = f" by {entry.by}" if entry.by else "", f": {entry.reason}" if entry.reason else ""
     rows = f" ({entry.rows} rows of {entry.files} files)" if entry.files else ""
-    return f"{_time(entry.at_ms)} {entry.action} batch {entry.batch}{rows}{by}{why}"
+    return f"{utc_time(entry.at_ms)} {entry.action} batch {entry.batch}{rows}{by}{why}"
 
 
 def _document(status: OrderStatus, decisions: list[AuditEntry]) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -56,6 +57,11 @@ def size(count: int) -> str:
             break
         value, unit = value / 1024, larger
     return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+
+
+def utc_time(milliseconds: int) -> str:
+    """A time to the second; "" for 0."""
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}" if milliseconds else ""
 
 
 def echo_json(value: object) -> None:

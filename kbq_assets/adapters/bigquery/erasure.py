@@ -12,9 +12,9 @@ from typing import Final
 from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery import jobs
-from kbq_assets.adapters.bigquery.outcomes import insertion
+from kbq_assets.adapters.bigquery.insertions import JobKey, insert_query
 from kbq_assets.adapters.bigquery.queries import Query, all_partitions, loaded_rows
-from kbq_assets.adapters.bigquery.session import TIMEOUT_SECONDS, Session
+from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.erasure.offsets import offsets_of, pairs
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.names import TableReference
@@ -84,17 +84,9 @@ class BigQueryErasureTables:
             labels={jobs.ERASURE: job.digest},
             job_timeout_ms=jobs.JOB_TIMEOUT_MS,
         )
-        with insertion(f"job {job.job_id}"):
-            session.client.query(
-                "\n".join(("BEGIN TRANSACTION;", *deletions, "COMMIT TRANSACTION;")),
-                job_config=config,
-                job_id=job.job_id,
-                project=session.project,
-                location=session.location,
-                retry=None,  # type: ignore[arg-type]  # the client's type hints omit None
-                job_retry=None,
-                timeout=TIMEOUT_SECONDS,
-            )
+        text = "\n".join(("BEGIN TRANSACTION;", *deletions, "COMMIT TRANSACTION;"))
+        key = JobKey(job.job_id, session.project, session.location)
+        insert_query(session.client, "", text, key, config)
 
     def _existing(self, tables: Iterable[TableReference]) -> Iterable[tuple[TableReference, bigquery.Table]]:
         for table in tables:

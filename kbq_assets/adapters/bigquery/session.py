@@ -9,18 +9,15 @@ from google.cloud import bigquery
 from google.cloud.bigquery.retry import DEFAULT_JOB_RETRY, DEFAULT_RETRY
 
 from kbq_assets.adapters.bigquery import jobs
-from kbq_assets.adapters.bigquery.outcomes import calls, insertion, reason_of
+from kbq_assets.adapters.bigquery.insertions import TIMEOUT_SECONDS, JobKey, insert_load, insert_query
+from kbq_assets.adapters.bigquery.outcomes import calls, reason_of
 from kbq_assets.adapters.bigquery.queries import Query
 from kbq_assets.core.errors import NotFound, Unavailable
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import JobStatus, LoadJob
 
-#: Timeout of one HTTP request. BigQuery answers within seconds; a job with 10,000 URIs needs a little longer.
-TIMEOUT_SECONDS: Final = 60.0
 #: Timeout of a whole query.
 QUERY_SECONDS: Final = 600.0
-#: No retry by the client. Its type hints omit None.
-_ONCE: Final[Any] = None
 
 
 class Session:
@@ -68,33 +65,14 @@ class Session:
 
     def insert_load(self, job: LoadJob, target: bigquery.TableReference, timeout_ms: int) -> None:
         """Send a load once. Raises by the table of outcomes."""
-        config = jobs.load_configuration(job, timeout_ms)
-        with insertion(f"job {job.job_id} of table {job.table}"):
-            self.client.load_table_from_uri(
-                list(job.source_uris),
-                target,
-                job_id=job.job_id,
-                project=job.project,
-                location=job.location,
-                job_config=config,
-                retry=_ONCE,
-                timeout=TIMEOUT_SECONDS,
-            )
+        key, config = JobKey(job.job_id, job.project, job.location), jobs.load_configuration(job, timeout_ms)
+        insert_load(self.client, f" of table {job.table}", job.source_uris, target, key, config)
 
     def insert_burn(self, job_id: str, project: str, location: str) -> None:
         """Send a query that reads nothing, once. Raises by the table of outcomes."""
         config = self.query_config(labels=dict(jobs.BURNED))
-        with insertion(f"job {job_id} of project {project}"):
-            self.client.query(
-                jobs.BURN_SQL,
-                job_config=config,
-                job_id=job_id,
-                project=project,
-                location=location,
-                retry=_ONCE,
-                job_retry=None,
-                timeout=TIMEOUT_SECONDS,
-            )
+        key = JobKey(job_id, project, location)
+        insert_query(self.client, f" of project {project}", jobs.BURN_SQL, key, config)
 
     def find_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
         """A job's status, None if BigQuery has no such id there."""

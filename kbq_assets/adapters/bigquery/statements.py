@@ -14,9 +14,10 @@ from typing import Final
 from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery import jobs, schema
+from kbq_assets.adapters.bigquery.insertions import TIMEOUT_SECONDS, JobKey, insert_query
 from kbq_assets.adapters.bigquery.outcomes import calls, insertion
 from kbq_assets.adapters.bigquery.queries import Query
-from kbq_assets.adapters.bigquery.session import TIMEOUT_SECONDS, Session
+from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.errors import ConfigurationError, JobFailed, NotFound, Unavailable, UnknownOutcome
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
@@ -131,17 +132,8 @@ class BigQueryStatements:
         config = bigquery.QueryJobConfig(
             use_legacy_sql=False, labels={jobs.STATEMENT: job.digest}, job_timeout_ms=jobs.JOB_TIMEOUT_MS
         )
-        with insertion(f"job {job.job_id} of table {job.target}"):
-            self._session.client.query(
-                text,
-                job_config=config,
-                job_id=job.job_id,
-                project=job.project,
-                location=job.location,
-                retry=None,  # type: ignore[arg-type]  # the client's type hints omit None
-                job_retry=None,
-                timeout=TIMEOUT_SECONDS,
-            )
+        key = JobKey(job.job_id, job.project, job.location)
+        insert_query(self._session.client, f" of table {job.target}", text, key, config)
 
     def bytes_billed(self, sql: str, project: str, location: str) -> int:
         """What BigQuery's dry runs say, and at least its minimum, for each statement: that of a script promises no

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from google.cloud import bigquery
 
+from kbq_assets.adapters.bigquery.insertions import JobKey, insert_load, insert_query
 from kbq_assets.adapters.bigquery.jobs import JOB_TIMEOUT_MS, STATEMENT
-from kbq_assets.adapters.bigquery.outcomes import insertion
-from kbq_assets.adapters.bigquery.session import TIMEOUT_SECONDS
 from kbq_assets.core.filebatches.hive import check_hive
 from kbq_assets.ports.file_loads import FileJob
-
-#: No retry by the client. Its type hints omit None.
-_ONCE: Final[Any] = None
 
 
 class BigQueryFileLoads:
@@ -37,17 +33,8 @@ class BigQueryFileLoads:
         )
         if job.sql:
             return self._insert_statement(job)
-        with insertion(f"job {job.job_id} of table {target}"):
-            self._client.load_table_from_uri(
-                list(job.source_uris),
-                table,
-                job_id=job.job_id,
-                project=job.project,
-                location=job.location,
-                job_config=load_config(job, self._kms_key),
-                retry=_ONCE,
-                timeout=TIMEOUT_SECONDS,
-            )
+        key, config = JobKey(job.job_id, job.project, job.location), load_config(job, self._kms_key)
+        insert_load(self._client, f" of table {target}", job.source_uris, table, key, config)
 
     def _insert_statement(self, job: FileJob) -> None:
         """Send a statement over the external table `temp_ext` once."""
@@ -57,17 +44,8 @@ class BigQueryFileLoads:
             labels={**job.labels, STATEMENT: job.digest},
             job_timeout_ms=JOB_TIMEOUT_MS,
         )
-        with insertion(f"job {job.job_id} of table {job.target}"):
-            self._client.query(
-                rendered(job, self._datasets),
-                job_config=config,
-                job_id=job.job_id,
-                project=job.project,
-                location=job.location,
-                retry=_ONCE,
-                job_retry=None,
-                timeout=TIMEOUT_SECONDS,
-            )
+        key, text = JobKey(job.job_id, job.project, job.location), rendered(job, self._datasets)
+        insert_query(self._client, f" of table {job.target}", text, key, config)
 
 
 def rendered(job: FileJob, datasets: str) -> str:

@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from kbq_assets.core.errors import Refused
+from kbq_assets.core.protocol.archives import DECISIONS, ArchiveRule
 from kbq_assets.core.protocol.codec import INLINE, Stored
 
-#: Applied batches that a state lists; above, the oldest move to an archive.
-APPLIED_KEPT: Final = 1000
-APPLIED_CHUNK: Final = 500
-#: The same for decisions of operators.
-DECISIONS_KEPT: Final = 40
-DECISIONS_CHUNK: Final = 20
+#: Applied batches that a state lists.
+APPLIED: Final = ArchiveRule(1000, 500)
 #: Tries of a batch whose jobs fail for passing reasons, and the pause before the next, which doubles.
 MOST_TRIES: Final = 5
 FIRST_PAUSE_MS: Final = 10_000
@@ -179,11 +176,11 @@ class FileTableState(Stored):
 
     def applied_chunk(self) -> tuple[SettledBatch, ...]:
         """The applied batches to archive before the next swap; empty while they fit."""
-        return self.applied[:APPLIED_CHUNK] if len(self.applied) >= APPLIED_KEPT else ()
+        return APPLIED.full_chunk(self.applied)
 
     def decision_chunk(self) -> tuple[FileDecision, ...]:
         """The decisions to archive before the next swap; empty while they fit."""
-        return self.decisions[:DECISIONS_CHUNK] if len(self.decisions) >= DECISIONS_KEPT else ()
+        return DECISIONS.full_chunk(self.decisions)
 
     def without_chunks(self) -> FileTableState:
         """The state after its chunks were archived."""

@@ -11,13 +11,10 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Final
 
+from kbq_assets.core.protocol.archives import DECISIONS
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.commits import StagedFile
 
-#: Decisions that a state keeps; older ones move to an object of their own.
-AUDIT_KEPT: Final = 40
-#: Decisions of such an object.
-AUDIT_CHUNK: Final = 20
 _MOST_TEXT: Final = 500
 
 
@@ -157,8 +154,8 @@ class TableOrder(Stored):
         )
 
     def full_chunk(self) -> tuple[AuditEntry, ...]:
-        """The oldest decisions, if they must move to an object of their own, named by ``archived``."""
-        return self.audit[:AUDIT_CHUNK] if len(self.audit) >= AUDIT_KEPT else ()
+        """The oldest decisions, if they must move to an archive, named by ``archived``."""
+        return DECISIONS.full_chunk(self.audit)
 
     def without_chunk(self) -> TableOrder:
         """Without the decisions of `full_chunk`, once they are stored."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import getpass
 import sys
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -17,9 +15,10 @@ from kbq_assets.cli.context import (
     json_option,
     one_warehouse,
     pass_deployment,
+    user,
     yes_option,
 )
-from kbq_assets.cli.render import console, echo_json, number, table
+from kbq_assets.cli.render import console, echo_json, number, table, utc_time
 from kbq_assets.extras.filebatches.open import open_file_batches
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.filebatches.runner import FilesReport, PrefixReport
@@ -54,7 +53,7 @@ def status(deployment: Deployment, prefixes: tuple[str, ...], decisions: bool, a
                 continue
             for entry in batches.decisions(each.prefix):
                 click.echo(
-                    f"{each.prefix}: {_time(entry.at_ms)} {entry.action} {entry.batch} by {entry.by}: {entry.reason}"
+                    f"{each.prefix}: {utc_time(entry.at_ms)} {entry.action} {entry.batch} by {entry.by}: {entry.reason}"
                 )
     sys.exit(ExitCode.FAILED if report.needs_person else ExitCode.DONE)
 
@@ -82,12 +81,8 @@ def run(deployment: Deployment, prefixes: tuple[str, ...], as_json: bool) -> Non
 @pass_deployment
 def retry(deployment: Deployment, prefix: str, batch: str, reason: str, yes: bool) -> None:
     """Apply a batch that failed or was set aside, with the files that it has then."""
-    _confirm(
-        "retry",
-        batch,
-        yes,
-        lambda: open_file_batches(deployment).retry(prefix, batch, reason, getpass.getuser()),
-    )
+    files_of = open_file_batches(deployment)
+    _confirm("retry", batch, yes, lambda: files_of.retry(prefix, batch, reason, user()))
 
 
 @files.command()
@@ -99,12 +94,8 @@ def retry(deployment: Deployment, prefix: str, batch: str, reason: str, yes: boo
 @pass_deployment
 def skip(deployment: Deployment, prefix: str, batch: str, reason: str, yes: bool) -> None:
     """Go on without a batch, whose rows you applied by hand or give up."""
-    _confirm(
-        "skip",
-        batch,
-        yes,
-        lambda: open_file_batches(deployment).skip(prefix, batch, reason, getpass.getuser()),
-    )
+    files_of = open_file_batches(deployment)
+    _confirm("skip", batch, yes, lambda: files_of.skip(prefix, batch, reason, user()))
 
 
 def _confirm(action: str, batch: str, yes: bool, apply: Any) -> None:
@@ -153,7 +144,3 @@ def _document(report: FilesReport) -> dict[str, Any]:
         "tables": [dataclasses.asdict(each) for each in report.tables],
         "homeless": report.homeless,
     }
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from typing import TypeVar
 
-from kbq_assets.core.errors import KbqError, MissingState, NotFound, PreconditionFailed, TransientError
+from kbq_assets.core.errors import KbqError, MissingState, NotFound, TransientError
+from kbq_assets.core.filebatches import table_batches
 from kbq_assets.core.filebatches.names import (
     applied_path,
     decisions_path,
@@ -15,7 +14,6 @@ from kbq_assets.core.filebatches.names import (
 )
 from kbq_assets.core.filebatches.registry import PrefixRegistry
 from kbq_assets.core.filebatches.table_batches import (
-    APPLIED_CHUNK,
     DecisionChunk,
     FileDecision,
     FileTableState,
@@ -23,10 +21,9 @@ from kbq_assets.core.filebatches.table_batches import (
 )
 from kbq_assets.core.protocol import codec
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.archives import archived_entries, read_archive, write_archive
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.ports.object_store import ObjectStore
-
-T = TypeVar("T")
 
 
 class FileStates:
@@ -84,40 +81,32 @@ class FileStates:
         found: dict[str, int] = {}
         for path in self._archives(value):
             if path not in self._archived:
-                chunk = self._read_archive(SettledChunk, path)
+                chunk = read_archive(self._store, SettledChunk, path)
                 self._archived[path] = {each.path: each.generation for each in chunk.batches}
             found |= self._archived[path]
         return found | {each.path: each.generation for each in value.applied}
 
     def decisions(self, value: FileTableState) -> list[FileDecision]:
         """All decisions about a table prefix, the oldest first."""
-        found: list[FileDecision] = []
-        while len(found) < value.decided:
-            chunk = self._read_archive(DecisionChunk, decisions_path(value.prefix, len(found), self._area))
-            found.extend(chunk.decisions)
-        return [*found, *value.decisions]
+
+        def chunk(first: int) -> tuple[FileDecision, ...]:
+            path = decisions_path(value.prefix, first, self._area)
+            return read_archive(self._store, DecisionChunk, path).decisions
+
+        return [*archived_entries(value.decided, chunk), *value.decisions]
 
     def _with_room(self, value: FileTableState) -> FileTableState:
-        # A swap that is lost leaves the archive; the next one writes the same.
         if applied := value.applied_chunk():
             path = applied_path(value.prefix, value.archived, self._area)
-            with contextlib.suppress(PreconditionFailed):
-                state.create(self._store, path, SettledChunk(applied))
+            write_archive(self._store, path, SettledChunk(applied))
         if decisions := value.decision_chunk():
             path = decisions_path(value.prefix, value.decided, self._area)
-            with contextlib.suppress(PreconditionFailed):
-                state.create(self._store, path, DecisionChunk(decisions))
+            write_archive(self._store, path, DecisionChunk(decisions))
         return value.without_chunks()
 
     def _archives(self, value: FileTableState) -> list[str]:
-        firsts = range(0, value.archived, APPLIED_CHUNK)
+        firsts = range(0, value.archived, table_batches.APPLIED.chunk)
         return [applied_path(value.prefix, first, self._area) for first in firsts]
-
-    def _read_archive(self, cls: type[T], path: str) -> T:
-        try:
-            return state.read(self._store, cls, path).value
-        except NotFound as error:
-            raise MissingState(f"{path} is missing", next_step=codec.RESTORE) from error
 
     def _registry(self) -> PrefixRegistry:
         path = file_registry_path(self._area)

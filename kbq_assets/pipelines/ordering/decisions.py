@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable
 
-from kbq_assets.core.errors import NotFound, PreconditionFailed
+from kbq_assets.core.errors import NotFound
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering.table_order import AuditChunk
 from kbq_assets.core.protocol.names import TableReference, audit_path, table_state_path
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.archives import write_archive
 from kbq_assets.ports.object_store import ObjectStore
 
 
@@ -19,9 +19,7 @@ def decide(store: ObjectStore, table: TableReference, change: Callable[[TableSta
 
     def with_room(now: TableState) -> TableState:
         if chunk := now.order.full_chunk():
-            # A swap that is lost leaves it; the next one moves the same decisions.
-            with contextlib.suppress(PreconditionFailed):
-                state.create(store, audit_path(table, now.order.archived), AuditChunk(chunk))
+            write_archive(store, audit_path(table, now.order.archived), AuditChunk(chunk))
             now = dataclasses.replace(now, order=now.order.without_chunk())
         return change(now)
 

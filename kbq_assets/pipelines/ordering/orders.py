@@ -20,7 +20,7 @@ from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.ordering.decisions import decide, read_table
 from kbq_assets.pipelines.ordering.hours import release_for, why_no_batch
-from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.archives import archived_entries, read_archive
 from kbq_assets.pipelines.statements.skip import propose_skip
 
 
@@ -141,13 +141,11 @@ class Orders:
         """All decisions about a table, the oldest first. Raises NotFound."""
         store = self.deployment.load_store
         order = read_table(store, table).order
-        chunks: list[AuditEntry] = []
-        first = 0
-        while first < order.archived:
-            chunk = state.read(store, AuditChunk, audit_path(table, first)).value.entries
-            chunks.extend(chunk)
-            first += len(chunk)
-        return [*chunks, *order.audit]
+
+        def chunk(first: int) -> tuple[AuditEntry, ...]:
+            return read_archive(store, AuditChunk, audit_path(table, first)).entries
+
+        return [*archived_entries(order.archived, chunk), *order.audit]
 
     def retry(self, table: TableReference, by: str) -> Proposal:
         """Load the batch that failed again."""

@@ -21,8 +21,7 @@ from kbq_assets.core.filebatches.planning import (
 )
 from kbq_assets.core.filebatches.registry import PrefixRegistry
 from kbq_assets.core.filebatches.table_batches import (
-    APPLIED_CHUNK,
-    APPLIED_KEPT,
+    APPLIED,
     FIRST_PAUSE_MS,
     MOST_TRIES,
     BatchFile,
@@ -206,12 +205,12 @@ def test_sequence_numbers_are_never_used_again() -> None:
 
 
 def test_a_long_list_of_applied_batches_moves_to_archives() -> None:
-    done = tuple(SettledBatch(f"{number:06}", 1, 1) for number in range(APPLIED_KEPT))
+    done = tuple(SettledBatch(f"{number:06}", 1, 1) for number in range(APPLIED.most))
     state = dataclasses.replace(EMPTY, applied=done)
     assert dataclasses.replace(EMPTY, applied=done[1:]).applied_chunk() == ()
     left = state.without_chunks()
     assert state.applied_chunk() + left.applied == done
-    assert (left.archived, len(state.applied_chunk())) == (APPLIED_CHUNK, APPLIED_CHUNK)
+    assert (left.archived, len(state.applied_chunk())) == (APPLIED.chunk, APPLIED.chunk)
 
 
 def test_states_survive_their_codec() -> None:

@@ -10,8 +10,6 @@ import pytest
 from kbq_assets.core.errors import UnsupportedFormat
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering.table_order import (
-    AUDIT_CHUNK,
-    AUDIT_KEPT,
     AuditEntry,
     FailedBatch,
     Hold,
@@ -19,6 +17,7 @@ from kbq_assets.core.ordering.table_order import (
     TableOrder,
 )
 from kbq_assets.core.protocol import codec
+from kbq_assets.core.protocol.archives import DECISIONS
 from kbq_assets_tests.strategies import staged_file
 
 GATED = TableOrder(OrderRule("offset", ("rows", "person")))
@@ -111,8 +110,8 @@ def test_decisions_are_kept_and_their_list_in_the_state_is_bounded() -> None:
         if chunk := order.full_chunk():
             kept.append((order.archived, chunk))
             order = order.without_chunk()
-        assert len(order.audit) < AUDIT_KEPT
-    assert [first for first, _ in kept] == list(range(0, order.archived, AUDIT_CHUNK))
+        assert len(order.audit) < DECISIONS.most
+    assert [first for first, _ in kept] == list(range(0, order.archived, DECISIONS.chunk))
     everything = [*(entry for _, chunk in kept for entry in chunk), *order.audit]
     assert [entry.at_ms for entry in everything] == list(range(200))
     assert max(len(entry.reason) for entry in everything) == 500

@@ -10,6 +10,7 @@ import pytest
 from kbq_assets.core.errors import MissingState, NotFound, Refused
 from kbq_assets.core.filebatches import table_batches
 from kbq_assets.core.filebatches.names import file_registry_path, file_state_path
+from kbq_assets.core.protocol.archives import ArchiveRule
 from kbq_assets.ports.warehouse import JobError, JobStatus
 from kbq_assets_tests.pipelines.filebatches.world import FilesWorld
 
@@ -257,9 +258,7 @@ def test_a_lost_state_stops_its_table_alone_and_a_lost_registry_all() -> None:
 
 
 def test_more_batches_than_a_state_lists_are_never_applied_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_batches, "APPLIED_KEPT", 6)
-    monkeypatch.setattr(table_batches, "APPLIED_CHUNK", 3)
-    monkeypatch.setattr("kbq_assets.pipelines.filebatches.states.APPLIED_CHUNK", 3)
+    monkeypatch.setattr(table_batches, "APPLIED", ArchiveRule(6, 3))
     world = FilesWorld(order_per_table=True)
     for number in range(20):
         world.batch(f"shop/orders/{number:02}")
@@ -273,8 +272,7 @@ def test_more_batches_than_a_state_lists_are_never_applied_twice(monkeypatch: py
 
 
 def test_decisions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_batches, "DECISIONS_KEPT", 4)
-    monkeypatch.setattr(table_batches, "DECISIONS_CHUNK", 2)
+    monkeypatch.setattr(table_batches, "DECISIONS", ArchiveRule(4, 2))
     world = FilesWorld()
     for number in range(9):
         world.batch(f"shop/orders/{number}")

@@ -1,0 +1,58 @@
+"""Jobs that are sent once: the client's own retries are off, and errors follow the table of outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from google.cloud import bigquery
+
+from kbq_assets.adapters.bigquery.outcomes import insertion
+
+#: Timeout of one HTTP request. BigQuery answers within seconds; a job with 10,000 URIs needs a little longer.
+TIMEOUT_SECONDS: Final = 60.0
+#: No retry by the client. Its type hints omit None.
+_ONCE: Final[Any] = None
+
+
+class JobKey(NamedTuple):
+    """What identifies a job in BigQuery."""
+
+    job_id: str
+    project: str
+    location: str
+
+
+def insert_query(
+    client: bigquery.Client, what: str, sql: str, key: JobKey, config: bigquery.QueryJobConfig
+) -> None:
+    """Send a query job once. Raises by the table of outcomes."""
+    with insertion(f"job {key.job_id}{what}"):
+        client.query(
+            sql,
+            job_config=config,
+            **key._asdict(),
+            retry=_ONCE,
+            job_retry=None,
+            timeout=TIMEOUT_SECONDS,
+        )
+
+
+def insert_load(
+    client: bigquery.Client,
+    what: str,
+    uris: Iterable[str],
+    target: bigquery.TableReference,
+    key: JobKey,
+    config: bigquery.LoadJobConfig,
+) -> None:
+    """Send a load job once. Raises by the table of outcomes."""
+    with insertion(f"job {key.job_id}{what}"):
+        client.load_table_from_uri(
+            list(uris),
+            target,
+            job_config=config,
+            **key._asdict(),
+            retry=_ONCE,
+            timeout=TIMEOUT_SECONDS,
+        )
