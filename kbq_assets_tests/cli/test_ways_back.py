@@ -568,7 +568,7 @@ TABLES = [
         ),
     ),
     State(ParkReason.FOREIGN_JOB, foreign_job, (("resume --table shop.orders",),)),
-    State(ParkReason.OLD_FLIGHT, old_flight, (("resume --table shop.orders",),)),
+    State(ParkReason.OLD_JOB, old_flight, (("resume --table shop.orders",),)),
     State(ParkReason.FOREIGN_ROWS, fresh_staging, ((staging_set_back,),)),
     State(ParkReason.TABLE_GONE, without_table, ((restore_table, "resume --table shop.orders"),)),
     State(

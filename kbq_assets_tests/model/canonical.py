@@ -97,7 +97,7 @@ def _table_user_on(world: World, gens: tuple[int, ...], pc: Pc) -> Pc:
     name, index, table = pc[0], pc[1], pc[2]
     if table.gen == gens[index]:
         return (name, index, table._replace(gen=0), *pc[3:]) if table.gen else pc
-    if name in _DOOMED or name == "end flight":
+    if name in _DOOMED or name == "end job":
         return IDLE
     if name in _BY_JOB and any(job[0] == _job_of(pc) and job[2] != "running" for job in world.jobs):
         return IDLE
@@ -143,7 +143,7 @@ def _named_jobs(scope: Scope, world: World) -> set[Any]:
     named |= {_job_of(pc) for pc in world.loaders if pc[0] in _BY_JOB}
     named |= {pc[3] for pc in world.operators if len(pc) > 3 and pc[3] and pc[3][0] == "job"}
     for index, table in enumerate(world.tables):
-        if table and table.flight:
+        if table and table.entry:
             named.add(("job", index, table.seq, table.uuid))
     if not scope.keeps(Rule.JOB_ID_FROM_STATE):
         named |= {(*job[:3], p) for job in named for p in range(scope.loaders)}

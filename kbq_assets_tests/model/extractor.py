@@ -41,7 +41,7 @@ def _idle(scope: Scope, world: World, _pc: Pc) -> Iterator[Step]:
 
 def _relevant(world: World) -> View:
     """What planning needs of the table states: marks and parking."""
-    return tuple(t and t._replace(gen=0, uuid=0, seq=0, flight=(), quarantined=()) for t in world.tables)
+    return tuple(t and t._replace(gen=0, uuid=0, seq=0, entry=(), quarantined=()) for t in world.tables)
 
 
 def _plan(scope: Scope, world: World, pc: Pc) -> Iterator[Step]:

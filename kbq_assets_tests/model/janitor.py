@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbq_assets_tests.model.program import IDLE, Step, calls, flight_of, reads
+from kbq_assets_tests.model.program import IDLE, Step, calls, entry_of, reads
 from kbq_assets_tests.model.rules import Rule
 from kbq_assets_tests.model.world import EPOCH, FIRST, Commit, File, Pc, Scope, World
 
@@ -52,9 +52,9 @@ def _listed_by_tables(scope: Scope, world: World) -> Iterator[frozenset[File]]:
     if scope.keeps(Rule.SWEEP_SPARES_BACKLOG):
         yield world.backlog
     for table in world.tables:
-        flight = flight_of(table)
-        if flight and scope.keeps(Rule.SWEEP_SPARES_FLIGHTS):
-            yield frozenset(flight.files + flight.rejected)
+        entry = entry_of(table)
+        if entry and scope.keeps(Rule.SWEEP_SPARES_JOBS):
+            yield frozenset(entry.files + entry.rejected)
         if table and scope.keeps(Rule.SWEEP_SPARES_QUARANTINE):
             yield frozenset(table.quarantined)
 

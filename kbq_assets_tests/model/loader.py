@@ -1,12 +1,12 @@
-"""The loader: chooses a table, plans a batch (L1), follows its flight (`flights`), cleans up (L4)."""
+"""The loader: chooses a table, plans a batch (L1), follows its load job (`jobs`), cleans up (L4)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kbq_assets_tests.model import flights
-from kbq_assets_tests.model.program import IDLE, Step, calls, flight_of, fresh_nonce, reads
+from kbq_assets_tests.model import jobs
+from kbq_assets_tests.model.program import IDLE, Step, calls, entry_of, fresh_nonce, reads
 from kbq_assets_tests.model.rules import Rule
 from kbq_assets_tests.model.world import (
     EPOCH,
@@ -17,7 +17,7 @@ from kbq_assets_tests.model.world import (
     TABLE,
     File,
     Files,
-    Flight,
+    JobEntry,
     Pc,
     Scope,
     TableState,
@@ -28,7 +28,7 @@ from kbq_assets_tests.model.world import (
 def steps(scope: Scope, world: World, process: int, pc: Pc) -> Iterator[Step]:
     """What a loader standing at `pc` may do next."""
     if pc[0] == "submit":
-        return flights.submit(scope, world, process, pc)
+        return jobs.submit(scope, world, process, pc)
     return _STEPS[pc[0]](scope, world, pc)
 
 
@@ -36,15 +36,15 @@ def steps(scope: Scope, world: World, process: int, pc: Pc) -> Iterator[Step]:
 
 
 def _idle(scope: Scope, world: World, _pc: Pc) -> Iterator[Step]:
-    """Choose a table: adopt its flight, or begin to read what is pending."""
+    """Choose a table: adopt its load job, or begin to read what is pending."""
     for index, table in enumerate(world.tables):
         if not table or world.registry[index] != "active":
             yield from _register(scope, world, index)
             continue
-        flight = flight_of(table)
-        if flight:
-            yield reads(("read state: a flight",), flights.place("submit", index, table, flight))
-        if flight and scope.keeps(Rule.UNREADABLE_STATE_STOPS):
+        entry = entry_of(table)
+        if entry:
+            yield reads(("read state: a load job",), jobs.place("submit", index, table, entry))
+        if entry and scope.keeps(Rule.UNREADABLE_STATE_STOPS):
             continue
         if not table.parked:
             yield from _begin(scope, world, index)
@@ -111,10 +111,10 @@ def _plan_batch(scope: Scope, world: World, pc: Pc) -> Iterator[Step]:
     _, index, candidates = pc
     table = world.tables[index]
     seen = _as_read(scope, world, table)
-    pending = _pending(scope, seen, candidates) if seen and not seen.flight and not seen.parked else ()
+    pending = _pending(scope, seen, candidates) if seen and not seen.entry and not seen.parked else ()
     for count in range(1, min(scope.batch, len(pending)) + 1):
         batch = pending[:count] if scope.keeps(Rule.BATCH_IS_PREFIX) else pending[-count:]
-        yield reads(("read state, plan", batch), ("intend", index, seen, Flight(batch, ())))
+        yield reads(("read state, plan", batch), ("intend", index, seen, JobEntry(batch, ())))
     if not pending:
         yield reads(("nothing to load", index), IDLE)
 
@@ -188,5 +188,5 @@ _STEPS = {
     "read": _plan_batch,
     "delete": _delete,
     "clean": _clean,
-    **flights.STEPS,
+    **jobs.STEPS,
 }

@@ -61,7 +61,7 @@ MUTANTS = (
     _mutant(Rule.SWEEP_SPARES_BACKLOG, "LOSS", "a1", janitors=1, budget=Budget(parks=1)),
     _mutant(Rule.SWEEP_SPARES_QUARANTINE, "LOSS", "a1", janitors=1, budget=Budget(rejections=1)),
     _mutant(
-        Rule.SWEEP_SPARES_FLIGHTS,
+        Rule.SWEEP_SPARES_JOBS,
         None,
         "a1",
         janitors=1,

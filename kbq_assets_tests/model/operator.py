@@ -1,10 +1,10 @@
-"""The operator: parks and resumes tables, gives up a flight, resets the partition (E7, E9, L3)."""
+"""The operator: parks and resumes tables, gives up a load job, resets the partition (E7, E9, L3)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbq_assets_tests.model.program import IDLE, Step, calls, find_job, flight_of, reads
+from kbq_assets_tests.model.program import IDLE, Step, calls, entry_of, find_job, reads
 from kbq_assets_tests.model.rules import Rule
 from kbq_assets_tests.model.world import Commit, Pc, Scope, TableState, World
 
@@ -24,7 +24,7 @@ def _idle(scope: Scope, world: World, _pc: Pc) -> Iterator[Step]:
             yield _swap("resume", index, table, table._replace(parked=False))
         elif world.budget.parks:
             yield _swap("park", index, table, table._replace(parked=True))._replace(spends="parks")
-        if world.budget.give_ups and flight_of(table):
+        if world.budget.give_ups and entry_of(table):
             yield from _begin_give_up(scope, world, index, table)
 
 
@@ -33,15 +33,15 @@ def _swap(label: str, index: int, read: TableState, new: TableState) -> Step:
 
 
 def _begin_give_up(scope: Scope, world: World, index: int, table: TableState) -> Iterator[Step]:
-    """L3: a flight may be given up only if its id was never inserted, as far as one can see."""
+    """L3: a load job may be given up only if its id was never inserted, as far as one can see."""
     job_id = ("job", index, table.seq, table.uuid)
     if find_job(world, job_id) is None:
-        place = "burn" if scope.keeps(Rule.GIVE_UP_BURNS) else "end flight"
+        place = "burn" if scope.keeps(Rule.GIVE_UP_BURNS) else "end job"
         yield reads(("decide to give up", job_id), (place, index, table, job_id), spends="give_ups")
 
 
 def _burn(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
-    """Insert a no-op under the flight's id, so that a late insert of the load is refused."""
+    """Insert a no-op under the job's id, so that a late insert of the load is refused."""
     look = ("look", *pc[1:])
     yield calls(("burn", pc[3]), ("insert job", pc[3], ()), look, look, look)
 
@@ -53,12 +53,12 @@ def _look(_scope: Scope, world: World, pc: Pc) -> Iterator[Step]:
     elif job[1]:
         yield reads(("get job: it was submitted after all",), IDLE)
     else:
-        yield reads(("get job: burned",), ("end flight", *pc[1:]))
+        yield reads(("get job: burned",), ("end job", *pc[1:]))
 
 
-def _end_flight(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
+def _end_job(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
     _, index, table, _ = pc
-    yield _swap("swap: give up the flight", index, table, table._replace(flight=()))
+    yield _swap("swap: give up the job", index, table, table._replace(entry=()))
 
 
 def _reset(scope: Scope, world: World, pc: Pc) -> Iterator[Step]:
@@ -92,7 +92,7 @@ _STEPS = {
     "idle": _idle,
     "burn": _burn,
     "look": _look,
-    "end flight": _end_flight,
+    "end job": _end_job,
     "reset": _reset,
     "swap": _swap_reset,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-from kbq_assets_tests.model.world import FIRST_NONCE, Flight, Job, JobId, Op, Pc, TableState, World
+from kbq_assets_tests.model.world import FIRST_NONCE, Job, JobEntry, JobId, Op, Pc, TableState, World
 
 IDLE: Pc = ("idle",)
 
@@ -66,6 +66,6 @@ def is_held(world: World, index: int) -> bool:
     return bool(table) and isinstance(table, TableState) and table.parked
 
 
-def flight_of(table: TableState | tuple[()]) -> Flight | None:
-    """The table's flight, if it has a state and a flight."""
-    return table.flight or None if table else None
+def entry_of(table: TableState | tuple[()]) -> JobEntry | None:
+    """The table's load job in flight, if it has a state and a job."""
+    return table.entry or None if table else None

@@ -117,7 +117,7 @@ def _lost_tables(world: World) -> frozenset[int]:
 
 
 def _is_busy(table: TableState | tuple[()], is_stopped: bool) -> bool:
-    """Has the table still something to do: its state to create, a flight to end, parking to be resumed?"""
+    """Has the table still something to do: its state to create, a load job to end, parking to be resumed?"""
     if not table:
         return not is_stopped
-    return bool(table.flight) or (table.parked and not is_stopped)
+    return bool(table.entry) or (table.parked and not is_stopped)

@@ -33,7 +33,7 @@ class State(NamedTuple):
     generation: int = 0
     loaded: int = 0
     rows: int = 0
-    flight: int = 0
+    entry: int = 0
     waits: tuple[int, int, int] = (0, 0, 0)
     counted: int = 0
 
@@ -126,7 +126,7 @@ class Promotions:
         if self.replays == 1 and wanted is not None and wanted != ((0, 0) in state.table):
             return f"WRONG: the replay is {state.replays[0].phase}, the table has {state.table}"
         now = state.state
-        if now.waits == (0, 0, 0) and not now.flight and now.rows != len(offsets):
+        if now.waits == (0, 0, 0) and not now.entry and now.rows != len(offsets):
             return f"COUNT: {now.rows} rows count, the table has {state.table}"
         return None
 
@@ -138,14 +138,14 @@ class Promotions:
 
     def _load(self, world: World) -> Iterator[tuple[str, Pc]]:
         now = world.state
-        if now.flight:
-            status = next((job for job in world.jobs if job.id == now.flight), None)
+        if now.entry:
+            status = next((job for job in world.jobs if job.id == now.entry), None)
             if status is None:
-                yield "submit", _calls(("insert", Job(now.flight, "load", now.loaded)))
+                yield "submit", _calls(("insert", Job(now.entry, "load", now.loaded)))
             elif status.done:
-                yield "loaded", _calls(_swap(now, loaded=now.loaded + 1, rows=now.rows + 1, flight=0))
+                yield "loaded", _calls(_swap(now, loaded=now.loaded + 1, rows=now.rows + 1, entry=0))
         elif now.loaded < 2 and now.waits == (0, 0, 0):
-            yield "load", _calls(_swap(now, flight=-1))
+            yield "load", _calls(_swap(now, entry=-1))
 
     def _replace(self, world: World, number: int) -> Iterator[tuple[str, Pc]]:
         replay, now = world.replays[number - 1], world.state
@@ -173,7 +173,7 @@ class Promotions:
 
     def _may_wait(self, now: State, number: int) -> bool:
         free = now.waits == (0, 0, 0) or now.waits[0] == number or Rule.ONE_AT_A_TIME in self.removed
-        return free and not now.flight and (now.loaded > 0 or Rule.SETTLED in self.removed)
+        return free and not now.entry and (now.loaded > 0 or Rule.SETTLED in self.removed)
 
     def _recorded(self, now: State, number: int, replay: ReplayPhase, ended: Pc) -> Pc:
         if now.waits[:2] != (number, replay.job):
@@ -190,8 +190,8 @@ class Promotions:
             case ("swap", wanted, generation):
                 if world.state.generation != generation and Rule.FENCED not in self.removed:
                     return world
-                if wanted.flight == -1:
-                    return world._replace(state=wanted._replace(flight=world.ids + 1), ids=world.ids + 1)
+                if wanted.entry == -1:
+                    return world._replace(state=wanted._replace(entry=world.ids + 1), ids=world.ids + 1)
                 return world._replace(state=wanted)
             case ("insert", job):
                 taken = any(known.id == job.id for known in world.jobs)

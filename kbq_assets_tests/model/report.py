@@ -23,7 +23,7 @@ def _format(scope: Scope, part: Any) -> str:
     if isinstance(part, Commit):
         return f"commit(epoch {part.epoch}, next {part.next}, pending {_format(scope, part.pending)})"
     if isinstance(part, TableState):
-        return f"state(marks {part.marks}, flight {_format(scope, part.flight)}, parked {part.parked})"
+        return f"state(marks {part.marks}, job {_format(scope, part.entry)}, parked {part.parked})"
     if not isinstance(part, tuple):
         return str(part - FIRST_NONCE if type(part) is int and part >= FIRST_NONCE else part)
     if len(part) == 6 and all(type(item) is int for item in part):

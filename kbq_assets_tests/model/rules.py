@@ -25,7 +25,7 @@ class Rule(StrEnum):
     SWEEP_READS_TABLES_LAST = "E6: the janitor reads table states and backlogs after the commit"
     SWEEP_SPARES_BACKLOG = "E6: a file listed in a backlog is not deleted"
     SWEEP_SPARES_QUARANTINE = "E6: a quarantined file is not deleted"
-    SWEEP_SPARES_FLIGHTS = "E6: a file of a load job in flight is not deleted"
+    SWEEP_SPARES_JOBS = "E6: a file of a load job in flight is not deleted"
     # Reset
     RESET_BUMPS_EPOCH = "E9: reset bumps the epoch"
     RESET_REFUSES_PENDING = "E9: reset refuses pending windows unless they are given up"

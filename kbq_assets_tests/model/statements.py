@@ -146,35 +146,37 @@ class Statements:
             yield ("crash", *call), at(died, IDLE), True
 
     def _decide(self, world: World) -> Iterator[tuple[str, Pc]]:
-        state, flying = world.state, world.state.in_flight
-        if flying is None:
+        state, submitted = world.state, world.state.in_flight
+        if submitted is None:
             if state.applied < self.end:
                 yield "load", _calls(self._begin(state, "load", state.applied + 1, 0))
             return
-        status = next((job.status for job in world.jobs if job.in_flight.id == flying.id), None)
+        status = next((job.status for job in world.jobs if job.in_flight.id == submitted.id), None)
         if status is None:
-            yield "submit", _calls(("insert", flying))
-        elif status != "running" and flying.kind == "load":
-            yield "loaded", _calls(self._begin(state, "apply", flying.batch, flying.scratch))
+            yield "submit", _calls(("insert", submitted))
+        elif status != "running" and submitted.kind == "load":
+            yield "loaded", _calls(self._begin(state, "apply", submitted.batch, submitted.scratch))
         elif status != "running":
-            yield from self._settle(world, flying, status)
+            yield from self._settle(world, submitted, status)
 
-    def _settle(self, world: World, flying: InFlight, status: str) -> Iterator[tuple[str, Pc]]:
-        reached = status == "done" if Rule.LEDGER_DECIDES in self.removed else world.ledger[0] >= flying.batch
+    def _settle(self, world: World, submitted: InFlight, status: str) -> Iterator[tuple[str, Pc]]:
+        reached = (
+            status == "done" if Rule.LEDGER_DECIDES in self.removed else world.ledger[0] >= submitted.batch
+        )
         if reached:
-            skipped = world.ledger == (flying.batch, True) and Rule.LEDGER_SAYS_HOW not in self.removed
-            yield "applied", _calls(_record(world.state, flying.batch, skipped=skipped))
+            skipped = world.ledger == (submitted.batch, True) and Rule.LEDGER_SAYS_HOW not in self.removed
+            yield "applied", _calls(_record(world.state, submitted.batch, skipped=skipped))
         elif Rule.LEDGER_IN_TRANSACTION in self.removed and status == "done":
-            raised = ("raise", flying.batch, False)
-            yield "raise", _calls(raised, _record(world.state, flying.batch, skipped=False))
+            raised = ("raise", submitted.batch, False)
+            yield "raise", _calls(raised, _record(world.state, submitted.batch, skipped=False))
         elif world.state.generation < self.most_swaps:
-            yield "again", _calls(self._begin(world.state, "apply", flying.batch, flying.scratch))
+            yield "again", _calls(self._begin(world.state, "apply", submitted.batch, submitted.scratch))
 
     def _begin(self, state: State, kind: str, batch: int, scratch: int) -> Pc:
         """The swap that enters a job, under the next id; a statement's retry without the rule keeps the id."""
-        flying = state.in_flight
-        again = kind == "apply" and flying is not None and flying.kind == "apply"
-        number = flying.id if flying and again and Rule.NEW_ID in self.removed else state.sequence + 1
+        submitted = state.in_flight
+        again = kind == "apply" and submitted is not None and submitted.kind == "apply"
+        number = submitted.id if submitted and again and Rule.NEW_ID in self.removed else state.sequence + 1
         if kind == "load":
             scratch = 0 if Rule.SCRATCH_PER_JOB in self.removed else number
         return _swap(state, sequence=number, in_flight=InFlight(kind, number, batch, scratch))
@@ -182,40 +184,40 @@ class Statements:
     # The operator: raise the ledger, unless the batch is applied; then record
 
     def _skip(self, world: World) -> Iterator[tuple[str, Pc]]:
-        flying = world.state.in_flight
-        if not world.skips or flying is None or world.ledger[0] >= flying.batch:
+        submitted = world.state.in_flight
+        if not world.skips or submitted is None or world.ledger[0] >= submitted.batch:
             return
-        record = _record(world.state, flying.batch, skipped=True)
+        record = _record(world.state, submitted.batch, skipped=True)
         if Rule.SKIP_RAISES_LEDGER in self.removed:
             yield "skip", _calls(record)
         else:
-            yield "skip", _calls(("raise", flying.batch, True), ("record", flying.batch))
+            yield "skip", _calls(("raise", submitted.batch, True), ("record", submitted.batch))
 
     # The warehouse
 
     def _run(self, world: World, job: Job) -> Iterator[Step]:
-        flying = job.in_flight
-        if flying.kind == "load":
+        submitted = job.in_flight
+        if submitted.kind == "load":
             yield (
-                ("runs", *flying),
-                _ended(world, job, "done")._replace(scratch=_filled(world, flying)),
+                ("runs", *submitted),
+                _ended(world, job, "done")._replace(scratch=_filled(world, submitted)),
                 False,
             )
             return
-        rows = dict(world.scratch).get(flying.scratch)
-        behind = world.ledger[0] != flying.batch - 1 and Rule.LEDGER_IS_CONDITION not in self.removed
+        rows = dict(world.scratch).get(submitted.scratch)
+        behind = world.ledger[0] != submitted.batch - 1 and Rule.LEDGER_IS_CONDITION not in self.removed
         if rows is None or behind:
-            yield ("refused", *flying), _ended(world, job, "failed"), False
+            yield ("refused", *submitted), _ended(world, job, "failed"), False
             return
         applied = world._replace(table=world.table + rows)
         if Rule.LEDGER_IN_TRANSACTION not in self.removed:
-            applied = applied._replace(ledger=(flying.batch, False))
-        yield ("runs", *flying), _ended(applied, job, "done"), False
+            applied = applied._replace(ledger=(submitted.batch, False))
+        yield ("runs", *submitted), _ended(applied, job, "done"), False
         if world.failures:
             fewer = world.failures - 1
-            yield ("fails", *flying), _ended(world, job, "failed")._replace(failures=fewer), True
+            yield ("fails", *submitted), _ended(world, job, "failed")._replace(failures=fewer), True
             late = _ended(applied, job, "failed")._replace(failures=fewer)
-            yield ("fails after commit", *flying), late, True
+            yield ("fails after commit", *submitted), late, True
 
     def _applied(self, world: World, call: Pc) -> World:
         """The world after a call; a swap on another generation, or a second job of one id, changes nothing."""
@@ -224,9 +226,9 @@ class Statements:
                 if world.state.generation != generation and Rule.FENCED not in self.removed:
                     return world
                 return world._replace(state=wanted)
-            case ("insert", flying):
-                taken = any(job.in_flight.id == flying.id for job in world.jobs)
-                return world if taken else world._replace(jobs=world.jobs | {Job(flying, "running")})
+            case ("insert", submitted):
+                taken = any(job.in_flight.id == submitted.id for job in world.jobs)
+                return world if taken else world._replace(jobs=world.jobs | {Job(submitted, "running")})
             case ("raise", batch, skipped):
                 if world.ledger[0] != batch - 1:
                     return world
@@ -268,7 +270,7 @@ def _ended(world: World, job: Job, status: str) -> World:
     return world._replace(jobs=(world.jobs - {job}) | {Job(job.in_flight, status)})
 
 
-def _filled(world: World, flying: InFlight) -> frozenset[tuple[int, tuple[int, ...]]]:
+def _filled(world: World, submitted: InFlight) -> frozenset[tuple[int, tuple[int, ...]]]:
     held = dict(world.scratch)
-    held[flying.scratch] = (*held.get(flying.scratch, ()), flying.batch)
+    held[submitted.scratch] = (*held.get(submitted.scratch, ()), submitted.batch)
     return frozenset(held.items())

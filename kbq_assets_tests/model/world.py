@@ -33,7 +33,7 @@ class Commit(NamedTuple):
     ended: tuple[int, ...]
 
 
-class Flight(NamedTuple):
+class JobEntry(NamedTuple):
     """A batch on its way: the files its job loads, and the rejected ones its record will quarantine."""
 
     files: Files
@@ -47,7 +47,7 @@ class TableState(NamedTuple):
     uuid: int
     seq: int
     marks: tuple[tuple[tuple[int, int], int], ...]
-    flight: Flight | tuple[()]
+    entry: JobEntry | tuple[()]
     parked: bool
     quarantined: Files
 

@@ -37,8 +37,8 @@ def _is_shown(state: FileTableState, planned: PlannedBatch) -> bool:
 
 def holder(state: FileTableState) -> BatchInFlight | FailedFileBatch | None:
     """The ordered batch that holds the table: in flight, or failed and not shown yet."""
-    flights = (each for each in state.in_flight if each.ordered)
-    return next(flights, None) or next(
+    running = (each for each in state.in_flight if each.ordered)
+    return next(running, None) or next(
         (each for each in state.failed if each.ordered and not each.retry_at_ms), None
     )
 

@@ -90,9 +90,9 @@ def plan_batches(
 
 def _stop(state: FileTableState, rules: BatchRules, now_ms: int) -> str:
     """Why no ordered batch may be entered, "" if one may."""
-    for flight in state.in_flight:
-        if flight.ordered:
-            return f"{flight.path} is in flight"
+    for running in state.in_flight:
+        if running.ordered:
+            return f"{running.path} is in flight"
     for failed in state.failed:
         if failed.ordered and _of_failed(failed, now_ms)[0] is not BatchState.READY:
             return f"{failed.path} failed"
@@ -103,8 +103,8 @@ def _state_of(
     state: FileTableState, applied: Mapping[str, int], each: PendingBatch, rules: BatchRules, now_ms: int
 ) -> tuple[BatchState, str]:
     path, generation = each.found.path, each.found.generation
-    if (flight := state.flight_of(path)) is not None:
-        return BatchState.IN_FLIGHT, f"job {flight.job_id}"
+    if (running := state.running_batch(path)) is not None:
+        return BatchState.IN_FLIGHT, f"job {running.job_id}"
     if (failed := state.failure_of(path)) is not None and (failed.generation == generation or each.ordered):
         return _of_failed(failed, now_ms)
     if each.problem:
@@ -136,12 +136,12 @@ def _is_wanted(state: FileTableState, found: FoundBatch) -> bool:
 
 def _lost(state: FileTableState, found: set[str]) -> list[PlannedBatch]:
     """Batches in flight or failed whose success object is gone."""
-    flights = [
+    running = [
         PlannedBatch(each.path, each.generation, each.ordered, BatchState.IN_FLIGHT, f"job {each.job_id}")
         for each in state.in_flight
         if each.path not in found
     ]
-    return flights + [
+    return running + [
         PlannedBatch(each.path, each.generation, each.ordered, BatchState.FAILED, each.error)
         for each in state.failed
         if each.path not in found

@@ -161,7 +161,7 @@ class FileTableState(Stored):
     rows: int = 0
     decisions: tuple[FileDecision, ...] = ()
 
-    def flight_of(self, path: str) -> BatchInFlight | None:
+    def running_batch(self, path: str) -> BatchInFlight | None:
         """The job in flight of a batch."""
         return next((each for each in self.in_flight if each.path == path), None)
 
@@ -202,59 +202,59 @@ def job_id_of(uuid: str, number: int, name: str = "") -> str:
     return f"kbq-{name}-{uuid}-{number}" if name else f"kbq-{uuid}-{number}"
 
 
-def enter(state: FileTableState, flight: BatchInFlight, backfill: int) -> FileTableState:
+def enter(state: FileTableState, running: BatchInFlight, backfill: int) -> FileTableState:
     """Intent first: enter a batch before its job is submitted (F3)."""
-    wanted = {path: generation for path, generation in state.wanted.items() if path != flight.path}
+    wanted = {path: generation for path, generation in state.wanted.items() if path != running.path}
     entered = dataclasses.replace(
         state,
         sequence=state.next_number,
-        in_flight=(*state.in_flight, flight),
-        failed=tuple(each for each in state.failed if each.path != flight.path),
+        in_flight=(*state.in_flight, running),
+        failed=tuple(each for each in state.failed if each.path != running.path),
         wanted=wanted,
     )
-    if flight.ordered:
+    if running.ordered:
         return dataclasses.replace(entered, backfill=backfill, validating=False)
     return entered
 
 
 def settle(
-    state: FileTableState, flight: BatchInFlight, rows: int, now_ms: int, *, validates: bool
+    state: FileTableState, running: BatchInFlight, rows: int, now_ms: int, *, validates: bool
 ) -> FileTableState:
     """The job ended without an error (F5). ``validates``: the next ordered batch waits for a validation."""
-    done = SettledBatch(flight.path, flight.generation, now_ms, flight.job_id, rows, len(flight.files))
-    settled = _settled(_without(state, flight), done, flight.ordered)
-    validating = state.validating or (validates and flight.ordered)
+    done = SettledBatch(running.path, running.generation, now_ms, running.job_id, rows, len(running.files))
+    settled = _settled(_without(state, running), done, running.ordered)
+    validating = state.validating or (validates and running.ordered)
     return dataclasses.replace(settled, rows=settled.rows + rows, validating=validating)
 
 
 def fail(
-    state: FileTableState, flight: BatchInFlight, error: str, now_ms: int, *, transient: bool = False
+    state: FileTableState, running: BatchInFlight, error: str, now_ms: int, *, transient: bool = False
 ) -> FileTableState:
     """The job ended with an error, so nothing of the batch was applied. A transient error is tried again."""
-    again = transient and flight.tries < MOST_TRIES
+    again = transient and running.tries < MOST_TRIES
     failed = FailedFileBatch(
-        flight.path,
-        flight.generation,
+        running.path,
+        running.generation,
         error[:_MOST_TEXT],
-        flight.job_id,
+        running.job_id,
         now_ms,
-        flight.ordered,
-        flight.tries,
-        now_ms + FIRST_PAUSE_MS * 2 ** (flight.tries - 1) if again else 0,
+        running.ordered,
+        running.tries,
+        now_ms + FIRST_PAUSE_MS * 2 ** (running.tries - 1) if again else 0,
     )
-    return dataclasses.replace(_without(state, flight), failed=(*state.failed, failed))
+    return dataclasses.replace(_without(state, running), failed=(*state.failed, failed))
 
 
-def burn(state: FileTableState, flight: BatchInFlight, error: str = "") -> FileTableState:
+def burn(state: FileTableState, running: BatchInFlight, error: str = "") -> FileTableState:
     """Give the job's id up: a late submission must fail before the batch is decided about (F4)."""
-    burning = dataclasses.replace(flight, end=JobEnd(True, error[:_MOST_TEXT]))
-    flights = tuple(burning if each.job_id == flight.job_id else each for each in state.in_flight)
-    return dataclasses.replace(state, in_flight=flights)
+    burning = dataclasses.replace(running, end=JobEnd(True, error[:_MOST_TEXT]))
+    entries = (burning if each.job_id == running.job_id else each for each in state.in_flight)
+    return dataclasses.replace(state, in_flight=tuple(entries))
 
 
-def give_up(state: FileTableState, flight: BatchInFlight, now_ms: int) -> FileTableState:
+def give_up(state: FileTableState, running: BatchInFlight, now_ms: int) -> FileTableState:
     """The id is burned, so nothing was or will be applied: the batch fails, or is pending again (F4)."""
-    return fail(state, flight, flight.end.error, now_ms) if flight.end.error else _without(state, flight)
+    return fail(state, running, running.end.error, now_ms) if running.end.error else _without(state, running)
 
 
 def retry(state: FileTableState, path: str, generation: int, entry: FileDecision) -> FileTableState:
@@ -287,12 +287,12 @@ def mark_shown(state: FileTableState, path: str, backfill: int) -> FileTableStat
 
 
 def _refuse_in_flight(state: FileTableState, path: str) -> None:
-    if (flight := state.flight_of(path)) is not None:
-        raise Refused(f"job {flight.job_id} is applying {path}", next_step=f"wait for it: {_STATUS}")
+    if (running := state.running_batch(path)) is not None:
+        raise Refused(f"job {running.job_id} is applying {path}", next_step=f"wait for it: {_STATUS}")
 
 
-def _without(state: FileTableState, flight: BatchInFlight) -> FileTableState:
-    left = tuple(each for each in state.in_flight if each.job_id != flight.job_id)
+def _without(state: FileTableState, running: BatchInFlight) -> FileTableState:
+    left = tuple(each for each in state.in_flight if each.job_id != running.job_id)
     return dataclasses.replace(state, in_flight=left)
 
 

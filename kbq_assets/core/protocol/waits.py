@@ -46,7 +46,7 @@ class ParkReason(StrEnum):
     MISSING_FILES = "missing_files"
     DAMAGED_FILES = "damaged_files"
     FOREIGN_JOB = "foreign_job"
-    OLD_FLIGHT = "old_flight"
+    OLD_JOB = "old_flight"
     FOREIGN_ROWS = "foreign_rows"
     TABLE_GONE = "table_gone"
     # Of ordered tables

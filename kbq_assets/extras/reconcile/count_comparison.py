@@ -94,16 +94,16 @@ def count_table(
     many rows may be gone because they are older than the table keeps them (`may_have_expired`)."""
     before, after = map(loaded_rows, states)
     changing = [replaced_rows(state) for state in states]
-    flying: Counter[KafkaRange] = Counter()
+    rows_in_flight: Counter[KafkaRange] = Counter()
     for file in states[1].in_flight.files if states[1].in_flight else ():
-        flying[range_of(file)] += file.rows
+        rows_in_flight[range_of(file)] += file.rows
     counts = []
-    for range_ in sorted({*summary, *((*after, *flying) if whole else ())}, key=_order):
+    for range_ in sorted({*summary, *((*after, *rows_in_flight) if whole else ())}, key=_order):
         known = [rows.get(range_, 0) for rows in (before, after)]
         # A replacement is in the table before the state says so.
         possible = [*known, *(n + change.get(range_, 0) for n, change in zip(known, changing, strict=True))]
         loaded = min(possible)
-        in_flight = max(possible) - loaded + flying[range_]
+        in_flight = max(possible) - loaded + rows_in_flight[range_]
         counts.append(_count(table, range_, summary.get(range_), loaded, in_flight))
     missing = sum(max(0, count.loaded - count.rows) for count in counts)
     return [_judged(count, states[1], whole, 0 < missing <= expired) for count in counts]

@@ -76,9 +76,11 @@ def locate_job(view: LoadView, job_id: str, warehouse: Warehouse) -> list[Place]
     """The files of a load job: of one in flight, or of an ended one that the warehouse still knows. Raises
     Unavailable."""
     for table in view.tables:
-        flying = _state(view, table).in_flight
-        if flying is not None and flying.job_id == job_id:
-            return [Place("staged file", f.path, f"in flight for {table}: {_range(f)}") for f in flying.files]
+        in_flight = _state(view, table).in_flight
+        if in_flight is not None and in_flight.job_id == job_id:
+            return [
+                Place("staged file", f.path, f"in flight for {table}: {_range(f)}") for f in in_flight.files
+            ]
     job = warehouse.get_job(job_id, warehouse.project, warehouse.location)
     if job is None:
         return []
@@ -121,8 +123,8 @@ def _in_files(
     except KbqError as error:
         yield Place("table", str(table), error.message, (error.next_step,))
         return
-    flying = current.in_flight.files if current.in_flight else ()
-    for file in {file.path: file for file in (*files, *flying)}.values():
+    in_flight = current.in_flight.files if current.in_flight else ()
+    for file in {file.path: file for file in (*files, *in_flight)}.values():
         if _covers(file, tp, offset):
             yield _of_file(view, table, current, file)
     for bad in current.quarantined:
@@ -138,12 +140,12 @@ def _covers(file: StagedFile, tp: TopicPartition, offset: int | None) -> bool:
 
 
 def _of_file(view: LoadView, table: TableReference, current: TableState, file: StagedFile) -> Place:
-    flying = current.in_flight
+    in_flight = current.in_flight
     commands: tuple[str, ...] = ()
     if file.path in view.given_up:
         text = "given up by a reset"
-    elif flying is not None and file in flying.files:
-        text = f"job {flying.job_id} loads it into {table}"
+    elif in_flight is not None and file in in_flight.files:
+        text = f"job {in_flight.job_id} loads it into {table}"
     elif current.is_loaded(file):
         text = f"loaded into {table}"
     elif current.parked is not None:

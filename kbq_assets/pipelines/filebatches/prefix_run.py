@@ -66,7 +66,7 @@ class PrefixRun:
             if not self._table.pending:
                 return PrefixStep.IDLE
             self._current = self._states.register(self._table.prefix, self._ports.new_uuid())
-        settled = [self._settle(flight) for flight in self._current.value.in_flight]
+        settled = [self._settle(running) for running in self._current.value.in_flight]
         entered = [self._enter(planned) for planned in self._planned() if planned.state is BatchState.READY]
         if any([*settled, *entered]):
             return PrefixStep.PROGRESS
@@ -91,18 +91,18 @@ class PrefixRun:
         files = self._ports.source.files(batch, self._view.listing) if batch else None
         if batch is None or config is None or files is None:
             return False  # another batch is there by now: the next view decides
-        flight = self._flight(planned, config, files)
+        running = self._entry(planned, config, files)
         entered = table_batches.enter(
-            self._now, flight, self._view.listing.sign(self._table.prefix, BACKFILL)
+            self._now, running, self._view.listing.sign(self._table.prefix, BACKFILL)
         )
-        if problem := self._problem(flight, files):
-            self._swap(table_batches.fail(entered, flight, problem, self._ports.store.now_ms()))
+        if problem := self._problem(running, files):
+            self._swap(table_batches.fail(entered, running, problem, self._ports.store.now_ms()))
             return True
         self._swap(entered)
-        self._submit(flight)
+        self._submit(running)
         return True
 
-    def _flight(
+    def _entry(
         self, planned: PlannedBatch, config: FileBatchConfig, files: tuple[ListedObject, ...]
     ) -> BatchInFlight:
         ports, state, to = self._ports, self._now, config.destination
@@ -129,9 +129,9 @@ class PrefixRun:
             failed.tries + 1 if failed and failed.retry_at_ms else 1,
         )
 
-    def _problem(self, flight: BatchInFlight, files: tuple[ListedObject, ...]) -> str:
+    def _problem(self, running: BatchInFlight, files: tuple[ListedObject, ...]) -> str:
         try:
-            self._job(flight)
+            self._job(running)
         except InvalidName as error:
             return error.message
         limits, size = self._ports.warehouse.limits, sum(each.size for each in files)
@@ -146,93 +146,93 @@ class PrefixRun:
 
     # Jobs
 
-    def _settle(self, flight: BatchInFlight) -> bool:
+    def _settle(self, running: BatchInFlight) -> bool:
         """Take a job in flight one step further; whether anything changed."""
         ports, now_ms = self._ports, self._ports.store.now_ms()
-        job = ports.warehouse.get_job(flight.job_id, flight.project, flight.location)
+        job = ports.warehouse.get_job(running.job_id, running.project, running.location)
         if job is None:
-            return self._lost(flight, now_ms)
+            return self._lost(running, now_ms)
         if job.state != "DONE":
             return False
         if not job.source_uris and not job.statement:
-            self._swap(table_batches.give_up(self._now, flight, now_ms))  # the id is burned
-        elif not self._is_own(job, flight):
+            self._swap(table_batches.give_up(self._now, running, now_ms))  # the id is burned
+        elif not self._is_own(job, running):
             why = f"foreign_job: {job.job_id} is another job than the state lists; kbq files retry gives it another id"
-            self._swap(table_batches.fail(self._now, flight, why, now_ms))
-        elif flight.fail_on_zero and job.changed_rows == 0 and job.error is None:
+            self._swap(table_batches.fail(self._now, running, why, now_ms))
+        elif running.fail_on_zero and job.changed_rows == 0 and job.error is None:
             why = "the statement changed no row (KBQ_FILES_FAIL_ON_ZERO_DML_ROWS_AFFECTED)"
-            self._swap(table_batches.fail(self._now, flight, why, now_ms))
+            self._swap(table_batches.fail(self._now, running, why, now_ms))
         elif job.error is not None:
             why, transient = f"{job.error.reason}: {job.error.message}", job.error.transient
-            self._swap(table_batches.fail(self._now, flight, why, now_ms, transient=transient))
+            self._swap(table_batches.fail(self._now, running, why, now_ms, transient=transient))
         else:
             validates = ports.settings.wait_for_validation
-            self._swap(table_batches.settle(self._now, flight, job.output_rows, now_ms, validates=validates))
+            self._swap(table_batches.settle(self._now, running, job.output_rows, now_ms, validates=validates))
             self.done.append(self._now.applied[-1])
         return True
 
-    def _is_own(self, job: JobStatus, flight: BatchInFlight) -> bool:
-        if flight.sql:
-            return job.statement == digest_of(flight)
-        return sorted(job.source_uris) == sorted(self._job(flight).source_uris)
+    def _is_own(self, job: JobStatus, running: BatchInFlight) -> bool:
+        if running.sql:
+            return job.statement == digest_of(running)
+        return sorted(job.source_uris) == sorted(self._job(running).source_uris)
 
-    def _lost(self, flight: BatchInFlight, now_ms: int) -> bool:
+    def _lost(self, running: BatchInFlight, now_ms: int) -> bool:
         """The warehouse does not know the id: it never started, or is burned now (F4). Whether the state changed: what
         was submitted shows at the next poll."""
         warehouse = self._ports.warehouse
-        if flight.end.burning:
+        if running.end.burning:
             with contextlib.suppress(JobAlreadyExists):
-                warehouse.burn_job(flight.job_id, flight.project, flight.location)
+                warehouse.burn_job(running.job_id, running.project, running.location)
             return False
         days = warehouse.limits.known_days
-        if 0 < days * _DAY_MS < now_ms - flight.entered_ms:
+        if 0 < days * _DAY_MS < now_ms - running.entered_ms:
             why = (
-                f"old_job: {flight.job_id} was entered over {days} days ago, and nobody knows whether it ran"
+                f"old_job: {running.job_id} was entered over {days} days ago, and nobody knows whether it ran"
             )
-            self._swap(table_batches.fail(self._now, flight, why, now_ms))
+            self._swap(table_batches.fail(self._now, running, why, now_ms))
             return True
         wanted = {
             path: (each.generation, each.size)
-            for path, each in zip(flight.file_paths, flight.files, strict=True)
+            for path, each in zip(running.file_paths, running.files, strict=True)
         }
-        if self._ports.source.current(flight.path, flight.file_paths) != wanted:
-            self._swap(table_batches.burn(self._now, flight))
+        if self._ports.source.current(running.path, running.file_paths) != wanted:
+            self._swap(table_batches.burn(self._now, running))
             return True
-        self._submit(flight)
+        self._submit(running)
         return False
 
-    def _submit(self, flight: BatchInFlight) -> None:
+    def _submit(self, running: BatchInFlight) -> None:
         try:
-            self._ports.loads.insert(self._job(flight))
+            self._ports.loads.insert(self._job(running))
         except JobAlreadyExists:
             return  # the next step gets the job
         except UnknownOutcome as error:
             raise Unavailable(error.message, next_step="the next run gets the job") from error
         except JobFailed as error:
-            self._swap(table_batches.burn(self._now, flight, error.message))
+            self._swap(table_batches.burn(self._now, running, error.message))
 
-    def _job(self, flight: BatchInFlight) -> FileJob:
+    def _job(self, running: BatchInFlight) -> FileJob:
         store = self._ports.source.store
         uris = {
-            store.uri(path): each.size for path, each in zip(flight.file_paths, flight.files, strict=True)
+            store.uri(path): each.size for path, each in zip(running.file_paths, running.files, strict=True)
         }
         return FileJob(
-            flight.job_id,
-            flight.project,
-            flight.location,
-            flight.target,
+            running.job_id,
+            running.project,
+            running.location,
+            running.target,
             uris,
-            flight.config,
-            flight.sql,
-            digest_of(flight) if flight.sql else "",
-            flight.fail_on_zero,
-            flight.labels,
+            running.config,
+            running.sql,
+            digest_of(running) if running.sql else "",
+            running.fail_on_zero,
+            running.labels,
         )
 
 
-def digest_of(flight: BatchInFlight) -> str:
+def digest_of(running: BatchInFlight) -> str:
     """What identifies a statement: its text and its files. A label of BigQuery's takes 63 characters."""
-    text = "\n".join((flight.sql, flight.path, *(f"{e.name} {e.generation}" for e in flight.files)))
+    text = "\n".join((running.sql, running.path, *(f"{e.name} {e.generation}" for e in running.files)))
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 

@@ -60,7 +60,7 @@ def _submit(
         elif 0 < warehouse.limits.known_days * _DAY_MS < age:
             # "Not found" no longer proves that the job never ran.
             planned = f"planned {age // _DAY_MS} days ago, then lost"
-            return run.park(current, ParkReason.OLD_FLIGHT, f"job {in_flight.job_id} was {planned}")
+            return run.park(current, ParkReason.OLD_JOB, f"job {in_flight.job_id} was {planned}")
         elif not warehouse.verifies and staged.unsound(in_flight.files):
             # An earlier call with this id may still arrive: burn the id, then decide about the files (L11).
             run.swap(current, table_state.burn(current.value))

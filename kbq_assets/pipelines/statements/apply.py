@@ -23,7 +23,7 @@ from kbq_assets.ports.statements import LedgerRow, StatementJob, Statements
 from kbq_assets.ports.warehouse import JobError, JobStatus
 
 
-class _InFlight(NamedTuple):
+class _Running(NamedTuple):
     """The statement in flight, with what identifies it."""
 
     entry: JobInFlight
@@ -34,33 +34,33 @@ class _InFlight(NamedTuple):
 
 def settle(run: TableRun, current: Versioned[TableState], entry: JobInFlight) -> Turn:
     """Take the statement in flight one step further. The ledger decides, not the job's status (S2)."""
-    flying = _in_flight(run, entry)
+    running = _in_flight(run, entry)
     found = run.ports.warehouse.get_job(entry.job_id, entry.project, entry.location, run.table)
     if found is not None and found.state != "DONE":
         return wait_for(run, found, entry)
     is_burned = found is not None and entry.burning and not found.source_uris
-    if found is not None and not is_burned and found.statement != flying.job.digest:
+    if found is not None and not is_burned and found.statement != running.job.digest:
         return run.park(current, ParkReason.FOREIGN_JOB, f"job {entry.job_id} is not the table's statement")
-    ledger, number = flying.statements.read_ledger(run.table), flying.job.batch
-    if ledger is not None and (ledger.batch, ledger.digest) == (number, flying.job.digest):
-        return _record(run, current, flying, found, skipped=ledger.skipped)
+    ledger, number = running.statements.read_ledger(run.table), running.job.batch
+    if ledger is not None and (ledger.batch, ledger.digest) == (number, running.job.digest):
+        return _record(run, current, running, found, skipped=ledger.skipped)
     if ledger is None or ledger.batch != number - 1:
         return _park(run, current, ParkReason.LEDGER_DIFFERS, _difference(ledger, number))
     if found is None:
-        return _submit(run, current, flying)
+        return _submit(run, current, running)
     if is_burned:
         refused = "the warehouse refused its job, and it changed nothing"
         return _park(run, current, ParkReason.STATEMENT_FAILED, refused)
     return _recover(
-        run, current, flying, found.error or JobError("lost", "it changed nothing", transient=True)
+        run, current, running, found.error or JobError("lost", "it changed nothing", transient=True)
     )
 
 
-def _in_flight(run: TableRun, entry: JobInFlight) -> _InFlight:
+def _in_flight(run: TableRun, entry: JobInFlight) -> _Running:
     statements, own = run.ports.warehouse.statements, entry.statement
     assert statements is not None and own is not None
     scratch = own.scratch(run.table, entry.job_id)
-    return _InFlight(entry, statements, statement_job(statements, run.table, entry), scratch)
+    return _Running(entry, statements, statement_job(statements, run.table, entry), scratch)
 
 
 def _difference(ledger: LedgerRow | None, number: int) -> str:
@@ -72,29 +72,29 @@ def _difference(ledger: LedgerRow | None, number: int) -> str:
     return f"batch {number} is in flight, and the ledger is at batch {ledger.batch}, by {by}"
 
 
-def _submit(run: TableRun, current: Versioned[TableState], flying: _InFlight) -> Turn:
+def _submit(run: TableRun, current: Versioned[TableState], running: _Running) -> Turn:
     try:
-        if flying.entry.burning:
+        if running.entry.burning:
             run.ports.warehouse.burn_job(
-                flying.entry.job_id, flying.entry.project, flying.entry.location, run.table
+                running.entry.job_id, running.entry.project, running.entry.location, run.table
             )
         else:
-            flying.statements.insert(flying.job)
+            running.statements.insert(running.job)
     except (JobAlreadyExists, UnknownOutcome):
         return run.try_again("the warehouse does not answer")
     except JobFailed as error:
-        return _refused(run, current, flying, error.message)
+        return _refused(run, current, running, error.message)
     return CONTINUE
 
 
-def _refused(run: TableRun, current: Versioned[TableState], flying: _InFlight, message: str) -> Turn:
+def _refused(run: TableRun, current: Versioned[TableState], running: _Running, message: str) -> Turn:
     """Park for a job that was not inserted. An earlier call may still arrive, so burn its id first (S6)."""
     burning = run.swap(current, table_state.burn(current.value))
     if burning is None:
         return CONTINUE
     try:
         run.ports.warehouse.burn_job(
-            flying.entry.job_id, flying.entry.project, flying.entry.location, run.table
+            running.entry.job_id, running.entry.project, running.entry.location, run.table
         )
     except (JobAlreadyExists, UnknownOutcome):
         return run.try_again("the warehouse does not answer")
@@ -102,7 +102,7 @@ def _refused(run: TableRun, current: Versioned[TableState], flying: _InFlight, m
 
 
 def _record(
-    run: TableRun, current: Versioned[TableState], flying: _InFlight, job: JobStatus | None, *, skipped: bool
+    run: TableRun, current: Versioned[TableState], running: _Running, job: JobStatus | None, *, skipped: bool
 ) -> Turn:
     """Record the batch as the ledger says. Then its scratch table goes, and those of lost calls (S3)."""
     entry = current.value.in_flight
@@ -116,9 +116,9 @@ def _record(
         kept = {bad.file.path for bad in recorded.quarantined if not bad.dropped}
         run.ports.store.delete_many([quarantine_path(path) for path in sorted(brought_back - kept)])
         with contextlib.suppress(KbqError):  # a later load drops what remains
-            flying.statements.drop_scratch(flying.scratch)
+            running.statements.drop_scratch(running.scratch)
             if len(run.loaded) == 1:
-                _drop_orphans(run, flying.statements)
+                _drop_orphans(run, running.statements)
     return CONTINUE
 
 
@@ -137,12 +137,12 @@ def _drop_orphans(run: TableRun, statements: Statements) -> None:
 # Statements that failed -----------------------------------------------------------------------------------------------
 
 
-def _recover(run: TableRun, current: Versioned[TableState], flying: _InFlight, error: JobError) -> Turn:
+def _recover(run: TableRun, current: Versioned[TableState], running: _Running, error: JobError) -> Turn:
     """Decide what becomes of a batch whose statement ended and changed nothing (S6)."""
     parked_for = current.value.definition.failed
-    if parked_for is None or parked_for.job_id != flying.entry.job_id:  # a skip enters it again (S5)
+    if parked_for is None or parked_for.job_id != running.entry.job_id:  # a skip enters it again (S5)
         current = dataclasses.replace(current, value=table_state.count_failure(current.value))
-    if run.ports.warehouse.columns(flying.scratch) is None:
+    if run.ports.warehouse.columns(running.scratch) is None:
         run.swap(current, run.count_job(steps.load_again(current.value)))
         return CONTINUE
     if error.transient and current.value.failed.jobs < 2 * MAX_RETRIES:

@@ -50,7 +50,7 @@ def states(
     return {each.path: each.state for each in planned}
 
 
-def flight(path: str, *, ordered: bool = True, tries: int = 1, generation: int = 1) -> BatchInFlight:
+def running(path: str, *, ordered: bool = True, tries: int = 1, generation: int = 1) -> BatchInFlight:
     target, files = FileTarget("d", "t"), (BatchFile("a.csv", 1, 2),)
     return BatchInFlight(
         path, generation, f"job-{path}", "p", "US", target, files, ordered=ordered, tries=tries
@@ -58,7 +58,7 @@ def flight(path: str, *, ordered: bool = True, tries: int = 1, generation: int =
 
 
 def entered(path: str, **more: Any) -> tuple[FileTableState, BatchInFlight]:
-    own = flight(path, **more)
+    own = running(path, **more)
     return table_batches.enter(EMPTY, own, 0), own
 
 
@@ -164,7 +164,7 @@ def test_a_retried_batch_is_ready_whatever_a_rule_says() -> None:
     again = table_batches.retry(applied("d/t/2"), "d/t/2", 5, DECIDED)
     assert states(again, pending("d/t/2", generation=5)) == {"d/t/2": BatchState.READY}
     assert states(again, pending("d/t/2", generation=6)) == {"d/t/2": BatchState.REUPLOADED}
-    assert table_batches.enter(state, flight("d/t/1"), 0).wanted == {}
+    assert table_batches.enter(state, running("d/t/1"), 0).wanted == {}
     assert state.decisions == (DECIDED,)
 
 
@@ -215,7 +215,7 @@ def test_a_long_list_of_applied_batches_moves_to_archives() -> None:
 
 def test_states_survive_their_codec() -> None:
     state, own = entered("d/t/1")
-    state = table_batches.fail(table_batches.enter(state, flight("d/t/2"), 4), own, "bad", 7)
+    state = table_batches.fail(table_batches.enter(state, running("d/t/2"), 4), own, "bad", 7)
     state = table_batches.retry(applied("d/t/3"), "d/t/9", 4, DECIDED) if not state.failed else state
     assert codec.loads(FileTableState, codec.dumps(state), "x") == state
     registry = PrefixRegistry().announce("d/t", "u").announce("d/t", "v").activate("d/t").activate("d/t")

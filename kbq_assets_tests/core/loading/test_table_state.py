@@ -61,7 +61,7 @@ def test_other_output_rows_are_recorded_as_loaded_and_as_a_mismatch() -> None:
 
 def test_parking_keeps_a_job_whose_id_may_have_run() -> None:
     submitted = table_state.begin_job(FRESH, (staged_file(0, 5),), "p", "l")
-    parked = table_state.park(submitted, ParkReason.OLD_FLIGHT, "lost")
+    parked = table_state.park(submitted, ParkReason.OLD_JOB, "lost")
     assert parked.in_flight == submitted.in_flight
     assert table_state.unpark(parked) == submitted
 

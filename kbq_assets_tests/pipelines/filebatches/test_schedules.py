@@ -147,9 +147,9 @@ _swap = FileStates.swap
 _others = itertools.count()
 
 
-def submit_first(self: PrefixRun, flight: BatchInFlight) -> None:
+def submit_first(self: PrefixRun, running: BatchInFlight) -> None:
     """F3: the job is submitted under an id that no state has."""
-    self._ports.loads.insert(self._job(dataclasses.replace(flight, job_id=f"another-{next(_others)}")))
+    self._ports.loads.insert(self._job(dataclasses.replace(running, job_id=f"another-{next(_others)}")))
 
 
 def swap_anything(self: FileStates, old: Versioned[FileTableState], value: FileTableState) -> Any:
@@ -158,9 +158,9 @@ def swap_anything(self: FileStates, old: Versioned[FileTableState], value: FileT
     return _swap(self, dataclasses.replace(old, generation=now.generation), value)
 
 
-def forget_jobs(state: FileTableState, flight: BatchInFlight, error: str = "") -> FileTableState:
+def forget_jobs(state: FileTableState, running: BatchInFlight, error: str = "") -> FileTableState:
     """F4: the id is given up without being burned."""
-    return table_batches.give_up(state, flight, 0)
+    return table_batches.give_up(state, running, 0)
 
 
 def forget_applied(state: FileTableState, applied: object, *rest: Any) -> Any:
@@ -168,7 +168,7 @@ def forget_applied(state: FileTableState, applied: object, *rest: Any) -> Any:
     return planning.plan_batches(state, {}, *rest)
 
 
-def complete_the_oldest(state: FileTableState, flight: BatchInFlight) -> FileTableState:
+def complete_the_oldest(state: FileTableState, running: BatchInFlight) -> FileTableState:
     """F5: whatever job ended, the first one in flight counts as done (as in Google's tool)."""
     return dataclasses.replace(state, in_flight=state.in_flight[1:])
 
@@ -185,8 +185,8 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "a failed job counts as applied": (
         table_batches,
         "fail",
-        lambda state, flight, error, now_ms, transient=False: table_batches.settle(
-            state, flight, 0, now_ms, validates=False
+        lambda state, running, error, now_ms, transient=False: table_batches.settle(
+            state, running, 0, now_ms, validates=False
         ),
     ),
 }

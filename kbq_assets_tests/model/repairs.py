@@ -1,4 +1,4 @@
-"""What mends a staged file, a table's origin, or a schema: rules E12 and L11 to L14, each in a small model of its own.
+"""Repairs of a staged file, a table's origin, or a schema: rules E12 and L11 to L14, each in a small model.
 
 `Files` has one range of records: two loaders, a restaging operator, an extraction that moves its entry to the backlog,
 a clean-up, and files that change. `Origins` has two staging areas that feed one table, which somebody may drop. `Pins`
@@ -20,7 +20,7 @@ IDLE: Pc = ("idle",)
 
 
 class Rule(enum.Enum):
-    """What makes mending safe."""
+    """What makes repairs safe."""
 
     VERIFY = "L11: a job reads only the bytes that extraction wrote"
     SAME_IDENTITY = "L14: marks know a file by the parts of its name that its successor shares"
@@ -44,7 +44,7 @@ class FilesWorld(NamedTuple):
     attempts: int = 1
     generation: int = 0
     marks: frozenset[int] = frozenset()
-    flight: tuple[int, ...] = ()
+    entry: tuple[int, ...] = ()
     record: str = "none"
     copy: bool = False
     rows: int = 0
@@ -72,7 +72,7 @@ class Files:
         return state
 
     def is_goal(self, state: FilesWorld) -> bool:
-        return not state.flight and (state.rows == 1 or state.record in ("kept", "dropped"))
+        return not state.entry and (state.rows == 1 or state.record in ("kept", "dropped"))
 
     def violation(self, state: FilesWorld) -> str | None:
         if state.altered:
@@ -83,7 +83,7 @@ class Files:
             return "LOSS: the quarantine's record names a copy that is gone"
         if state.rows and state.record in ("kept", "retry"):
             return "DOUBLED: the range is in the table and in quarantine"
-        if state.marks and not state.rows and not state.flight and state.record == "none":
+        if state.marks and not state.rows and not state.entry and state.record == "none":
             return "LOSS: the mark covers a range that is nowhere"
         return None
 
@@ -96,7 +96,7 @@ class Files:
         yield from self._clean(state)
         for attempt, whole in state.objects:
             if (
-                whole and state.damages and attempt not in state.flight
+                whole and state.damages and attempt not in state.entry
             ):  # L11 says what remains of those in flight
                 changed = state.objects - {(attempt, True)} | {(attempt, False)}
                 yield ("damage", attempt), state._replace(objects=changed, damages=state.damages - 1), True
@@ -113,7 +113,7 @@ class Files:
     def _load(self, world: FilesWorld, number: int) -> Iterator[tuple[Label, FilesWorld, bool]]:
         pc = world.loaders[number]
         if pc == IDLE:
-            if world.flight:
+            if world.entry:
                 return
             listed = {each for each in (world.commit, world.backlog) if each != NONE}
             waiting = sorted(each for each in listed if not self._is_loaded(world, each))
@@ -125,30 +125,30 @@ class Files:
                 yield ("plan", number), _loader(world, number, planned), False
             return
         begun = _loader(world, number, IDLE)
-        if pc[1] != world.generation or world.flight:
+        if pc[1] != world.generation or world.entry:
             yield ("lost swap", number), begun, False
         elif pc[0] == "retry":
             record = "retry" if Rule.RECORD_LEAVES in self.removed else "none"
-            flying = begun._replace(flight=(NONE,), record=record, generation=world.generation + 1)
-            yield ("swap", number), flying, False
+            submitted = begun._replace(entry=(NONE,), record=record, generation=world.generation + 1)
+            yield ("swap", number), submitted, False
         elif Rule.VERIFY not in self.removed and not all((each, True) in world.objects for each in pc[2]):
             yield ("unsound", number), begun, False  # parked; restaging is the way back
         else:
-            yield ("swap", number), begun._replace(flight=pc[2], generation=world.generation + 1), False
+            yield ("swap", number), begun._replace(entry=pc[2], generation=world.generation + 1), False
 
     def _run(self, world: FilesWorld) -> Iterator[tuple[Label, FilesWorld, bool]]:
-        if not world.flight:
+        if not world.entry:
             return
         held = dict(world.objects)
-        ended = world._replace(flight=(), generation=world.generation + 1)
-        if world.flight == (NONE,):  # a copy from quarantine
+        ended = world._replace(entry=(), generation=world.generation + 1)
+        if world.entry == (NONE,):  # a copy from quarantine
             yield ("run",), ended._replace(rows=world.rows + 1), False
-        elif any(each not in held for each in world.flight):
+        elif any(each not in held for each in world.entry):
             yield ("missing",), ended, False
         else:
-            marks = world.marks | set(world.flight)
-            altered = not all(held[each] for each in world.flight)
-            rows = world.rows + len(world.flight)
+            marks = world.marks | set(world.entry)
+            altered = not all(held[each] for each in world.entry)
+            rows = world.rows + len(world.entry)
             yield ("run",), ended._replace(rows=rows, altered=altered, marks=marks), False
             if world.refusals and not world.rows:
                 bad = ended._replace(marks=marks, record="kept", copy=True, refusals=world.refusals - 1)
@@ -158,7 +158,7 @@ class Files:
         pc = world.operator
         if pc == IDLE:
             listed = max(world.commit, world.backlog)
-            if listed != NONE and world.attempts <= self.restages and not world.flight and not world.marks:
+            if listed != NONE and world.attempts <= self.restages and not world.entry and not world.marks:
                 new = world.attempts
                 made = world._replace(
                     attempts=new + 1, objects=world.objects | {(new, True)}, operator=("commit", listed, new)
@@ -192,7 +192,7 @@ class Files:
             listed = tuple(sorted(attempt for attempt, _ in world.objects))
             yield ("list",), world._replace(janitor=("listed", listed)), False
             return
-        needed = {world.commit, world.backlog, *world.flight}
+        needed = {world.commit, world.backlog, *world.entry}
         kept = frozenset(each for each in world.objects if each[0] not in pc[1] or each[0] in needed)
         copy = world.copy and (world.record in ("kept", "retry") and Rule.KEEP_COPIES not in self.removed)
         yield ("clean",), world._replace(objects=kept, copy=copy, janitor=IDLE), False

@@ -1,4 +1,4 @@
-"""Mending loses, doubles and alters nothing, and each of its rules is needed (E12, L11 to L14)."""
+"""Repairs lose, double and alter nothing, and each of its rules is needed (E12, L11 to L14)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kbq_assets_tests.model.engine import explore
-from kbq_assets_tests.model.mending import Files, Origins, Pins, Rule
+from kbq_assets_tests.model.repairs import Files, Origins, Pins, Rule
 
 BREAKS: dict[Rule, tuple[Any, str]] = {
     Rule.VERIFY: (Files, "ALTERED"),
