@@ -27,7 +27,7 @@ PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages 
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test test-all test-spark lint types kernels docs reference demo ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-upserts bench-idle bench-events lock
+.PHONY: help setup test test-all test-spark lint types kernels docs reference demo ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-upserts bench-idle bench-events bench-scale lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,6 +122,9 @@ bench-idle: $(VENV)/.development ## Measure cycles over 1,000 partitions of the 
 
 bench-events: $(VENV)/.development ## Measure what a run's events cost Dagster, on SQLite and on Postgres (30 minutes; needs postgresql)
 	@$(BIN)/python -m benchmarks.dagster_events
+
+bench-scale: $(VENV)/.development ## Measure cycles of 160 topics of 70 partitions on a real broker (30 minutes, 3 GB)
+	@$(BIN)/python -m benchmarks.scale $(BENCH_ARGS)
 
 lock: ## Resolve the locks anew (maintainers; needs uv, or UV=path)
 	$(LOCK) --extra demo pyproject.toml -o requirements.lock

@@ -34,13 +34,15 @@ _MB = 1e6
 class Usage:
     """``peak_mb`` is the largest sum of resident memory of the tree's processes at one time (pages that processes
     share count in each); ``python_peak_mb`` the high-water mark of the largest Python worker of Spark's, 0 if there
-    is none. ``load`` is the machine's load average of the last minute when the run began."""
+    is none. ``load`` is the machine's load average of the last minute when the run began. ``root_cpu`` is the processor
+    time of the command's own process, without its children, to a tenth of a second."""
 
     wall: float
     cpu: float
     peak_mb: float
     python_peak_mb: float
     load: float
+    root_cpu: float = 0.0
 
 
 def measure(
@@ -68,8 +70,10 @@ def measure(
 class _Sampler(threading.Thread):
     """Looks at the tree's memory ten times a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: int) -> None:
         super().__init__(daemon=True)
+        self._root = psutil.Process(root)
+        self.root_cpu = 0.0
         self.ended = threading.Event()
         self.peak = 0
         self.python_peak = 0
@@ -84,6 +88,8 @@ class _Sampler(threading.Thread):
         me = psutil.Process()
         while not self.ended.wait(SAMPLE_SECONDS):
             total = 0
+            with contextlib.suppress(psutil.Error):
+                self.root_cpu = sum(self._root.cpu_times()[:2])
             for process in me.children(recursive=True):
                 with contextlib.suppress(psutil.Error, OSError):
                     total += process.memory_info().rss
@@ -132,9 +138,9 @@ def _wait_for_all() -> Iterator[tuple[int, int]]:
 def main(report: str, *command: str) -> int:
     """Run ``command`` and all it starts to the end. Its exit code."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    sampler = _Sampler()
     load, started = os.getloadavg()[0], time.perf_counter()
     child = os.posix_spawnp(command[0], list(command), os.environ)
+    sampler = _Sampler(child)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
     sampler.start()
     code, wall, waited = 1, 0.0, set[int]()
@@ -145,7 +151,7 @@ def main(report: str, *command: str) -> int:
     sampler.ended.set()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = used.ru_utime + used.ru_stime + sampler.forgotten(waited)
-    usage = Usage(wall, cpu, sampler.peak / _MB, sampler.python_peak / _MB, load)
+    usage = Usage(wall, cpu, sampler.peak / _MB, sampler.python_peak / _MB, load, sampler.root_cpu)
     Path(report).write_text(json.dumps(asdict(usage)))
     return code
 

@@ -59,14 +59,16 @@ def bench_topics(sizes: Mapping[str, int], **shape: Any) -> list[BenchTopic]:
     return [BenchTopic(kind, sizes[kind.name], **shape) for kind in KINDS if sizes[kind.name]]
 
 
-def open_stack(home: Path, installed: Path, console: Console) -> LocalStack:
+def open_stack(home: Path, installed: Path, console: Console, heap_mb: int = 512) -> LocalStack:
     """The benchmarks' own broker and registry, started; ports are free ones, remembered in ``home``."""
     ports = home / "ports.json"
     if not ports.is_file():
         home.mkdir(parents=True, exist_ok=True)
         ports.write_text(json.dumps(free_ports(3)))
     kafka, controller, registry = json.loads(ports.read_text())
-    stack = LocalStack(home, kafka, controller, registry, installed=installed, console=console)
+    stack = LocalStack(
+        home, kafka, controller, registry, installed=installed, console=console, heap_mb=heap_mb
+    )
     stack.up()
     return stack
 

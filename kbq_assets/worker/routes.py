@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
+from collections.abc import Collection
+from functools import lru_cache, partial
 from typing import Final
 
 from kbq_assets.core.avro.tree import load_schema
@@ -12,7 +13,7 @@ from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.core.protocol.done_files import check_fits
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.json.inference import INFERRED
-from kbq_assets.core.topics.personal import KEY
+from kbq_assets.core.topics.personal import KEY, Decision
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import SchemaRegistry
 from kbq_assets.wire.files.encode import RejectedSchema, Route
@@ -35,6 +36,8 @@ from kbq_assets.worker.translate import TOMBSTONE
 _PSEUDONYM: Final = (
     "A pseudonym of the record's key, as text in UTF-8: SAFE_CONVERT_BYTES_TO_STRING(_kafka_key)."
 )
+#: Longer schemas are compiled anew for each unit, so that a process keeps a bounded number of bytes.
+_MOST_KEPT: Final = 32_768
 
 
 class Routes:
@@ -72,7 +75,7 @@ class Routes:
     def resolve(self, schema_id: int) -> Route | RejectedSchema:
         """The route of a schema id. Raises Unavailable while the registry is down."""
         if self._settings.records.format == "json":
-            return self._route(json_staged_schema(self._metadata))
+            return self._route(_of_documents(self._metadata))
         try:
             registered = self._registry.schema(schema_id)
         except NotFound as error:
@@ -83,9 +86,7 @@ class Routes:
             message = f"schema {registered.name} is {registered.schema_type}, not Avro"
             return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, message)
         try:
-            check_decided(load_schema(registered.schema), self._decisions)
-            schema = staged_schema(registered.schema, self._metadata, self._captured)
-            columns_of(schema.json)
+            schema = stageable(registered.schema, self._decisions, self._metadata, self._captured)
             if not schema.event_field and self._fields is not None and (wrong := self._fields.problem()):
                 return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, wrong)
             return self._route(schema)
@@ -103,7 +104,7 @@ class Routes:
         if self._settings.records.tombstones != "row":
             return None
         if self._settings.records.format == "json":
-            return self._route(json_staged_schema(self._metadata))
+            return self._route(_of_documents(self._metadata))
         metadata = dataclasses.replace(self._metadata, key=True)
         return self._route(tombstone_schema(metadata))
 
@@ -141,3 +142,25 @@ class Routes:
         is_ours |= self._settings.records.is_json
         is_ours |= self._settings.records.format == "debezium" and schema.name == INFERRED
         return "" if is_ours else schema.name
+
+
+def stageable(
+    schema: str, decisions: Collection[Decision], metadata: MetadataColumns, captured: tuple[str, ...]
+) -> StagedSchema:
+    """The staged schema of a writer schema that a warehouse's table can hold; kept between the units of a process.
+    Raises UnstageableSchema, EncodingError, InvalidName."""
+    compiled = _stageable if len(schema) <= _MOST_KEPT else _stageable.__wrapped__
+    return compiled(schema, tuple(decisions), metadata, captured)
+
+
+@lru_cache(maxsize=1024)
+def _stageable(
+    schema: str, decisions: tuple[Decision, ...], metadata: MetadataColumns, captured: tuple[str, ...]
+) -> StagedSchema:
+    check_decided(load_schema(schema), decisions)
+    staged = staged_schema(schema, metadata, captured)
+    columns_of(staged.json)
+    return staged
+
+
+_of_documents = lru_cache(maxsize=16)(json_staged_schema)

@@ -91,8 +91,8 @@ class RecordUnions:
     def _found(self, schema_id: int) -> list[int | None]:
         try:
             found = self._registry.schema(schema_id)
-            schema = avro.load_schema(found.schema) if found.schema_type == "AVRO" else None
-            records = union_records(schema) if isinstance(schema, list) else []
+            is_union = found.schema_type == "AVRO" and found.schema.lstrip()[:1] == "["
+            records = union_records(avro.load_schema(found.schema)) if is_union else []
         except (NotFound, UnstageableSchema):
             return []  # whoever stages records with it says why not
         ids: list[int | None] = []

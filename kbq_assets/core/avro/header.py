@@ -34,7 +34,7 @@ _SQL_TYPES: Final = frozenset({"JSON", "GEOGRAPHY"})
 _SPACE: Final = "kbq"
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def header_schema(schema: str) -> str:
     """The text of a schema for a file's header: names, types, symbols, sizes and valid logical types."""
     root = avro.parse(avro.load_schema(schema))

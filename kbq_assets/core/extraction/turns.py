@@ -38,10 +38,14 @@ class SliceLimits:
     least: int = 1_000_000
     #: slices of one partition beyond the first that may be read or wait at once
     ahead: int = 7
-    #: most positions of all ranges that share a task
+    #: most positions of all ranges that share a task, where slots are many
     packed_positions: int = 20_000
-    #: most ranges that share a task
+    #: most ranges that share a task, where slots are many
     packed_units: int = 64
+    #: how many times as much a task takes where slots are few for the ranges that wait: a task costs 34 ms to start
+    packed_times: int = 8
+    #: tasks of each slot that stay after such a task, so that no slot waits for the last one
+    tasks_left: int = 4
     #: least task seconds that are worth a slice
     least_seconds: float = 1.0
 
@@ -133,6 +137,8 @@ class Turns:
         self._reading: dict[_Lane, _Chain] = {}
         self._budgets: dict[str, _Budget] = {}
         self.in_flight = 0
+        #: most slots that were idle at once
+        self._slots = 0
         for unit in units:
             if unit.settings.extraction.max_seconds:
                 self._budgets[unit.range.topic_partition.topic] = _Budget(
@@ -188,15 +194,18 @@ class Turns:
 
     def _packed(self, idle_slots: int, seconds: float) -> Iterator[Unit]:
         """The next slice; if it is small, more small slices for the same task."""
-        cores = idle_slots // len(self._queue)
+        limits, cores = self._limits, idle_slots // len(self._queue)
+        self._slots = max(self._slots, idle_slots)
+        tasks = len(self._queue) // (limits.packed_units * limits.tasks_left * max(1, self._slots))
+        times = max(1, min(limits.packed_times, tasks))
         first = self._next_slice(cores, seconds)
         yield first
         size, count = first.range.positions, 1
         self._set_short_aside()
-        while self._queue and count < self._limits.packed_units and not first.alone:
+        while self._queue and count < limits.packed_units * times and not first.alone:
             following = self._chains[self._queue[0][-1]]
             size += following.left
-            if size > self._limits.packed_positions or following.unit.alone:
+            if size > limits.packed_positions * times or following.unit.alone:
                 break
             yield self._next_slice(cores, seconds)
             count += 1

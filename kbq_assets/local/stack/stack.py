@@ -68,7 +68,8 @@ class LocalStack:
     """A Kafka broker and a schema registry below ``home``; their data survives ``down`` and ``up``.
 
     ``installed`` is the folder of the programs (default ``<home>/installed``), which several homes can
-    share. ``ivy_settings`` is a user's own Ivy settings file. ``console`` shows progress.
+    share. ``ivy_settings`` is a user's own Ivy settings file. ``console`` shows progress. ``heap_mb`` is the broker's
+    heap: 512 MB hold about a thousand partitions.
 
     Raises ConfigurationError for a ``home`` that Kafka would read as several paths.
     """
@@ -80,6 +81,7 @@ class LocalStack:
     installed: Path | None = None
     ivy_settings: Path | None = None
     console: Console = field(default_factory=lambda: Console(stderr=True), repr=False, compare=False)
+    heap_mb: int = 512
 
     def __post_init__(self) -> None:
         # The path is part of the daemons' markers, so a folder needs one spelling.
@@ -107,7 +109,7 @@ class LocalStack:
 
     @property
     def _kafka(self) -> Kafka:
-        return Kafka(self.home, self.kafka_port, self.controller_port)
+        return Kafka(self.home, self.kafka_port, self.controller_port, heap_mb=self.heap_mb)
 
     @property
     def _registry(self) -> Registry:

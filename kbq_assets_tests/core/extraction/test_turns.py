@@ -76,6 +76,26 @@ def test_who_is_nearest_to_losing_records_is_first_and_gets_more_turns() -> None
     assert [read.count(p) for p in range(3)] == [1, 4, 4]
 
 
+@pytest.mark.parametrize(("slots", "largest", "most_tasks"), [(2, 64, 50), (16, 16, 160), (100, 8, 175)])
+def test_tasks_are_larger_where_slots_are_few_for_many_small_ranges(
+    slots: int, largest: int, most_tasks: int
+) -> None:
+    limits = SliceLimits(packed_units=8, packed_positions=100)
+    turns, sizes = Turns([unit(p, 10) for p in range(1_400)], limits), []
+    running: list[tuple[Unit, ...]] = []
+    while True:
+        while len(running) < slots and (task := turns.next_task(slots - len(running))):
+            running.append(task)
+            sizes.append(len(task))
+        if not running:
+            break
+        for slice_ in running.pop(0):
+            turns.take(outcome(slice_))
+    assert (sum(sizes), max(sizes)) == (1_400, largest)
+    assert len(sizes) <= most_tasks
+    assert max(sizes[-slots:]) <= 8, "no slot waits for a large task at the end"
+
+
 def test_small_ranges_share_a_task() -> None:
     turns = Turns([unit(0, 50), *(unit(p, 1) for p in range(1, 6))], LIMITS)
     assert [len(turns.next_task(1)) for _ in range(3)] == [1, 3, 2]
