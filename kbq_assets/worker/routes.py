@@ -12,6 +12,7 @@ from kbq_assets.core.errors import EncodingError, InvalidName, NotFound, Unstage
 from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.core.protocol.done_files import check_fits
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.column_names import SNAKE_CASE, snake_case_names
 from kbq_assets.core.topics.json.inference import INFERRED
 from kbq_assets.core.topics.personal import KEY, Decision
 from kbq_assets.core.topics.topic_settings import TopicSettings
@@ -19,6 +20,7 @@ from kbq_assets.ports.registry import SchemaRegistry
 from kbq_assets.wire.files.encode import RejectedSchema, Route
 from kbq_assets.wire.privacy.tags import check_decided
 from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.renaming import field_paths, renamed
 from kbq_assets.wire.records.schema import (
     BodyKind,
     MetadataColumns,
@@ -111,6 +113,8 @@ class Routes:
     def variant(self, table: str, schema: StagedSchema) -> Route:
         """The route of a (table, schema) pair, when the pair first occurs in a window. A record may choose its table,
         so everything that depends on table and schema together is decided here."""
+        if self._settings.destination.column_names == SNAKE_CASE:
+            schema = renamed(schema, snake_case_names(field_paths(schema.json)))
         route = Route(table, schema) if self._variants is None else self._variants.route(table, schema)
         check_fits(self._topic, TableReference.parse(route.table))
         self.schemas[route.schema.fingerprint] = route.schema.json

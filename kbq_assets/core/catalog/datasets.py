@@ -20,6 +20,7 @@ from kbq_assets.core.loading.table_notes import ColumnNote, TableNotes
 from kbq_assets.core.loading.table_options import label_value
 from kbq_assets.core.loading.tables import Column, columns_of
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.column_names import SNAKE_CASE, snake_case_names, snake_case_path
 from kbq_assets.core.topics.personal import HEADERS, KEY, Decision
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
@@ -118,7 +119,7 @@ def dataset_of_entry(entry: CatalogEntry, schema: str = "") -> Dataset:
         ),
         pii=str(document.get("pii", {}).get("level", "")),
         labels={str(key): str(value) for key, value in document.get("labels", {}).items()},
-        columns=tuple(_columns(entry, schema)),
+        columns=_as_named(entry, columns_of_entry(entry, schema)),
         entries=(place.path,),
     )
 
@@ -238,13 +239,24 @@ def _has_error_table(source: SourceEntry) -> bool:
     return "error_table" in (settings.records.errors, settings.records.tombstones)
 
 
-def _columns(entry: CatalogEntry, schema: str) -> Iterator[DatasetColumn]:
-    """Columns of the schema, then those that only the entry names."""
+def columns_of_entry(entry: CatalogEntry, schema: str) -> Iterator[DatasetColumn]:
+    """Columns by their fields' names: those of the schema, then those that only the entry names."""
     texts = {str(path).lower(): str(text) for path, text in entry.document.get("columns", {}).items()}
     found = list(_Personal(entry).columns(_of_schema(schema)))
     for column in found:
         yield replace(column, description=texts.pop(column.name.lower(), column.description))
     yield from (DatasetColumn(path, description=text) for path, text in texts.items())
+
+
+def _as_named(entry: CatalogEntry, columns: Iterable[DatasetColumn]) -> tuple[DatasetColumn, ...]:
+    """Columns by the names that the table gives them."""
+    found = tuple(columns)
+    if entry.settings.destination.column_names != SNAKE_CASE:
+        return found
+    paths = [tuple(column.name.split(".")) for column in found]
+    names = snake_case_names(paths)
+    renamed = (".".join(snake_case_path(path, names)) for path in paths)
+    return tuple(replace(column, name=name) for column, name in zip(found, renamed, strict=True))
 
 
 def _of_schema(schema: str) -> tuple[Column, ...]:

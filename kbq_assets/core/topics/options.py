@@ -9,6 +9,7 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading.partitions import PARTITION_UNITS
 from kbq_assets.core.protocol.names import TableReference, sanitise_table
 from kbq_assets.core.topics.business_time import MOST_DAYS_AHEAD, BusinessTime, TimeBounds
+from kbq_assets.core.topics.column_names import AS_WRITTEN, SNAKE_CASE
 from kbq_assets.core.topics.declaration import NO_PLACE, option
 from kbq_assets.core.topics.destinations import PYTHON, Template
 from kbq_assets.core.topics.evolution import NEW_TABLE_VERSION, PARK, VARIANT_COLUMN
@@ -111,6 +112,12 @@ class DestinationOptions:
         "columns, `amount__string`), `new_table_version` (another table, `orders__v2`)",
     )
 
+    column_names: str = option(
+        AS_WRITTEN,
+        choice(AS_WRITTEN, SNAKE_CASE),
+        "`schema`: columns have the names of the schema's fields; `snake_case`: `orderId` becomes "
+        "[`order_id`](configuration.md#names-of-columns), in nested records too",
+    )
     warehouses: tuple[str, ...] = option(
         "",
         WAREHOUSES,

@@ -10,7 +10,7 @@ from kbq_assets.core.avro.fields import field_paths
 from kbq_assets.core.avro.references import union_records
 from kbq_assets.core.avro.tree import AvroType, Union, parse
 from kbq_assets.core.catalog import Catalog, CatalogEntry, CatalogFiles, CatalogProblem, build_catalog
-from kbq_assets.core.catalog.datasets import dataset_of_entry
+from kbq_assets.core.catalog.datasets import columns_of_entry
 from kbq_assets.core.catalog.mistakes import entry_mistake, meant
 from kbq_assets.core.catalog.schema_rules import parse_rules
 from kbq_assets.core.catalog.starter import EXTENSIONS
@@ -185,7 +185,7 @@ def _check_value(
 
 def _check_columns(entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles) -> Iterator[CatalogProblem]:
     """Descriptions of columns that the table does not have."""
-    columns = dataset_of_entry(entry, schema.text).columns
+    columns = list(columns_of_entry(entry, schema.text))
     there = [column.name for column in columns if column.type]
     for column in columns:
         if not column.type and column.name in entry.document.get("columns", {}):

@@ -226,3 +226,28 @@ def test_a_sample_query_returns_rows_however_old_they_are() -> None:
         assert connection.execute(sample_query(TABLE, DuckDbFile(Path("x")))).fetchall() == [
             (2, date(2013, 1, 2))
         ]
+
+
+def test_columns_in_snake_case_keep_the_notes_levels_and_tags_of_their_fields() -> None:
+    text = """
+description: Orders.
+typology: event
+ownership: {team: Sales}
+consumers: [archiver]
+kafka: {name: orders}
+destination: {dataset: sales, table: orders, column_names: snake_case}
+columns: {eMail: Where to write to., shipTo.zipCode: Five digits.}
+pii: {tags: {shipTo.zipCode: HIGH}, fields: {eMail: pseudonym, shipTo.zipCode: keep}}
+"""
+    address = {"type": "record", "name": "Address", "fields": [{"name": "zipCode", "type": "string"}]}
+    fields = [{"name": "eMail", "type": "string"}, {"name": "shipTo", "type": address}]
+    schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    dataset = dataset_of_entry(entry_of(text), schema)
+    assert {column.name: column.description for column in dataset.columns} == {
+        "e_mail": "Where to write to.",
+        "ship_to": "",
+        "ship_to.zip_code": "Five digits.",
+    }
+    assert notes_of(dataset, {"HIGH": "tag"}).columns["ship_to.zip_code"] == ColumnNote(
+        "Five digits.", "HIGH"
+    )

@@ -1,0 +1,40 @@
+"""Columns in snake_case, for topics whose `column_names` asks for them: `orderId` becomes `order_id`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+AS_WRITTEN: Final = "schema"
+SNAKE_CASE: Final = "snake_case"
+
+#: Names from a record down.
+Path: TypeAlias = tuple[str, ...]
+
+_WORD_BEGINS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def snake_case(name: str) -> str:
+    """A name in snake_case. Underscores stay: KBQ's own columns begin with them."""
+    return _WORD_BEGINS.sub("_", name).lower()
+
+
+def snake_case_names(paths: Iterable[Path]) -> Mapping[Path, str]:
+    """The fields that get another name. Fields of one record whose names would be the same keep their own."""
+    records: dict[Path, set[str]] = defaultdict(set)
+    for path in paths:
+        records[path[:-1]].add(path[-1])
+    found: dict[Path, str] = {}
+    for above, names in records.items():
+        count = Counter(snake_case(name) for name in names)
+        # A name that stays takes its column, whatever else would like it.
+        new = {name: snake_case(name) for name in names if count[snake_case(name)] == 1}
+        found |= {(*above, name): other for name, other in new.items() if other != name}
+    return found
+
+
+def snake_case_path(path: Path, names: Mapping[Path, str]) -> Path:
+    """The path of a field's column."""
+    return tuple(names.get(path[: depth + 1], name) for depth, name in enumerate(path))
