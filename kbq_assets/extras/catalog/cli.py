@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -344,7 +345,14 @@ def _named(entries: Sequence[CatalogEntry], topic: str) -> CatalogEntry:
         or (entry.archived and target(entry).rpartition(".")[2] == topic)
     ]
     if not found:
-        raise ConfigurationError(f"{topic} is not in the catalog", next_step="kbq catalog show")
+        names = sorted({name for entry in entries for name in (entry.topic, target(entry)) if name})
+        near = [name for name in names if topic.lower() in name.lower()] or get_close_matches(topic, names)
+        hint = (
+            f"did you mean {' or '.join(near[:3])}? `kbq catalog show` lists all"
+            if near
+            else "kbq catalog show"
+        )
+        raise ConfigurationError(f"{topic} is not in the catalog", next_step=hint)
     return found[0]
 
 

@@ -324,6 +324,8 @@ def test_show_tells_what_holds_for_a_topic_defaults_included(run: Shell, write: 
     assert 'encoding: "json"' in text
     assert run.json("catalog", "show", TOPIC)["tables"] == "shop.orders"
     assert "is not in the catalog" in run("catalog", "show", "other").stderr
+    for wrong in ("order", "shop.ordres"):
+        assert "did you mean" in run("catalog", "show", wrong).stderr
 
 
 def test_the_environment_must_be_clear(run: Shell, write: Write, world: FakePlatform) -> None:
