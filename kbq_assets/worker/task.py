@@ -112,7 +112,6 @@ def worker_ports(settings: Settings, cycle: int = 0) -> WorkerPorts:
 
 def _open(settings: Settings) -> WorkerPorts:
     from kbq_assets.adapters.clock import SystemClock
-    from kbq_assets.adapters.routes import find_route
     from kbq_assets.adapters.secrets import use_google
     from kbq_assets.worker.adapters import (
         backup_places,
@@ -132,6 +131,5 @@ def _open(settings: Settings) -> WorkerPorts:
         SystemClock(),
         pseudonyms=lambda: open_pseudonyms(settings),
         seal_key=lambda: open_seal_key(settings),
-        find_route=find_route,
         backup=backup_places(settings),
     )

@@ -26,7 +26,6 @@ from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import OffsetRange
-from kbq_assets.core.topics.destinations import PythonRoute
 from kbq_assets.core.topics.evolution import PARK
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
@@ -58,20 +57,13 @@ def random_attempt() -> str:
     return uuid.uuid4().hex[:20]
 
 
-def _no_route(name: str) -> PythonRoute:
-    raise ConfigurationError(
-        f"route=python:{name}: there are no routes here", next_step="see the worker's ports"
-    )
-
-
 def _no_backup(settings: TopicSettings) -> BackupPlace:
     raise ConfigurationError("there are no backups here", next_step="see the worker's ports")
 
 
 @dataclass(frozen=True)
 class WorkerPorts:
-    """What a task needs. Only topics with personal data call ``pseudonyms`` and ``seal_key``; ``find_route`` finds
-    routes of other packages by name."""
+    """What a task needs. Only topics with personal data call ``pseudonyms`` and ``seal_key``."""
 
     store: ObjectStore
     source: RecordSource
@@ -80,7 +72,6 @@ class WorkerPorts:
     new_attempt: Callable[[], str] = random_attempt
     pseudonyms: Callable[[], Pseudonyms | None] = lambda: None
     seal_key: Callable[[], SealKey | None] = lambda: None
-    find_route: Callable[[str], PythonRoute] = _no_route
     #: where a topic is backed up
     backup: Callable[[TopicSettings], BackupPlace] = _no_backup
     #: fingerprints of schemas that need no second write; None writes each with every window
@@ -263,7 +254,7 @@ def _open_tables(output: Output, ports: WorkerPorts, read: _Read) -> tuple[bool,
     settings, attempt = unit.settings, ports.new_attempt()
     read.variants = _variants(settings, ports)
     topic = unit.range.topic_partition.topic
-    choice = Choice(topic, settings, ports.find_route) if settings.destination.by_record else None
+    choice = Choice(topic, settings) if settings.destination.by_record else None
     lost = LostValues()
     translator, routes = open_routes(
         topic, settings, ports, read.variants, choice, has_order=read.has_order, lost=lost

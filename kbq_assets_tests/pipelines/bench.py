@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kbq_assets.adapters.routes import find_route
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.destinations import PythonRoute
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
@@ -84,7 +82,6 @@ class Bench:
     faults: Callable[[Call], Outcome] = lambda call: Outcome.OK
     pseudonyms: Pseudonyms | None = None
     seal_key: SealKey | None = None
-    find_route: Callable[[str], PythonRoute] = find_route
 
     def __post_init__(self) -> None:
         def ask(call: Call) -> Outcome:
@@ -168,7 +165,6 @@ class Bench:
             self.clock,
             pseudonyms=lambda: self.pseudonyms,
             seal_key=lambda: self.seal_key,
-            find_route=self.find_route,
             backup=lambda topic: BackupPlace(self.backups.view("backup")),
         )
 

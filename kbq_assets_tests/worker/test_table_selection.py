@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import fastavro
 import pytest
 
-from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.units import WindowLimits
-from kbq_assets.core.topics.destinations import PythonRoute, RoutedRecord, inputs
 from kbq_assets.core.topics.topic_settings import TopicSettings
-from kbq_assets_tests.pipelines.bench import TOPIC, TP, Bench
+from kbq_assets_tests.pipelines.bench import TP, Bench
 from kbq_assets_tests.wire.samples import avro_body, framed
 
 ORDER = {
@@ -249,87 +246,3 @@ def test_a_table_that_a_record_chose_takes_a_contradicting_schema_as_its_topic_s
     produce(bench, order("de"), framed(avro_body(other, {"id": "x", "country": "DE"}), 12), order("fr"))
     bench.extract()
     assert tables(bench) == {"d.orders_de": [0], "d.orders_de__v2": [1], "d.orders_fr": [2]}
-
-
-@inputs("key", "header.land", "field.country", "field.customer.tier")
-def by_all(record: RoutedRecord) -> str | None:
-    """Every kind of answer."""
-    assert record.topic == TOPIC
-    if record.key == b"boom":
-        raise ValueError(f"no route for {record.key!r}")
-    if record.key == b"number":
-        return 5  # type: ignore[return-value]
-    if record.fields["country"] == "elsewhere":
-        return "Other.Orders"
-    return None if record.headers["land"] is None else f"{record.record}-{record.fields['customer.tier']}"
-
-
-def route_bench(**options: Any) -> Bench:
-    routes = {"by_all": by_all}
-    return bench_of(settings_of("", route="python:by_all", **options), find_route=routes.__getitem__)
-
-
-def test_a_function_says_the_table_and_its_failure_is_an_error_row() -> None:
-    bench = route_bench()
-    produce(bench, order(tier=3), order(), order("elsewhere"), headers=[("land", b"de")])
-    produce(bench, order(), order("elsewhere"))
-    produce(bench, order(), key=b"boom")
-    produce(bench, order(), key=b"number")
-    bench.extract()
-    assert errors(bench) == [
-        (3, "UNKNOWN_TABLE", "python:by_all knows no table"),
-        (5, "ROUTE_FAILED", "python:by_all raised ValueError: no route for b'boom'"),
-        (6, "ROUTE_FAILED", "python:by_all gave a int"),
-    ]
-    assert tables(bench) == {
-        "d.kbq_errors": [3, 5, 6],
-        "d.order_3": [0],
-        "d.order_none": [1],
-        "other.orders": [2, 4],
-    }
-
-
-def test_where_bad_records_stop_a_partition_a_failing_function_does_too() -> None:
-    bench = route_bench(errors="fail")
-    produce(bench, order(), headers=[("land", b"de")])
-    bench.extract()
-    produce(bench, order(), key=b"boom")
-    [stop] = bench.extract().stops
-    assert (stop.reason, "ROUTE_FAILED: python:by_all raised ValueError" in stop.message) == (
-        "bad_record",
-        True,
-    )
-    assert tables(bench) == {"d.order_none": [0]}
-
-
-def test_a_function_is_asked_once_for_equal_inputs_of_a_window() -> None:
-    asked: Counter[object] = Counter()
-
-    @inputs("field.country")
-    def route(record: RoutedRecord) -> str | None:
-        asked[record.fields["country"]] += 1
-        return "t"
-
-    bench = bench_of(settings_of("", route="python:x"), find_route=lambda name: route)
-    produce(bench, *[order("de"), order("fr")] * 10)
-    bench.extract()
-    assert asked == {"de": 1, "fr": 1}
-    assert tables(bench) == {"d.t": list(range(20))}
-
-
-@pytest.mark.parametrize("route", ["python:missing", "python:personal"])
-def test_without_its_function_a_topic_waits_and_loses_nothing(route: str) -> None:
-    options = {"pii": "country:drop,id:keep,customer:keep,_key:keep"} if route == "python:personal" else {}
-    personal = PythonRoute(by_all.function, ("field.country",))
-
-    def find(name: str) -> PythonRoute:
-        if name == "missing":
-            raise ConfigurationError("no installed package has it")
-        return personal
-
-    bench = bench_of(settings_of("", route=route, **options), find_route=find)
-    produce(bench, order("de"))
-    report = bench.extract()
-    [stop] = report.stops
-    assert stop.reason == "failed", "the unit says why"
-    assert bench.commit().partitions[0].windows == ()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from kbq_assets.adapters import routes, secrets
+from kbq_assets.adapters import secrets
 from kbq_assets.core.errors import ConfigurationError
 
 #: Folder in the executor's that Spark unpacks the archive to: the part after `#` in `spark.archives`.
@@ -37,8 +37,6 @@ PACKAGES: Final = (
 )
 #: Packed if installed here: some topics need protoc.
 OPTIONAL: Final = ("grpcio-tools",)
-#: Groups of entry points that workers look up.
-PLUG_INS: Final = (routes.GROUP, secrets.GROUP)
 _OWN: Final = "kbq-assets"
 #: PySpark contains a whole Spark, which the cluster has.
 _SPARKS_OWN: Final = {
@@ -78,7 +76,7 @@ def write_environment(archive: Path, kernels: Mapping[str, Path]) -> None:
 
 
 def distributions() -> Iterator[importlib.metadata.Distribution]:
-    """Installed distributions of `PACKAGES`, `OPTIONAL` and the workers' plug-ins, with all that they require."""
+    """Installed distributions of `PACKAGES`, `OPTIONAL` and plug-ins for secrets, with all that they require."""
     from packaging.requirements import Requirement  # not for every driver
 
     seen = {_OWN}  # plug-ins require KBQ; it is packed separately, without the drivers' requirements
@@ -95,10 +93,9 @@ def distributions() -> Iterator[importlib.metadata.Distribution]:
 
 
 def _plug_ins() -> Iterator[str]:
-    for group in PLUG_INS:
-        for point in importlib.metadata.entry_points(group=group):
-            if point.dist is not None:
-                yield point.dist.name
+    for point in importlib.metadata.entry_points(group=secrets.GROUP):
+        if point.dist is not None:
+            yield point.dist.name
 
 
 def _normal(name: str) -> str:

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from kbq_assets.core.errors import ConfigurationError, InvalidName
 from kbq_assets.core.protocol.done_files import check_fits
@@ -26,7 +26,6 @@ from kbq_assets.core.topics.personal import HEADERS, KEY, Decision
 
 #: Prefix of KBQ's own tables, such as the one of error rows; also after an underscore.
 RESERVED: Final = "kbq_"
-PYTHON: Final = "python:"
 _GRAMMAR: Final = (
     "{topic}, {topic.1}, {record}, {key}, {header.name}, {field.path}, each with |default if wanted"
 )
@@ -76,42 +75,6 @@ class Unknown:
     """Why a record has no table."""
 
     why: str
-
-
-@dataclass(frozen=True)
-class RoutedRecord:
-    """A record as a route sees it. ``key``, ``headers`` and ``fields`` hold the route's inputs only; None if the record
-    lacks one. Of headers with one name, the last counts; fields have dotted paths."""
-
-    topic: str
-    record: str = ""
-    key: bytes | None = None
-    headers: Mapping[str, bytes | None] = field(default_factory=dict)
-    fields: Mapping[str, str | int | bool | None] = field(default_factory=dict)
-
-
-RouteFunction: TypeAlias = Callable[[RoutedRecord], str | None]
-"""From a record to `table` or `dataset.table`; None if the table is unknown."""
-
-
-@dataclass(frozen=True)
-class PythonRoute:
-    """A function of another package. ``inputs`` as in placeholders. Equal inputs are asked about once."""
-
-    function: RouteFunction
-    inputs: tuple[str, ...] = ()
-
-    def __call__(self, record: RoutedRecord) -> str | None:
-        """The function's answer."""
-        return self.function(record)
-
-
-def inputs(*names: str) -> Callable[[RouteFunction], PythonRoute]:
-    """Declare the inputs of a route: ``@inputs("key", "header.country", "field.customer.tier")``. Raises
-    ConfigurationError."""
-    for name in names:
-        check_input("inputs", name)
-    return lambda function: PythonRoute(function, names)
 
 
 def check_exposure(inputs: Iterable[str], decisions: Iterable[Decision]) -> None:
@@ -223,15 +186,6 @@ class Names:
     dataset: str
     known: tuple[str, ...] = ()
     create: bool = False
-
-    def answered(self, name: str) -> TableReference | Unknown:
-        """The table that a route's function names, `table` or `dataset.table`."""
-        words = [name_part(word) or "" for word in name.split(".")]
-        if len(words) > 2 or "" in words:
-            return Unknown(_no_name("the route's answer", name))
-        own = self.dataset.lower()
-        dataset = words[0] if len(words) == 2 else own
-        return self.table(self.dataset if dataset == own else dataset, words[-1])
 
     def table(self, dataset: str, table: str) -> TableReference | Unknown:
         """The table of a name, if records may choose it."""

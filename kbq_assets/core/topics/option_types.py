@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.observation.check_names import BLOCKABLE
 from kbq_assets.core.topics.business_time import parse_business_time
-from kbq_assets.core.topics.destinations import PYTHON, check_known, parse_template
+from kbq_assets.core.topics.destinations import check_known, parse_template
 from kbq_assets.core.topics.personal import parse_decisions
 
 #: From an option's name and its text to a typed value. Raises ConfigurationError that begins with the name.
@@ -82,10 +82,9 @@ _COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
 
 
 def _route(name: str, text: str) -> str:
-    by_function = text.startswith(PYTHON) and text != PYTHON
-    if text not in ("topic", "record_name") and not by_function:
+    if text not in ("topic", "record_name"):
         raise ConfigurationError(
-            f"{name}={text}", next_step=f"topic, record_name, or {PYTHON}<name of an entry point>"
+            f"{name}={text}", next_step="topic or record_name; a template in table= names each record's table"
         )
     return text
 

@@ -11,7 +11,7 @@ from kbq_assets.core.protocol.names import TableReference, sanitise_table
 from kbq_assets.core.topics.business_time import MOST_DAYS_AHEAD, BusinessTime, TimeBounds
 from kbq_assets.core.topics.column_names import AS_WRITTEN, SNAKE_CASE
 from kbq_assets.core.topics.declaration import NO_PLACE, option
-from kbq_assets.core.topics.destinations import PYTHON, Template
+from kbq_assets.core.topics.destinations import Template
 from kbq_assets.core.topics.evolution import NEW_TABLE_VERSION, PARK, VARIANT_COLUMN
 from kbq_assets.core.topics.option_types import (
     BACKUP,
@@ -64,8 +64,7 @@ class DestinationOptions:
         "topic",
         ROUTE,
         "`topic`: all records to `table`; `record_name`: a table per Avro record name, also where a schema is a "
-        "union of records; `python:<name>`: a [package's function](catalog.md#a-function-of-your-own) names each "
-        "record's table",
+        "union of records",
     )
     tables: tuple[str, ...] = option(
         "",
@@ -150,14 +149,9 @@ class DestinationOptions:
         return "" if self.partitioning == "auto" else self.partitioning
 
     @property
-    def route_function(self) -> str:
-        """The entry point that names each record's table, "" for none."""
-        return self.route.removeprefix(PYTHON) if self.route.startswith(PYTHON) else ""
-
-    @property
     def by_record(self) -> bool:
         """Whether each record names its table, so that tables cannot be known beforehand."""
-        return bool(self.route_function) or self.dataset.is_template or self.table.is_template
+        return self.dataset.is_template or self.table.is_template
 
     @property
     def error_table(self) -> TableReference:
@@ -177,8 +171,6 @@ class DestinationOptions:
         """Where rows go, for people: a table, or a pattern of tables' names."""
         if self.route == "record_name":
             return f"{self.dataset}.<record name>"
-        if self.route_function:
-            return f"{self.dataset}.<{self.route}>"
         return f"{self.dataset}.{self.table.text or topic}" if self.by_record else str(self.table_for(topic))
 
     def for_topic(self, topic: str) -> DestinationOptions:

@@ -36,7 +36,6 @@ class Reason(IntEnum):
     INVALID_PROTOBUF = 21
     UNKNOWN_TABLE = 22
     TOO_MANY_TABLES = 23
-    ROUTE_FAILED = 24
     REPEATED_KEY = 25
     VIOLATES_SCHEMA = 26
     TOO_COMPLEX = 27
@@ -84,5 +83,4 @@ _MESSAGES = {
     Reason.TABLE_TRUNCATED: "the database table was truncated, and rows of several partitions have no order",
     Reason.UNKNOWN_TABLE: "the record does not say its table, or says one that is not known",
     Reason.TOO_MANY_TABLES: "the window has as many tables as max_tables allows",
-    Reason.ROUTE_FAILED: "the function that says the record's table failed",
 }
