@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -47,12 +48,20 @@ _CHOICES = (
     ),
 )
 
+_NAMES = ("keys", "key_files", "columns", "column_files", "tombstones")
+
 
 def _choosing(command: Callable[..., Any]) -> Callable[..., Any]:
-    """With the options that choose a person's records."""
+    """With the options that choose a person's records, which the command gets as ``chosen``."""
+
+    @functools.wraps(command)
+    def with_chosen(*args: Any, **kwargs: Any) -> Any:
+        chosen = _selection(*(kwargs.pop(name) for name in _NAMES))
+        return command(*args, chosen=chosen, **kwargs)
+
     for option in reversed(_CHOICES):
-        command = option(command)
-    return command
+        with_chosen = option(with_chosen)
+    return with_chosen
 
 
 @click.group()
@@ -64,17 +73,9 @@ def erase() -> None:
 @click.argument("topic")
 @_choosing
 @pass_erasures
-def plan(
-    erasures: Erasures,
-    topic: str,
-    keys: Sequence[str],
-    key_files: Sequence[str],
-    columns: Sequence[str],
-    column_files: Sequence[str],
-    tombstones: str,
-) -> None:
+def plan(erasures: Erasures, topic: str, chosen: PersonRecords) -> None:
     """Show what an erasure would delete, and what it cannot reach. Changes nothing."""
-    _, proposal = erasures.propose(topic, _selection(keys, key_files, columns, column_files, tombstones))
+    _, proposal = erasures.propose(topic, chosen)
     click.echo(proposal.title)
     for line in proposal.lines:
         click.echo(f"  {line}")
@@ -85,23 +86,12 @@ def plan(
 @_choosing
 @yes_option
 @pass_erasures
-def start(
-    erasures: Erasures,
-    topic: str,
-    keys: Sequence[str],
-    key_files: Sequence[str],
-    columns: Sequence[str],
-    column_files: Sequence[str],
-    tombstones: str,
-    yes: bool,
-) -> None:
+def start(erasures: Erasures, topic: str, chosen: PersonRecords, yes: bool) -> None:
     """Show the plan, ask, and erase.
 
     Extraction and loading go on meanwhile. If it dies or something stops it, kbq erase resume continues.
     """
-    erasure, proposal = erasures.propose(
-        topic, _selection(keys, key_files, columns, column_files, tombstones)
-    )
+    erasure, proposal = erasures.propose(topic, chosen)
     confirm([proposal], yes=yes)
     _print(erasures.find(erasure.number))
 

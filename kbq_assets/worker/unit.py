@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kbq_assets.adapters.backup import BackupLog, BackupSource
 from kbq_assets.core.backup.names import state_path
@@ -48,8 +47,6 @@ from kbq_assets.worker.window import Staging, WindowWriter
 
 if TYPE_CHECKING:
     from kbq_assets.wire.privacy.sealing import SealKey
-
-LOGGER: Final = logging.getLogger("kbq.staging")
 
 
 def random_attempt() -> str:

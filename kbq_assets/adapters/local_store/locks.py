@@ -43,7 +43,7 @@ class PathLocks:
 
     def _acquire(self, descriptor: int, path: str) -> None:
         deadline, pause = time.monotonic() + self._wait_seconds, 0.0005
-        while not _try_lock(descriptor):
+        while not try_lock(descriptor):
             if time.monotonic() > deadline:
                 holder = _holder(descriptor)
                 raise Unavailable(
@@ -54,7 +54,8 @@ class PathLocks:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file unless another process holds its lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -8,12 +8,13 @@ from ages or ids.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from kbq_assets.adapters.local_store.locks import try_lock
 
 
 class Temporary:
@@ -67,7 +68,7 @@ def _open_locked(folder: Path) -> tuple[str, int]:
         path = os.path.join(folder, f"by-{os.getpid()}-{secrets.token_hex(8)}")
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
         # A sweep may come between the two calls; then another name is tried.
-        if _try_lock(descriptor) and os.fstat(descriptor).st_nlink:
+        if try_lock(descriptor) and os.fstat(descriptor).st_nlink:
             return path, descriptor
         os.close(descriptor)
 
@@ -78,19 +79,11 @@ def _remove_unlocked(path: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        if not _try_lock(descriptor):
+        if not try_lock(descriptor):
             return False
         os.unlink(path)
     except FileNotFoundError:
         return False  # its writer, or another sweep, was first
     finally:
         os.close(descriptor)
-    return True
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kbq_assets.adapters.local_store.locks import try_lock
 from kbq_assets.core.errors import Unavailable
 
 
@@ -29,7 +29,7 @@ def exclusive(path: Path, console: Console, wait_seconds: float) -> Iterator[Non
 def _acquire(descriptor: int, path: Path, console: Console, wait_seconds: float) -> None:
     deadline = time.monotonic() + wait_seconds
     is_announced = False
-    while not _try_lock(descriptor):
+    while not try_lock(descriptor):
         holder = path.read_text(encoding="utf-8") or "unknown"
         if time.monotonic() > deadline:
             raise Unavailable(
@@ -40,11 +40,3 @@ def _acquire(descriptor: int, path: Path, console: Console, wait_seconds: float)
             console.print(f"  waiting for another kbq command (process {holder})")
             is_announced = True
         time.sleep(0.1)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

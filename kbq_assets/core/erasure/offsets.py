@@ -7,8 +7,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-
 #: Firsts and ends in turn, each greater than the one before it.
 Offsets: TypeAlias = tuple[int, ...]
 #: Offsets of one erasure. A person has thousands of records, not millions; a larger set is divided.
@@ -56,8 +54,3 @@ def meet(offsets: Offsets, first: int, until: int) -> bool:
     """Whether a set has an offset of [first, until)."""
     at = bisect_right(offsets, first)
     return first < until and (at % 2 == 1 or (at < len(offsets) and offsets[at] < until))
-
-
-def ranges(tp: TopicPartition, offsets: Offsets) -> tuple[OffsetRange, ...]:
-    """A set as ranges of a partition."""
-    return tuple(OffsetRange(tp, first, until) for first, until in pairs(offsets))

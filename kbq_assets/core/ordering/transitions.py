@@ -13,15 +13,6 @@ from kbq_assets.core.ordering.table_order import AuditEntry, FailedBatch, Hold
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.waits import ParkReason
 
-#: Parkings of a batch that failed: `kbq order` has the ways on.
-FAILED: Final = frozenset(
-    {
-        ParkReason.BATCH_FAILED,
-        ParkReason.INCOMPATIBLE_SCHEMA,
-        ParkReason.MISSING_FILES,
-        ParkReason.DAMAGED_FILES,
-    }
-)
 #: Parkings that `kbq order release` ends.
 HELD: Final = frozenset({ParkReason.HELD, ParkReason.WAITS_FOR_MARKER})
 #: Parkings of a batch that is applied and not validated.

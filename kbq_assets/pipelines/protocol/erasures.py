@@ -21,12 +21,6 @@ def read_log(store: ObjectStore, topic: str) -> ErasureLog | None:
         return None
 
 
-def version_of(store: ObjectStore, topic: str) -> int:
-    """The version of a topic's log; 0 without one."""
-    found = read_log(store, topic)
-    return found.version if found else 0
-
-
 def enter(store: ObjectStore, erasure: Erasure) -> int:
     """Enter an erasure into its topic's log, once; return the log's version."""
     path = log_path(erasure.topic)

@@ -19,8 +19,6 @@ with suppress(ImportError):  # 5 to 7 times as fast as zlib
     _isal = isal_zlib
 
 Codec: TypeAlias = Literal["snappy", "deflate", "null", "zstandard"]
-#: Those that every warehouse loads.
-STAGED_CODECS: Final[tuple[Codec, ...]] = ("snappy", "deflate", "null")
 Compress: TypeAlias = Callable[[Any], bytes]
 """From a block's bytes (any contiguous buffer) to its bytes in the file."""
 

@@ -31,18 +31,6 @@ def refuse_undecided(tagged: Iterable[str], decisions: Iterable[Decision]) -> No
         )
 
 
-def check_declared(schema: Any, decisions: Iterable[Decision]) -> None:
-    """Raise UnstageableSchema for a decision about a field that the schema does not have: it may be misspelled.
-
-    Not for records: fields come and go with their schema ids, and a missing field needs no decision.
-    """
-    for path in undeclared(schema, decisions):
-        raise UnstageableSchema(
-            f"pii decides about the field {path!r}, which the schema does not have",
-            next_step="fix it; a defaults.yaml decides about fields of other schemas",
-        )
-
-
 def undeclared(schema: Any, decisions: Iterable[Decision]) -> list[str]:
     """The fields that have a decision and that the schema lacks. Raises UnstageableSchema for an invalid schema."""
     root = avro.parse(schema)

@@ -76,17 +76,21 @@ def kafka_times(timestamps: Longs) -> Longs:
 
 
 @inlined
+def _unit_of(value: float, unit: int) -> int:
+    """The unit that a number's size suggests, if it has none of its own."""
+    if unit != _JUDGED or value < _LEAST_SECONDS:
+        return unit
+    if value < _LEAST_MILLIS:
+        return _S
+    if value < _LEAST_MICROS:
+        return _MS
+    return _US if value < _LEAST_NANOS else _NS
+
+
+@inlined
 def micros_of_number(value: int, unit: int) -> int:
     """Microseconds of a number in its unit, or in the unit that its size suggests; `NO_TIME` if it is none."""
-    if unit == _JUDGED and value >= _LEAST_SECONDS:
-        if value < _LEAST_MILLIS:
-            unit = _S
-        elif value < _LEAST_MICROS:
-            unit = _MS
-        elif value < _LEAST_NANOS:
-            unit = _US
-        else:
-            unit = _NS
+    unit = _unit_of(value, unit)
     if unit == _S and _FIRST_SECOND <= value < _END_SECOND:
         return value * 1_000_000
     if unit == _MS and _FIRST_SECOND * 1000 <= value < _END_SECOND * 1000:
@@ -103,15 +107,7 @@ def micros_of_double(value: float, unit: int) -> int:
     """Microseconds of a double, as `micros_of_number`, rounded to the even one."""
     if not -_MOST_DOUBLE < value < _MOST_DOUBLE:
         return NO_TIME
-    if unit == _JUDGED and value >= _LEAST_SECONDS:
-        if value < _LEAST_MILLIS:
-            unit = _S
-        elif value < _LEAST_MICROS:
-            unit = _MS
-        elif value < _LEAST_NANOS:
-            unit = _US
-        else:
-            unit = _NS
+    unit = _unit_of(value, unit)
     if unit == _NS:
         nanos: int = int64(value // 1000.0)
         return nanos

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq_assets.core.erasure import offsets as sets
-from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 
 NUMBERS = st.sets(st.integers(0, 60))
 
@@ -24,8 +23,3 @@ def test_a_set_of_offsets_is_a_set(one: set[int], other: set[int], first: int, u
     assert sets.united(offsets, offsets) == offsets
     assert sets.has(offsets, first) == (first in one)
     assert sets.meet(offsets, first, until) == bool(one & set(range(first, until)))
-
-
-def test_a_set_is_ranges_of_a_partition() -> None:
-    tp = TopicPartition("t", 3)
-    assert sets.ranges(tp, (4, 6, 9, 10)) == (OffsetRange(tp, 4, 6), OffsetRange(tp, 9, 10))
