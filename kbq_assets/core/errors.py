@@ -22,6 +22,7 @@
     ├── NotFound                    an object, job or table that does not exist
     ├── JobFailed                   a load job ended with an error
     ├── Refused                     an operator's command that would lose or double data
+    ├── Defect                      an exception that KBQ did not expect: its unit, table or topic fails alone
     └── EncodingError               records or schemas that cannot be staged
         ├── UnstageableSchema       a writer schema that no staged file can have
         └── EncoderMisuse           a defect in KBQ: the encoder was called wrongly
@@ -143,6 +144,17 @@ class JobFailed(KbqError):
 
 class Refused(KbqError):
     """A command that would lose or double data without an explicit option."""
+
+
+class Defect(KbqError):
+    """An exception that KBQ did not expect. The unit, table or topic that it happened to fails; its neighbors go on."""
+
+    @classmethod
+    def of(cls, error: Exception) -> KbqError:
+        """The error itself if KBQ raised it on purpose, else a defect that names it."""
+        if isinstance(error, KbqError):
+            return error
+        return cls(f"{type(error).__name__}: {error}", next_step="report a bug with the log of this run")
 
 
 class EncodingError(KbqError):

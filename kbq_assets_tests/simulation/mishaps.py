@@ -98,14 +98,17 @@ def intrude(world: World) -> None:
 
 
 def _let_loads_end(world: World) -> None:
-    """Until no loader or operator runs, and no job of one is on its way."""
-    while any(process.name.startswith(("loader", "operator")) for process in world.scheduler.processes):
+    """Until no loader or operator runs, and no job of one is on its way, whatever its warehouse."""
+    while any(
+        "loader" in process.name or "operator" in process.name for process in world.scheduler.processes
+    ):
         world.scheduler.step()
         world.run_job()
-    while world.warehouse.late:
-        world.warehouse.land_late()
-    while world.warehouse.pending:
-        world.run_job()
+    for warehouse in world.warehouses.values():
+        while warehouse.late:
+            warehouse.land_late()
+        while warehouse.pending:
+            world.run_job()
 
 
 # How an operator mends it ---------------------------------------------------------------------------------------------

@@ -187,6 +187,8 @@ def check_complete(world: World) -> None:
 
 def check_all(world: World) -> None:
     """All promises, for each warehouse."""
+    if world.defects:
+        raise PromiseBroken(f"DEFECT: {world.defects[:5]}")
     for name in world.warehouses:
         _check(world.as_seen_by(name) if name else world)
 

@@ -226,6 +226,7 @@ class World:
         #: rows that an operator let be loaded out of order, from quarantine
         self.brought_back: set[Row] = set()
         self.lost_silently: list[str] = []
+        self.defects: list[str] = []
         self.out_of_order: list[str] = []
         self.decide_rate = 0.0
         self._produced = 0
@@ -470,11 +471,14 @@ class World:
             self.options_now.append(self.random.choice(self.recipe.warehouses))
             destination = replace(settings.destination, warehouses=self.options_now[-1])
             settings = replace(settings, destination=destination)
-        return extract(
-            ExtractionPorts(store, kafka, engine, self.clock, new_run=self._attempt),
-            [SourceEntry(TOPIC, settings)],
-            limits=limits,
-        )
+        ports = ExtractionPorts(store, kafka, engine, self.clock, new_run=self._attempt)
+        report = extract(ports, [SourceEntry(TOPIC, settings)], limits=limits)
+        self._note_defects(stop.message for stop in report.stops)
+        return report
+
+    def _note_defects(self, messages: Iterable[str]) -> None:
+        """No schedule makes KBQ fail in a way that it did not expect."""
+        self.defects.extend(message for message in messages if "report a bug" in message)
 
     def _choose(self, tasks: int) -> int:
         """Any task ends next, sooner or later: what has ended by then is published in one swap or in several."""
@@ -496,6 +500,7 @@ class World:
             self._table_options, wait_seconds=wait_seconds, poll_seconds=100.0, topics=self._topics
         )
         report = load(ports, options)
+        self._note_defects(each.message for each in report.tables)
         self.met["waited"] += sum(table.state == "waiting" for table in report.tables)
 
     def _table_options(self, table: TableReference, topics: frozenset[str]) -> TableOptions:

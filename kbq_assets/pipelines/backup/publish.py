@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from dataclasses import replace
 
 from kbq_assets.core.backup.areas import area_of
 from kbq_assets.core.backup.sharing import without_backup
@@ -83,7 +84,8 @@ class BackupPublishers:
             for publisher in self._publishers.values()
             for tp, each in sorted(publisher.published.items())
         }
-        failures = dict(self._failures)
+        failures, stops = dict(self._failures), list(self._stops)
         for publisher in self._publishers.values():
             failures |= publisher.failures
-        return BackupReport(windows, tuple(self._stops), failures)
+            stops += [replace(s, commands=backup_commands(s.commands)) for s in publisher.stops]
+        return BackupReport(windows, tuple(stops), failures)

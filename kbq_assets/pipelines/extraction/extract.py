@@ -180,7 +180,7 @@ class _Run:
             )
             for tp, windows in sorted(self._publisher.published.items())
         )  # fmt: skip
-        stops = (*planned.stops, *self._stops)
+        stops = (*planned.stops, *self._stops, *self._publisher.stops)
         failures = {**self._failures, **self._publisher.failures}
         unfinished = self._turns.unfinished
         lost_files = self._staged_files - sum(len(p.files) for p in partitions)

@@ -7,16 +7,17 @@ ones until some cannot leave yet. So a run costs the same whatever waits.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from kbq_assets.core.errors import PreconditionFailed, TransientError
+from kbq_assets.core.errors import Defect, PreconditionFailed, TransientError
 from kbq_assets.core.extraction.pruning import PATIENCE, expected_done_files, may_leave, plan_pruning
 from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.manifests import CommitParts, Manifest, packed, whole
 from kbq_assets.core.protocol.names import commit_path, shard_of
-from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files, write_done_files
 from kbq_assets.pipelines.protocol.manifests import LostManifest, read_manifest
@@ -27,6 +28,8 @@ from kbq_assets.ports.object_store import ObjectStore
 #: Manifests that cannot leave yet, after which newer ones are not read.
 MOST_STUCK: Final = 8
 _LOGGER: Final = logging.getLogger("kbq.extract")
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def repair_and_prune(store: ObjectStore, *, done_files: bool = True) -> None:
@@ -37,19 +40,39 @@ def repair_and_prune(store: ObjectStore, *, done_files: bool = True) -> None:
     """
     heads = state.read_heads(store, state.topic_registry(store))
     states = state.warehouse_states(store)
-    found = parallel(lambda head: _examined(store, head, states), heads)
+    found = parallel(lambda head: _alone(_examined, head, store, states), heads)
     current = [commit for commit in found if commit is not None]
-    missing: frozenset[TopicPartition] = frozenset()
     if done_files:
         existing = frozenset(list_done_files(store))
-        expected = [name for c in current for name in expected_done_files(c.value, states)]
-        missing = write_done_files(store, [name for name in expected if name not in existing])
-    kept = {commit_path(tp.topic, shard_of(tp.partition)) for tp in missing}
-    parallel(lambda commit: _prune(store, commit, states), [c for c in current if c.path not in kept])
+        expected = {c.path: _alone(_expected, c, states) for c in current}
+        wanted = [name for names in expected.values() for name in names or () if name not in existing]
+        missing = {commit_path(tp.topic, shard_of(tp.partition)) for tp in write_done_files(store, wanted)}
+        current = [c for c in current if expected[c.path] is not None and c.path not in missing]
+    parallel(lambda commit: _alone(_prune, commit, store, states), current)
+
+
+def _alone(
+    function: Callable[Concatenate[Versioned[Commit], P], T],
+    commit: Versioned[Commit],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T | None:
+    """The result of a function about one commit; None after an error that will not pass: it stops no other commit."""
+    try:
+        return function(commit, *args, **kwargs)
+    except TransientError:
+        raise
+    except Exception as error:
+        _LOGGER.error("%s is not pruned: %s", commit.path, Defect.of(error), exc_info=error)
+        return None
+
+
+def _expected(commit: Versioned[Commit], states: WarehouseStates) -> list[DoneFileName]:
+    return list(expected_done_files(commit.value, states))
 
 
 def _examined(
-    store: ObjectStore, head: Versioned[Commit], states: WarehouseStates
+    head: Versioned[Commit], store: ObjectStore, states: WarehouseStates
 ) -> Versioned[Commit] | None:
     """A commit with the windows of its head and of the manifests to look at; None if one of them is gone."""
     read: dict[str, Manifest] = {}
@@ -67,7 +90,7 @@ def _examined(
     return replace(head, value=whole(parts), parts=parts)
 
 
-def _prune(store: ObjectStore, commit: Versioned[Commit], states: WarehouseStates) -> None:
+def _prune(commit: Versioned[Commit], store: ObjectStore, states: WarehouseStates) -> None:
     """Prune one commit. If the store fails, a later run does it."""
     assert commit.parts is not None
     unread = sum(e.windows for e in commit.parts.head.manifests if e.name not in commit.parts.manifests)

@@ -6,20 +6,31 @@ delays no task.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kbq_assets.core.errors import NotFound, PreconditionFailed, StateError, TransientError, UnknownOutcome
+from kbq_assets.core.errors import (
+    Defect,
+    NotFound,
+    PreconditionFailed,
+    StateError,
+    TransientError,
+    UnknownOutcome,
+)
 from kbq_assets.core.extraction.deaths import stop_of
 from kbq_assets.core.extraction.planning import is_other_topic
 from kbq_assets.core.extraction.publishing import rebase
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.extraction.units import UnitOutcome
-from kbq_assets.core.protocol.commits import Commit, Window
+from kbq_assets.core.protocol.commits import Commit, Stop, Window
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicDescription, TopicPartition
+from kbq_assets.core.protocol.waits import StopReason, stop_commands
 from kbq_assets.core.protocol.watermarks import LogEnd, Shard, mark_ends
 from kbq_assets.pipelines.extraction.end_marks import mark_idle
 from kbq_assets.pipelines.protocol import manifests
@@ -36,6 +47,7 @@ SECONDS_BETWEEN_SWAPS: Final = 1.0
 MOST_WAITING: Final = 20_000
 #: Rebases of a swap on other writers' swaps before the windows are dropped.
 _REBASES: Final = 10
+_LOGGER: Final = logging.getLogger("kbq.extract")
 
 
 @dataclass
@@ -44,6 +56,7 @@ class _Published:
 
     outcomes: list[UnitOutcome] = field(default_factory=list)
     failures: dict[TopicPartition, str] = field(default_factory=dict)
+    stops: list[PartitionStop] = field(default_factory=list)
     ended: float = 0.0
 
 
@@ -77,6 +90,8 @@ class Publisher:
         self._unpublished = 0
         self.published: dict[TopicPartition, list[Window]] = {}
         self.failures: dict[TopicPartition, str] = {}
+        #: partitions whose windows could not be published, and never will
+        self.stops: list[PartitionStop] = []
         #: positions and records of the published windows
         self.positions = self.records = 0
 
@@ -131,6 +146,7 @@ class Publisher:
             self._unpublished -= windows
             result = future.result()
             self._last_swap[shard] = result.ended
+            self.stops += result.stops
             for tp, message in result.failures.items():
                 self.failures.setdefault(tp, message)
             for outcome in result.outcomes:
@@ -152,6 +168,8 @@ class Publisher:
             result = self._swapped(commit_path(*shard), self._timed(outcomes), now.topic_id if now else "")
         except (TransientError, StateError) as error:
             result = _lost(outcomes, f"not published: {error}")
+        except Exception as error:
+            result = self._stopped(shard, outcomes, error)
         result.ended = self._clock.monotonic()
         return result
 
@@ -178,6 +196,25 @@ class Publisher:
                 write_done_files(self._store, [f.done for o in ours for w in o.windows for f in w.files])
             return _Published(ours, lost)
         return _lost(outcomes, f"{path} changed {_REBASES} times; the next run reads these windows again")
+
+    def _stopped(self, shard: Shard, outcomes: list[UnitOutcome], error: Exception) -> _Published:
+        """Stop the partitions whose windows cannot be published: the next run would fail, too (E10)."""
+        path, why = commit_path(*shard), f"not published: {Defect.of(error)}"
+        _LOGGER.error("%s is not published", path, exc_info=error)
+        firsts = {o.unit.range.topic_partition: o.unit for o in reversed(outcomes)}
+        bare = [
+            UnitOutcome(
+                unit, stop=Stop(StopReason.FAILED, why, unit.range.from_offset, unit.range.until_offset)
+            )
+            for unit in firsts.values()
+        ]
+        with contextlib.suppress(Exception):  # if the stop cannot be written either, the report alone has it
+            current = read_head(self._store, path)
+            swap(self._store, current, rebase(current.value, self._timed(bare), self._clock.now_ms())[0])
+        found = _lost(outcomes, why)
+        reason = StopReason.FAILED
+        found.stops = [PartitionStop(tp, reason, why, stop_commands(reason, tp)) for tp in firsts]
+        return found
 
     def _sealed_since(self, known: frozenset[str], head: Commit) -> frozenset[str]:
         """Files in manifests that were not ``known`` when this publication began: a swap whose outcome is unknown may

@@ -14,7 +14,10 @@ No step sleeps: one that must wait ends the table's turn.
 
 from __future__ import annotations
 
-from kbq_assets.core.errors import KbqError
+import logging
+from typing import Final
+
+from kbq_assets.core.errors import Defect, KbqError
 from kbq_assets.core.extraction.restarts import parking_restarts
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.replacing import replacing_words
@@ -35,6 +38,8 @@ from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.statements import apply
+
+_LOGGER: Final = logging.getLogger("kbq.load")
 
 
 class TableLoader:
@@ -69,8 +74,10 @@ class TableLoader:
         try:
             while (turn := self._step(view)) is CONTINUE:
                 pass
-        except KbqError as error:
-            turn = self.fail(error)
+        except Exception as error:
+            turn = self.fail(Defect.of(error))
+            if not isinstance(error, KbqError):
+                _LOGGER.error("%s failed", self._run.table, exc_info=error)
         return turn
 
     def _step(self, view: LoadView) -> Turn:

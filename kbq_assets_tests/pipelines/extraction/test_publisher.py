@@ -205,3 +205,77 @@ def test_a_task_reads_the_commit_of_its_units_once(partitions: int) -> None:
         call for call in calls.calls if call.operation == "get" and call.target == f"commits/{TOPIC}.json"
     ]
     assert len(reads) == 4, "repair, plan, task, swap"
+
+
+# A defect has the size of its commit ---------------------------------------------------------------------------------
+
+OTHER = "shop.others"
+
+
+def _two_topics(backup: str = "false") -> tuple[Bench, list[SourceEntry]]:
+    bench = Bench(SETTINGS.with_options(backup=backup))
+    bench.kafka.create_topic(OTHER, 1)
+    bench.produce(1)
+    bench.kafka.produce(TopicPartition(OTHER, 0), value(1), timestamp=1000)
+    return bench, [SourceEntry(topic, bench.settings) for topic in (TOPIC, OTHER)]
+
+
+def _defect() -> None:
+    raise ValueError("a defect")
+
+
+def test_a_defect_while_a_commit_is_swapped_stops_its_partitions_alone() -> None:
+    bench, sources = _two_topics()
+    bench.faults = Script("swap", commit_path(TOPIC, 0), before=_defect)
+    report = bench.extract(sources=sources)
+    [stop] = report.stops
+    assert (stop.topic_partition, stop.reason) == (TP, "failed")
+    assert "ValueError: a defect" in stop.message and "report a bug" in stop.message
+    assert [each.topic_partition.topic for each in report.partitions] == [OTHER]
+    written = bench.commit().partitions[0].stop
+    assert written is not None and written.reason == "failed"
+    bench.store.time_ms += 3_600_000
+    assert not bench.extract(sources=sources).stops
+    assert bench.commit().partitions[0].next == 1
+
+
+def test_a_stop_that_cannot_be_written_either_is_in_the_report() -> None:
+    bench, sources = _two_topics()
+
+    def fault(call: Call) -> Outcome:
+        if (call.operation, call.target) == ("swap", commit_path(TOPIC, 0)):
+            _defect()
+        return Outcome.OK
+
+    bench.faults = fault
+    report = bench.extract(sources=sources)
+    assert [stop.reason for stop in report.stops] == ["failed"]
+    assert (bench.commit().partitions[0].stop, bench.commit().partitions[0].next) == (None, 0)
+    assert [each.topic_partition.topic for each in report.partitions] == [OTHER]
+
+
+def test_a_defect_of_a_backup_stops_it_and_no_table() -> None:
+    bench, sources = _two_topics(backup="true")
+    bench.faults = Script("swap", f"backup/@/{commit_path(TOPIC, 0)}", before=_defect)
+    report = bench.extract(sources=sources)
+    assert {each.topic_partition.topic for each in report.partitions} == {TOPIC, OTHER}
+    assert not report.stops
+    [stop] = report.backup.stops
+    assert (stop.topic_partition, stop.reason) == (TP, "failed")
+    assert all(command.startswith("kbq backup ") for command in stop.commands)
+
+
+@pytest.mark.parametrize("topic", [TOPIC, OTHER])
+def test_a_commit_that_cannot_be_pruned_keeps_no_other_from_it(topic: str) -> None:
+    bench, sources = _two_topics()
+    bench.extract(sources=sources)
+    bench.load()
+    bench.faults = Script("swap", commit_path(topic, 0), before=_defect)
+    bench.extract(sources=sources)
+    assert [each for each in (TOPIC, OTHER) if _windows(bench, each)] == [topic]
+    bench.extract(sources=sources)
+    assert not _windows(bench, topic)
+
+
+def _windows(bench: Bench, topic: str) -> tuple[Window, ...]:
+    return read(bench.store, Commit, commit_path(topic, 0)).value.partitions[0].windows

@@ -74,6 +74,20 @@ def test_one_tables_failure_stops_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
+def test_one_tables_defect_stops_nothing_else_and_is_no_passing_error(concurrency: int) -> None:
+    bench = _staged(1, 3)
+    bench.faults = Script("create_table", "d.A", before=_defect)
+    a, b = bench.load(concurrency=concurrency).tables
+    assert (a.state, a.transient, b.state, b.rows) == ("failed", False, "idle", 1)
+    assert "Defect: ValueError: a defect" in a.message and "report a bug" in a.message
+    assert [(t.state, t.rows) for t in bench.load().tables] == [("idle", 1), ("idle", 0)]
+
+
+def _defect() -> None:
+    raise ValueError("a defect")
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
 def test_many_tables_at_once_load_what_one_after_the_other_does(concurrency: int) -> None:
     bench = _staged(1, 3, 1, 3)
     reported: list[TableReport] = []
