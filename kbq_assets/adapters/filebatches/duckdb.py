@@ -15,12 +15,11 @@ from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, 
 from kbq_assets.adapters.filebatches import external, reading
 from kbq_assets.adapters.filebatches.local_files import LocalFiles
 from kbq_assets.adapters.filebatches.target import TargetTable
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, KbqError, TransientError
 from kbq_assets.core.filebatches.hive import check_hive
 from kbq_assets.ports.file_loads import FileJob
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import JobError, JobStatus
-from kbq_assets.wire.arrow.errors import LoadError
 
 #: Keys of a load job that DuckDB honors, beside those of each format.
 _KEYS: Final = frozenset(
@@ -31,12 +30,8 @@ _KEYS: Final = frozenset(
 _OF_BIGQUERY: Final = frozenset({"useAvroLogicalTypes", "decimalTargetTypes"})
 #: What a statement's row has in place of files.
 STATEMENT_SOURCE: Final = "(statement)"
-_PERMANENT: Final = (
-    duckdb.DataError,
-    duckdb.IntegrityError,
-    duckdb.ProgrammingError,
-    duckdb.NotSupportedError,
-)
+#: Errors of disk, memory or bucket. Any other is of the files or of the configuration: the next run meets it again.
+_PASSING: Final = (TransientError, MemoryError, duckdb.OperationalError)
 
 
 class DuckDbFileLoads:
@@ -73,7 +68,9 @@ class DuckDbFileLoads:
                     jobs.record(connection, status, labels=job.labels)
                     apply = external.run if job.sql else _load
                     jobs.set_output_rows(connection, job.job_id, apply(connection, job, files))
-            except (LoadError, ConfigurationError, *_PERMANENT) as error:
+            except Exception as error:
+                if _passes(error):
+                    raise
                 why = JobError(getattr(error, "reason", "invalid"), _text(error), transient=False)
                 failed = dataclasses.replace(status, error=why)
                 with transaction(connection, job.job_id):
@@ -86,8 +83,15 @@ class DuckDbFileLoads:
             yield connection
 
 
+def _passes(error: Exception) -> bool:
+    # Arrow raises OSErrors without a number for damaged files.
+    return isinstance(error, _PASSING) or (isinstance(error, OSError) and error.errno is not None)
+
+
 def _text(error: Exception) -> str:
-    return error.message if isinstance(error, LoadError | ConfigurationError) else str(error)
+    if isinstance(error, KbqError):
+        return error.message
+    return str(error) if isinstance(error, duckdb.Error) else f"{type(error).__name__}: {error}"
 
 
 def _load(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles) -> int:

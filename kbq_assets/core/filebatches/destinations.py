@@ -38,9 +38,9 @@ def compile_regex(text: str, where: str) -> re.Pattern[str]:
     """A destination's expression. Raises ConfigurationError, naming ``where`` it is."""
     try:
         compiled = re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ConfigurationError(
-            f"{where}: {text!r} is no regular expression: {error}", next_step=_HELP
+            f"{where}: {text[:200]!r} is no regular expression: {error}", next_step=_HELP
         ) from error
     if missing := {"dataset", "table"} - compiled.groupindex.keys():
         names = " and ".join(f"(?P<{name}>...)" for name in sorted(missing))
@@ -84,5 +84,5 @@ def _decorator(groups: Mapping[str, str | None]) -> str:
     if partition := groups.get("partition"):
         return partition
     parts = [groups.get(name) or "" for name in ("yyyy", "mm", "dd", "hh")]
-    digits = "".join(f"{int(part):02}" if part.isdigit() else part for part in parts if part)
+    digits = "".join(f"{int(part):02}" if part.isdecimal() else part for part in parts if part)
     return f"${digits}" if digits else ""

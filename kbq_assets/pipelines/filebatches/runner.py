@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final
 
-from kbq_assets.core.errors import ConflictError, KbqError, NotFound, TransientError, UnknownOutcome
+from kbq_assets.core.errors import ConflictError, Defect, KbqError, NotFound, TransientError, UnknownOutcome
 from kbq_assets.core.filebatches import table_batches
 from kbq_assets.core.filebatches.planning import BatchState, PlannedBatch
 from kbq_assets.core.filebatches.table_batches import FileDecision, FileTableState, SettledBatch
@@ -25,6 +26,7 @@ NEEDS_PERSON: Final = frozenset(
 )
 #: Views in a row that show nothing but other writers' changes.
 _MOST_CONFLICTS: Final = 5
+_LOGGER: Final = logging.getLogger("kbq.files")
 
 
 class _Came(Enum):
@@ -145,8 +147,10 @@ class FileBatches:
             error, transient = str(found), True
         except TransientError as found:
             error, transient = str(found), True
-        except KbqError as found:
-            error = str(found)
+        except Exception as found:
+            error = str(Defect.of(found))
+            if not isinstance(found, KbqError):
+                _LOGGER.error("%s failed", name, exc_info=found)
         before = runs.get(name, PrefixReport(name))
         runs[name] = PrefixReport(
             name,

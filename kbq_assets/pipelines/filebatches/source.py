@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kbq_assets.core.errors import NotFound
+from typing import Final
+
+from kbq_assets.core.errors import ConfigurationError, NotFound
 from kbq_assets.core.filebatches.discovery import (
     FoundBatch,
     ListedObject,
@@ -11,6 +13,9 @@ from kbq_assets.core.filebatches.discovery import (
     find_batches,
 )
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore
+
+#: A configuration may have so many bytes.
+_MOST_BYTES: Final = 1 << 20
 
 
 class FileSource:
@@ -29,7 +34,11 @@ class FileSource:
         return find_batches(map(_listed, self.store.list("")), self.success, signs)
 
     def read(self, listed: ListedObject) -> bytes:
-        """A configuration's content. Raises NotFound, Unavailable."""
+        """A configuration's content. Raises ConfigurationError if it is large, NotFound, Unavailable."""
+        if listed.size > _MOST_BYTES:
+            raise ConfigurationError(
+                f"{listed.path} has more than {_MOST_BYTES >> 20} MB", next_step="shorten it"
+            )
         key = listed.path, listed.generation
         if key not in self._texts:
             found = self.store.get(listed.path)

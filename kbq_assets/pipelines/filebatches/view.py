@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kbq_assets.core.errors import KbqError, NotFound, StateError, TransientError
+from kbq_assets.core.errors import Defect, KbqError, NotFound, TransientError
 from kbq_assets.core.filebatches.backlog_views import is_own_lock
 from kbq_assets.core.filebatches.config import (
     FileBatchConfig,
@@ -60,10 +60,8 @@ def read_files_view(ports: FilePorts, states: FileStates) -> FilesView:
         try:
             own = destination_by(batch.path, ports.source.success, listing, ports.source.read, defaults)
             by_prefix[own.prefix].append(batch)
-        except TransientError:
-            raise
-        except KbqError as error:
-            homeless[batch.path] = str(error)
+        except Exception as error:
+            homeless[batch.path] = str(_permanent(error))
     tables = {
         prefix: _table(ports, states, listing, defaults, prefix, found.get(prefix), by_prefix[prefix])
         for prefix in sorted({*by_prefix, *found})
@@ -84,12 +82,8 @@ def _table(
         if isinstance(state, KbqError):
             raise state
         applied = states.applied(state.value) if state else {}
-    except StateError as error:
-        return PrefixView(prefix, None, error=error)
-    except TransientError:
-        raise
-    except KbqError as error:
-        return PrefixView(prefix, None, error=error)
+    except Exception as error:
+        return PrefixView(prefix, None, error=_permanent(error))
     wanted = state.value.wanted if state else {}
     configs: dict[str, FileBatchConfig] = {}
     pending = []
@@ -101,12 +95,18 @@ def _table(
             own = config_of(batch.path, ports.source.success, listing, ports.source.read, defaults)
             ports.loads.check(own.external if own.sql else own.load, own.sql)
             configs[batch.path] = own
-        except TransientError:
-            raise
-        except KbqError as error:
-            problem = str(error)
+        except Exception as error:
+            problem = str(_permanent(error))
         pending.append(PendingBatch(batch, is_ordered(batch.path, listing, defaults), problem))
     return PrefixView(prefix, state, applied, pending, configs)
+
+
+def _permanent(error: Exception) -> KbqError:
+    """An error of one batch or table prefix, which stops no other. Raises TransientError again: source or store are out
+    of reach."""
+    if isinstance(error, TransientError):
+        raise error
+    return Defect.of(error)
 
 
 def plan_prefix(

@@ -127,6 +127,30 @@ def test_each_format_makes_and_fills_its_table(any_warehouse: Warehouse, form: s
     assert any_warehouse.rows() == EXPECTED
 
 
+@pytest.mark.parametrize(
+    ("form", "before", "after"),
+    [
+        ("AVRO", b'"record"', b'"vecord"'),
+        ("AVRO", b"Obj", b"obj"),
+        ("ORC", b"ORC", b""),
+        ("PARQUET", b"\x15", b"\xff"),
+        ("PARQUET", b"PAR1", b""),
+        ("CSV", b",", b"\xff\x00"),
+        ("NEWLINE_DELIMITED_JSON", b"{", b"["),
+    ],
+)
+def test_a_damaged_file_fails_its_batch_for_good_and_leaves_no_row(
+    warehouse: Warehouse, form: str, before: bytes, after: bytes
+) -> None:
+    good = warehouse.put("d/t/good", FORMATS[form](ROWS))
+    assert warehouse.load(good, sourceFormat=form, schema=SCHEMA).error is None
+    bad = warehouse.put("d/t/bad", FORMATS[form](ROWS).replace(before, after))
+    error = warehouse.load(good, bad, sourceFormat=form, schema=SCHEMA).error
+    assert error is not None
+    assert (error.transient, bool(error.message)) == (False, True)
+    assert warehouse.rows() == EXPECTED
+
+
 @pytest.mark.parametrize("form", ["AVRO", "PARQUET"])
 def test_formats_that_name_their_columns_need_no_schema(warehouse: Warehouse, form: str) -> None:
     assert warehouse.load(warehouse.put("d/t/1", FORMATS[form](ROWS)), sourceFormat=form).error is None

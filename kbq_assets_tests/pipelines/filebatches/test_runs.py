@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 
 import pytest
@@ -11,6 +12,7 @@ from kbq_assets.core.errors import MissingState, NotFound, Refused
 from kbq_assets.core.filebatches import table_batches
 from kbq_assets.core.filebatches.names import file_registry_path, file_state_path
 from kbq_assets.core.protocol.archives import ArchiveRule
+from kbq_assets.ports.file_loads import FileJob
 from kbq_assets.ports.warehouse import JobError, JobStatus
 from kbq_assets_tests.pipelines.filebatches.world import FilesWorld
 
@@ -54,6 +56,47 @@ def test_fifty_shuffled_batches_wait_for_the_history_marker_and_then_run_in_orde
     world.put("dataset/table/_HISTORYDONE", "")
     world.run()
     assert world.loaded == paths
+
+
+@pytest.mark.parametrize(
+    ("batch", "text"),
+    [
+        ("shop/bad/1", json.dumps({"destinationRegex": "(" * 5_000})),
+        ("shop/bad/1", json.dumps({"destinationRegex": "a{4294967296}"})),
+        ("shop/bad/²", json.dumps({"destinationRegex": r"(?P<dataset>\w+)/(?P<table>\w+)/(?P<yyyy>.+)/"})),
+        ("shop/bad/1", '{"schema":' + '{"a":' * 900 + "1" + "}" * 901),
+        ("shop/bad/1", json.dumps({"nullMarker": "x" * 2_000_000})),
+    ],
+)
+def test_no_configuration_stops_the_batches_of_another_table(batch: str, text: str) -> None:
+    world = FilesWorld()
+    world.put("shop/bad/_config/load.json", text)
+    for path in (batch, "shop/healthy/1"):
+        world.batch(path)
+    report = world.run()
+    assert world.loaded == ["shop/healthy/1"]
+    assert report.needs_person
+
+
+def test_a_defect_in_one_table_stops_no_other() -> None:
+    world = FilesWorld()
+    for path in ("shop/bad/1", "shop/healthy/1"):
+        world.batch(path)
+    insert = world.warehouse.insert
+
+    def defective(job: FileJob) -> None:
+        if job.target.table == "bad":
+            raise ValueError("a defect")
+        insert(job)
+
+    world.warehouse.insert = defective  # type: ignore[method-assign]
+    report = world.run()
+    assert world.loaded == ["shop/healthy/1"]
+    [error] = [table.error for table in report.tables if table.error]
+    assert "ValueError: a defect" in error and "report a bug" in error
+    world.warehouse.insert = insert  # type: ignore[method-assign]
+    world.run()
+    assert sorted(world.loaded) == ["shop/bad/1", "shop/healthy/1"]
 
 
 def test_a_failed_batch_stops_its_table_alone() -> None:
