@@ -87,6 +87,21 @@ def test_of_several_warehouses_those_without_files_are_passed_over(tmp_path: Pat
     assert run.json("compact") == {"warehouses": {"db": [], "other": []}}
 
 
+def test_the_options_of_the_topics_decide_before_the_tables_properties(
+    run: Shell, lake: Lake, world: FakePlatform
+) -> None:
+    state.create(world.store, table_state_path(TABLE), TableState("1a2b", rows={"t/0/0": 5}))
+    left = {}
+    for option in ("lake_compact=off", "lake_min_files=6", "lake_min_age_seconds=7200", "lake_file_bytes=1"):
+        world.source_topics.write_text(f"t dataset=shop table=orders {option}\n")
+        [plan] = run.json("compact", "--plan")
+        left[option] = (plan["files_after"], plan["left_alone"])
+    assert left.pop("lake_compact=off") == (5, "compaction is off for this table")
+    assert set(left.values()) == {(5, "")}
+    world.source_topics.write_text("t dataset=shop table=orders\n")
+    assert run.json("compact", "--plan")[0]["files_after"] == 1
+
+
 def test_rows_older_than_the_topics_keep_them_are_dropped(
     run: Shell, lake: Lake, world: FakePlatform
 ) -> None:

@@ -120,6 +120,7 @@ ENTRY: Final[Mapping[str, CatalogField]] = {
     "extraction": _options("How the topic is read.", "extraction"),
     "checks": _options("When a check fails, and which checks block loads.", "checks"),
     "loading": _options("How rows get into the tables.", "loading"),
+    "lake": _options("When small files of a lake become few (docs/iceberg.md#compaction).", "lake"),
     "schema_rules": _section(
         "Rules for the schemas of entries, mostly in a `defaults.yaml` or a typology.",
         mandatory=CatalogField(

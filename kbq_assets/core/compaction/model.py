@@ -21,12 +21,14 @@ TARGET: Final = "write.target-file-size-bytes"
 @dataclass(frozen=True)
 class CompactionPolicy:
     """When a partition is compacted: ``min_files`` small files, and its hour is complete, or its newest file has
-    ``min_age_ms``, or small files are many. A file below three quarters of ``target_bytes`` is small."""
+    ``min_age_ms``, or small files are many. A file below three quarters of ``target_bytes`` is small. With
+    ``complete_only``, no age or number is enough."""
 
     enabled: bool = True
     target_bytes: int = 256 * _MIB
     min_files: int = 5
     min_age_ms: int = _HOUR_MS
+    complete_only: bool = False
 
     @property
     def small_bytes(self) -> int:
@@ -37,6 +39,27 @@ class CompactionPolicy:
     def many_files(self) -> int:
         """So many small files are compacted, however young they are."""
         return 10 * self.min_files
+
+
+@dataclass(frozen=True)
+class CompactionRule:
+    """What the topics of a table ask for: None and 0 leave it to the table's properties."""
+
+    enabled: bool | None = None
+    complete_only: bool = False
+    target_bytes: int = 0
+    min_files: int = 0
+    min_age_ms: int = 0
+
+    def over(self, policy: CompactionPolicy) -> CompactionPolicy:
+        """A table's policy with this rule."""
+        return CompactionPolicy(
+            policy.enabled if self.enabled is None else self.enabled,
+            self.target_bytes or policy.target_bytes,
+            max(2, self.min_files) if self.min_files else policy.min_files,
+            self.min_age_ms or policy.min_age_ms,
+            self.complete_only or policy.complete_only,
+        )
 
 
 def policy_of(properties: Mapping[str, str], table: TableReference) -> CompactionPolicy:

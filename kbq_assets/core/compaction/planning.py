@@ -64,6 +64,8 @@ def _is_due(small: Sequence[LakeFile], view: LakeView, now_ms: int) -> bool:
         return False
     hour = small[0].hour
     is_complete = hour is not None and hour < view.complete_until
+    if policy.complete_only and hour is not None:
+        return is_complete
     is_old = max(file.added_ms for file in small) <= now_ms - policy.min_age_ms
     return is_complete or is_old or len(small) >= policy.many_files
 

@@ -1,8 +1,8 @@
 """Options of a table, from those of the topics whose records it gets.
 
 A table of several topics gets the safest options: the longest expiry (0: never), a partition filter if any topic
-wants it, clustering and partitioning of the first topic (by name) that has one, the lowest limit of billed bytes, and
-labels on which all topics agree.
+wants it, clustering, partitioning and compaction of the first topic (by name) that has one, the lowest limit of billed
+bytes, and labels on which all topics agree.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from kbq_assets.core.compaction.model import CompactionRule
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.names import TableReference
@@ -44,6 +45,9 @@ def table_options(
     expiries = [each.destination.partition_expiry_days for each in chosen]
     return TableOptions(
         cluster_by=next((columns for each in chosen if (columns := each.destination.cluster_by)), ()),
+        compaction=next(
+            (rule for each in chosen if (rule := each.lake.rule) != CompactionRule()), CompactionRule()
+        ),
         partition_unit=next((unit for each in chosen if (unit := each.destination.partition_unit)), ""),
         labels=labels,
         require_partition_filter=any(each.destination.require_partition_filter for each in chosen),

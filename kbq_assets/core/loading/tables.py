@@ -16,6 +16,7 @@ from typing import Any
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.visitor import ColumnVisitor, visit
+from kbq_assets.core.compaction.model import CompactionRule
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.statements.rules import StatementRule
@@ -91,6 +92,7 @@ class TableOptions:
     partition_unit: str = ""
     #: bytes that its statements may be billed per day; 0: any
     bytes_per_day: int = 0
+    compaction: CompactionRule = field(default_factory=CompactionRule)
 
 
 #: Types of clustering columns in BigQuery: https://cloud.google.com/bigquery/docs/clustered-tables#cluster_column_types

@@ -14,6 +14,7 @@ from kbq_assets.core.topics.check_options import CheckOptions
 from kbq_assets.core.topics.declaration import Option, declared_in, text_of
 from kbq_assets.core.topics.destinations import check_exposure
 from kbq_assets.core.topics.key_options import KeyOptions
+from kbq_assets.core.topics.lake_options import LakeOptions
 from kbq_assets.core.topics.options import (
     DestinationOptions,
     ExtractionOptions,
@@ -39,6 +40,7 @@ class TopicSettings:
     ordering: OrderingOptions = field(default_factory=OrderingOptions)
     statement: StatementOptions = field(default_factory=StatementOptions)
     waits: WaitOptions = field(default_factory=WaitOptions)
+    lake: LakeOptions = field(default_factory=LakeOptions)
 
     def __post_init__(self) -> None:
         records, limit = self.records, self.extraction.max_bytes
@@ -152,6 +154,7 @@ _PARTS: Final[Mapping[str, type]] = {
     "ordering": OrderingOptions,
     "statement": StatementOptions,
     "waits": WaitOptions,
+    "lake": LakeOptions,
 }
 
 

@@ -62,9 +62,13 @@ class Compactor:
 
     def _days(self, table: TableReference) -> int:
         """How many days of rows the topics of a table keep (`partition_expiry_days`), 0 for all."""
+        return self._options_of(table).expiry_days
+
+    def _options_of(self, table: TableReference) -> TableOptions:
+        """What the topics of a table ask for; the defaults for a table that KBQ did not load."""
         found = state.find(self.deployment.load_store, TableState, table_state_path(table))
         topics = frozenset(range_.topic for range_ in loaded_rows(found.value)) if found else frozenset()
-        return self._options(table, topics).expiry_days if topics else 0
+        return self._options(table, topics) if topics else TableOptions()
 
     @cached_property
     def _options(self) -> Callable[[TableReference, frozenset[str]], TableOptions]:
@@ -74,7 +78,15 @@ class Compactor:
         return self.deployment.clock.now_ms()
 
     def _of(self, table: TableReference, days: Collection[int] | None = None) -> TableCompaction:
-        return TableCompaction(self._compacts().compaction, table, self._now_ms, self.open_rewriter, days)
+        compaction = self._compacts().compaction
+        return TableCompaction(
+            compaction,
+            table,
+            self._now_ms,
+            self.open_rewriter,
+            days,
+            lambda: self._options_of(table).compaction,
+        )
 
     def _compacts(self) -> Compacts:
         warehouse = self.deployment.warehouse

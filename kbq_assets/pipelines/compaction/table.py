@@ -5,10 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
-from kbq_assets.core.compaction.model import CompactionPlan, FileGroup, LakeView, RewriteTask, Rewritten
+from kbq_assets.core.compaction.model import (
+    CompactionPlan,
+    CompactionRule,
+    FileGroup,
+    LakeView,
+    RewriteTask,
+    Rewritten,
+)
 from kbq_assets.core.compaction.planning import next_round, plan_compaction
 from kbq_assets.core.errors import KbqError, NotFound, TransientError
 from kbq_assets.core.protocol.names import TableReference
@@ -46,7 +54,7 @@ def existing_view(compaction: Compaction, table: TableReference) -> LakeView:
 
 
 class TableCompaction:
-    """One table's compaction, round by round."""
+    """One table's compaction, round by round. ``rule`` is what its topics ask for."""
 
     def __init__(
         self,
@@ -55,7 +63,9 @@ class TableCompaction:
         now_ms: Callable[[], int],
         open_rewriter: OpenRewriter,
         days: Collection[int] | None = None,
+        rule: Callable[[], CompactionRule] = CompactionRule,
     ) -> None:
+        self._read_rule = rule
         self._days = days
         self._open_rewriter = open_rewriter
         self._compaction = compaction
@@ -100,7 +110,13 @@ class TableCompaction:
         return self._open_rewriter()
 
     def _view(self) -> LakeView:
-        return existing_view(self._compaction, self._table)
+        view = existing_view(self._compaction, self._table)
+        return replace(view, policy=self._rule.over(view.policy))
+
+    @cached_property
+    def _rule(self) -> CompactionRule:
+        """What the table's topics ask for; read once, as part of the run."""
+        return self._read_rule()
 
     def _round(self, rewriter: Rewriter) -> bool:
         """Replace the files of some groups by one commit. Returns False if nothing is left to do."""

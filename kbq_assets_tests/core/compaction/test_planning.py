@@ -13,6 +13,7 @@ from kbq_assets.core.compaction.model import (
     MIN_FILES,
     TARGET,
     CompactionPolicy,
+    CompactionRule,
     FileGroup,
     LakeFile,
     LakeView,
@@ -73,6 +74,24 @@ def test_5000_small_files_become_at_most_20() -> None:
 )
 def test_what_is_compacted(files: list[LakeFile], groups: list[int]) -> None:
     assert planned(view(*files, complete_until=8)) == groups
+
+
+@pytest.mark.parametrize(
+    ("hour", "groups"), [(7, [3]), (8, []), (None, [3])]
+)  # a table without hours has none that are complete
+def test_a_rule_may_wait_for_complete_hours_whatever_number_and_age(
+    hour: int | None, groups: list[int]
+) -> None:
+    files = [file(i, 3, hour=hour) for i in range(40 if hour == 8 else 3)]
+    shown = view(*files, complete_until=8)
+    rule = CompactionRule(complete_only=True)
+    assert planned(replace(shown, policy=rule.over(POLICY))) == groups
+
+
+def test_a_rule_wins_over_a_tables_policy_where_it_says_something() -> None:
+    assert CompactionRule().over(POLICY) == POLICY
+    assert CompactionRule(False, False, 7, 1, 5).over(POLICY) == CompactionPolicy(False, 7, 2, 5)
+    assert CompactionRule(True).over(replace(POLICY, enabled=False)).enabled
 
 
 def test_files_are_joined_in_the_order_in_which_they_were_added() -> None:

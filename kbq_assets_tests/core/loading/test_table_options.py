@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbq_assets.core.compaction.model import CompactionRule
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading.table_options import label_value, table_options
 from kbq_assets.core.loading.tables import Column, TableOptions, clusterable
@@ -48,6 +49,13 @@ def test_partitioning_is_the_first_topics_that_asks_for_one() -> None:
     assert _options(lines, "a").partition_unit == ""
     with pytest.raises(ConfigurationError, match="week"):
         parse_source_list("a partitioning=week", "list")
+
+
+def test_compaction_is_the_first_topics_that_asks_for_something() -> None:
+    lines = "a lake_compact=auto\nb lake_compact=complete lake_min_age_seconds=9\nc lake_compact=off"
+    assert _options(lines, "c", "b", "a").compaction == CompactionRule(True, True, min_age_ms=9_000)
+    assert _options(lines, "c").compaction == CompactionRule(False)
+    assert _options(lines, "a").compaction == CompactionRule()
 
 
 def test_several_topics_lose_the_least() -> None:
