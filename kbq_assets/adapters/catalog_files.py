@@ -1,4 +1,4 @@
-"""The catalog's folder: YAML and JSON documents whose values know their lines, and schema files.
+"""The catalog's folder: YAML and JSON documents whose values know their lines, schemas, and SQL that documents name.
 
 JSON is read as YAML, its superset, so that both report lines alike. Booleans are those of YAML 1.2:
 `on`, `yes` and `no` stay texts.
@@ -15,10 +15,12 @@ import yaml
 
 from kbq_assets.core.catalog import CatalogFiles, CatalogProblem, DocumentNode
 from kbq_assets.core.catalog.nodes import Mistake
+from kbq_assets.core.catalog.sql_files import with_sql_files
 from kbq_assets.core.errors import ConfigurationError
 
 _DOCUMENTS: Final = frozenset({".yaml", ".yml", ".json"})
 _SCHEMAS: Final = "schemas"
+_SQL: Final = ".sql"
 #: libyaml if PyYAML has it: 160 entries take 0.1 s instead of 1.5.
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: Bounds of one document, far above any entry: a pull request is judged by CI, whatever it holds.
@@ -44,17 +46,23 @@ class CatalogFolder:
         documents: dict[str, DocumentNode] = {}
         problems: list[CatalogProblem] = []
         schemas: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for file in _files(self.folder):
             path = file.relative_to(self.folder).as_posix()
             if _SCHEMAS in file.parent.parts[len(self.folder.parts) :]:
                 schemas[path] = file.read_text(encoding="utf-8", errors="replace")
+            elif file.suffix == _SQL:
+                if file.stat().st_size > _MOST_BYTES:
+                    problems.append(CatalogProblem(path, 1, "", f"larger than {_MOST_BYTES:,} bytes"))
+                texts[path] = file.read_text(encoding="utf-8", errors="replace")
             elif file.suffix in _DOCUMENTS:
                 found = self._document(file, path)
                 if isinstance(found, CatalogProblem):
                     problems.append(found)
                 else:
                     documents[path] = found
-        return CatalogFiles(documents, schemas, tuple(problems))
+        documents, unnamed = with_sql_files(documents, texts)
+        return CatalogFiles(documents, schemas, (*problems, *unnamed))
 
     def _document(self, file: Path, path: str) -> DocumentNode | CatalogProblem:
         stat = file.stat()

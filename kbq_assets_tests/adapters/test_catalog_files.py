@@ -125,3 +125,44 @@ def test_a_file_is_read_again_when_it_changed_and_only_then(tmp_path: Path) -> N
 def test_a_folder_that_is_not_there_is_a_setting_to_mend(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is not a folder"):
         CatalogFolder(tmp_path / "none").read()
+
+
+ENTRY = "loading: {load: sql, sql: %s}\n"
+
+
+def folder_with(tmp_path: Path, **files: str) -> CatalogFolder:
+    for name, text in files.items():
+        path = tmp_path / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return CatalogFolder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("apply.sql", "a__b__apply_dot_sql"), ("../sql/apply.sql", "a__sql__apply_dot_sql")]
+)
+def test_sql_of_a_file_is_read_beside_the_document_that_names_it_and_a_change_is_seen(
+    tmp_path: Path, name: str, file: str
+) -> None:
+    folder = folder_with(tmp_path, a__b__topic_dot_yaml=ENTRY % name, **{file: "SELECT 1"})
+    found = folder.read()
+    node = found.documents["a/b/topic.yaml"].find("loading.sql")
+    assert node is not None and (node.value, node.line, found.problems) == ("SELECT 1", 1, ())
+    folder_with(tmp_path, **{file: "SELECT 2"})
+    changed = folder.read().documents["a/b/topic.yaml"].find("loading.sql")
+    assert changed is not None and changed.value == "SELECT 2"
+
+
+@pytest.mark.parametrize("name", ["missing.sql", "../../../../etc/x.sql", "/etc/x.sql"])
+def test_a_file_that_the_catalog_does_not_have_is_a_mistake_with_its_place(tmp_path: Path, name: str) -> None:
+    folder = folder_with(tmp_path, a__topic_dot_yaml="x: 1\n" + ENTRY % name)
+    [problem] = folder.read().problems
+    assert (problem.path, problem.line, problem.where) == ("a/topic.yaml", 2, "loading.sql")
+    assert "there is no file" in problem.message
+
+
+def test_a_text_is_no_name_of_a_file(tmp_path: Path) -> None:
+    text = "SELECT * FROM t -- see x.sql"
+    found = folder_with(tmp_path, topic_dot_yaml=f"loading: {{gate_sql: '{text}'}}\n").read()
+    node = found.documents["topic.yaml"].find("loading.gate_sql")
+    assert node is not None and (node.value, found.problems) == (text, ())

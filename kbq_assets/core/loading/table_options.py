@@ -53,7 +53,7 @@ def table_options(
         require_partition_filter=any(each.destination.require_partition_filter for each in chosen),
         expiry_days=0 if 0 in expiries else max(expiries),
         notes=notes,
-        rules=frozenset(settings[topic].statement.rule for topic in topics if topic in settings),
+        rules=frozenset(settings[topic].rule for topic in topics if topic in settings),
         bytes_per_day=min(filter(None, (each.statement.bytes_per_day for each in chosen)), default=0),
     )
 

@@ -4,12 +4,15 @@ Time is business time: the column `version`, or Kafka's time. A row is valid fro
 record of its key, which is not included; the last one has no end. A record that comes late is put between its
 neighbors, so the order and the size of batches do not matter. Of records with one time, all but the last by position
 are valid for no time at all. A row without a key is inserted, and has no end.
+
+A tombstone is a row too, marked as a deletion: it ends the row before it, and is itself valid for no time. So an older
+record that comes later ends with it. One without a key is left out.
 """
 
 from __future__ import annotations
 
-from kbq_assets.core.statements.expressions import same
-from kbq_assets.core.statements.rules import VALID_FROM, VALID_TO
+from kbq_assets.core.statements.expressions import is_tombstone, same
+from kbq_assets.core.statements.rules import DELETED, VALID_FROM, VALID_TO
 from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.statements.targets import POSITION, Target
 
@@ -17,6 +20,9 @@ from kbq_assets.core.statements.targets import POSITION, Target
 def history_sql(target: Target) -> str:
     """The text, with `SCRATCH` for the name of the scratch table."""
     statements = [_insertion(target), _ends(target)]
+    if target.converts and _has_deletions(target):
+        tombstone = is_tombstone(target.dialect, target.columns, [DELETED, VALID_FROM, VALID_TO], "t")
+        statements.insert(0, f"UPDATE {target.name} AS t SET {DELETED} = ({tombstone or 'FALSE'}) WHERE TRUE")
     if target.converts:  # the rows that were appended
         begin = (
             f"UPDATE {target.name} AS t SET {VALID_FROM} = {_begin(target, 't')} WHERE t.{VALID_FROM} IS NULL"
@@ -32,20 +38,29 @@ def _begin(target: Target, alias: str) -> str:
 
 
 def _insertion(target: Target) -> str:
-    names = [column.name for column in target.columns]
-    values = [
-        _begin(target, "b")
-        if name == VALID_FROM
-        else f"b.{target.dialect.quoted(name)}"  # of its end, the staged rows know nothing
-        for name in names
-    ]
-    return f"INSERT INTO {target.name} ({target.listed()}) SELECT {', '.join(values)} FROM {SCRATCH} AS b"
+    values = ", ".join(_value(target, column.name) for column in target.columns)
+    where = f" WHERE {target.has_key('b')}" if target.tombstones else ""
+    return f"INSERT INTO {target.name} ({target.listed()}) SELECT {values} FROM {SCRATCH} AS b{where}"
+
+
+def _value(target: Target, name: str) -> str:
+    if name == VALID_FROM:
+        return _begin(target, "b")
+    if name == DELETED:
+        return "TRUE" if target.tombstones else f"COALESCE(b.{DELETED}, FALSE)"
+    return f"b.{target.dialect.quoted(name)}"  # of its end, the staged rows know nothing
+
+
+def _has_deletions(target: Target) -> bool:
+    return DELETED in {column.name for column in target.columns}
 
 
 def _ends(target: Target) -> str:
     """Ends the rows of the batch's keys, or of all keys, where the next one begins."""
     order = ", ".join(f"x.{name}" for name in (VALID_FROM, *POSITION))
     following = f"LEAD(x.{VALID_FROM}) OVER (PARTITION BY {', '.join(target.key('x'))} ORDER BY {order})"
+    if _has_deletions(target):
+        following = f"CASE WHEN COALESCE(x.{DELETED}, FALSE) THEN x.{VALID_FROM} ELSE {following} END"
     concerned = target.has_key("x")
     if not target.converts:
         concerned += (

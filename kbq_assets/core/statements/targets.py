@@ -16,7 +16,8 @@ POSITION = ("_kbq_epoch", "_kafka_topic", "_kafka_partition", "_kafka_offset")
 @dataclass(frozen=True)
 class Target:
     """What a text depends on. ``name`` is in SQL; ``columns`` are the table's. ``converts``: its rows were appended.
-    ``days``: the first and the last event date of the batch, as literals, if they are known."""
+    ``days``: the first and the last event date of the batch, as literals, if they are known. ``tombstones``: every
+    row of the batch is a deletion."""
 
     dialect: Dialect
     rule: StatementRule
@@ -24,6 +25,7 @@ class Target:
     columns: tuple[Column, ...]
     converts: bool = False
     days: tuple[str, str] | None = None
+    tombstones: bool = False
 
     def key(self, alias: str) -> list[str]:
         """The key's values in a row."""

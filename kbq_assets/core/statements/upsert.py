@@ -22,7 +22,7 @@ from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import PARTITIONS_PER_SHARD
 from kbq_assets.core.statements import changes
 from kbq_assets.core.statements.dialects import Dialect
-from kbq_assets.core.statements.expressions import greater, same
+from kbq_assets.core.statements.expressions import greater, is_tombstone, same
 from kbq_assets.core.statements.rules import DELETED, MARK, TIMESTAMP, StatementRule
 from kbq_assets.core.statements.table_statements import SCRATCH
 
@@ -237,22 +237,18 @@ def _without_key(upsert: Upsert) -> str:
 def _conversion(upsert: Upsert) -> Iterable[str]:
     """Makes an appended table show the newest record of each key: tombstones are remembered, then go with the rows that
     are not the newest."""
-    own = [c.name for c in upsert.columns if c.name.lower() not in OWN_COLUMNS and c.name != DELETED]
     quoted = upsert.dialect.quoted
-    is_tombstone = " AND ".join(
-        f"COALESCE({upsert.dialect.length}({{0}}.{quoted(name)}), 0) = 0"
-        if any(c.name == name and c.mode == "REPEATED" for c in upsert.columns)
-        else f"{{0}}.{quoted(name)} IS NULL"
-        for name in own
-    )
-    if upsert.remembers and own:
-        tombstones = _newest(upsert, upsert.target, is_tombstone.format("b"))
+    tombstone = is_tombstone(upsert.dialect, upsert.columns, [DELETED], "t")
+    if upsert.remembers and tombstone:
+        tombstones = _newest(
+            upsert, upsert.target, is_tombstone(upsert.dialect, upsert.columns, [DELETED], "b")
+        )
         yield _memory(upsert, tombstones)
     yield (
         f"DELETE FROM {upsert.target} AS t WHERE {_has_key(upsert, 't')} AND EXISTS (SELECT 1 FROM {upsert.target}"
         f" AS u WHERE {same(_key(upsert, 'u'), _key(upsert, 't'))} AND {_newer(upsert, 'u', 't')})"
     )
-    if own and upsert.remembers:
-        yield f"DELETE FROM {upsert.target} AS t WHERE {is_tombstone.format('t')}"
-    elif own:
-        yield (f"UPDATE {upsert.target} AS t SET {quoted(DELETED)} = ({is_tombstone.format('t')}) WHERE TRUE")
+    if tombstone and upsert.remembers:
+        yield f"DELETE FROM {upsert.target} AS t WHERE {tombstone}"
+    elif tombstone:
+        yield f"UPDATE {upsert.target} AS t SET {quoted(DELETED)} = ({tombstone}) WHERE TRUE"

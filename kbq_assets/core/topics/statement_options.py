@@ -96,7 +96,8 @@ class StatementOptions:
     sql: str = option(
         "",
         OptionType("string", _sql),
-        "`load=sql`: the text, in a catalog entry, with `{{ table }}`, `{{ batch }}` and `{{ columns }}`",
+        "`load=sql`: the text, in a catalog entry, or a file `apply.sql` beside it, with `{{ table }}`, `{{ batch }}` "
+        "and `{{ columns }}`",
         shown_default="none",
         place="loading.sql",
     )
@@ -128,6 +129,16 @@ class StatementOptions:
             self.kind, self.key, self.deletes, self.tie, self.version, self.within_days, self.sql
         )
 
+    def rule_with(self, tombstones: str) -> StatementRule:
+        """The rule. A history whose topic has tombstones marks them."""
+        marks = self.kind == SCD2 and tombstones == "row"
+        return dataclasses.replace(self.rule, deletes=MARK) if marks else self.rule
+
+    @property
+    def deletes_by_tombstones(self) -> bool:
+        """Whether a tombstone, if it is a row, ends or deletes others."""
+        return self.kind in (UPSERT, SCD2)
+
     def check(self, keys: KeyOptions, tombstones: str, requires_filter: bool) -> None:
         """Raises ConfigurationError for options that other ones contradict."""
         self._check_own()
@@ -138,10 +149,10 @@ class StatementOptions:
             raise ConfigurationError("key=_kafka_key: the table has no such column", next_step="keys=true")
         if _DECODED_KEY in roots and not keys.are_decoded:
             raise ConfigurationError("key=_key: the table has no such column", next_step="key_format=avro")
-        if tombstones == "row" and self.kind != UPSERT:
+        if tombstones == "row" and not self.deletes_by_tombstones:
             raise ConfigurationError(
                 f"load={self.kind}: a tombstone is no row of it, and deletes nothing",
-                next_step="tombstones=skip, or load=upsert",
+                next_step="tombstones=skip, or load=upsert or scd2",
             )
         if tombstones == "row" and roots - {_KAFKA_KEY, _DECODED_KEY}:
             raise ConfigurationError(

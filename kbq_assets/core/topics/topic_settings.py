@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.statements.rules import APPEND, SQL
+from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.topics.check_options import CheckOptions
 from kbq_assets.core.topics.declaration import Option, declared_in, text_of
 from kbq_assets.core.topics.destinations import check_exposure
@@ -48,13 +48,15 @@ class TopicSettings:
         self._check_framing()
         self.statement.check(self.keys, records.tombstones, self.destination.require_partition_filter)
         is_of_changes = records.format == "debezium"
-        if self.statement.kind == SQL and self.ordering.gate:
-            raise ConfigurationError("gate: not built yet for load=sql", next_step="leave gate out")
-        needs_order = is_of_changes or self.statement.kind in (APPEND, SQL)
-        if self.ordering.order != NONE and not needs_order:
+        if (
+            self.ordering.order != NONE
+            and records.tombstones == "row"
+            and self.statement.deletes_by_tombstones
+        ):
             raise ConfigurationError(
-                f"load={self.statement.kind} needs no order: positions decide, whatever comes first",
-                next_step="order=none",
+                f"order={self.ordering.order}: a batch would have tombstones and other records, which load="
+                f"{self.statement.kind} cannot tell apart",
+                next_step="order=none, or tombstones=skip",
             )
         if not self.statement.rule.appends and is_of_changes:
             self.statement.check_changes(self.ordering.order, records.tombstones)
@@ -97,6 +99,11 @@ class TopicSettings:
         """The settings with the topic's name filled into templates of names."""
         destination = self.destination.for_topic(topic)
         return self if destination is self.destination else dataclasses.replace(self, destination=destination)
+
+    @property
+    def rule(self) -> StatementRule:
+        """How batches change the topic's tables."""
+        return self.statement.rule_with(self.records.tombstones)
 
     def check_inputs(self, inputs: Iterable[str]) -> None:
         """Raises ConfigurationError for inputs that must not, or cannot, decide about tables of this topic."""

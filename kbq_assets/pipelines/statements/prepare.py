@@ -100,7 +100,8 @@ def text_for(run: TableRun, state: TableState, rule: StatementRule, fitted: Fit)
     if rule.kind == UPSERT:
         return _upsert(run, statements, known.rule, rule, fitted, bool(state.marks))
     name, days = statements.sql_name(run.table), _days(fitted, rule.within_days)
-    return text_of(Target(statements.dialect, rule, name, run.columns, known.rule.appends, days))
+    tombstones = {has_own_columns_alone(columns_of(schema)) for schema in fitted.schemas} == {True}
+    return text_of(Target(statements.dialect, rule, name, run.columns, known.rule.appends, days, tombstones))
 
 
 def _check_history(run: TableRun, versions: Iterable[Column], fitted: Fit) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from kbq_assets.core.errors import JobFailed
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.dialects import DUCKDB
-from kbq_assets.core.statements.rules import SCD2, VALID_FROM, VALID_TO, StatementRule
+from kbq_assets.core.statements.rules import DELETED, SCD2, VALID_FROM, VALID_TO, StatementRule
 from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.statements.targets import Target
 from kbq_assets.core.statements.texts import text_of
@@ -39,23 +40,25 @@ COLUMNS = (
 class Table:
     """A table with its scratch table, in memory."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], *, deletions: bool = False) -> None:
         self.rule: StatementRule = TopicSettings.of(dataset="d", **options).statement.rule
         times = (
             [Column(VALID_FROM, "TIMESTAMP"), Column(VALID_TO, "TIMESTAMP")] if self.rule.kind == SCD2 else []
         )
-        self.columns = (*COLUMNS, *times)
+        marks = [Column("_kafka_key", "INT64"), Column(DELETED, "BOOL")] if deletions else []
+        self.columns = (*COLUMNS, *times, *marks)
         self.connection = duckdb.connect()
         for name in ("t", "b"):
             self.connection.execute(f"CREATE TABLE {name} ({', '.join(map(definition, self.columns))})")
 
-    def insert(self, name: str, records: list[Record]) -> None:
+    def insert(self, name: str, records: list[Record], dead: Collection[int] = ()) -> None:
+        """Rows of records; of those that are ``dead``, the key alone."""
         for record in records:
             day = f"2026-01-{record.day + 1:02}"
             own = (
-                record.n,
+                None if record.n in dead else record.n,
                 record.id,
-                record.v,
+                None if record.n in dead else record.v,
                 day,
                 "t",
                 (record.id or 0) % 2,
@@ -68,14 +71,21 @@ class Table:
                 own,
             )
 
-    def apply(self, records: list[Record], *, converts: bool = False) -> None:
-        """One batch."""
+        if len(self.columns) > len(COLUMNS) + 2:  # a tombstone has no field, and the key of its record
+            self.connection.execute(
+                f"UPDATE {name} SET _kafka_key = id, id = CASE WHEN n IS NULL THEN NULL ELSE id END"
+                " WHERE _kafka_key IS NULL"
+            )
+
+    def apply(self, records: list[Record], *, converts: bool = False, dead: Collection[int] = ()) -> None:
+        """One batch; all of its records are ``dead``, or none."""
         days = [record.day for record in records]
         within = self.rule.within_days
         bounds = [f"2026-01-{max(day, 0) + 1:02}" for day in (min(days) - within, max(days) + within)]
-        target = Target(DUCKDB, self.rule, "t", self.columns, converts, (bounds[0], bounds[1]))
+        tombstones = records[0].n in dead
+        target = Target(DUCKDB, self.rule, "t", self.columns, converts, (bounds[0], bounds[1]), tombstones)
         self.connection.execute("TRUNCATE b")
-        self.insert("b", records)
+        self.insert("b", records, dead)
         self.connection.execute(text_of(target).replace(SCRATCH, "b"))
 
     def found(self) -> list[int]:
@@ -172,3 +182,36 @@ def test_a_dry_run_takes_a_batch_that_does_not_exist_and_changes_nothing(
     assert warehouse.kafka_ranges(target) == {}
     with pytest.raises(JobFailed, match="refused"):
         statements.bytes_billed(text.replace(SCRATCH, "d.gone"), "", "")
+
+
+@pytest.mark.parametrize("appended", [0, 12])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tombstone_ends_the_row_before_it_in_whatever_batches_they_come(seed: int, appended: int) -> None:
+    chance, table = (
+        random.Random(seed),
+        Table({"load": "scd2", "key": "_kafka_key", "keys": True}, deletions=True),
+    )
+    records = random_records(chance, 40)
+    dead = {record.n for record in records if chance.random() < 0.3}
+    mixed = records.copy()
+    chance.shuffle(mixed)
+    table.insert("t", mixed[:appended], dead)
+    for number, at in enumerate(range(appended, len(mixed), 6)):
+        batch = mixed[at : at + 6]
+        for is_dead in (False, True):
+            part = [record for record in batch if (record.n in dead) == is_dead]
+            if part:
+                converts = bool(appended) and number == 0 and (not is_dead or len(part) == len(batch))
+                table.apply(part, converts=converts, dead=dead)
+    shown = (
+        "SELECT _kafka_offset, day(valid_from) - 1, day(valid_to) - 1, COALESCE(_kbq_deleted, FALSE) FROM t"
+    )
+    found = table.connection.execute(shown).fetchall()
+    rows = {n: (begin, end) for n, begin, end, is_deleted in found if not is_deleted}
+    wanted = history_of(records)
+    assert rows == {n: wanted[n] for n in wanted if n not in dead}
+    assert all(begin == end for _, begin, end, is_deleted in found if is_deleted)
+    current = {record.id for record in records if record.id is not None}
+    last = {key: max((r.day, r.n) for r in records if r.id == key)[1] for key in current}
+    open_rows = {n for n, (_, end) in rows.items() if end is None and records[n].id is not None}
+    assert open_rows == {n for n in last.values() if n not in dead}

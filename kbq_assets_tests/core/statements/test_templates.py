@@ -116,7 +116,6 @@ def test_a_template_that_one_warehouse_reads_is_accepted_for_any() -> None:
         ({"load": "sql"}, "load=sql: no sql"),
         ({"load": "append", "sql": GOOD}, "load=append does not use it"),
         ({"load": "sql", "sql": GOOD, "key": "id"}, "key: load=sql does not use it"),
-        ({"load": "sql", "sql": GOOD, "order": "offset", "gate": "person"}, "not built yet"),
         ({"load": "sql", "sql": "DELETE FROM {{ table }} WHERE TRUE"}, "the batch's rows would be lost"),
         ({"load": "sql", "sql": "INSERT INTO d.other SELECT * FROM {{ batch }}"}, "change no row of it"),
         ({"load": "sql", "sql": "SELECT * FROM {{ table }}, {{ batch }}"}, "it changes nothing"),

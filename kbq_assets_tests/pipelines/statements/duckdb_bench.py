@@ -43,7 +43,10 @@ class DuckDbBench(Bench):
     def load_duckdb(self) -> LoadReport:
         ports = LoadPorts(self.store.view("loader"), self.duckdb, self.clock)
         settings = {TOPIC: self.settings}
-        return load(ports, LoadOptions(lambda table, topics: table_options(table, topics, settings)))
+        options = LoadOptions(
+            lambda table, topics: table_options(table, topics, settings), topics=lambda topics: settings
+        )
+        return load(ports, options)
 
     def load_until(self, point: int) -> int:
         """Load, and die at a point: before or after each write to the store, and each statement that DuckDB is to

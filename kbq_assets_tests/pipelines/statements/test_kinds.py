@@ -147,3 +147,26 @@ def test_a_statement_that_fails_parks_its_table_and_a_resume_applies_its_batch(t
     propose_resume_table(bench.store, A).apply()
     bench.load_duckdb()
     assert bench.found() == [1]
+
+
+def test_a_tombstone_closes_the_row_of_its_key_and_a_later_record_begins_another(tmp_path: Path) -> None:
+    bench = KindBench(tmp_path, {"load": "scd2", "key": "_kafka_key", "keys": True, "tombstones": "row"})
+
+    def put(key: bytes, n: int | None, day: int) -> None:
+        body = None if n is None else _body(Record(n, 1, None, day))
+        bench.kafka.produce(TopicPartition(TOPIC, 0), body, key=key, timestamp=day * DAY_MS)
+
+    put(b"a", 1, 1)
+    put(b"b", 2, 1)
+    bench.cycle(tombstones="skip")
+    put(b"a", None, 5)
+    bench.cycle()
+    put(b"a", 3, 3)
+    put(b"a", 4, 7)
+    bench.cycle()
+    sql = "SELECT n, day(valid_from) - 1, day(valid_to) - 1, COALESCE(_kbq_deleted, FALSE) FROM d.A ORDER BY 2, 1"
+    assert bench.rows(sql) == [
+        (1, 1, 3, False), (2, 1, None, False), (3, 3, 5, False), (None, 5, 5, True), (4, 7, None, False),
+    ]  # fmt: skip
+    current = "valid_from <= '1970-01-07' AND (valid_to > '1970-01-07' OR valid_to IS NULL)"
+    assert bench.rows(f"SELECT n FROM d.A WHERE {current} ORDER BY 1") == [(2,)]

@@ -1,0 +1,76 @@
+"""Gates and holds of tables that a statement changes: the same as of appended ones (PROTOCOL O5, O7)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.ordering import transitions
+from kbq_assets.core.ordering.table_order import AuditEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.ordering.decisions import decide
+from kbq_assets_tests.pipelines.bench import A
+from kbq_assets_tests.pipelines.statements.kinds import KINDS
+from kbq_assets_tests.pipelines.statements.test_kinds import KindBench
+
+BAD = "SELECT n FROM {{ table }} WHERE n = 1"
+UPSERT = {"load": "upsert", "key": "id"}
+EACH = pytest.mark.parametrize(
+    "options", [UPSERT, *(options for options, _ in KINDS.values())], ids=["upsert", *KINDS]
+)
+
+
+def gated(tmp_path: Path, options: dict[str, Any], gate: str) -> KindBench:
+    sql = {"gate_sql": BAD} if gate == "sql" else {}
+    return KindBench(tmp_path, {**options, "order": "offset", "gate": gate, **sql})
+
+
+def why(bench: KindBench) -> str:
+    parked = bench.table().parked
+    return str(parked.reason) if parked else ""
+
+
+@EACH
+def test_a_red_gate_stops_the_next_statement_until_its_rows_are_corrected(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    bench = gated(tmp_path, options, "sql")
+    bench.put(0, 1, day=1)
+    bench.cycle()
+    assert (bench.found(), why(bench)) == ([0], "")
+    bench.put(2, 1, day=1)
+    bench.cycle()
+    assert (bench.found()[-1], why(bench)) == (1, "gate_red")
+    bench.put(4, 2, day=1)
+    bench.cycle()
+    assert 2 not in bench.found()
+    with bench.duckdb._writing() as connection:
+        connection.execute("DELETE FROM d.A WHERE n = 1")
+    bench.store.time_ms += 600_000
+    bench.load_duckdb()
+    assert (bench.found()[-1], why(bench)) == (2, "")
+    assert bench.table().definition.statements.applied == 3
+    assert bench.table().order.validated == 3
+
+
+@pytest.mark.parametrize("options", [UPSERT, KINDS["sql"][0]], ids=["upsert", "sql"])
+def test_a_person_goes_on_after_a_statement(tmp_path: Path, options: dict[str, Any]) -> None:
+    bench = gated(tmp_path, options, "person")
+    for number in (0, 2):
+        bench.put(number)
+        bench.cycle()
+    assert (bench.found(), why(bench)) == ([0], "gate_waits")
+    decide(bench.store, A, lambda now: transitions.go_on(now, AuditEntry(0, "", 0, "seen", "me")))
+    bench.load_duckdb()
+    assert bench.found() == [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["upsert", "scd2"])
+def test_tombstones_in_an_order_are_refused(kind: str) -> None:
+    options = {"load": kind, "key": "_kafka_key", "keys": True, "tombstones": "row"}
+    with pytest.raises(ConfigurationError, match="cannot tell apart"):
+        TopicSettings.of(**options, order="offset")
+    TopicSettings.of(**options)
