@@ -183,6 +183,15 @@ class StatementOptions:
                     next_step=f"leave it out, or load={' or '.join(takers)}",
                 )
 
+    def check_order(self, order: str) -> None:
+        """Raises ConfigurationError if batches of all schemas would mix tombstones with other records."""
+        if self.deletes_by_tombstones:
+            raise ConfigurationError(
+                f"order={order}: a batch would have tombstones and other records, which load={self.kind} cannot tell "
+                "apart",
+                next_step="order=none, or tombstones=skip",
+            )
+
     def check_changes(self, order: str, tombstones: str) -> None:
         """Raises ConfigurationError for options with which change events cannot be applied to their table."""
         if self.kind == SQL:

@@ -48,18 +48,10 @@ class TopicSettings:
         self._check_framing()
         self.statement.check(self.keys, records.tombstones, self.destination.require_partition_filter)
         is_of_changes = records.format == "debezium"
-        if (
-            self.ordering.order != NONE
-            and records.tombstones == "row"
-            and self.statement.deletes_by_tombstones
-        ):
-            raise ConfigurationError(
-                f"order={self.ordering.order}: a batch would have tombstones and other records, which load="
-                f"{self.statement.kind} cannot tell apart",
-                next_step="order=none, or tombstones=skip",
-            )
         if not self.statement.rule.appends and is_of_changes:
             self.statement.check_changes(self.ordering.order, records.tombstones)
+        if self.ordering.order != NONE and records.tombstones == "row":
+            self.statement.check_order(self.ordering.order)
         if self.ordering.order == HOUR and not self.checks.complete_after_seconds:
             raise ConfigurationError(
                 "order=hour waits until hours are complete, and complete_after_seconds=0 completes none",

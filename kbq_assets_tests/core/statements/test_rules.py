@@ -77,7 +77,6 @@ def test_options_of_topics_become_rules_and_error_tables_append() -> None:
         ({"load": "upsert", "key": "_key.id"}, "key_format"),
         ({"load": "upsert", "key": "id", "tombstones": "row"}, "would delete nothing"),
         ({"load": "upsert", "key": "id", "require_partition_filter": "true"}, "require_partition_filter"),
-        ({"load": "upsert", "key": "id", "order": "offset"}, "order=none"),
         ({"load": "upsert", "key": "id,id"}, "columns: key"),
         ({"load": "upsert", "key": "a b"}, "columns: key"),
         ({"load": "replace"}, "one of append, upsert"),
@@ -96,7 +95,6 @@ def test_options_of_topics_become_rules_and_error_tables_append() -> None:
         ({"within_days": "3"}, "load=append does not use it"),
         ({"load": "insert_new", "key": "id", "tombstones": "row"}, "tombstones=skip"),
         ({"load": "insert_new", "key": "_kafka_key"}, "keys=true"),
-        ({"load": "insert_new", "key": "id", "order": "offset"}, "order=none"),
         (
             {"load": "snapshot", "version": "v", "require_partition_filter": "true"},
             "require_partition_filter",
