@@ -17,7 +17,7 @@ from kbq_assets.defs.assets import EXTRACT_POOL, LOAD_POOL
 from kbq_assets.defs.extraction.reprocess import reprocess_op
 from kbq_assets.defs.extraction.step import ExtractionStep
 from kbq_assets.defs.loading.step import LoadStep
-from kbq_assets.defs.runs import StepEvent
+from kbq_assets.defs.runs import StepEvent, find_run
 from kbq_assets.pipelines.operate.operator import Operator
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.engine import ExtractionEngine
@@ -45,7 +45,8 @@ class Jobs:
 
 def build_jobs(extraction: ExtractionStep, loading: LoadStep, operator: Operator) -> Jobs:
     """The jobs of a deployment."""
-    run = operator.deployment.settings.run
+    settings = operator.deployment.settings
+    run = settings.run
     extract, load, clean = _extract_op(extraction), _load_op(loading), _clean_op(operator)
     # After its time limit a run still finishes the work in flight.
     extract_seconds, load_seconds = int(run.run_seconds) + 1800, 2 * int(run.load_wait_seconds) + 1800
@@ -56,7 +57,11 @@ def build_jobs(extraction: ExtractionStep, loading: LoadStep, operator: Operator
     def extract_and_load() -> None:
         load(extract())
 
-    @bounded_job("Bring every topic up to date.", extract_seconds, EXTRACT_TAG)
+    @bounded_job(
+        "Bring every topic up to date; with KBQ_RESIDENT_SECONDS, again and again.",
+        extract_seconds + settings.dagster.resident_seconds,
+        EXTRACT_TAG,
+    )
     def extract_job() -> None:
         extract()
 
@@ -127,10 +132,21 @@ def _extract_op(step: ExtractionStep) -> dg.OpDefinition:
         extraction_engine: dg.ResourceParam[ExtractionEngine],
     ) -> OpEvents:
         keys = chosen_keys(config.keys, lambda: _staged_keys(context, step))
-        yield from step.run(context, extraction_engine, keys)
+        seconds = step.extractor.deployment.settings.dagster.resident_seconds
+        if seconds and keys is None and LOAD_TAG not in context.run.tags:
+            yield from step.keep_running(
+                context, extraction_engine, seconds, lambda: _is_slot_wanted(context, step)
+            )
+        else:
+            yield from step.run(context, extraction_engine, keys)
         yield dg.Output(None)
 
     return extract
+
+
+def _is_slot_wanted(context: dg.OpExecutionContext, step: ExtractionStep) -> bool:
+    queued = [dg.DagsterRunStatus.QUEUED]
+    return bool(find_run(context.instance, EXTRACT_TAG, step.pages.staged, queued))
 
 
 def _staged_keys(context: dg.OpExecutionContext, step: ExtractionStep) -> Iterator[str]:

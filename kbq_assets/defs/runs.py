@@ -6,7 +6,7 @@ a person chose are reported even if they were up to date. Dagster keeps the even
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
 import dagster as dg
@@ -22,6 +22,13 @@ StepEvent = dg.DagsterEvent | dg.AssetMaterialization | dg.AssetObservation | dg
 StepEvents = Iterator[StepEvent]
 Parsed = TypeVar("Parsed")
 Read = TypeVar("Read")
+
+IN_PROGRESS = (
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+)
 
 
 def state_checks(
@@ -80,3 +87,16 @@ def register(context: StepContext, definition: dg.DynamicPartitionsDefinition, k
     assert definition.name is not None
     if wanted := sorted(keys):
         context.instance.add_dynamic_partitions(definition.name, wanted)
+
+
+def find_run(
+    instance: dg.DagsterInstance,
+    tag: str,
+    assets: Collection[dg.AssetKey],
+    statuses: Collection[dg.DagsterRunStatus] = IN_PROGRESS,
+) -> str:
+    """Text about a queued or running run that has the tag or materializes one of the assets; "" if there is none."""
+    for run in instance.get_runs(dg.RunsFilter(statuses=list(statuses))):
+        if tag in run.tags or any(key in assets for key in run.asset_selection or ()):
+            return f"run {run.run_id[:8]} is {run.status.value.lower()}"
+    return ""

@@ -17,6 +17,7 @@ from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG, Jobs
 from kbq_assets.defs.observation.catch_up import CatchUp
 from kbq_assets.defs.observation.page_checks import stop_evaluations
 from kbq_assets.defs.pages import Pages
+from kbq_assets.defs.runs import find_run
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.observer import Observer
@@ -30,13 +31,6 @@ FIRST_RETRY_SECONDS = 30.0
 LAST_RETRY_SECONDS = 600.0
 _IDLE = "every committed file is loaded, or its table waits: kbq status shows for what"
 _POLL_CONTINUES = "nothing so far: the poll ran out of time, and the next tick continues it"
-
-_IN_PROGRESS = (
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-)
 
 
 def extraction_sensor_of(extractor: Extractor, pages: Pages, jobs: Jobs) -> dg.SensorDefinition:
@@ -154,14 +148,6 @@ def idle_reason(stops: Collection[PartitionStop], complete: bool = True) -> str:
         return _POLL_CONTINUES
     stopped = f"; {len(stops)} stopped partitions wait for an operator (see the check)" if stops else ""
     return f"everything is read up to the broker's end{stopped}"
-
-
-def find_run(instance: dg.DagsterInstance, tag: str, assets: Collection[dg.AssetKey]) -> str:
-    """Text about a queued or running run that has the tag or materializes one of the assets; "" if there is none."""
-    for run in instance.get_runs(dg.RunsFilter(statuses=list(_IN_PROGRESS))):
-        if tag in run.tags or any(key in assets for key in run.asset_selection or ()):
-            return f"run {run.run_id[:8]} is {run.status.value.lower()}"
-    return ""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,10 @@ class OnDemandEngine:
     def __init__(self, open_engine: Callable[[], ExtractionEngine]) -> None:
         self._open = open_engine
 
+    def renew(self) -> None:
+        """Open anew with the next unit: another extraction begins. Call it while no task runs."""
+        self.__dict__.pop("_engine", None)
+
     @cached_property
     def _engine(self) -> ExtractionEngine:
         return self._open()

@@ -300,6 +300,12 @@ class DagsterSettings:
         choice(*PARTITION_KEYS),
         shown_default="the first",
     )
+    resident_seconds: int = variable(
+        "KBQ_RESIDENT_SECONDS",
+        "seconds for which a run of Dagster's sensor extracts again and again on one Spark application; 0: once",
+        0,
+        whole(),
+    )
 
 
 @dataclass(frozen=True)

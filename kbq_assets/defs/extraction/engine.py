@@ -66,9 +66,14 @@ class SparkExtraction(dg.ConfigurableResource[ExtractionEngine]):
     settings: dg.ResourceDependency[Settings]
 
     def create_resource(self, context: dg.InitResourceContext) -> ExtractionEngine:
-        """An engine that starts Spark for its first unit."""
-        note = context.log.info if context.log is not None else None
-        return OnDemandEngine(lambda: spark_engine(self.pyspark, self.settings, note))
+        """An engine that starts Spark for its first unit. A run of many extractions asks the registry anew in each."""
+        note, cycles = context.log.info if context.log is not None else None, itertools.count()
+
+        def opened() -> ExtractionEngine:
+            cycle = next(cycles)
+            return spark_engine(self.pyspark, self.settings, None if cycle else note, cycle)
+
+        return OnDemandEngine(opened)
 
 
 @contextmanager

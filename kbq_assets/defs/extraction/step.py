@@ -21,10 +21,12 @@ from kbq_assets.pipelines.backup.report import BackupReport
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
 from kbq_assets.pipelines.observation.observer import Observer
-from kbq_assets.ports.engine import ExtractionEngine
+from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
 
 #: Seconds between progress lines in a run's log: each is a row in Dagster's database.
 PROGRESS_SECONDS = 5.0
+#: Seconds until a run of many extractions notices that another run waits for its slot.
+YIELD_SECONDS = 5.0
 
 
 @dataclass
@@ -70,10 +72,48 @@ class ExtractionStep:
         Raises dagster.Failure if nothing could be read because of transient errors, or no chosen key is a partition.
         """
         keys = None if chosen is None else parsed(context, chosen, StagedKey.parse)
+        yield from self._reported(context, self._extracted(context, engine, keys), keys)
+
+    def keep_running(
+        self, context: StepContext, engine: ExtractionEngine, seconds: float, is_wanted: Callable[[], bool]
+    ) -> StepEvents:
+        """Bring topics up to date again and again on one engine, for ``seconds``, or until another run waits for the
+        extraction's slot (``is_wanted``). An extraction that changed nothing reports nothing, except for the first.
+
+        Raises dagster.Failure if nothing could be read because of transient errors.
+        """
+        clock, every = self.extractor.deployment.clock, self.extractor.deployment.settings.run.extract_seconds
+        until, reported = clock.monotonic() + seconds, None
+        while True:
+            next_start = clock.monotonic() + every
+            report = self._extracted(context, engine, None)
+            if reported is None or report.partitions or report.failures or report.stops != reported.stops:
+                yield from self._reported(context, report, None)
+                reported = report
+            next_start = clock.monotonic() if report.unfinished else next_start
+            if next_start >= until:
+                return
+            while (left := next_start - clock.monotonic()) > 0:
+                if is_wanted():
+                    return
+                clock.sleep(min(left, YIELD_SECONDS))
+            if is_wanted():
+                return
+            if isinstance(engine, OnDemandEngine):
+                engine.renew()
+
+    def _extracted(
+        self, context: StepContext, engine: ExtractionEngine, keys: Mapping[str, StagedKey] | None
+    ) -> ExtractionReport:
         topics = None if keys is None else frozenset(key.topic_partition.topic for key in keys.values())
         report = self.extractor.extract(engine, only=topics, on_progress=ProgressLog(context.log.info))
         for tp, message in report.failures.items():
             context.log.warning(f"{tp}: {message}; the next run continues there")
+        return report
+
+    def _reported(
+        self, context: StepContext, report: ExtractionReport, keys: Mapping[str, StagedKey] | None
+    ) -> StepEvents:
         yield from self._extraction_events(context, report, keys)
         if report.failures and not report.partitions:
             raise dg.Failure(

@@ -18,7 +18,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.defs.jobs import LOAD_TAG
 from kbq_assets.defs.pages import Pages
-from kbq_assets.defs.sensors import find_run
+from kbq_assets.defs.runs import find_run
 from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.observer import Observer
 

@@ -14,7 +14,8 @@ import dagster as dg
 from kbq_assets.core.errors import TransientError
 from kbq_assets.defs.assets import LOAD_POOL
 from kbq_assets.defs.jobs import LOAD_TAG, bounded_job
-from kbq_assets.defs.sensors import POLL_SECONDS, decide_load, find_run, seconds_to_next_load
+from kbq_assets.defs.runs import find_run
+from kbq_assets.defs.sensors import POLL_SECONDS, decide_load, seconds_to_next_load
 from kbq_assets.pipelines.loading.loader import Loader
 
 

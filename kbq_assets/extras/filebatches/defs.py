@@ -15,7 +15,8 @@ from kbq_assets.core.errors import KbqError, TransientError
 from kbq_assets.core.filebatches.planning import BatchState
 from kbq_assets.core.filebatches.table_batches import SettledBatch
 from kbq_assets.defs.jobs import OpEvents, bounded_job
-from kbq_assets.defs.sensors import POLL_SECONDS, find_run
+from kbq_assets.defs.runs import find_run
+from kbq_assets.defs.sensors import POLL_SECONDS
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.extras.filebatches.open import open_file_batches
 from kbq_assets.pipelines.deployment import Deployment
