@@ -114,6 +114,8 @@ class WarehouseContract:
     that the warehouse knows, "" for none."""
 
     policy_tags: tuple[str, str] = (POLICY_TAG, OTHER_TAG)
+    #: new columns are always the last ones
+    appends_columns = False
 
     @pytest.fixture
     def warehouse(self) -> Warehouse:
@@ -422,6 +424,26 @@ class WarehouseContract:
         old = stage("c.avro", avro_file(records([2])))
         assert self.run(warehouse, load_job("j3", old)).error is None
         assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {0: 1, 1: 1, 2: 1}
+
+    def test_columns_of_records_come_before_those_of_tombstones(
+        self, warehouse: Warehouse, stage: Stage
+    ) -> None:
+        notes, own = TableNotes("Orders.", {"owner": "sales"}), schema_of()
+        warehouse.create_table(TABLE, columns_of(own), TableOptions(notes=notes))
+        tombstone = {name: value for name, value in record(0).items() if name not in ("id", "note")}
+        assert self.run(warehouse, load_job("j1", stage("a.avro", avro_file([tombstone], own)), schema=own))
+        schema = schema_of(("id", "long"), ("tags", {"type": "array", "items": "string"}))
+        change = plan_table_change(schema, warehouse.columns(TABLE))
+        for _ in range(2):
+            warehouse.update_columns(TABLE, change.columns)
+            found = self.reopened(warehouse).find_table(TABLE)
+            assert found is not None
+            assert sorted(found.columns, key=str) == sorted(change.columns, key=str)
+            assert ([c.name for c in found.columns][:2] == ["id", "tags"]) is not self.appends_columns
+            assert (found.description, found.labels, found.rows) == ("Orders.", {"owner": "sales"}, 1)
+        uri = stage("b.avro", avro_file([record(1, tags=["a"])], schema))
+        assert self.run(warehouse, load_job("j2", uri, schema=schema)).error is None
+        assert warehouse.positions(TABLE, KafkaRange("t", 0, 0)) == {0: 1, 1: 1}
 
     def test_what_is_said_of_a_table_stays_with_it(self, warehouse: Warehouse, stage: Stage) -> None:
         inner = Column("street", "STRING", description="With 'number'.", policy_tag=self.policy_tags[0])

@@ -30,7 +30,7 @@ from kbq_assets.core.errors import (
     UnknownOutcome,
 )
 from kbq_assets.core.loading.batches import LoadLimits
-from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
+from kbq_assets.core.loading.table_notes import StoredTable, TableNotes, has_own_columns_alone
 from kbq_assets.core.loading.tables import Column, TableOptions, plan_table_change
 from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference
 from kbq_assets.core.statements.names import SCRATCH_PREFIX
@@ -315,7 +315,11 @@ class FakeWarehouse:
         if table not in self.stored:
             raise NotFound(f"table {table} does not exist", next_step="create it first")
         found, notes = self.stored[table], notes or TableNotes()
-        found.columns = _updated(found.columns, tuple(columns))
+        before, wanted = len(found.columns), tuple(columns)
+        if not has_own_columns_alone(found.columns):
+            before = 0
+        updated = _updated(found.columns, wanted)
+        found.columns = updated[before:] + updated[:before]
         found.description = notes.description or found.description
         found.labels |= notes.labels
 

@@ -8,7 +8,7 @@ from typing import Final
 import duckdb
 
 from kbq_assets.adapters.duckdb import jobs
-from kbq_assets.adapters.duckdb.notes import described, notes_of
+from kbq_assets.adapters.duckdb.notes import described, notes_of, write_notes
 from kbq_assets.adapters.duckdb.types import (
     column_of,
     definition,
@@ -18,7 +18,7 @@ from kbq_assets.adapters.duckdb.types import (
     quoted,
 )
 from kbq_assets.core.errors import ConfigurationError, InvalidName, NotFound
-from kbq_assets.core.loading.table_notes import StoredTable
+from kbq_assets.core.loading.table_notes import StoredTable, TableNotes, has_own_columns_alone
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.names import SCRATCH_PREFIX
@@ -27,6 +27,7 @@ from kbq_assets.core.statements.names import SCRATCH_PREFIX
 _RESERVED: Final = frozenset({jobs.SCHEMA, "information_schema", "pg_catalog"})
 _POSITION_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch")
 _HERE: Final = "database_name = current_database()"
+_REBUILT: Final = "temp.kbq_rebuilt"
 
 
 def name_of(connection: duckdb.DuckDBPyConnection, table: TableReference) -> str:
@@ -97,6 +98,9 @@ def update(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted:
     existing = columns(connection, table)
     if existing is None:
         raise NotFound(f"table {table} does not exist", next_step="create it first")
+    if has_own_columns_alone(existing) and not has_own_columns_alone(wanted):
+        _rebuild(connection, table, existing, wanted)
+        return
     name = name_of(connection, table)
     for statement in _alterations(existing, wanted):
         connection.execute(f"ALTER TABLE {name} {statement}")
@@ -107,6 +111,28 @@ def update(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted:
         )
     _fill_lists(connection, name, existing, wanted)
     _note(connection, table, wanted)
+
+
+def _rebuild(
+    connection: duckdb.DuckDBPyConnection,
+    table: TableReference,
+    existing: Sequence[Column],
+    wanted: Sequence[Column],
+) -> None:
+    """Make a table of tombstones anew, with the records' columns first: DuckDB appends columns."""
+    name, named = name_of(connection, table), {column.name.lower() for column in wanted}
+    rest = [column for column in existing if column.name.lower() not in named]
+    description, labels = notes_of(connection, table)
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {_REBUILT} AS FROM {name}")
+    connection.execute(f"DROP TABLE {name}")
+    create(connection, table, [*wanted, *rest])
+    write_notes(connection, table, existing, TableNotes(description, labels))
+    values = {quoted(column.name): "[]" for column in wanted if column.mode == "REPEATED"}
+    values |= {quoted(column.name): quoted(column.name) for column in existing}
+    connection.execute(
+        f"INSERT INTO {name} ({', '.join(values)}) SELECT {', '.join(values.values())} FROM {_REBUILT}"
+    )
+    connection.execute(f"DROP TABLE {_REBUILT}")
 
 
 def _widened(existing: Iterable[Column], wanted: Iterable[Column]) -> Iterator[Column]:

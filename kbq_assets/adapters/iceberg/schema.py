@@ -14,7 +14,7 @@ from pyiceberg.types import TimestamptzType
 
 from kbq_assets.adapters.iceberg.types import NOTED, column_of, fields_of, paths
 from kbq_assets.core.loading.partitions import HOUR, MONTH, time_column
-from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
+from kbq_assets.core.loading.table_notes import StoredTable, TableNotes, has_own_columns_alone
 from kbq_assets.core.loading.tables import Column, TableOptions
 
 POSITIONS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch")
@@ -108,12 +108,14 @@ def new_properties(columns: Iterable[Column], options: TableOptions) -> dict[str
 
 
 def update(table: Table, columns: Iterable[Column], notes: TableNotes) -> None:
-    """Add missing columns and nested fields, relax columns now NULLABLE, and describe them; blank texts stay.
+    """Add missing columns and nested fields, relax columns now NULLABLE, and describe them; blank texts stay. The
+    records' columns go before those of a table that held tombstones alone.
 
     One commit; none if nothing differs. Field ids stay, so older files are read under the new schema.
     """
     wanted = tuple(columns)
-    known = {path.lower(): column for path, column in paths(columns_in(table))}
+    existing = columns_in(table)
+    known = {path.lower(): column for path, column in paths(existing)}
     described = tuple(_kept(column, known, "") for column in wanted)
     properties = _noted_properties(wanted, notes)
     changed = {name: text for name, text in properties.items() if table.properties.get(name) != text}
@@ -128,6 +130,9 @@ def update(table: Table, columns: Iterable[Column], notes: TableNotes) -> None:
         if differs:
             with transaction.update_schema() as change:
                 change.case_sensitive(False).union_by_name(Schema(*fields_of(described)))
+                if has_own_columns_alone(existing):
+                    for column in (each for each in wanted if each.name.lower() not in known):
+                        change.move_before(column.name, existing[0].name)
         if changed:
             transaction.set_properties(changed)
 

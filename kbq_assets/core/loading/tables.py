@@ -18,7 +18,7 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.visitor import ColumnVisitor, visit
 from kbq_assets.core.compaction.model import CompactionRule
 from kbq_assets.core.errors import ConfigurationError, EncodingError
-from kbq_assets.core.loading.table_notes import TableNotes
+from kbq_assets.core.loading.table_notes import TableNotes, has_own_columns_alone
 from kbq_assets.core.statements.rules import StatementRule
 
 _SCALARS = {
@@ -160,13 +160,16 @@ def plan_table_change(schema: str, existing: tuple[Column, ...] | None) -> Table
     """Compare a staged schema with a table; None means that the table does not exist.
 
     New columns are added NULLABLE; a REQUIRED column is relaxed if it is NULLABLE in the schema, or missing; a NUMERIC
-    is widened to the schema's digits. Raises IncompatibleColumn.
+    is widened to the schema's digits. The records' columns come before KBQ's own in a table that held tombstones alone;
+    BigQuery appends them. Raises IncompatibleColumn.
     """
     wanted = columns_of(schema)
     if existing is None:
         return TableChange(True, wanted)
     changes = _Changes()
     columns = _merge(existing, wanted, "", changes)
+    if has_own_columns_alone(existing):
+        columns = columns[len(existing) :] + columns[: len(existing)]
     return TableChange(False, columns, tuple(changes.added), tuple(changes.relaxed), tuple(changes.widened))
 
 

@@ -137,6 +137,8 @@ class OpenWarehouse:
 class TestBigQueryWarehouse(
     ErasureTablesContract, ErrorReplaysContract, StatementsContract, SharedWarehouseContract
 ):
+    appends_columns = True
+
     def wait(self, warehouse: Warehouse, job_id: str) -> None:
         self.finish(warehouse, job_id)
 

@@ -47,6 +47,7 @@ class TestBucket(SharedObjectStoreContract):
 class TestBigQuery(SharedWarehouseContract):
     #: Two tags of a taxonomy in the datasets' location, if there is one.
     policy_tags = place.policy_tags(os.environ)
+    appends_columns = True
 
     @pytest.fixture
     def opener(self, gcp: Place, corner: str) -> Opener:
