@@ -80,7 +80,7 @@ google: $(VENV)/.development ## Serve local stand-ins for Cloud Storage and BigQ
 	@$(BIN)/python -m kbq_assets_tests.google
 
 docs: $(VENV)/.development ## Build docs/ as a searchable site, into site/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 reference: $(VENV)/.development ## Write the tables of docs/ that come from declarations of settings and options
 	@$(BIN)/python -m kbq_assets_tests.reference

@@ -18,8 +18,9 @@ REPOSITORY = Path(__file__).parents[1]
 
 
 def test_the_documents_build_as_a_searchable_site(tmp_path: Path) -> None:
+    # No -q: it hides warnings from --strict.
     built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path)],
         cwd=REPOSITORY,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
