@@ -14,6 +14,7 @@ from kbq_assets.core.protocol.done_files import check_fits
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.column_names import SNAKE_CASE, snake_case_names
 from kbq_assets.core.topics.json.inference import INFERRED
+from kbq_assets.core.topics.options import KEEP
 from kbq_assets.core.topics.personal import KEY, Decision
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import SchemaRegistry
@@ -71,6 +72,7 @@ class Routes:
             settings.records.headers,
             settings.records.event_date,
             settings.records.event_bounds,
+            settings.records.null_items == KEEP,
             _PSEUDONYM if settings.privacy.action(KEY) == "pseudonym" else "",
         )
 

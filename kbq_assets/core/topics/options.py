@@ -34,6 +34,9 @@ from kbq_assets.core.topics.option_types import (
 )
 from kbq_assets.core.topics.personal import Decision
 
+#: What becomes of nulls in arrays.
+KEEP: Final = "keep"
+BAD: Final = "bad"
 #: Name of the table that holds a dataset's error rows.
 ERROR_TABLE: Final = "kbq_errors"
 
@@ -250,6 +253,13 @@ class RecordOptions:
         "1000", whole(), "the share does not count in windows with fewer records"
     )
     max_record_bytes: int = option("10485760", whole(), "larger records are bad records")
+    null_items: str = option(
+        KEEP,
+        choice(KEEP, BAD),
+        "a null in an array of an Avro record: `keep` it, or the record is `bad` (`NULL_ITEM`): BigQuery refuses the "
+        "whole file for it",
+        shown_default="`bad` with BigQuery among the warehouses, else `keep`",
+    )
     declared: Any = option(
         "",
         SCHEMA,

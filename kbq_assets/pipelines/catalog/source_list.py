@@ -10,11 +10,13 @@ from pathlib import Path
 
 from kbq_assets.core.backup.areas import check_backup
 from kbq_assets.core.catalog import CatalogFiles
+from kbq_assets.core.config.locations import BigQueryProject
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading.table_options import table_options
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.options import BAD, KEEP
 from kbq_assets.core.topics.source_list import SourceEntry, parse_source_list, select_topics
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.catalog import reader
@@ -99,8 +101,12 @@ class SourceList:
     @property
     def _defaults(self) -> TopicSettings:
         catalog, backup = self.settings.catalog, self.settings.backup
+        is_google = any(isinstance(each.place, BigQueryProject) for each in self.settings.warehouses)
         return TopicSettings.of(
-            dataset=catalog.dataset, quiet_seconds=catalog.quiet_seconds, backup=backup.topics
+            dataset=catalog.dataset,
+            quiet_seconds=catalog.quiet_seconds,
+            backup=backup.topics,
+            null_items=BAD if is_google else KEEP,
         )
 
     @cached_property

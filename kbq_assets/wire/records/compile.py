@@ -12,6 +12,7 @@ from kbq_assets.core.avro.canonical import shared_records
 from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.wire.records.program import ROUTED, WIDTH, CaptureKind, Op, Program, RoutedType
+from kbq_assets.wire.records.reasons import Reason
 
 Path: TypeAlias = tuple[str, ...]
 Targets: TypeAlias = tuple[tuple[Path, int], ...]
@@ -62,16 +63,22 @@ _SIMPLE = {
 _MAX_PRECISION = 1000  # digits; no warehouse reads longer decimals as numbers
 
 
-def compile_program(root: avro.AvroType, captures: Sequence[str] = (), routes: Sequence[str] = ()) -> Program:
+def compile_program(
+    root: avro.AvroType,
+    captures: Sequence[str] = (),
+    routes: Sequence[str] = (),
+    *,
+    null_items: bool = True,
+) -> Program:
     """The program that validates ``root`` and captures the fields at the dotted paths ``captures``, a slot
     each.
 
     A path leads through records and unions to a date, a timestamp, a long or a string; a path the schema does
-    not have captures nothing. ``routes`` lead to strings, enums, booleans and plain integers. Raises
-    UnstageableSchema if a captured field is of another type.
+    not have captures nothing. ``routes`` lead to strings, enums, booleans and plain integers. Without
+    ``null_items`` a null in an array is bad. Raises UnstageableSchema if a captured field is of another type.
     """
     targets = tuple((tuple(path.split(".")), slot) for slot, path in enumerate((*captures, *routes)))
-    return _Compiler(root, len(captures)).program(targets)
+    return _Compiler(root, len(captures), null_items).program(targets)
 
 
 class _Code:
@@ -119,8 +126,9 @@ class _Code:
 
 
 class _Compiler(_Code):
-    def __init__(self, root: avro.AvroType, first_route: int) -> None:
+    def __init__(self, root: avro.AvroType, first_route: int, null_items: bool) -> None:
         super().__init__()
+        self.null_items = null_items
         self.root = root
         self.first_route = first_route
         self.routed: list[RoutedType] = []
@@ -252,39 +260,45 @@ class _Compiler(_Code):
         if visit(node.items, _TakesNoBytes()):
             self.emit(Op.EMPTY_ITEMS, place)
         else:
-            self.loop(place, [node.items])
+            self.loop(place, [node.items], refuses_null=not self.null_items)
 
     def map(self, node: avro.Map, place: str) -> None:
         self.loop(place, [avro.Primitive((), "string"), node.values])
 
-    def loop(self, place: str, item: Iterable[avro.AvroType]) -> None:
+    def loop(self, place: str, item: Iterable[avro.AvroType], *, refuses_null: bool = False) -> None:
         begin = self.emit(Op.LOOP, place)
         body = self.here()
         for part in item:
-            self.node(part, place)
+            if refuses_null and isinstance(part, avro.Union):
+                self.union(part, place, (), refuses_null=True)
+            else:
+                self.node(part, place)
         self.code[begin + 1] = self.here()
         self.emit(Op.NEXT, place, body)
         self.here()
 
-    def union(self, node: avro.Union, place: str, targets: Targets) -> None:
+    def union(self, node: avro.Union, place: str, targets: Targets, *, refuses_null: bool = False) -> None:
         nulls = [avro.is_null(branch) for branch in node.branches]
-        if len(nulls) == 2 and nulls.count(True) == 1:
+        if len(nulls) == 2 and nulls.count(True) == 1 and not refuses_null:
             null = nulls.index(True)
             begin = self.emit(Op.NULLABLE, place, 2 * null)
             self.label = len(self.code)
             self.node(node.branches[1 - null], place, targets)
             self.code[begin + 2] = self.here()
         else:
-            self.jump_table(node, place, targets)
+            self.jump_table(node, place, targets, refuses_null=refuses_null)
 
-    def jump_table(self, node: avro.Union, place: str, targets: Targets) -> None:
+    def jump_table(self, node: avro.Union, place: str, targets: Targets, *, refuses_null: bool) -> None:
         first = len(self.jumps)
         self.jumps += [0] * len(node.branches)
         self.emit(Op.UNION, place, len(node.branches), first)
         exits = []
         for index, branch in enumerate(node.branches):
             self.jumps[first + index] = self.here()
-            self.node(branch, place, targets)
+            if refuses_null and avro.is_null(branch):
+                self.emit(Op.REFUSE, place, int(Reason.NULL_ITEM))
+            else:
+                self.node(branch, place, targets)
             exits.append(self.emit(Op.JUMP, place))
         for jump in exits:
             self.code[jump + 1] = self.here()

@@ -44,6 +44,7 @@ class Op(IntEnum):
     DECIMAL_FIXED = 19  # b bytes of a decimal within bound a
     MARK = 20  # capture a begins here
     CLOSE = 21  # capture a ends here and is of kind b
+    REFUSE = 22  # whatever leads here is bad, with the reason a
 
 
 class CaptureKind(IntEnum):

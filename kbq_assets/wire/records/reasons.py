@@ -43,6 +43,7 @@ class Reason(IntEnum):
     INVALID_CHANGE = 29
     NO_CHANGE = 30
     TABLE_TRUNCATED = 31
+    NULL_ITEM = 32
 
     @property
     def message(self) -> str:
@@ -81,6 +82,7 @@ _MESSAGES = {
     Reason.INVALID_CHANGE: "the change event has no row",
     Reason.NO_CHANGE: "the event changes no row: a message of Debezium's",
     Reason.TABLE_TRUNCATED: "the database table was truncated, and rows of several partitions have no order",
+    Reason.NULL_ITEM: "an array has a null item, which BigQuery refuses with its file; null_items=keep lets it pass",
     Reason.UNKNOWN_TABLE: "the record does not say its table, or says one that is not known",
     Reason.TOO_MANY_TABLES: "the window has as many tables as max_tables allows",
 }

@@ -57,6 +57,8 @@ class MetadataColumns:
     headers: bool = False
     business_time: BusinessTime | None = None
     bounds: TimeBounds = ALL_TIMES
+    #: Whether an array of a record may have null items.
+    null_items: bool = True
     #: What the column of keys has, unless it is the key as it was sent.
     key_note: str = ""
 
@@ -161,7 +163,7 @@ def _staged(
     event_field = chosen.path if chosen is not None else ""
     # A schema without the field captures nothing, and each of its records is counted as a fallback.
     captures = [event_field] if business is not None and body is BodyKind.AVRO else []
-    program = compile_program(record, captures, routes)
+    program = compile_program(record, captures, routes, null_items=metadata.null_items)
     unit = FORMATS[business.format] if business is not None else 0
     if captures and unit == FORMATS["rfc3339"]:
         _refuse_numbers(program, event_field)

@@ -69,6 +69,7 @@ def validate_json(chunk: Chunk, rows: Longs | None, limits: RecordLimits) -> Val
 # Numba turns module constants into literals; enum members it would look up as objects.
 _END, _SKIP, _BOOLEAN, _INT, _LONG = int(Op.END), int(Op.SKIP), int(Op.BOOLEAN), int(Op.INT), int(Op.LONG)
 _STRING, _BYTES, _NULLABLE, _ENUM = int(Op.STRING), int(Op.BYTES), int(Op.NULLABLE), int(Op.ENUM)
+_REFUSE = int(Op.REFUSE)
 _UNION, _JUMP, _LOOP, _NEXT = int(Op.UNION), int(Op.JUMP), int(Op.LOOP), int(Op.NEXT)
 _EMPTY_ITEMS, _CALL, _RETURN = int(Op.EMPTY_ITEMS), int(Op.CALL), int(Op.RETURN)
 _INT_RANGE, _LONG_RANGE = int(Op.INT_RANGE), int(Op.LONG_RANGE)
@@ -230,6 +231,8 @@ def _validate_avro(program: Any, limits: Any, stack: Any, records: Any, verdicts
                     pc += WIDTH
             elif op == _JUMP:
                 pc = a
+            elif op == _REFUSE:
+                reason = a
             elif op == _MARK:
                 mark_starts[a, k] = position
                 pc += WIDTH

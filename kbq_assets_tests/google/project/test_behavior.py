@@ -84,6 +84,14 @@ def test_maps_with_nullable_values_arrive(warehouse: ProjectWarehouse, load: Loa
     assert load(schema, [record(0, m={"a": 1, "b": None})]).error is None
 
 
+def test_an_array_with_a_null_item_fails_its_file(warehouse: ProjectWarehouse, load: Load) -> None:
+    """So `null_items=bad` is the default with BigQuery."""
+    schema = schema_of(("id", "long"), ("xs", {"type": "array", "items": ["null", "long"]}))
+    warehouse.create_table(TABLE, columns_of(schema), TableOptions())
+    assert load(schema, [record(0, xs=[1, 2])]).error is None
+    assert load(schema, [record(1, xs=[1, None])], "j2").error is not None
+
+
 def test_documents_arrive_in_a_json_column(
     warehouse: ProjectWarehouse, load: Load, values: Callable[[str], list[Any]]
 ) -> None:
