@@ -18,6 +18,7 @@ from kbq_assets_tests.sizes import HOURS_PROPERTY, SCHEDULES_PROPERTY
 
 pytest_plugins = [
     "kbq_assets_tests.fixtures.cpu_limit",
+    "kbq_assets_tests.fixtures.distribution",
     "kbq_assets_tests.fixtures.local_stack",
     "kbq_assets_tests.fixtures.variables",
     "kbq_assets_tests.google.fixtures",
@@ -28,21 +29,14 @@ settings.register_profile("explore", deadline=None, suppress_health_check=[Healt
 settings.register_profile("kbq", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("kbq")
 
-#: Files that take minutes. They go first, or one process would still be at them when the others have nothing left.
-LONGEST = (
-    "integration/test_demo.py",
-    "simulation/test_simulation.py",
-    "integration/test_google_demo.py",
-    "google/test_two_loaders.py",
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
+#: Until the end of the collection: each full collection of garbage would walk all modules loaded so far.
+gc.disable()
 
 
 def pytest_collection_finish() -> None:
     """Modules and tests stay: a full garbage collection need not walk their million objects each time."""
+    gc.enable()
+    gc.collect()
     gc.freeze()
 
 

@@ -1,4 +1,4 @@
-"""One warm parent and one set of homes for all tests of a module."""
+"""One warm parent and one set of homes for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from kbq_assets_tests.crashes.scenes import Scenes
 from kbq_assets_tests.integration.world import Producers
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def producers(local_stack: LocalStack) -> Iterator[Producers]:
     for broker in real_broker(local_stack.bootstrap_servers):
         yield Producers(broker, local_stack.registry_url)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def forks() -> Iterator[Forks]:
     with forking.forks() as parent:
         yield parent
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def scenes(producers: Producers, forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Scenes:
     return Scenes(tmp_path_factory.mktemp("homes"), producers, forks)

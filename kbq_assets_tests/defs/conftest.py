@@ -26,9 +26,9 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Dagster calls some of its arguments beta, its own ones included."""
-    here = Path(__file__).parent
+    here = f"{Path(__file__).parent}/"
     for item in items:
-        if here in item.path.parents:
+        if str(item.path).startswith(here):
             item.add_marker(pytest.mark.filterwarnings("ignore::dagster.BetaWarning"))
             # It opens a resource inside another by a property that it deprecates itself.
             item.add_marker(pytest.mark.filterwarnings(r"ignore:.*InitResourceContext\.dagster_run"))

@@ -11,6 +11,7 @@ import itertools
 import logging
 import queue
 import re
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -37,16 +38,23 @@ class SparkEngine:
 
     It runs ``slots`` tasks at a time, by default one per core that the cluster has at the moment: executors arrive
     after the driver and may leave. With dynamic allocation it submits twice as many, since Spark adds executors only
-    while tasks wait. It complains if no task has been running for ``quiet_seconds``.
+    while tasks wait. It complains if no task has been running for ``quiet_seconds``. ``thread`` is the class of its
+    threads: Spark's own needs a real context.
     """
 
     def __init__(
-        self, context: SparkContext, task: Task, slots: int = 0, quiet_seconds: float = QUIET_SECONDS
+        self,
+        context: SparkContext,
+        task: Task,
+        slots: int = 0,
+        quiet_seconds: float = QUIET_SECONDS,
+        thread: Callable[..., threading.Thread] = InheritableThread,
     ) -> None:
         self._context = context
         self._task = task
         self._slots = slots
         self._quiet_seconds = quiet_seconds
+        self._thread = thread
         self._group = f"kbq-{uuid.uuid4().hex}"
         self._numbers = itertools.count()
         self._open: dict[int, tuple[Unit, ...]] = {}
@@ -77,7 +85,7 @@ class SparkEngine:
             self._last_sign = time.monotonic()
         number = next(self._numbers)
         self._open[number] = units
-        InheritableThread(target=self._run, args=(number, units), daemon=True).start()
+        self._thread(target=self._run, args=(number, units), daemon=True).start()
 
     def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
         """Outcomes of all tasks that have ended."""

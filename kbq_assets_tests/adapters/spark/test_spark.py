@@ -236,7 +236,10 @@ UNIT = Unit(OffsetRange(TopicPartition("t", 0), 0, 5), 1, TopicSettings())
 def engine_of(context: FakeContext, quiet_seconds: float = 0.0) -> SparkEngine:
     found: Any = context
     return SparkEngine(
-        found, lambda units: [UnitOutcome(unit) for unit in units], quiet_seconds=quiet_seconds
+        found,
+        lambda units: [UnitOutcome(unit) for unit in units],
+        quiet_seconds=quiet_seconds,
+        thread=threading.Thread,
     )
 
 

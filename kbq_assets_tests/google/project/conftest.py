@@ -17,8 +17,8 @@ _HERE = Path(__file__).parent
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("RUN_INTEGRATION_TESTS") == "true":
         return
-    ours = [item for item in items if _HERE in item.path.parents]
-    items[:] = [item for item in items if item not in ours]
+    ours = [item for item in items if item.path.parent == _HERE]
+    items[:] = [item for item in items if item.path.parent != _HERE]
     config.hook.pytest_deselected(items=ours)
 
 
