@@ -50,6 +50,10 @@ class FaultyMemoryStore:
             return error
         return None
 
+    def restore(self, other: FaultyMemoryStore) -> None:
+        """Have the objects of another store, as they are now, and its time."""
+        self.objects, self._generation, self.time_ms = dict(other.objects), other._generation, other.time_ms
+
     @staticmethod
     def path_of(uri: str) -> str:
         """The path of an address that `uri` gave out."""

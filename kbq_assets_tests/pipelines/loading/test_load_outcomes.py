@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
+from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.fakes.warehouse import TRANSIENT
 from kbq_assets_tests.pipelines.bench import A, B, Bench
@@ -129,13 +131,20 @@ CASES = (
 )
 
 
-def _world(case: Case) -> Bench:
+@functools.cache
+def _staged() -> FaultyMemoryStore:
     """Two files of A (offsets 0 and 1, 3), one of B (2)."""
     bench = Bench()
     bench.produce(1, 1, 3)
     bench.extract()
     bench.produce(1)
     bench.extract()
+    return bench.store
+
+
+def _world(case: Case) -> Bench:
+    bench = Bench()
+    bench.store.restore(_staged())
     case.arrange(bench)
     return bench
 
