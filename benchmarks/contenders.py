@@ -52,7 +52,7 @@ class Bench:
                 file.write(_ZEROS)
         scratch.unlink()
 
-    def run_kbq(self, topic: BenchTopic) -> Result:
+    def run_kbq(self, topic: BenchTopic, backup: str = "false") -> Result:
         """`kbq extract`, Spark's start included."""
         self.output.mkdir(parents=True)
         sources = self.output / "source-topics.txt"
@@ -65,6 +65,7 @@ class Bench:
             "KBQ_KAFKA_BOOTSTRAP_SERVERS": self.stack.bootstrap_servers,
             "KBQ_REGISTRY_URL": self.stack.registry_url,
             "KBQ_SPARK_MASTER": f"local[{CORES}]",
+            "KBQ_BACKUP": backup,
         }
         usage = self._measure(
             "kbq", [sys.executable, "-m", "benchmarks.kbq_job", topic.name, self.report], environ
@@ -73,6 +74,10 @@ class Bench:
         if (inside["rows"], inside.pop("tables")) != (topic.records, topic.tables):
             raise RuntimeError(f"KBQ staged {inside['rows']} rows of {topic.records}")
         return usage, inside
+
+    def run_backup(self, topic: BenchTopic) -> Result:
+        """The same extraction, which also writes a verbatim copy of every record."""
+        return self.run_kbq(topic, backup="true")
 
     def run_spark(self, topic: BenchTopic) -> Result:
         """Spark's Kafka source, from_avro and Avro writer."""
@@ -144,6 +149,7 @@ class Contender:
 
 CONTENDERS: Mapping[str, Contender] = {
     "kbq": Contender(Bench.run_kbq, "KBQ", True, True),
+    "backup": Contender(Bench.run_backup, "KBQ with a backup of every record", True, True),
     "perf-test": Contender(Bench.run_perf_test, "kafka-consumer-perf-test: reads, forgets", False, True),
     "kcat": Contender(Bench.run_kcat, "kcat: reads, forgets", False, True),
     "spark": Contender(Bench.run_spark, "Spark: Kafka source, `from_avro`, Avro files", True),

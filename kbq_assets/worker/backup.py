@@ -20,6 +20,7 @@ from kbq_assets.ports.backup_schemas import keep_schema
 from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import SchemaRegistry
+from kbq_assets.wire.backup.kernels import NO_ID, SEVERAL, one_schema_id
 from kbq_assets.wire.backup.write import BackupWriter
 from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.checksum import crc32c_text
@@ -159,13 +160,14 @@ class BackupWindowWriter:
 
 def _prefixes(chunk: Chunk) -> set[int]:
     """The schema ids of Confluent's prefix."""
+    only = one_schema_id(chunk.buffer, chunk.starts, chunk.ends)
+    if only != SEVERAL:
+        return {only} - {NO_ID}
     starts = chunk.starts[(chunk.ends - chunk.starts >= 5) & (chunk.starts >= 0)]
     starts = starts[chunk.buffer[starts] == 0]
     ids = np.zeros(len(starts), np.int64)
     for byte in range(1, 5):
         ids = ids << 8 | chunk.buffer[starts + byte]
-    if len(ids) and (ids == ids[0]).all():
-        return {int(ids[0])}
     return set(np.unique(ids).tolist())
 
 

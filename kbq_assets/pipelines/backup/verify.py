@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from kbq_assets.core.backup.names import BACKUP, BackupFileName, schemas_prefix
 from kbq_assets.core.errors import NotFound
@@ -14,7 +15,8 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore, StoredFile
 from kbq_assets.wire.backup.read import read_chunks
-from kbq_assets.wire.files.read_container import DamagedFile
+from kbq_assets.wire.backup.write import FILE_HASH
+from kbq_assets.wire.files.read_container import DamagedFile, Readable
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,28 @@ def _read(store: ObjectStore, file: StagedFile, stored: StoredFile | None) -> in
         raise DamagedFile(
             f"it has {stored.size} bytes and crc {stored.crc32c}, not {file.bytes} and {file.crc32c}"
         )
-    name, content, rows = BackupFileName.parse(file.path), hashlib.sha256(), 0
+    name, hashed, rows = BackupFileName.parse(file.path), hashlib.sha256(), 0
+    is_of_file = file.content.startswith(FILE_HASH)
     with store.open_read(file.path) as stream:
-        for chunk, block in read_chunks(stream, name.epoch, name.range):
-            content.update(block.data)
+        source = _Hashed(stream, hashed) if is_of_file else stream
+        for chunk, block in read_chunks(source, name.epoch, name.range):
+            if not is_of_file:
+                hashed.update(block.data)
             rows += len(chunk)
-    if (rows, content.hexdigest()) != (file.rows, file.content):
-        raise DamagedFile(f"it has {rows} records with hash {content.hexdigest()}, not what was committed")
+    content = FILE_HASH * is_of_file + hashed.hexdigest()
+    if (rows, content) != (file.rows, file.content):
+        raise DamagedFile(f"it has {rows} records with hash {content}, not what was committed")
     return rows
+
+
+class _Hashed:
+    """A file that is hashed as it is read."""
+
+    def __init__(self, stream: Readable, hashed: Any) -> None:
+        self._stream, self._hashed = stream, hashed
+
+    def read(self, size: int, /) -> bytes:
+        """Up to ``size`` bytes; fewer at the end."""
+        data = self._stream.read(size)
+        self._hashed.update(data)
+        return data

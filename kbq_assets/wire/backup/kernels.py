@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kbq_assets.wire.jit import copy_bytes, inlined, kernel, store_byte
+from kbq_assets.wire.jit import copy_bytes, inlined, kernel, load_byte, store_byte
 from kbq_assets.wire.records.scan import read_long, write_long
 
 # A record's numbers, for laying.
@@ -23,6 +23,10 @@ HEADERS: Final = 8
 RAW: Final = 10
 COLUMNS: Final = 12
 
+#: Instead of the one schema id of many values.
+NO_ID: Final = -1
+SEVERAL: Final = -2
+
 MOST_NUMBER_BYTES: Final = 10
 #: Most bytes of a row besides its key, value and headers, and what precedes every row.
 ROW_OVERHEAD: Final = MOST_NUMBER_BYTES * (NUMBERS + 4) + 8
@@ -33,31 +37,51 @@ def lay_rows(
     numbers: Any, spans: Any, parts: Any, prefix: Any, row: int, out: Any, at: int, full: int
 ) -> tuple[int, int]:
     """Lay records from ``row`` on into ``out`` from ``at`` on, until it has ``full`` bytes or no room for the next one.
-    ``parts`` are the buffers of values, keys, headers and raw headers. Return the next record, and the position after
-    the last one."""
+    ``parts`` are the buffers of values, keys, headers and raw headers; ``spans`` are beginnings and ends of keys,
+    values, headers and raw headers. Return the next record, and the position after the last one."""
     values, keys, headers, raw = parts
+    offsets, times, types, epochs = numbers
+    key, key_end, value, value_end, header, header_end, raw_from, raw_end = spans
     room = len(out) - ROW_OVERHEAD - len(prefix)
-    while row < numbers.shape[1] and at < full:
-        size = 0
-        for part in range(0, 8, 2):
-            size += spans[part + 1, row] - spans[part, row]
+    while row < len(offsets) and at < full:
+        size = key_end[row] - key[row] + value_end[row] - value[row]
+        size += header_end[row] - header[row] + raw_end[row] - raw_from[row]
         if size > room - at:
             break
-        copy_bytes(out, at, prefix, 0, len(prefix))
-        at += len(prefix)
-        for number in range(NUMBERS):
-            at = write_long(out, at, numbers[number, row])
-        at = _put_nullable(out, at, keys, spans[0, row], spans[1, row])
-        at = _put_nullable(out, at, values, spans[2, row], spans[3, row])
-        if spans[4, row] < 0 or spans[5, row] == spans[4, row]:
+        for index in range(len(prefix)):
+            store_byte(out, at + index, load_byte(prefix, index))
+        at = write_long(out, at + len(prefix), offsets[row])
+        at = write_long(out, at, times[row])
+        at = write_long(out, at, types[row])
+        at = write_long(out, at, epochs[row])
+        at = _put_nullable(out, at, keys, key[row], key_end[row])
+        at = _put_nullable(out, at, values, value[row], value_end[row])
+        if header[row] < 0 or header_end[row] == header[row]:
             store_byte(out, at, 0)
             at += 1
         else:
-            copy_bytes(out, at, headers, spans[4, row], spans[5, row] - spans[4, row])
-            at += spans[5, row] - spans[4, row]
-        at = _put_nullable(out, at, raw, spans[6, row], spans[7, row])
+            copy_bytes(out, at, headers, header[row], header_end[row] - header[row])
+            at += header_end[row] - header[row]
+        at = _put_nullable(out, at, raw, raw_from[row], raw_end[row])
         row += 1
     return row, at
+
+
+@kernel
+def one_schema_id(buffer: Any, starts: Any, ends: Any) -> int:
+    """The schema id of all values that have Confluent's prefix; or NO_ID, or SEVERAL."""
+    found = NO_ID
+    for row in range(len(starts)):
+        start = starts[row]
+        if start < 0 or ends[row] - start < 5 or load_byte(buffer, start) != 0:
+            continue
+        named = 0
+        for byte in range(1, 5):
+            named = named << 8 | load_byte(buffer, start + byte)
+        if found >= 0 and named != found:
+            return SEVERAL
+        found = named
+    return found
 
 
 @inlined
@@ -137,6 +161,8 @@ def _after_headers(block: Any, at: int, end: int) -> int:
 def warm_up() -> None:
     """Compile the kernels, or load them from the disk cache."""
     buffer = np.zeros(256, np.uint8)
-    numbers, spans = np.zeros((NUMBERS, 1), np.int64), np.zeros((8, 1), np.int64)
+    row = np.zeros(1, np.int64)
+    numbers, spans = (row, row, row, row), (row, row, row, row, row, row, row, row)
     lay_rows(numbers, spans, (buffer, buffer, buffer, buffer), buffer[:2], 0, buffer, 0, 1)
+    one_schema_id(buffer, row, row)
     find_rows(buffer, 0, buffer[:2], np.zeros((COLUMNS, 1), np.int64))

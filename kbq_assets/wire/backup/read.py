@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO, Final, get_args
+from typing import Final, get_args
 
 import numpy as np
 
@@ -12,13 +12,13 @@ from kbq_assets.wire.backup import kernels
 from kbq_assets.wire.backup.write import row_prefix
 from kbq_assets.wire.chunk import PADDING, UNREADABLE_HEADERS, Bytes, Chunk, Origins, Spans
 from kbq_assets.wire.files.codec import BadBlock, Codec, decompress
-from kbq_assets.wire.files.read_container import DamagedFile, read_blocks, read_header
+from kbq_assets.wire.files.read_container import DamagedFile, Readable, read_blocks, read_header
 
 #: Least bytes of a row: nothing smaller can hold the number of rows that a block claims.
 _SMALLEST_ROW: Final = 10
 
 
-def read_chunks(stream: BinaryIO, epoch: int, window: OffsetRange) -> Iterator[tuple[Chunk, Bytes]]:
+def read_chunks(stream: Readable, epoch: int, window: OffsetRange) -> Iterator[tuple[Chunk, Bytes]]:
     """The records of a file in chunks, each with its block's bytes. Raises DamagedFile for any byte that the writer
     cannot have written."""
     header = read_header(stream)

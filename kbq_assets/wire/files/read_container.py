@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import Final, Protocol
 
 from kbq_assets.core.errors import EncodingError
 from kbq_assets.wire.chunk import decode_long
@@ -16,6 +16,14 @@ from kbq_assets.wire.files.container import MAGIC, SYNC_SIZE
 #: A larger block or header entry means a corrupt length. Blocks of staged files have some 256 KiB.
 _MAX_BLOCK: Final = 1 << 30
 _LONGEST: Final = 10
+
+
+class Readable(Protocol):
+    """A file's bytes, one after another."""
+
+    def read(self, size: int, /) -> bytes:
+        """Up to ``size`` bytes; fewer at the end."""
+        ...
 
 
 class DamagedFile(EncodingError):
@@ -40,7 +48,7 @@ class Header:
         return self.entries.get("avro.codec", b"null").decode("utf-8", "replace")
 
 
-def read_header(stream: BinaryIO) -> Header:
+def read_header(stream: Readable) -> Header:
     """Read the header. Raises DamagedFile."""
     if stream.read(len(MAGIC)) != MAGIC:
         raise _damaged("it is not an Avro container file")
@@ -54,7 +62,7 @@ def read_header(stream: BinaryIO) -> Header:
     return Header(entries, _exactly(stream, SYNC_SIZE))
 
 
-def read_blocks(stream: BinaryIO, header: Header) -> Iterator[tuple[int, bytes]]:
+def read_blocks(stream: Readable, header: Header) -> Iterator[tuple[int, bytes]]:
     """Records and compressed bytes of each block, from the header to the end of the file. Raises DamagedFile."""
     while first := stream.read(1):
         count, size = _read_long(stream, first), _read_long(stream)
@@ -66,14 +74,14 @@ def read_blocks(stream: BinaryIO, header: Header) -> Iterator[tuple[int, bytes]]
         yield count, data
 
 
-def _read_bytes(stream: BinaryIO) -> bytes:
+def _read_bytes(stream: Readable) -> bytes:
     size = _read_long(stream)
     if not 0 <= size <= _MAX_BLOCK:
         raise _damaged(f"its header claims an entry of {size} bytes")
     return _exactly(stream, size)
 
 
-def _read_long(stream: BinaryIO, first: bytes = b"") -> int:
+def _read_long(stream: Readable, first: bytes = b"") -> int:
     encoded = first or _exactly(stream, 1)
     while encoded[-1] >= 0x80:
         if len(encoded) == _LONGEST:
@@ -82,7 +90,7 @@ def _read_long(stream: BinaryIO, first: bytes = b"") -> int:
     return decode_long(encoded, 0)[0]
 
 
-def _exactly(stream: BinaryIO, size: int) -> bytes:
+def _exactly(stream: Readable, size: int) -> bytes:
     data = stream.read(size)
     if len(data) < size:
         raise _damaged("it is cut short")

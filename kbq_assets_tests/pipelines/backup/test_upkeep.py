@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -10,10 +11,11 @@ from kbq_assets.core.backup import commits as backup
 from kbq_assets.core.backup.names import BackupFileName
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.extraction.units import WindowLimits
-from kbq_assets.core.protocol.commits import Commit, map_files
+from kbq_assets.core.protocol.commits import Commit, StagedFile, map_files
 from kbq_assets.pipelines.backup.clean import clean_backups
 from kbq_assets.pipelines.backup.verify import verify_topic
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.wire.backup.read import read_chunks
 from kbq_assets_tests.pipelines.backup.test_extraction import BACKED_UP, bench, copied, files, produced
 from kbq_assets_tests.pipelines.bench import TOPIC, TP, Bench
 
@@ -25,6 +27,14 @@ def backed_up(windows: int = 4) -> Bench:
     world.produce(*[1] * (2 * windows))
     world.extract()
     return world
+
+
+def swap_file(world: Bench, old: StagedFile, new: StagedFile) -> None:
+    """Commit other facts of a file."""
+    path = f"commits/{TOPIC}.json"
+    state.change(
+        world.backup_area, Commit, path, lambda now: map_files(now, lambda f: new if f == old else f)
+    )
 
 
 def names(world: Bench) -> list[str]:
@@ -56,19 +66,24 @@ class TestVerify:
             world.backups.objects[bad.path] = replace(stored, data=changed[damage])
         if damage == "same size and checksum":  # the commit was written for other bytes
             world.backups.objects[bad.path] = stored
-            area, path = world.backup_area, f"commits/{TOPIC}.json"
-            wrong = replace(bad, content="0" * 64)
-            state.change(
-                area,
-                Commit,
-                path,
-                lambda now: map_files(now, lambda f: wrong if f == bad else f),
-            )
+            swap_file(world, bad, replace(bad, content="0" * 64))
         found = verify_topic(world.backup_area, TOPIC)
         assert [(d.path, d.first, d.until, d.topic_partition) for d in found.damages] == [
             (bad.path, bad.window, bad.until, TP)
         ]
         assert found.files == 4
+
+    def test_files_of_the_release_that_hashed_rows_are_verified_by_their_rows(self) -> None:
+        world = backed_up(1)
+        [file] = files(world)
+        name, rows = BackupFileName.parse(file.path), hashlib.sha256()
+        with world.backup_area.open_read(file.path) as stream:
+            for _, block in read_chunks(stream, name.epoch, name.range):
+                rows.update(block.data)
+        swap_file(world, file, replace(file, content=rows.hexdigest()))
+        assert verify_topic(world.backup_area, TOPIC).damages == ()
+        swap_file(world, replace(file, content=rows.hexdigest()), replace(file, content="1" * 64))
+        assert len(verify_topic(world.backup_area, TOPIC).damages) == 1
 
     def test_a_range_is_verified_by_itself(self) -> None:
         world = backed_up()

@@ -316,12 +316,13 @@ class Unpacked:
 
     def _origins(self, fields: Longs) -> Origins:
         bases = np.array([head.base_offset for head in self.heads], np.int64)
-        of_batch = np.searchsorted(bases, fields[kernels.OFFSET], side="right") - 1
+        firsts = np.searchsorted(fields[kernels.OFFSET], bases)
+        counts = np.diff(firsts, append=fields.shape[1])
         epochs = np.array([head.leader_epoch for head in self.heads], np.int64)
         types = np.array([bool(head.attributes & _APPEND_TIME) for head in self.heads], np.int64)
         froms, untils, buffer = fields[kernels.HEADERS], fields[kernels.HEADERS_END], self.buffer
         raw = lambda row: buffer[int(froms[row]) : int(untils[row])].tobytes()  # noqa: E731
-        return Origins(epochs[of_batch], types[of_batch], raw)
+        return Origins(np.repeat(epochs, counts), np.repeat(types, counts), raw)
 
 
 def _headers(buffer: Bytes, fields: Longs) -> Spans:
