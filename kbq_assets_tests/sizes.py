@@ -34,6 +34,8 @@ MACHINE_RUNS: Final = _size(100, 300)
 EVERY_NTH_POINT: Final = _size(8, 1)
 #: The same for loads of each kind of statement, in one process. The kinds begin at points of their own.
 EVERY_NTH_STATEMENT_POINT: Final = _size(100, 15, "KBQ_TEST_STATEMENT_POINTS")
+#: The same for runs of file batches, in `make test-all` alone. There are over 200 points; each costs two CPU seconds.
+EVERY_NTH_FILE_POINT: Final = _size(40, 3)
 #: Worlds in which processes die twelve times, and starts of all processes at once.
 DEATHS: Final = _size(1, 4)
 STARTS_AT_ONCE: Final = _size(1, 3)

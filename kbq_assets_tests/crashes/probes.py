@@ -128,12 +128,13 @@ class ProbedConnection:
     ) -> None:
         self.close()
 
-    def execute(self, statement: str, *args: Any) -> Any:
-        """Execute a statement between two points, unless it only reads."""
-        verb = statement.split(maxsplit=1)[0].upper()
+    def execute(self, statement: Any, *args: Any) -> Any:
+        """Execute a statement, a text or one that DuckDB has parsed, between two points, unless it only reads."""
+        text = str(getattr(statement, "query", statement))
+        verb = text.split(maxsplit=1)[0].upper()
         if verb in _QUIET:
             return self._connection.execute(statement, *args)
-        job = " job" if "kbq_jobs" in statement and verb != "CREATE" else ""
+        job = " job" if "kbq_jobs" in text and verb != "CREATE" else ""
         return self._probe.around(f"duckdb {verb}{job}", lambda: self._connection.execute(statement, *args))
 
     def close(self) -> None:

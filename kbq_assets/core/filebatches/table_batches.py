@@ -265,6 +265,14 @@ def retry(state: FileTableState, path: str, generation: int, entry: FileDecision
     return _decided(dataclasses.replace(state, wanted=wanted, failed=failed), entry)
 
 
+def again(state: FileTableState, batches: Mapping[str, int], entry: FileDecision) -> FileTableState:
+    """Apply settled batches again, by path and generation. Raises Refused if one is being applied."""
+    for path in batches:
+        _refuse_in_flight(state, path)
+    failed = tuple(each for each in state.failed if each.path not in batches)
+    return _decided(dataclasses.replace(state, wanted={**state.wanted, **batches}, failed=failed), entry)
+
+
 def skip(
     state: FileTableState, path: str, generation: int, ordered: bool, entry: FileDecision
 ) -> FileTableState:

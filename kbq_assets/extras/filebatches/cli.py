@@ -98,6 +98,28 @@ def skip(deployment: Deployment, prefix: str, batch: str, reason: str, yes: bool
     _confirm("skip", batch, yes, lambda: files_of.skip(prefix, batch, reason, user()))
 
 
+@files.command()
+@_prefix
+@click.option("--from", "first", required=True, help="The first batch: its path, or the beginning of one.")
+@click.option("--reason", required=True, help="Why; kept in the table's list of decisions.")
+@yes_option
+@one_warehouse
+@pass_deployment
+def again(deployment: Deployment, prefix: str, first: str, reason: str, yes: bool) -> None:
+    """Apply batches again that are settled, from one on, in the order of their paths.
+
+    What an append added before stays: delete those rows first, or load into partitions that are replaced.
+    """
+    files_of = open_file_batches(deployment)
+    batches = files_of.settled_from(prefix, first)
+    lines = (
+        f"{len(batches)} batches, from {min(batches)} to {max(batches)}, are applied again by the next run",
+        "rows that they appended before stay in the table: delete them first",
+    )
+    title = f"apply batches of {prefix} again"
+    confirm([Proposal(title, lines, lambda: files_of.again(prefix, batches, reason, user()))], yes=yes)
+
+
 def _confirm(action: str, batch: str, yes: bool, apply: Any) -> None:
     lines = {
         "retry": "the next run applies it under a new job id",

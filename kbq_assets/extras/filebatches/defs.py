@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 import dagster as dg
+from pydantic import Field
 
 from kbq_assets.adapters.google.clients import GoogleClients
 from kbq_assets.core.config.settings import Settings
@@ -46,7 +47,7 @@ def definitions_of(settings: Settings, translator: AssetTranslator, batches: Ope
     return dg.Definitions(
         assets=[_spec(translator, prefix) for prefix in prefixes],
         asset_checks=[_check(translator, prefix, batches) for prefix in prefixes],
-        jobs=[job],
+        jobs=[job, _again_job(translator, batches, 2 * int(settings.run.load_wait_seconds) + 1800)],
         sensors=[_sensor(job, batches, min(POLL_SECONDS, int(settings.run.load_seconds)))],
     )
 
@@ -114,13 +115,7 @@ def _evaluation(translator: AssetTranslator, report: PrefixReport) -> dg.AssetCh
 def _job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.JobDefinition:
     @dg.op(name="apply_file_batches", pool="kbq_files", out=dg.Out(dg.Nothing))
     def apply_file_batches(context: dg.OpExecutionContext) -> OpEvents:
-        report = batches().run()
-        yield from _events(context, translator, report)
-        failed = [each for each in report.tables if each.error and not each.transient]
-        if failed or report.homeless:
-            lines = [f"{each.prefix}: {each.error}" for each in failed]
-            lines += [f"{path or 'the root'}: {why}" for path, why in report.homeless.items()]
-            raise dg.Failure("next: kbq files status\n" + "\n".join(lines[:_SHOWN]), allow_retries=False)
+        yield from _applied(context, translator, batches().run())
         yield dg.Output(None)
 
     @bounded_job("Apply every batch of files that is ready.", seconds, FILES_TAG)
@@ -128,6 +123,43 @@ def _job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.JobDefi
         apply_file_batches()
 
     return files_job
+
+
+class ApplyAgain(dg.Config):
+    """The batches that are applied again."""
+
+    table_prefix: str = Field(description="The table prefix, such as shop/orders.")
+    first_batch: str = Field(description="The first batch: its path, or the beginning of one.")
+    reason: str = Field(description="Why; kept in the table's list of decisions.")
+
+
+def _again_job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.JobDefinition:
+    @dg.op(name="apply_file_batches_again", pool="kbq_files", out=dg.Out(dg.Nothing))
+    def apply_file_batches_again(context: dg.OpExecutionContext, config: ApplyAgain) -> OpEvents:
+        own = batches()
+        found = own.settled_from(config.table_prefix, config.first_batch)
+        own.again(config.table_prefix, found, config.reason, f"Dagster run {context.run_id}")
+        context.log.info(f"{len(found)} batches from {min(found)} on are applied again")
+        yield from _applied(context, translator, own.run([config.table_prefix]))
+        yield dg.Output(None)
+
+    @bounded_job("Apply settled batches of files again, from one on.", seconds, FILES_TAG)
+    def files_again_job() -> None:
+        apply_file_batches_again()
+
+    return files_again_job
+
+
+def _applied(
+    context: dg.OpExecutionContext, translator: AssetTranslator, report: FilesReport
+) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+    """The events of a run. Raises Failure if a table prefix could not be worked on."""
+    yield from _events(context, translator, report)
+    failed = [each for each in report.tables if each.error and not each.transient]
+    if failed or report.homeless:
+        lines = [f"{each.prefix}: {each.error}" for each in failed]
+        lines += [f"{path or 'the root'}: {why}" for path, why in report.homeless.items()]
+        raise dg.Failure("next: kbq files status\n" + "\n".join(lines[:_SHOWN]), allow_retries=False)
 
 
 def _events(

@@ -206,6 +206,28 @@ class FileBatches:
             lambda now: table_batches.skip(now, batch, planned.generation, planned.ordered, entry),
         )
 
+    def settled_from(self, prefix: str, first: str) -> dict[str, int]:
+        """The settled batches of a table prefix from a path on, as far as the source has them, with their generations.
+        Raises NotFound, Unavailable."""
+        view = read_files_view(self.ports, self.states)
+        table = view.tables.get(prefix, PrefixView(prefix, None))
+        if table.error is not None:
+            raise table.error
+        there = view.listing.batches
+        found = {path: there[path].generation for path in sorted(table.applied) if path in there}
+        chosen = {path: generation for path, generation in found.items() if path >= first}
+        if not chosen:
+            raise NotFound(
+                f"{prefix} has no batch from {first} on that is settled and still in the source",
+                next_step=f"the last one is {max(found, default='none')}",
+            )
+        return chosen
+
+    def again(self, prefix: str, batches: Mapping[str, int], reason: str, by: str) -> None:
+        """Apply batches of `settled_from` again. Raises Refused."""
+        entry = FileDecision(self.ports.store.now_ms(), "again", min(batches), reason, by)
+        self._decide(prefix, lambda now: table_batches.again(now, batches, entry))
+
     def decisions(self, prefix: str) -> list[FileDecision]:
         """What operators decided about a table prefix, the oldest first. Raises NotFound."""
         return self.states.decisions(self.states.read(prefix).value)

@@ -116,3 +116,14 @@ def test_a_bad_setting_is_refused_by_name(kbq: Installation, name: str, value: s
 def test_flags_are_written_as_googles_tool_takes_them(kbq: Installation) -> None:
     kbq.environ["KBQ_FILES_ORDER_PER_TABLE"] = "True"
     assert parse_settings(kbq.environ).extras.files.order_per_table
+
+
+def test_batches_are_applied_again_from_one_on(kbq: Installation) -> None:
+    kbq.put("shop/orders/_config/ORDERME")
+    for number in (1, 2):
+        kbq.batch(f"shop/orders/{number}", f"id,amount\n{number},9.50\n")
+    assert kbq("run").exit_code == 0
+    found = kbq("again", "shop/orders", "--from", "shop/orders/2", "--reason", "corrected", "--yes")
+    assert found.exit_code == 0 and "1 batches, from shop/orders/2" in found.output
+    assert kbq("run").exit_code == 0 and [id for id, _ in kbq.rows()] == [1, 2, 2]
+    assert kbq("again", "shop/orders", "--from", "z", "--reason", "x", "--yes").exit_code != 0

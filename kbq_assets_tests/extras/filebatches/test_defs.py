@@ -131,3 +131,23 @@ def test_a_lost_state_fails_the_run_after_the_other_tables(settings: Settings, w
 )
 def test_partition_keys_are_paths_below_the_table(batch: str, key: str) -> None:
     assert partition_key("shop/orders", batch) == key
+
+
+def test_a_job_applies_batches_again_from_one_on(settings: Settings, world: FilesWorld) -> None:
+    for number in (2, 3):
+        world.batch(f"shop/orders/incremental/{number}")
+    world.run()
+    config = {
+        "table_prefix": "shop/orders",
+        "first_batch": "shop/orders/incremental/2",
+        "reason": "new rates",
+    }
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = definitions(settings, world).resolve_job_def("files_again_job")
+        ops = {"ops": {"apply_file_batches_again": {"config": config}}}
+        result = job.execute_in_process(instance=instance, run_config=ops)
+        events = [each.materialization for each in result.get_asset_materialization_events()]
+        assert [each.partition for each in events] == ["incremental/2", "incremental/3"]
+        assert world.loaded[3:] == ["shop/orders/incremental/2", "shop/orders/incremental/3"]
+        [decision] = world.batches().decisions("shop/orders")
+        assert (decision.reason, decision.by) == ("new rates", f"Dagster run {result.run_id}")
