@@ -28,7 +28,7 @@ from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.faults import Outcome
 from kbq_assets_tests.fakes.kafka import FakePartition
-from kbq_assets_tests.fakes.platform import POISON, SCHEMAS, TOPIC, UNKNOWN_SCHEMA, FakePlatform
+from kbq_assets_tests.fakes.platform import GOOD, POISON, SCHEMAS, TOPIC, UNKNOWN_SCHEMA, FakePlatform
 from kbq_assets_tests.fakes.statements import Failure
 from kbq_assets_tests.fixtures.tiny_manifests import NO_TAIL, tiny_manifests
 
@@ -520,6 +520,20 @@ def too_expensive(world: FakePlatform, run: Shell) -> None:
     run("load")
 
 
+HOURLY = "table=orders order=hour complete_after_seconds=1"
+
+
+def late_rows(world: FakePlatform, run: Shell) -> None:
+    """A record of an hour that is complete."""
+    source(f"{HOURLY} late_rows=park")(world)
+    now = world.store.time_ms
+    for times in ((now - 7_200_000, now), (now,), (now - 7_200_000,)):
+        for at in times:
+            world.kafka.produce(TP, GOOD, timestamp=at)
+        run.done("extract")
+        run("load")
+
+
 def a_day_later(world: FakePlatform) -> None:
     world.store.time_ms += 86_400_000
 
@@ -588,6 +602,11 @@ TABLES = [
             (green_gate, "resume --table shop.orders"),
             ("order continue shop.orders",),
         ),
+    ),
+    State(
+        ParkReason.LATE_ROWS,
+        late_rows,
+        (("order continue shop.orders",), (source(HOURLY), an_hour_later)),
     ),
     State(ParkReason.GATE_WAITS, waits_for_person, (("order continue shop.orders",),)),
     State(

@@ -42,10 +42,11 @@ PARKINGS: Final = frozenset(
         ParkReason.GATE_RED,
         ParkReason.WAITS_FOR_MARKER,
         ParkReason.BYTES_LIMIT,
+        ParkReason.LATE_ROWS,
     }
 )
 #: Parkings that wait for something that is due: their pauses stay short.
-_EXPECTED: Final = frozenset({ParkReason.GATE_RED, ParkReason.WAITS_FOR_MARKER})
+_EXPECTED: Final = frozenset({ParkReason.GATE_RED, ParkReason.WAITS_FOR_MARKER, ParkReason.LATE_ROWS})
 _EXPECTED_TRIES: Final = 2
 #: The pause before the first try; it doubles with each, up to the last.
 FIRST_PAUSE_MS: Final = 60_000

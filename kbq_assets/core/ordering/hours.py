@@ -71,6 +71,11 @@ def of_first_hour(queues: WindowQueues, release: Release) -> WindowQueues:
     return {tp: windows for tp, windows in chosen.items() if windows}
 
 
+def late_rows(files: Iterable[StagedFile], until: int) -> int:
+    """How many rows are of hours before ``until``, from which on a table is not complete."""
+    return sum(rows for file in files for hour, rows in file.events.hours.items() if hour < until)
+
+
 def why_waiting(queues: WindowQueues, release: Release) -> str:
     """Why no window may become visible, as text; "" if one may."""
     if not queues or released(queues, release):

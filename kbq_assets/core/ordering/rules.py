@@ -9,7 +9,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering.table_order import OrderRule
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import ERROR_TABLE
-from kbq_assets.core.topics.ordering_options import HOUR, NONE
+from kbq_assets.core.topics.ordering_options import APPLY, HOUR, NONE, PARK
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 
@@ -33,7 +33,8 @@ def order_rule(
     gates = dict.fromkeys(gate for each in ordered for gate in each.gate)
     marker = next((each.hold_until for each in ordered if each.hold_until), "")
     by = HOUR if any(each.order == HOUR for each in ordered) else ordered[0].order
-    return OrderRule(by, tuple(gates), marker, extra=now.extra)
+    parks = by == HOUR and any(each.late_rows == PARK for each in ordered)
+    return OrderRule(by, tuple(gates), marker, PARK if parks else APPLY, extra=now.extra)
 
 
 def with_rule(state: TableState, rule: OrderRule) -> TableState:

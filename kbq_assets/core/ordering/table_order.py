@@ -28,6 +28,8 @@ class OrderRule(Stored):
     gates: tuple[str, ...] = ()
     #: no batch runs before this marker
     hold_until: str = ""
+    #: what becomes of a batch with rows of complete hours
+    late: str = "apply"
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ class TableOrder(Stored):
     hold: Hold | None = None
     #: the marker of ``rule.hold_until`` that was seen, or that an operator did not wait for
     released: str = ""
+    #: number of the batch whose late rows an operator lets in
+    late_allowed: int = 0
     #: the last result of each gate
     gates: tuple[GateResult, ...] = ()
     #: the latest decisions

@@ -132,9 +132,18 @@ def ask_later(state: TableState, why: str, now_ms: int) -> TableState:
     return table_state.park(state, ParkReason.GATE_RED, waits, now_ms)
 
 
+def _let_late_rows_in(state: TableState, entry: AuditEntry) -> TableState:
+    entry = dataclasses.replace(entry, action="continue", batch=state.order.next)
+    order = dataclasses.replace(state.order, late_allowed=state.order.next)
+    return _audited(table_state.unpark(dataclasses.replace(state, order=order)), entry)
+
+
 def go_on(state: TableState, entry: AuditEntry) -> TableState:
-    """Pass every gate of the last batch, by a person's decision. Raises Refused if none is open."""
+    """Pass every gate of the last batch, or let the late rows of the next one in, by a person's decision. Raises
+    Refused if nothing waits for one."""
     order = state.order
+    if state.parked is not None and state.parked.reason == ParkReason.LATE_ROWS:
+        return _let_late_rows_in(state, entry)
     if not (gates := order.open_gates()):
         raise Refused("no gate is open", next_step="kbq order status")
     entry = dataclasses.replace(entry, action="continue", batch=order.settled)

@@ -58,6 +58,7 @@ class ParkReason(StrEnum):
     WAITS_FOR_MARKER = "waits_for_marker"
     GATE_RED = "gate_red"
     GATE_WAITS = "gate_waits"
+    LATE_ROWS = "late_rows"
     OPERATOR = "operator"
 
 
@@ -101,7 +102,7 @@ def park_commands(table: TableReference, reason: str) -> tuple[str, ...]:
     if reason in (ParkReason.BATCH_FAILED, ParkReason.STATEMENT_FAILED):
         first = resume if reason == ParkReason.STATEMENT_FAILED else f"kbq order retry {table}"
         return first, f"kbq order skip {table} --batch B --reason TEXT"
-    if reason in (ParkReason.GATE_WAITS, ParkReason.GATE_RED):
+    if reason in (ParkReason.GATE_WAITS, ParkReason.GATE_RED, ParkReason.LATE_ROWS):
         return (f"kbq order continue {table}",)
     if reason in (ParkReason.HELD, ParkReason.WAITS_FOR_MARKER):
         return (f"kbq order release {table}",)

@@ -15,6 +15,9 @@ NONE: Final = "none"
 OFFSET: Final = "offset"
 #: The same, and no row of an hour before all partitions have passed the hours before.
 HOUR: Final = "hour"
+#: What becomes of a batch with rows of an hour that is complete.
+APPLY: Final = "apply"
+PARK: Final = "park"
 #: Gates: a person's `kbq order continue`, a query whose rows are bad.
 PERSON: Final = "person"
 SQL: Final = "sql"
@@ -76,7 +79,19 @@ class OrderingOptions:
         place="loading.hold_until",
     )
 
+    late_rows: str = option(
+        APPLY,
+        choice(APPLY, PARK),
+        "`order=hour`: rows of an hour that is complete are loaded and counted (`apply`), or stop the table before "
+        "their batch (`park`), [until somebody lets them in](ordered.md#by-hour-of-business-time)",
+        place="loading.late_rows",
+    )
+
     def __post_init__(self) -> None:
+        if self.late_rows != APPLY and self.order != HOUR:
+            raise ConfigurationError(
+                f"late_rows={self.late_rows}: without order=hour no row is late", next_step="order=hour"
+            )
         if self.order == NONE and (self.gate or self.hold_until):
             name = "gate" if self.gate else "hold_until"
             raise ConfigurationError(

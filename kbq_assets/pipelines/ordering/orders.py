@@ -197,8 +197,11 @@ class Orders:
 
     def go_on(self, table: TableReference, reason: str, by: str) -> Proposal:
         """Pass the gates of the last batch."""
-        order = read_table(self.deployment.load_store, table).order
+        current = read_table(self.deployment.load_store, table)
+        order, parked = current.order, current.parked
         line = f"batch {order.settled} counts as validated: {', '.join(order.open_gates())}"
+        if parked is not None and parked.reason == ParkReason.LATE_ROWS:
+            line = f"its rows become visible: {parked.error}"
         return self._decide(table, "continue", line, transitions.go_on, AuditEntry(0, "", 0, reason, by))
 
     def _decide(

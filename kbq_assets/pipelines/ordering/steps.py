@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from kbq_assets.core.errors import JobFailed, NotFound
+from kbq_assets.core.loading.completeness import hour_text
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
+from kbq_assets.core.ordering.hours import late_rows
 from kbq_assets.core.ordering.rules import order_rule, with_rule
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import marker_path
 from kbq_assets.core.protocol.waits import ParkReason
-from kbq_assets.core.topics.ordering_options import CHECK, SQL
+from kbq_assets.core.topics.ordering_options import CHECK, PARK, SQL
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn, topics_of
 from kbq_assets.pipelines.loading.table_run import TableRun
@@ -43,7 +45,14 @@ def before_batch(
     if why := order.why_held:
         reason = ParkReason.HELD if order.hold else ParkReason.WAITS_FOR_MARKER
         return run.park(current, reason, why)
-    return run.end("waiting", waits) if waits else None
+    if waits:
+        return run.end("waiting", waits)
+    if rule.late == PARK and order.late_allowed != order.next:
+        until = current.value.hours.until
+        if late := late_rows(files, until):
+            before = f"{late:,} rows are of hours before {hour_text(until)}, which are complete"
+            return run.park(current, ParkReason.LATE_ROWS, f"batch {order.next} is late: {before}")
+    return None
 
 
 def _settings(

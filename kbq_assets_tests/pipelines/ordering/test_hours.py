@@ -6,13 +6,17 @@ import contextlib
 
 import pytest
 
+from kbq_assets.core.errors import ConfigurationError, Refused
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.ordering import transitions
+from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.names import table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.loading.load import LoadReport, plan
 from kbq_assets.pipelines.loading.view import read_view
+from kbq_assets.pipelines.ordering.decisions import decide
 from kbq_assets.pipelines.ordering.orders import order_status
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
@@ -92,6 +96,77 @@ def test_rows_of_an_hour_that_is_passed_are_late_and_become_visible_at_once() ->
     bench.cycle()
     assert len(bench.shown()) == 3
     assert state.read(bench.store, TableState, table_state_path(A)).value.hours.late_rows == 1
+
+
+def late_batch(late_rows: str) -> HourlyBench:
+    """An hour is complete, and a record of it comes after that."""
+    settings = HOURLY.with_options(late_rows=late_rows)
+    bench = HourlyBench(settings=settings, partitions=1, window=WindowLimits(records=1))
+    bench.at(0, 5, 70)
+    bench.cycle()
+    bench.cycle()
+    bench.at(0, 6, 71)
+    bench.cycle()
+    return bench
+
+
+def let_in(bench: HourlyBench) -> None:
+    decide(bench.store, A, lambda now: transitions.go_on(now, AuditEntry(0, "", 0, "known", "me")))
+
+
+def parked(bench: HourlyBench) -> str:
+    found = state.read(bench.store, TableState, table_state_path(A)).value.parked
+    return f"{found.reason}: {found.error}" if found else ""
+
+
+def test_late_rows_stop_their_table_until_somebody_lets_their_batch_in() -> None:
+    bench = late_batch("park")
+    assert len(bench.shown()) == 2
+    assert parked(bench).startswith("late_rows: batch 3 is late: 1 rows are of hours before ")
+    assert bench.why()[0] == "parked"
+    bench.store.time_ms += HOUR_MS
+    bench.load_all()
+    assert "late_rows" in parked(bench)  # asking again lets nothing in
+    let_in(bench)
+    bench.load_all()
+    assert ((0, 2) in bench.shown(), parked(bench)) == (True, "")
+    with pytest.raises(Refused):
+        let_in(bench)
+
+
+def test_a_decision_about_late_rows_counts_for_one_batch_alone() -> None:
+    bench = late_batch("park")
+    let_in(bench)
+    bench.load_all()
+    bench.load_all()
+    shown = len(bench.shown())
+    bench.at(0, 7)
+    bench.cycle()
+    assert "late_rows" in parked(bench)
+    assert len(bench.shown()) == shown
+
+
+def test_late_rows_are_applied_once_the_option_is_gone() -> None:
+    bench = late_batch("park")
+    bench.settings = HOURLY
+    bench.store.time_ms += HOUR_MS
+    bench.load_all()
+    assert ((0, 2) in bench.shown(), parked(bench)) == (True, "")
+
+
+def test_rows_that_are_not_late_stop_nothing() -> None:
+    bench = HourlyBench(settings=HOURLY.with_options(late_rows="park"), partitions=1)
+    for minutes in ((5, 70), (80, 100), (110, 125)):
+        bench.at(0, *minutes)
+        bench.cycle()
+        bench.cycle()
+    assert parked(bench) == ""
+    assert len(bench.shown()) == 6
+
+
+def test_late_rows_need_hours() -> None:
+    with pytest.raises(ConfigurationError, match="without order=hour"):
+        SETTINGS.with_options(order="offset", late_rows="park")
 
 
 def test_a_record_of_another_century_neither_moves_nor_waits() -> None:
