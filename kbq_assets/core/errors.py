@@ -32,6 +32,11 @@ Each names what happened, to which object, and the operator's next step (``next_
 
 from __future__ import annotations
 
+from typing import Final
+
+#: The next step after a defect.
+BUG: Final = "report a bug with the log of this run"
+
 
 class KbqError(Exception):
     """Base of all errors raised on purpose. ``next_step`` tells the operator what to do."""
@@ -154,7 +159,7 @@ class Defect(KbqError):
         """The error itself if KBQ raised it on purpose, else a defect that names it."""
         if isinstance(error, KbqError):
             return error
-        return cls(f"{type(error).__name__}: {error}", next_step="report a bug with the log of this run")
+        return cls(f"{type(error).__name__}: {error}", next_step=BUG)
 
 
 class EncodingError(KbqError):

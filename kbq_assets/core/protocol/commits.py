@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from kbq_assets.core.errors import Refused, StateError
+from kbq_assets.core.errors import BUG, Defect, Refused, StateError
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.business_times import BusinessTimes
 from kbq_assets.core.protocol.codec import Stored
@@ -233,7 +233,7 @@ def publish(
     commit: Commit, partition: int, epoch: int, windows: Iterable[Window], asked_ms: int = 0
 ) -> Commit:
     """Append finished windows to a partition (PROTOCOL E4); ``asked_ms`` is when their run asked for the log end, 0 if
-    unknown. Raises StateError on a gap, overlap or other epoch."""
+    unknown. Raises StateError on a gap, overlap or other epoch, Defect for windows that contradict themselves."""
     state = commit.partitions[partition]
     tp = commit.topic_partition(partition)
     if epoch != commit.epoch:
@@ -249,10 +249,10 @@ def _with_window(state: PartitionCommit, window: Window, tp: TopicPartition) -> 
     if window.first != state.next or not covered:
         raise StateError(f"window {covered} does not follow position {state.next}")
     if window.counts.positions != covered.positions:
-        raise StateError(f"window {covered} accounts for {window.counts.positions} positions")
+        raise Defect(f"window {covered} accounts for {window.counts.positions} positions", next_step=BUG)
     window.counts.check(str(covered))
     if sum(f.rows for f in window.files) != window.counts.staged + window.counts.errors:
-        raise StateError(f"window {covered}: the files' rows differ from its counts")
+        raise Defect(f"window {covered}: the files' rows differ from its counts", next_step=BUG)
     warehouses = window.files[0].wanted_by if window.files else (FIRST_WAREHOUSE,)
     others = [name for name in warehouses if name != FIRST_WAREHOUSE]
     given = {name: state.totals_for(name) + window.counts for name in others}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kbq_assets.core.errors import StateError
+from kbq_assets.core.errors import BUG, Defect
 from kbq_assets.core.protocol.codec import Stored
 
 
@@ -53,11 +53,11 @@ class Counts(Stored):
         return sum(self.rows.values())
 
     def check(self, context: str) -> None:
-        """Raise StateError unless every position is accounted for."""
+        """Raise Defect unless every position is accounted for."""
         if self.positions != self.records + self.gaps + self.lost:
-            raise StateError(f"{context}: {self} leaves positions unaccounted for", next_step="report a bug")
+            raise Defect(f"{context}: {self} leaves positions unaccounted for", next_step=BUG)
         if self.records != self.staged + self.errors + self.skipped + self.erased:
-            raise StateError(f"{context}: {self} leaves records unaccounted for", next_step="report a bug")
+            raise Defect(f"{context}: {self} leaves records unaccounted for", next_step=BUG)
 
 
 _COUNTED: Final = tuple(f.name for f in dataclasses.fields(Counts) if f.name not in {"rows", "extra"})

@@ -169,7 +169,7 @@ class Publisher:
         except (TransientError, StateError) as error:
             result = _lost(outcomes, f"not published: {error}")
         except Exception as error:
-            result = self._stopped(shard, outcomes, error)
+            result = self._apart(shard, outcomes, described, error)
         result.ended = self._clock.monotonic()
         return result
 
@@ -197,24 +197,43 @@ class Publisher:
             return _Published(ours, lost)
         return _lost(outcomes, f"{path} changed {_REBASES} times; the next run reads these windows again")
 
-    def _stopped(self, shard: Shard, outcomes: list[UnitOutcome], error: Exception) -> _Published:
-        """Stop the partitions whose windows cannot be published: the next run would fail, too (E10)."""
+    def _apart(
+        self,
+        shard: Shard,
+        outcomes: list[UnitOutcome],
+        described: Future[Mapping[str, TopicDescription]],
+        error: Exception,
+    ) -> _Published:
+        """Publish each partition by itself, as one of them cannot be published. A single one stops: the next run would
+        fail, too (E10)."""
+        by_partition: dict[TopicPartition, list[UnitOutcome]] = defaultdict(list)
+        for outcome in outcomes:
+            by_partition[outcome.unit.range.topic_partition].append(outcome)
+        if len(by_partition) == 1:
+            [(tp, own)] = by_partition.items()
+            return self._stopped(shard, tp, own, error)
+        found = _Published()
+        for own in by_partition.values():
+            each = self._publish(shard, own, described)
+            found.outcomes += each.outcomes
+            found.failures |= each.failures
+            found.stops += each.stops
+        return found
+
+    def _stopped(
+        self, shard: Shard, tp: TopicPartition, outcomes: list[UnitOutcome], error: Exception
+    ) -> _Published:
         path, why = commit_path(*shard), f"not published: {Defect.of(error)}"
-        _LOGGER.error("%s is not published", path, exc_info=error)
-        firsts = {o.unit.range.topic_partition: o.unit for o in reversed(outcomes)}
-        bare = [
-            UnitOutcome(
-                unit, stop=Stop(StopReason.FAILED, why, unit.range.from_offset, unit.range.until_offset)
-            )
-            for unit in firsts.values()
-        ]
+        _LOGGER.error("%s is not published", tp, exc_info=error)
+        unit, reason = outcomes[0].unit, StopReason.FAILED
+        stop = Stop(reason, why, unit.range.from_offset, unit.range.until_offset)
+        bare = self._timed([UnitOutcome(unit, stop=stop)])
         with contextlib.suppress(Exception):  # if the stop cannot be written either, the report alone has it
             current = read_head(self._store, path)
-            swap(self._store, current, rebase(current.value, self._timed(bare), self._clock.now_ms())[0])
-        found = _lost(outcomes, why)
-        reason = StopReason.FAILED
-        found.stops = [PartitionStop(tp, reason, why, stop_commands(reason, tp)) for tp in firsts]
-        return found
+            swap(self._store, current, rebase(current.value, bare, self._clock.now_ms())[0])
+        return _Published(
+            failures={tp: why}, stops=[PartitionStop(tp, reason, why, stop_commands(reason, tp))]
+        )
 
     def _sealed_since(self, known: frozenset[str], head: Commit) -> frozenset[str]:
         """Files in manifests that were not ``known`` when this publication began: a swap whose outcome is unknown may

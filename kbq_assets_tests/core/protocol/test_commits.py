@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from kbq_assets.core.errors import Refused, StateError
+from kbq_assets.core.errors import Defect, Refused, StateError
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.business_times import BusinessTimes
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Stop, Window
@@ -54,7 +54,7 @@ def test_a_window_of_another_epoch_is_refused() -> None:
     ],
 )
 def test_a_window_whose_counts_do_not_add_up_is_refused(counts: Counts) -> None:
-    with pytest.raises(StateError):
+    with pytest.raises(Defect):
         _published(Window(10, 15, counts, (staged_file(10, 15),)))
 
 

@@ -239,6 +239,27 @@ def test_a_defect_while_a_commit_is_swapped_stops_its_partitions_alone() -> None
     assert bench.commit().partitions[0].next == 1
 
 
+def test_windows_that_contradict_themselves_stop_their_partition_alone() -> None:
+    store = FaultyMemoryStore()
+    kafka = FakeKafka()
+    kafka.create_topic("t", 2)
+    commit = Commit(
+        "t", 0, "cluster", kafka.topics_by_name["t"].topic_id, 1, dict.fromkeys((0, 1), PartitionCommit(0))
+    )
+    store.create(commit_path("t", 0), codec.dumps(commit))
+    publisher = Publisher(store, kafka, FakeClock(), pool_of(1, "publish"))
+    for partition, counted in enumerate((9, 10)):
+        range_ = OffsetRange(TopicPartition("t", partition), 0, 10)
+        window = Window(0, 10, Counts(positions=counted, gaps=counted))
+        publisher.add(UnitOutcome(Unit(range_, 1, SETTINGS), (window,)))
+    publisher.flush()
+    [stop] = publisher.stops
+    assert (stop.topic_partition, stop.reason) == (TopicPartition("t", 0), "failed")
+    assert "accounts for 9 positions" in stop.message
+    found = read(store, Commit, commit_path("t", 0)).value.partitions
+    assert [(found[n].next, found[n].stop is not None) for n in (0, 1)] == [(0, True), (10, False)]
+
+
 def test_a_stop_that_cannot_be_written_either_is_in_the_report() -> None:
     bench, sources = _two_topics()
 
