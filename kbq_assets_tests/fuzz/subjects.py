@@ -7,6 +7,7 @@ import io
 import json
 import random
 import string
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +27,27 @@ from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.worker.framing import KEY_HEADER, VALUE_HEADER
 from kbq_assets_tests.adapters.protobuf.messages import ORDER, order
 from kbq_assets_tests.core.catalog.documents import ENTRY
 from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
 from kbq_assets_tests.fuzz.mutate import mutated_json, mutated_text
+from kbq_assets_tests.pipelines.filebatches.world import FilesWorld
 from kbq_assets_tests.wire import generate, reference
 from kbq_assets_tests.wire.samples import framed
+from kbq_assets_tests.worker.debezium.events import (
+    CREATE,
+    DELETE,
+    ENVELOPE_ID,
+    MESSAGE,
+    READ,
+    SCHEMA_CHANGE,
+    TRUNCATE,
+    UPDATE,
+    avro_envelope,
+    envelope_schema,
+    in_avro,
+)
 
 _OPTIONS: Final = (
     "",
@@ -39,9 +55,18 @@ _OPTIONS: Final = (
     "pii=id:null,items.sku:truncate:3,f0:drop,_key:keep,_headers:keep pii_others=keep",
     "event_date=f0|at tombstones=row",
 )
+#: Other ways to name the schema of a value, or of a key. The registry knows `_ID` and `_GUID`.
+_FRAMINGS: Final = ("framing=header", "framing=none value_schema=77", "keys=true key_format=avro")
+_OWN_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "avro": (*_FRAMINGS, "framing=single_object"),
+    "debezium": ("load=upsert order=offset key=_kafka_key",),
+    "json_schema": _FRAMINGS,
+    "protobuf": _FRAMINGS,
+}
 #: Records of one schema and topic.
 PER_SCHEMA: Final = 150
 _ID: Final = 77
+_GUID: Final = uuid.UUID(int=_ID)
 _LEGAL: Final = string.ascii_letters + string.digits + "._-"
 
 
@@ -63,15 +88,19 @@ def _extract(format: str, seed: int, folder: Path) -> None:
     chance = random.Random(f"{format} {seed}")
     topic = "".join(chance.choices(_LEGAL, k=chance.choice((1, 8, 60, 118, 200, 249)))).strip(".") or "x"
     route = chance.choice(("", "route=record_name")) if format in ("avro", "protobuf") else ""
-    more = _OPTIONS[seed % len(_OPTIONS)] + " validate=true" * (
+    options = (*_OPTIONS, *_OWN_OPTIONS.get(format, ()))
+    more = options[seed % len(options)] + " validate=true" * (
         format == "json_schema" and chance.random() < 0.5
     )
     line = f"{topic} dataset=fuzz {route or f'table=t{seed}'} format={format} keys=true headers=true {more}"
     world = FakePlatform(folder, sources=f"{line}\n{TOPIC} dataset=shop table=orders\n", partitions=1)
     world.produce(2)
     world.kafka.create_topic(topic, 1)
+    world.registry.guids[str(_GUID)] = _ID
     for value in _MAKERS[format](world, chance):
-        headers = [(mutated_text("h", chance).replace("\ud800", "?"), chance.choice([None, b"", b"\xff"]))]
+        name = chance.choice((VALUE_HEADER, KEY_HEADER, mutated_text("h", chance).replace("\ud800", "?")))
+        named = (b"\x00" + _ID.to_bytes(4, "big"), b"\x01" + _GUID.bytes)
+        headers = [(name, chance.choice([None, b"", b"\xff", *named]))]
         world.kafka.produce(
             TopicPartition(topic, 0), value, key=chance.choice([None, b"", b"\xff"]), headers=headers
         )
@@ -151,8 +180,22 @@ def _protobuf(world: FakePlatform, chance: random.Random) -> list[bytes | None]:
     return _damaged(messages, chance)
 
 
+def _debezium(world: FakePlatform, chance: random.Random) -> list[bytes | None]:
+    events: list[Any] = [CREATE, UPDATE, DELETE, READ, TRUNCATE, MESSAGE, SCHEMA_CHANGE]
+    if chance.random() < 0.4:
+        world.registry.schemas[ENVELOPE_ID] = _as_text(_maybe_mutated(avro_envelope(), chance), chance)
+        return _damaged([in_avro(event) for event in events[:4]], chance)
+    texts = []
+    for event in events:
+        payload = _maybe_mutated(event, chance)
+        schema = _maybe_mutated(envelope_schema(), chance)
+        texts.append(json.dumps(chance.choice((payload, {"schema": schema, "payload": payload}))))
+    return _damaged([text.encode("utf-8", "surrogatepass") for text in texts], chance)
+
+
 _MAKERS: Final[Mapping[str, Callable[[FakePlatform, random.Random], list[bytes | None]]]] = {
     "avro": _avro,
+    "debezium": _debezium,
     "json": _json,
     "json_columns": _json,
     "json_schema": _json_schema,
@@ -186,6 +229,10 @@ def _document(chance: random.Random) -> bytes:
     document = {"id": 1, "at": "2026-01-01T00:00:00Z", "price": 1.5, "items": [item, item], "first": item}
     changed = mutated_json(document, chance) if chance.random() < 0.7 else document
     return json.dumps(changed, ensure_ascii=chance.random() < 0.5).encode("utf-8", "surrogatepass")
+
+
+def _maybe_mutated(value: Any, chance: random.Random) -> Any:
+    return mutated_json(value, chance) if chance.random() < 0.5 else value
 
 
 def _text(chance: random.Random) -> str:
@@ -282,11 +329,37 @@ def _catalog(seed: int, folder: Path) -> None:
             assert all(map(str, build_catalog({ENTRY: document}, None).problems))
 
 
+# Configurations of batches of files
+
+_LOAD_JSON: Final = {
+    "sourceFormat": "CSV", "skipLeadingRows": 1, "labels": {"a": "b"}, "dataSourceName": "s",
+    "schema": {"fields": [{"name": "id", "type": "INT64"}]}, "timePartitioning": {"type": "DAY"},
+    "destinationTable": {"datasetId": "x", "tableId": "y"},
+    "destinationRegex": r"(?P<dataset>\w+)/(?P<table>\w+)/(?P<yyyy>.+)",
+}  # fmt: skip
+
+
+def _files(seed: int, folder: Path) -> None:
+    """Ten batches, each with a configuration of its own beside a healthy table."""
+    chance, world = random.Random(f"files {seed}"), FilesWorld()
+    world.batch("shop/healthy/1")
+    for number in range(10):
+        own = f"shop/bad{number}/{chance.choice(('1', '2026/01/01', '$2026', '²', '٣', 'x.y', 'é'))}"
+        text = _as_text(mutated_json(_LOAD_JSON, chance), chance).encode("utf-8", "replace").decode()
+        world.put(f"{chance.choice((own, own.rpartition('/')[0]))}/_config/load.json", text)
+        if chance.random() < 0.3:
+            sql = mutated_text("INSERT INTO {dest_dataset}.t FROM temp_ext", chance)
+            world.put(f"{own}/_config/x.sql", sql.encode("utf-8", "replace").decode())
+        world.batch(own)
+    report = world.run()
+    assert "shop/healthy/1" in world.loaded
+    defects = [table.error for table in report.tables if "report a bug" in table.error]
+    assert not defects, defects
+
+
 SUBJECTS: Final = (
-    *(
-        Subject(format, 0.17, PER_SCHEMA, functools.partial(_extract, format))
-        for format in ("avro", "json", "json_columns", "json_schema", "protobuf")
-    ),
-    Subject("registry", 0.07, 7, _registry),
-    Subject("catalog", 0.08, 10, _catalog),
+    *(Subject(format, 0.14, PER_SCHEMA, functools.partial(_extract, format)) for format in _MAKERS),
+    Subject("registry", 0.06, 7, _registry),
+    Subject("catalog", 0.06, 10, _catalog),
+    Subject("files", 0.04, 10, _files),
 )
