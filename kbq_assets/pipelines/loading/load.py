@@ -12,12 +12,13 @@ A crash at any point leaves states from which the next run continues.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
+from typing import Final
 
-from kbq_assets.core.errors import KbqError, StateError, TransientError
+from kbq_assets.core.errors import Defect, KbqError, StateError, TransientError
 from kbq_assets.core.extraction.pruning import superseded_done_files
 from kbq_assets.core.extraction.restarts import PARKINGS, MayRestart, parking_restarts
 from kbq_assets.core.loading import batches
@@ -47,6 +48,8 @@ from kbq_assets.pipelines.threads import pool_of
 from kbq_assets.ports.object_store import ObjectStore
 
 __all__ = ["LoadOptions", "LoadPorts", "LoadReport", "TableReport", "load", "plan", "tables_to_load"]
+
+_LOGGER: Final = logging.getLogger("kbq.load")
 
 
 @dataclass(frozen=True)
@@ -180,12 +183,19 @@ class _Cycle:
                 self._renew_view()
             elif self._due:
                 self._ports.clock.sleep(self._seconds_to_next())
-        self._clean_up()
-        with contextlib.suppress(KbqError):  # the rows are loaded, and the next run judges again
-            self.verdicts = advance_tables(self._ports.store, self._view, self._options.topics)
+        for finish in (self._clean_up, self._judge):
+            try:
+                finish()
+            except KbqError:
+                pass  # the next run does it
+            except Exception as error:  # the rows are loaded: the report must reach the caller
+                _LOGGER.error("after the load: %s", Defect.of(error), exc_info=error)
+
+    def _judge(self) -> None:
+        self.verdicts = advance_tables(self._ports.store, self._view, self._options.topics)
 
     def _create_states(self) -> None:
-        """Create states of new tables, in two swaps of the registry. The next view shows them."""
+        """Create states of new tables. The next view shows them."""
         view = self._view
         new = [
             table
@@ -194,10 +204,18 @@ class _Cycle:
         ]
         for table in new:
             del self._due[table]
+        self._create(new)
+
+    def _create(self, new: list[TableReference]) -> None:
+        """Create states in two swaps of the registry; one by one if some table cannot have one."""
         try:
             state.create_table_states(self._ports.store, {table: self._ports.new_uuid() for table in new})
-        except KbqError as error:
-            self._fail(new, error)
+        except Exception as error:
+            if isinstance(error, TransientError) or len(new) == 1:
+                self._fail(new, Defect.of(error))
+                return
+            for table in new:
+                self._create([table])
         else:
             self._waiting.update(new)
 
@@ -253,8 +271,7 @@ class _Cycle:
         """Delete done files of loaded files if a higher one exists (L4, L7). The clean-up retries failures."""
         finished = (file for loader in self._loaders.values() for file in loader.finished)
         loaded = frozenset(file.done for file in finished)
-        with contextlib.suppress(TransientError):
-            names = list(list_done_files(self._ports.store)) if loaded else []
-            superseded = superseded_done_files(names, frozenset(names) - loaded)
-            failed = self._ports.store.delete_many([name.format() for name in superseded])
-            self.deleted_done_files = len(superseded) - len(failed)
+        names = list(list_done_files(self._ports.store)) if loaded else []
+        superseded = superseded_done_files(names, frozenset(names) - loaded)
+        failed = self._ports.store.delete_many([name.format() for name in superseded])
+        self.deleted_done_files = len(superseded) - len(failed)

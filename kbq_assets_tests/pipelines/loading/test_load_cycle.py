@@ -83,7 +83,23 @@ def test_one_tables_defect_stops_nothing_else_and_is_no_passing_error(concurrenc
     assert [(t.state, t.rows) for t in bench.load().tables] == [("idle", 1), ("idle", 0)]
 
 
-def _defect() -> None:
+def test_a_table_that_can_have_no_state_keeps_no_other_from_its_own() -> None:
+    bench = _staged(1, 3)
+    own = ("create", "tables/d.A.json")
+    bench.faults = lambda call: _defect() if (call.operation, call.target) == own else Outcome.OK
+    a, b = bench.load().tables
+    assert (a.state, a.transient, b.state, b.rows) == ("failed", False, "idle", 1)
+    bench.faults = lambda call: Outcome.OK
+    assert [(t.state, t.rows) for t in bench.load().tables] == [("idle", 1), ("idle", 0)]
+
+
+def test_a_defect_after_the_load_takes_nothing_from_its_report() -> None:
+    bench = _staged(1, 3)
+    bench.faults = Script("list", "done/", before=_defect)
+    assert [(t.state, t.rows) for t in bench.load().tables] == [("idle", 1), ("idle", 1)]
+
+
+def _defect() -> Outcome:
     raise ValueError("a defect")
 
 
