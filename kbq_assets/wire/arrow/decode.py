@@ -1,7 +1,7 @@
 """Blocks of Avro records to Arrow, in the shape of a table's columns.
 
-Large batches of flat records are read by a compiled kernel (`flat`), everything else by fastavro, a whole
-block in one call, as an Avro array.
+Large batches are read by a compiled kernel (`kernel`), and what it does not accept, such as unions of several types,
+by fastavro, a whole block in one call, as an Avro array.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from kbq_assets.wire.arrow.avro_types import value_of
 from kbq_assets.wire.arrow.container import Block
 from kbq_assets.wire.arrow.convert import arranged, nothing
 from kbq_assets.wire.arrow.errors import BadFile
-from kbq_assets.wire.arrow.flat import flat_fields
+from kbq_assets.wire.arrow.nested import record_node
 from kbq_assets.wire.arrow.types import is_known
 
 #: From here on the kernel is worth its start: some 0.5 s to import numba, and once 5 s to compile.
 _FLAT_BYTES: Final = 1 << 20
-#: Records decoded at once by fastavro, values (17 bytes each) by the kernel.
-_RECORDS, _FLAT_VALUES = 10_000, 1_000_000
+#: Records decoded at once by fastavro, or of lists by the kernel; values (17 bytes each) of flat records by the kernel.
+_RECORDS, _LISTS, _FLAT_VALUES = 10_000, 20_000, 1_000_000
 
 
 class Decoder:
@@ -38,7 +38,7 @@ class Decoder:
     def __init__(self, schema: str, columns: Sequence[Column], *, flat_bytes: int = _FLAT_BYTES) -> None:
         node = avro.parse(avro.load_schema(schema))
         self._root = value_of(node)
-        self._flat = flat_fields(node)
+        self._node = record_node(node)
         self._flat_bytes = flat_bytes
         self._fields = {name.lower(): (name, value) for name, value in self._root.members.items()}
         self._columns = [column for column in columns if self._fills(column)]
@@ -47,7 +47,9 @@ class Decoder:
     @property
     def batch_records(self) -> int:
         """How many records to decode at once: Python objects of a record take some kilobytes."""
-        return _RECORDS if self._flat is None else max(_RECORDS, _FLAT_VALUES // max(len(self._flat), 1))
+        if self._node is None:
+            return _RECORDS
+        return max(_RECORDS, _FLAT_VALUES // max(self._node.slots, 1)) if self._node.is_flat else _LISTS
 
     def table(self, blocks: Sequence[Block]) -> pa.Table:
         """The records of some blocks as a table. Raises BadFile."""
@@ -74,10 +76,10 @@ class Decoder:
 
     def _raw(self, blocks: Sequence[Block]) -> Callable[[str], pa.Array]:
         """How to get a field's raw values."""
-        if self._flat is not None and sum(len(block.data) for block in blocks) >= self._flat_bytes:
-            from kbq_assets.wire.arrow.kernel import read_flat
+        if self._node is not None and sum(len(block.data) for block in blocks) >= self._flat_bytes:
+            from kbq_assets.wire.arrow.kernel import read_records
 
-            arrays = read_flat(blocks, self._flat)
+            arrays = read_records(blocks, self._node)
             if arrays is not None:
                 return arrays.__getitem__
         records = [record for block in blocks for record in self.records(block)]

@@ -1,8 +1,9 @@
-"""The kernel and fastavro read the same: any flat schema, any record, any damage."""
+"""The kernel and fastavro read the same: any schema, any record, any damage."""
 
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from typing import Any
 
@@ -16,8 +17,8 @@ from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.wire.arrow.container import Block
 from kbq_assets.wire.arrow.decode import Decoder
 from kbq_assets.wire.arrow.errors import BadFile
-from kbq_assets.wire.arrow.flat import flat_fields
-from kbq_assets.wire.arrow.kernel import read_flat
+from kbq_assets.wire.arrow.kernel import read_records
+from kbq_assets.wire.arrow.nested import record_node
 
 INT, LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 TYPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
@@ -33,6 +34,45 @@ TYPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "empty": ({"type": "fixed", "name": "Z?", "size": 0}, st.just(b"")),
     "null": ("null", st.none()),
 }
+
+
+NAMES = (f"n{i}" for i in itertools.count())
+
+
+@st.composite
+def nested(draw: st.DrawFn) -> tuple[str, list[dict[str, Any]]]:
+    """A schema of records and lists in each other, with records of it. Arrays of arrays have no column."""
+
+    def value(depth: int, *, in_list: bool) -> tuple[Any, st.SearchStrategy[Any]]:
+        name = next(NAMES)
+        kind = draw(
+            st.sampled_from(
+                ["int", "string", "enum", *(["record", "record", "array", "map"] if depth else [])]
+            )
+        )
+        if kind == "record":
+            pairs = {f"m{i}": value(depth - 1, in_list=False) for i in range(draw(st.integers(1, 3)))}
+            fields = [{"name": member, "type": each} for member, (each, _) in pairs.items()]
+            avro_type: Any = {"type": "record", "name": name, "fields": fields}
+            strategy: st.SearchStrategy[Any] = st.fixed_dictionaries({m: s for m, (_, s) in pairs.items()})
+        elif kind in ("array", "map") and not in_list:
+            items, found = value(depth - 1, in_list=True)
+            avro_type = {"type": kind, "items" if kind == "array" else "values": items}
+            keys = st.text(max_size=3)
+            strategy = (
+                st.lists(found, max_size=3) if kind == "array" else st.dictionaries(keys, found, max_size=3)
+            )
+        else:
+            avro_type, strategy = TYPES["int" if kind in ("array", "map") else kind]
+            avro_type = {**avro_type, "name": name} if isinstance(avro_type, dict) else avro_type
+        if draw(st.booleans()) and not in_list:
+            return draw(st.sampled_from([["null", avro_type], [avro_type, "null"]])), st.none() | strategy
+        return avro_type, strategy
+
+    pairs = {f"f{i}": value(3, in_list=False) for i in range(draw(st.integers(1, 3)))}
+    fields = [{"name": name, "type": each} for name, (each, _) in pairs.items()]
+    values = st.fixed_dictionaries({name: each for name, (_, each) in pairs.items()})
+    return json.dumps({"type": "record", "name": "r", "fields": fields}), draw(st.lists(values, max_size=5))
 
 
 @st.composite
@@ -75,13 +115,13 @@ def outcome(schema: str, blocks: list[Block], flat_bytes: int) -> Any:
 
 
 def accepts(schema: str, blocks: list[Block]) -> bool:
-    fields = flat_fields(avro.parse(json.loads(schema)))
-    assert fields is not None
-    return read_flat(blocks, fields) is not None
+    record = record_node(avro.parse(json.loads(schema)))
+    assert record is not None
+    return read_records(blocks, record) is not None
 
 
 @settings(max_examples=200, deadline=None)
-@given(flat(), st.integers(1, 3))
+@given(flat() | nested(), st.integers(1, 3))
 def test_both_read_the_same_records(found: tuple[str, list[dict[str, Any]]], size: int) -> None:
     schema, records = found
     blocks = blocks_of(schema, records, size)
@@ -90,7 +130,7 @@ def test_both_read_the_same_records(found: tuple[str, list[dict[str, Any]]], siz
 
 
 @settings(max_examples=200, deadline=None)
-@given(flat(), st.data())
+@given(flat() | nested(), st.data())
 def test_both_judge_damage_alike(found: tuple[str, list[dict[str, Any]]], data: st.DataObject) -> None:
     schema, records = found
     (block, *_) = blocks_of(schema, records, 9) or [Block(0, b"")]
@@ -107,15 +147,41 @@ def test_both_judge_damage_alike(found: tuple[str, list[dict[str, Any]]], data: 
     [
         ["null", "int", "string"],
         ["int"],
-        {"type": "array", "items": "int"},
-        {"type": "map", "values": "int"},
-        ["null", {"type": "record", "name": "p", "fields": [{"name": "x", "type": "int"}]}],
+        {"type": "array", "items": ["int", "string"]},
+        {"type": "map", "values": ["null", "int", "string"]},
     ],
     ids=str,
 )
-def test_what_is_not_flat_is_left_to_fastavro(avro_type: Any) -> None:
+def test_unions_of_several_types_are_left_to_fastavro(avro_type: Any) -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": avro_type}]}
-    assert flat_fields(avro.parse(schema)) is None
+    assert record_node(avro.parse(schema)) is None
+
+
+def test_a_schema_of_2_to_the_30_values_is_left_to_fastavro_at_once() -> None:
+    kind: Any = "int"
+    for depth in range(30):
+        again = f"r{depth - 1}" if depth else "int"
+        fields = [{"name": "a", "type": kind}, {"name": "b", "type": again}]
+        kind = {"type": "record", "name": f"r{depth}", "fields": fields}
+    assert record_node(avro.parse(kind)) is None
+
+
+@pytest.mark.parametrize(
+    "count", [b"\x06", b"\x80\x80\x80\x80\x80\x01", b"\x05\x00"], ids=["3", "2**34", "-3"]
+)
+def test_items_without_bytes_are_left_to_fastavro(count: bytes) -> None:
+    items = {"type": "array", "items": "null"}
+    schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "f", "type": items}]})
+    assert not accepts(schema, [Block(1, count + b"\x00")])
+
+
+def test_a_block_may_say_how_many_bytes_its_items_have() -> None:
+    items = {"type": "array", "items": "int"}
+    schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "f", "type": items}]})
+    blocks = [Block(2, b"\x03\x04\x02\x04\x02\x06\x00" + b"\x00")]
+    assert accepts(schema, blocks)
+    table = Decoder(schema, columns_of(schema), flat_bytes=0).table(blocks)
+    assert table.to_pylist() == [{"f": [1, 2, 3]}, {"f": []}]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,149 @@
+"""Which records the kernel reads without Python objects: scalars, records and lists of them, each or null."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+from kbq_assets.core.avro import tree as avro
+
+
+class Kind(IntEnum):
+    """How a value is encoded."""
+
+    NULL = 0
+    BOOLEAN = 1
+    INT = 2
+    LONG = 3
+    FLOAT = 4
+    DOUBLE = 5
+    BYTES = 6
+    STRING = 7
+    FIXED = 8
+    ENUM = 9
+    #: a record, which takes a step of the program only if it may be null
+    STRUCT = 10
+    #: an array, or a map, which is an array of keys and values; and where its items end
+    LIST = 11
+    END = 12
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value. ``null_branch`` is null's place in its union, -1 where there is none. ``members`` are a record's, or the
+    items of a list under the name "". ``slot`` is where the kernel puts it, -1 for a record that is never null."""
+
+    kind: Kind
+    null_branch: int = -1
+    size: int = 0
+    symbols: tuple[str, ...] = ()
+    members: tuple[tuple[str, Node], ...] = ()
+    slot: int = -1
+
+    @property
+    def slots(self) -> int:
+        """How many slots it and its members have."""
+        return (self.slot >= 0) + sum(member.slots for _, member in self.members)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether each record has one value in each slot."""
+        return all(node.slot < 0 or node.kind < Kind.STRUCT for node in self.walk())
+
+    def walk(self) -> Iterator[Node]:
+        """It and all that is in it."""
+        yield self
+        for _, member in self.members:
+            yield from member.walk()
+
+
+Step: TypeAlias = tuple[int, int, int, int, int]
+"""Kind, branch of null, size, the step after it and its members, slot. For the end of a list, its first step."""
+
+_SEVERAL: Final = 2
+#: A schema that uses its records often may have 2**100 values.
+_MOST_SLOTS: Final = 10_000
+
+
+class _Slots:
+    """Numbers slots in the order of the values."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def take(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+
+def record_node(node: avro.AvroType) -> Node | None:
+    """A record, None if a value in it is a union of several types, or if it has very many values."""
+    return _node(node, _Slots(), -1)
+
+
+def _node(node: avro.AvroType, slots: _Slots, null_branch: int) -> Node | None:
+    if slots.count > _MOST_SLOTS:
+        return None
+    match node:
+        case avro.Union():
+            nulls = [avro.is_null(branch) for branch in node.branches]
+            if len(nulls) != _SEVERAL or sum(nulls) != 1:
+                return None
+            null = nulls.index(True)
+            return _node(node.branches[1 - null], slots, null)
+        case avro.RecordType():
+            slot = slots.take() if null_branch >= 0 else -1
+            fields = [(name, _node(each.type, slots, -1)) for name, each in node.fields.items()]
+            return _with(Node(Kind.STRUCT, null_branch, slot=slot), fields)
+        case avro.Array():
+            return _list(null_branch, slots, lambda: _node(node.items, slots, -1))
+        case avro.Map():
+            return _list(null_branch, slots, lambda: _pair(node, slots))
+    return _scalar(node, slots, null_branch)
+
+
+def _scalar(node: avro.AvroType, slots: _Slots, null_branch: int) -> Node:
+    if isinstance(node, avro.Fixed):
+        return Node(Kind.FIXED, null_branch, node.size, slot=slots.take())
+    if isinstance(node, avro.Enum):
+        return Node(Kind.ENUM, null_branch, len(node.symbols), node.symbols, slot=slots.take())
+    assert isinstance(node, avro.Primitive)
+    return Node(Kind[node.kind.upper()], null_branch, slot=slots.take())
+
+
+def _list(null_branch: int, slots: _Slots, item: Callable[[], Node | None]) -> Node | None:
+    slot = slots.take()
+    return _with(Node(Kind.LIST, null_branch, slot=slot), [("", item())])
+
+
+def _pair(node: avro.Map, slots: _Slots) -> Node | None:
+    key = Node(Kind.STRING, slot=slots.take())
+    return _with(Node(Kind.STRUCT), [("key", key), ("value", _node(node.values, slots, -1))])
+
+
+def _with(node: Node, members: Sequence[tuple[str, Node | None]]) -> Node | None:
+    found = tuple((name, member) for name, member in members if member is not None)
+    if len(found) < len(members):
+        return None
+    return Node(node.kind, node.null_branch, node.size, node.symbols, found, node.slot)
+
+
+def program_of(node: Node) -> list[Step]:
+    """The steps that read one record."""
+    steps: list[Step] = []
+    _compile(node, steps)
+    return steps
+
+
+def _compile(node: Node, steps: list[Step]) -> None:
+    first = len(steps)
+    if node.slot >= 0:
+        steps.append((node.kind, node.null_branch, node.size, 0, node.slot))
+    for _, member in node.members:
+        _compile(member, steps)
+    if node.kind is Kind.LIST:
+        steps.append((Kind.END, -1, 0, first, node.slot))
+    if node.slot >= 0:
+        steps[first] = (*steps[first][:3], len(steps), node.slot)
