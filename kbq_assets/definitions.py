@@ -271,7 +271,7 @@ class Parts:
 
     @cached_property
     def replays(self) -> Replays:
-        """Ranges that are read again beside the live topics."""
+        """Ranges that are read again into shadow tables."""
         from kbq_assets.pipelines.replay.replays import Replays
 
         over, below = self.adapters.over, self.adapters.settings.below
@@ -299,7 +299,7 @@ class Parts:
 
     @cached_property
     def catalog_commands(self) -> CatalogCommands:
-        """The catalog beside broker and registry."""
+        """The catalog, compared with broker and registry."""
         from kbq_assets.extras.catalog.apply import CatalogCommands, protobuf_fields
 
         adapters, catalog = self.adapters, self.deployment.sources.catalog
@@ -308,14 +308,14 @@ class Parts:
 
     @cached_property
     def notices(self) -> NoticePorts:
-        """What notices are made from, and their notifiers."""
+        """The sources of notices, and their notifiers."""
         from kbq_assets.extras.notices.open import notice_ports
 
         return notice_ports(self.deployment, self.observer, self.adapters.notifiers())
 
     @cached_property
     def doctor(self) -> Doctor:
-        """What `kbq doctor` examines."""
+        """The subjects of `kbq doctor`."""
         from kbq_assets.extras.doctor.cli import Doctor
         from kbq_assets.local.stack.health import local_services
 

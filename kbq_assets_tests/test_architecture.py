@@ -86,6 +86,15 @@ def test_every_folder_of_python_is_a_package() -> None:
     assert {name_of(folder) for folder in folders if not (folder / "__init__.py").is_file()} == set()
 
 
+@pytest.mark.parametrize("layer", ["core", "pipelines", "wire", "extras"])
+def test_the_tree_of_the_documentation_names_every_subject(layer: str) -> None:
+    tree = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8").split("```")[3]
+    shown = re.split(r"^  (?=\w)", tree, flags=re.MULTILINE)
+    [section] = [each for each in shown if each.startswith(f"{layer}/")]
+    subjects = {path.parent.name for path in (REPOSITORY / "kbq_assets" / layer).glob("*/__init__.py")}
+    assert subjects - set(re.findall(r"(\w+)/", section)) == set()
+
+
 EXTRAS = REPOSITORY / "kbq_assets" / "extras"
 #: The local stack and the demo are no part of a production install. They show what these extras find.
 ROOTS = {"definitions.py", "commands.py"}

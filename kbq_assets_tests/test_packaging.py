@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.extras import install_command, missing_package
+from kbq_assets.core.optional_packages import install_command, missing_package
 
 REPOSITORY = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))

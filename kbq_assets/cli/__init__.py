@@ -17,7 +17,7 @@ from kbq_assets.cli.context import choose_warehouse, exit_code, print_error
 from kbq_assets.cli.logs import log_json_lines
 from kbq_assets.core.config.parts import LOG_FORMATS
 from kbq_assets.core.errors import KbqError
-from kbq_assets.core.extras import missing_package
+from kbq_assets.core.optional_packages import missing_package
 
 LOGGER: Final = logging.getLogger("kbq")
 
@@ -74,9 +74,7 @@ COMMANDS: Final[Commands] = {
         ),
         "backup": Lazy("kbq_assets.cli.backup:backup", "Show, verify and resume verbatim copies of topics."),
         "restage": Lazy("kbq_assets.cli.operate:restage", "Read the range of a lost or damaged file again."),
-        "replay": Lazy(
-            "kbq_assets.cli.replay:replay", "Read a range again beside the live topic, and compare it."
-        ),
+        "replay": Lazy("kbq_assets.cli.replay:replay", "Read a range again into shadow tables, and compare."),
         "erase": Lazy("kbq_assets.cli.erase:erase", "Forget the records of a person (GDPR, Article 17)."),
         "warehouse": Lazy("kbq_assets.cli.warehouse:warehouse", "Remove one of several warehouses."),
         "reset": Lazy("kbq_assets.cli.operate:reset", "Begin a topic anew, in a new epoch."),
@@ -146,7 +144,7 @@ class LazyGroup(click.Group):
 
 
 def _take_help_options(command: click.Command) -> None:
-    """Set the help options on every command: Click otherwise keeps those of whichever context asked first."""
+    """Set the help options on every command: Click otherwise keeps those of the context that asked first."""
     command.context_settings.setdefault("help_option_names", HELP_OPTIONS)
     if isinstance(command, click.Group):
         for inner in command.commands.values():

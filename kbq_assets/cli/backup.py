@@ -139,5 +139,5 @@ def accept_gap(operator: Operator, topic: str, partition: int, yes: bool) -> Non
 @yes_option
 @pass_operator
 def reset(operator: Operator, topic: str, partition: int | None, at: str, yes: bool) -> None:
-    """Begin the backup anew, after the topic was recreated or truncated: a new epoch, beside all files of the old."""
+    """Begin the backup anew, after the topic was recreated or truncated: a new epoch. Old files stay."""
     confirm([operator.backups.reset(topic, partition, at)], yes=yes)

@@ -31,7 +31,7 @@ _tables = click.argument("tables", metavar="[DS.TABLE]...", nargs=-1)
 def compact(compactor: Compactor, tables: tuple[str, ...], only_plan: bool, as_json: bool) -> None:
     """Turn many small files of an Iceberg warehouse's tables into few large ones.
 
-    No row is lost or doubled, loads and readers go on beside it, and it may be stopped at any time. More than 256 MB
+    No row is lost or doubled, loads and readers go on, and you may stop it at any time. More than 256 MB
     are rewritten in Spark tasks. Exit code 1 if a partition or table failed, 75 if something did not answer.
     """
     if only_plan:

@@ -136,7 +136,7 @@ def replay(
 ) -> None:
     """Parse bad records again with today's schemas and options; those that are good now become rows.
 
-    A row lands under the record's own partition, offset and epoch, with the time in _kbq_replayed_at, in the
+    A row is inserted under the record's own partition, offset and epoch, with the time in _kbq_replayed_at, in the
     transaction that marks its error row. So a second replay adds nothing. Exits with 1 if error rows stay.
     """
     repair = _function(function) if function else None

@@ -23,7 +23,8 @@ _PACKAGE = "kbq-assets"
 
 @dataclass
 class Lines:
-    """What cycles print: nothing for one that read nothing, and each stop once. ``as_json`` makes a document a line."""
+    """The output of cycles: nothing for one that read nothing, and each stop once. ``as_json`` makes a document a
+    line."""
 
     as_json: Callable[[ExtractionReport], object] | None = None
     _stops: tuple[str, ...] = ()

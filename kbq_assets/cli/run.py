@@ -127,7 +127,7 @@ def clean(operator: Operator, as_json: bool) -> None:
 
 
 def extraction_report_json(report: ExtractionReport) -> dict[str, object]:
-    """What an extraction did, as a document."""
+    """The report of an extraction as a document."""
     totals = report.totals
     return {
         **document(totals, "records staged errors skipped gaps event_time_fallbacks dropped_values"),
@@ -155,7 +155,7 @@ def _partition_json(p: PartitionReport) -> dict[str, object]:
 
 
 def load_report_json(report: LoadReport) -> dict[str, object]:
-    """What a load did, as a document."""
+    """The report of a load as a document."""
     fields = "table state rows files jobs quarantined message"
     return {
         "rows": report.rows,

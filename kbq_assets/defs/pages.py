@@ -80,8 +80,8 @@ class Pages:
 
 
 def read_pages(deployment: Deployment, translator: AssetTranslator) -> Pages:
-    """What is known now. What cannot be read is left out with a warning: Dagster still loads the code location, and
-    every run names what is wrong."""
+    """The pages known now. A part that cannot be read is left out with a warning: Dagster still loads the code
+    location, and every run names what is wrong."""
     sources: tuple[SourceEntry, ...] = _or_else(deployment.sources.read, ())
     described = _or_else(deployment.sources.datasets, Datasets({})).tables
     topics, tables = _stored_names(deployment)

@@ -1,4 +1,4 @@
-"""What the steps of Dagster's jobs and assets share. A step calls the spine once and yields the result as events.
+"""Shared by the steps of Dagster's jobs and assets. A step calls the spine once and yields the result as events.
 
 Automated runs report only changes: one materialization per changed partition, and no planned events. Partitions that
 a person chose are reported even if they were up to date. Dagster keeps the events that a step yields before it fails.

@@ -1,4 +1,4 @@
-"""What an erasure requires of the warehouse: it finds, counts and deletes single rows."""
+"""The warehouse's side of an erasure: it finds, counts and deletes single rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ErasureJob:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """What a status of this job names as its sources: a burned id has none."""
+        """The sources that a status of this job names: a burned id has none."""
         return (f"erase:{self.digest}",)
 
 

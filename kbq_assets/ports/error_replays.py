@@ -1,4 +1,4 @@
-"""Bad records that become rows after all: the row lands and its error row is marked, in one transaction."""
+"""Bad records that become rows after all: one transaction inserts the row and marks its error row."""
 
 from __future__ import annotations
 

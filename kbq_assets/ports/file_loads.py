@@ -49,7 +49,7 @@ class FileJobs(Protocol):
 
 
 class FileLoads(Protocol):
-    """Submits jobs under ids that run once, beside those of `ports.warehouse.Warehouse`, whose `get_job` and `burn_job`
+    """Submits jobs under ids that run once, as do those of `ports.warehouse.Warehouse`, whose `get_job` and `burn_job`
     know them too. A load job's status has its files, a statement's the digest."""
 
     def check(self, config: Mapping[str, Any], sql: str) -> None:

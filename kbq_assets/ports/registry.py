@@ -24,7 +24,7 @@ class RegisteredSchema:
 
     @property
     def name(self) -> str:
-        """What people look it up by."""
+        """Its name for people."""
         return self.label or str(self.schema_id)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a replay requires of the warehouse, besides loading: counts and differences of ranges, and their replacement."""
+"""The warehouse's side of a replay, besides loading: counts and differences of ranges, and their replacement."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ReplaceJob:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """What a status of this job names as its sources: a burned id has none."""
+        """The sources that a status of this job names: a burned id has none."""
         return tuple(f"replay:{each.table}" for each in self.replacements)
 
 

@@ -82,7 +82,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origins:
-    """What Kafka knows of a chunk's records besides their contents: the leader epoch of each (-1: unknown), the type of
+    """Kafka's facts about a chunk's records: the leader epoch of each (-1: unknown), the type of
     its timestamp (0: the producer's, 1: the broker's, -1: unknown), and single records' headers as Kafka encodes them.
     """
 

@@ -1,4 +1,4 @@
-"""What runs inside a Spark task: one unit of extraction, and the adapters it needs. Never imports Dagster.
+"""The inside of a Spark task: one unit of extraction, and the adapters it needs. Never imports Dagster.
 
 unit      reads one range, writes the files of its windows, returns the outcome (PROTOCOL E3)
 window    one window being written

@@ -133,7 +133,7 @@ class AsProduced:
 
 
 class Screen(SchemaRegistry, Protocol):
-    """What values pass before they are translated."""
+    """Checks that values pass before they are translated."""
 
     def screened(self, chunk: Chunk) -> tuple[Chunk, dict[int, RejectedSchema]]:
         """The same records, null for those that do not pass, and why by row. Raises Unavailable."""

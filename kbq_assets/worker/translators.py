@@ -24,7 +24,7 @@ from kbq_assets.worker.unions import RecordUnions
 
 
 class TranslatorPorts(Protocol):
-    """What translators need of a worker's ports."""
+    """The worker's ports that translators need."""
 
     @property
     def store(self) -> ObjectStore:

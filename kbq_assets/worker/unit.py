@@ -60,7 +60,7 @@ def _no_backup(settings: TopicSettings) -> BackupPlace:
 
 @dataclass(frozen=True)
 class WorkerPorts:
-    """What a task needs. Only topics with personal data call ``pseudonyms`` and ``seal_key``."""
+    """The ports of a task. Only topics with personal data call ``pseudonyms`` and ``seal_key``."""
 
     store: ObjectStore
     source: RecordSource
@@ -146,7 +146,7 @@ def extract_unit(
 
 @dataclass
 class _Read:
-    """How far a unit is read, and what its tables learned."""
+    """The progress of a unit, and the columns that its tables gained."""
 
     position: int = 0
     first_leader_epoch: int = -1

@@ -77,7 +77,7 @@ def test_each_warehouse_gets_the_rows_and_accounts_for_them(world: TwoWarehouses
 def test_a_warehouse_that_is_down_delays_no_other(
     world: TwoWarehouses, run: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq_assets.pipelines.extraction.prune.PATIENCE", 0)
+    monkeypatch.setattr("kbq_assets.pipelines.extraction.recovery.PATIENCE", 0)
     world.produce(2)
     run.done("extract")
     run.done("load")

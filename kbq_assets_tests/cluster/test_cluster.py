@@ -128,7 +128,7 @@ def test_both_workers_extract_with_what_came_with_the_job_and_tell_no_secret(
     # The kernels that came with the job are used: none was compiled.
     kernels = [path.stat().st_mtime for path in paths_below(cluster.folder) if path.suffix == ".nbc"]
     assert 0 < max(kernels) < started
-    # Both had the password: each asked by itself.
+    # Both had the password: each asked on its own.
     password = base64.b64encode(f"kbq:{cluster.secret}".encode()).decode()
     assert len(registry.authorizations) >= 2
     assert set(registry.authorizations) == {f"Basic {password}"}
@@ -166,7 +166,7 @@ def test_a_task_of_dagsters_that_hangs_is_run_beside_itself_and_its_first_attemp
         check(world)
         if any(event["Task Info"]["Speculative"] for event in run.events("TaskEnd")):
             return
-    pytest.fail("no task was ever run beside itself")
+    pytest.fail("no task was ever run next to itself")
 
 
 def test_a_killed_worker_and_killed_processes_of_the_other_lose_and_double_nothing(

@@ -47,7 +47,7 @@ class StatementsContract(WarehouseContract):
 
     @pytest.fixture
     def filled(self, warehouse: Warehouse, table: TableReference, stage: Stage) -> TableReference:
-        """A scratch table with offsets 0 to 2, beside `TABLE`, which is empty, and its ledger."""
+        """A scratch table with offsets 0 to 2, next to `TABLE`, which is empty, and its ledger."""
         statements_of(warehouse).open_ledger(table)
         self.fill(warehouse, SCRATCH, stage, range(3))
         return SCRATCH

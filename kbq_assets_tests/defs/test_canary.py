@@ -74,7 +74,7 @@ json.kept       dataset=d table=g pii={PII} format=json_columns pii_others=keep
 def good(topic: str) -> bytes:
     if topic.startswith("avro"):
         return framed(avro_body(SCHEMA, PERSON), 8)
-    # Beside the columns, and of other types than the actions expect.
+    # Next to the columns, and of other types than the actions expect.
     odd = {"more": {"deep": [CANARY]}, "phone": CANARY} if topic != "json.kept" else {"more": CONTROL}
     return json.dumps({**PERSON, **odd}).encode()
 

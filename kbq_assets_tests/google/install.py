@@ -64,7 +64,7 @@ def local_bigquery(root: Path, tell: Tell) -> Program:
 
 
 def _once(root: Path, name: str, install: Callable[[Path], None]) -> Path:
-    """The folder ``name``, made by ``install`` in a folder beside it, by one of all processes."""
+    """The folder ``name``, made by ``install`` in a folder next to it, by one of all processes."""
     final = root / name
     with exclusive(root / f"{name}.lock", Console(quiet=True), wait_seconds=900):
         if not final.is_dir():

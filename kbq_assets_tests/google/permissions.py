@@ -28,7 +28,7 @@ NEEDS = {
     "objects.delete": "storage.objects.delete",
 }
 
-#: Setting policy tags, beside changing or creating the table.
+#: Setting policy tags, next to changing or creating the table.
 SET_CATEGORY = "bigquery.tables.setCategory"
 
 

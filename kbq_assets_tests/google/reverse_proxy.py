@@ -57,7 +57,7 @@ class Exchange:
 
 
 class Judge(Protocol):
-    """Answers requests: by itself, or by what the server says."""
+    """Answers requests: on its own, or by what the server says."""
 
     def method(self, verb: str, path: str, query: Mapping[str, str]) -> str:
         """The API's name of a request, "" for one that has none."""

@@ -30,7 +30,7 @@ def test_a_retention_loss_stops_until_the_gap_is_accepted(world: World) -> None:
     assert stop.reason == "retention_loss"
     assert f"{tp}: positions [10, 15)" in stop.message
     assert [c.split()[1] for c in stop.commands] == ["accept-gap", "reset"]
-    assert world.stopped().reason == "retention_loss"  # never by itself
+    assert world.stopped().reason == "retention_loss"  # never on its own
     proposal = operate.propose_accept_gap(world.parts.deployment.store, world.parts.deployment.offsets, tp)
     assert proposal.lines == (f"gives up {tp} [10, 15): 5 positions",)
     proposal.apply()

@@ -1,4 +1,4 @@
-"""Promotion and rollback of replays beside live loading (R3 to R7): a loader and the operators of two replays, explored
+"""Promotion and rollback of replays during live loading (R3 to R7): a loader and the operators of two replays, explored
 exhaustively.
 
 The table has offset 0, which both replays read again, and offset 1, which they did not. The first replay has no row

@@ -11,7 +11,7 @@ from functools import partial
 from unittest.mock import patch
 
 from kbq_assets.core.errors import KbqError
-from kbq_assets.pipelines.extraction import prune
+from kbq_assets.pipelines.extraction import recovery
 from kbq_assets.pipelines.operate.commands import propose_reset
 from kbq_assets_tests.fakes.statements import Failure
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
@@ -72,7 +72,7 @@ REPLAY = Recipe("rrrr35gpt", settings=Recipe().settings.with_options(
 ))  # fmt: skip
 #: The same, and clocks that are far ahead.
 FUTURE = dataclasses.replace(REPLAY, kinds="rrff35gpt")
-#: Half of the parkings are such that a load tries the table again by itself (core/extraction/restarts.py).
+#: Half of the parkings are such that a load tries the table again on its own (core/extraction/restarts.py).
 RESTARTING = dataclasses.replace(PARKING, restart_rate=0.5)
 #: What surrounds KBQ is damaged, mixed up or wiped, and an operator has every command that mends it.
 MENDING = dataclasses.replace(
@@ -177,7 +177,7 @@ def _skip_late(world: World) -> None:
 
 def _checked(world: World, again: str, rage: Callable[[World], None]) -> World:
     try:
-        with patch.object(prune, "PATIENCE", world.recipe.patience):
+        with patch.object(recovery, "PATIENCE", world.recipe.patience):
             rage(world)
             settle(world)
         check_all(world)

@@ -1,6 +1,6 @@
 """No schedule of crashes, late calls, zombies and operators makes a check of the state fail, or blocks a topic.
 
-Only damage that no run does may: a check that fails by itself would stop loads for nothing (promise 4).
+Only damage that no run does may: a check that fails on its own would stop loads for nothing (promise 4).
 """
 
 from __future__ import annotations

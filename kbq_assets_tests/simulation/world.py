@@ -165,7 +165,7 @@ class Recipe:
 
 
 def _park_as_loader(store: ObjectStore, table: TableReference) -> None:
-    """Park a table as a load does whose jobs fail: a later load tries it again by itself."""
+    """Park a table as a load does whose jobs fail: a later load tries it again on its own."""
 
     def park(now: TableState) -> TableState:
         return (

@@ -1,4 +1,4 @@
-"""Avro's Java implementation reads the staged files, and judges damaged records beside the kernel.
+"""Avro's Java implementation reads the staged files, and judges damaged records next to the kernel.
 
 ``KBQ_FUZZ_JAVA`` sets the number of damaged records, ``KBQ_FUZZ_SEED`` the first seed.
 """

@@ -1,4 +1,4 @@
-"""Chunks and the bytes beside the values."""
+"""Chunks and the bytes next to the values."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_a_fingerprint_names_a_version_of_the_topic_s_subject() -> None:
     assert f"no version of {TOPIC}-value has the fingerprint" in bench.extract().stops[0].message
     bench.registry.subjects[f"{TOPIC}-value"][5] = 3
     bench.store.time_ms += 60_000
-    assert not bench.extract().stops  # tried again by itself
+    assert not bench.extract().stops  # tried again on its own
     assert len(rows(bench)) == 4
 
 

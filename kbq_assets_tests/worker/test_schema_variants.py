@@ -159,17 +159,17 @@ def parked(policy: str) -> Bench:
     return bench
 
 
-BESIDE = [(1, None), (None, "x"), (None, "x")]
+IN_VARIANTS = [(1, None), (None, "x"), (None, "x")]
 
 
 @pytest.mark.parametrize("policy", ["variant_column", "new_table_version"])
 def test_what_waits_for_a_parked_table_gets_a_variant_once_there_is_a_policy(policy: str) -> None:
     bench = parked(policy)
     finish(bench)
-    assert values(bench) == BESIDE
+    assert values(bench) == IN_VARIANTS
     bench.produce(TEXT, LONG)
     finish(bench)
-    assert values(bench) == [*BESIDE, (None, "x"), (1, None)]
+    assert values(bench) == [*IN_VARIANTS, (None, "x"), (1, None)]
     clean(bench.store)
     assert bench.paths("staging/") == bench.paths("backlog/") == []
 
@@ -194,7 +194,7 @@ def test_copies_that_a_janitor_took_before_their_flight_was_known_are_made_again
         if is_copy(path):
             bench.store.delete(path)
     finish(bench)
-    assert values(bench) == BESIDE
+    assert values(bench) == IN_VARIANTS
 
 
 FAULTS = [
@@ -254,7 +254,7 @@ def test_whatever_happens_while_files_are_staged_again_they_are_loaded_once(outc
         clean(bench.store)
         load(bench)
         finish(bench)
-        assert values(bench) == BESIDE
+        assert values(bench) == IN_VARIANTS
         if len(calls) <= number:
             assert number > 5
             return

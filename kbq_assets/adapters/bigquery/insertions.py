@@ -16,7 +16,7 @@ _ONCE: Final[Any] = None
 
 
 class JobKey(NamedTuple):
-    """What identifies a job in BigQuery."""
+    """The identity of a job in BigQuery."""
 
     job_id: str
     project: str

@@ -88,7 +88,7 @@ def status_of(job_id: str, job: Any) -> JobStatus:
 
 
 def _changed_rows(job: bigquery.QueryJob) -> int:
-    """What one statement changed; -1 for a script, whose own count says nothing."""
+    """Rows that one statement changed; -1 for a script, whose own count says nothing."""
     single = job.statement_type in ("INSERT", "UPDATE", "DELETE", "MERGE")
     return int(job.num_dml_affected_rows or 0) if single and job.state == "DONE" else -1
 

@@ -136,7 +136,7 @@ class BigQueryStatements:
         insert_query(self._session.client, f" of table {job.target}", text, key, config)
 
     def bytes_billed(self, sql: str, project: str, location: str) -> int:
-        """What BigQuery's dry runs say, and at least its minimum, for each statement: that of a script promises no
+        """The sum over the statements of their dry runs, at least BigQuery's minimum each: that of a script promises no
         number. Raises JobFailed if BigQuery refuses the text."""
         found = (self._dry_run(text, project, location) for text in split(sql, BIGQUERY))
         read = [int(job.total_bytes_processed or 0) for job in found]

@@ -21,7 +21,7 @@ from kbq_assets.ports.file_loads import FileJob
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import JobError, JobStatus
 
-#: Keys of a load job that DuckDB honors, beside those of each format.
+#: Keys of a load job that DuckDB honors, in addition to those of each format.
 _KEYS: Final = frozenset(
     {"sourceFormat", "writeDisposition", "createDisposition", "schema", "autodetect", "hivePartitioningOptions",
      "labels", "timePartitioning", "clustering", "ignoreUnknownValues"}

@@ -17,7 +17,7 @@ from kbq_assets.ports.file_loads import FileJob
 from kbq_assets.wire.arrow.errors import LoadError
 
 _DML: Final = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE_INTO"})
-#: Keys of external.json that DuckDB honors, beside those of `csvOptions`.
+#: Keys of external.json that DuckDB honors, in addition to those of `csvOptions`.
 _KEYS: Final = frozenset(
     {"sourceFormat", "schema", "autodetect", "csvOptions", "hivePartitioningOptions", "ignoreUnknownValues",
      "decimalTargetTypes"}

@@ -119,7 +119,7 @@ class TargetTable:
 
 
 class _NotLoadable(LoadError):
-    """What a load job of BigQuery would refuse too."""
+    """An error that a load job of BigQuery would report too."""
 
 
 def _names(columns: tuple[Column, ...]) -> list[str]:

@@ -10,7 +10,7 @@
     job_records.py  the jobs of a table, in its properties: pure
     jobs.py         which jobs of a table have ended
     writer.py       staged Avro to Parquet files, one per partition
-    spill.py        rows of many partitions, until each is written by itself
+    spill.py        rows of many partitions, until each is written
     commits.py      one snapshot per job, and nothing else
     compaction.py   a table's files, and the commit that replaces some of them
     rewrite.py      many data files into one

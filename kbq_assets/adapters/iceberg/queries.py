@@ -100,7 +100,7 @@ def positions(table: Table, range_: KafkaRange, offset: int | None) -> Mapping[i
     return dict(zip(offsets.tolist(), counts.tolist(), strict=True))
 
 
-def rows_beside(table: Table, files: pa.Table) -> pa.Table:
+def rows_of_others(table: Table, files: pa.Table) -> pa.Table:
     """The rows of a table at the topics, partitions and offsets of rows of files, and some more."""
     where: BooleanExpression = AlwaysFalse()
     groups = files.group_by(list(_GROUP[:2])).aggregate([("_kafka_offset", "min"), ("_kafka_offset", "max")])

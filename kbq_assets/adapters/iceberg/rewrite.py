@@ -54,7 +54,7 @@ def _is_gone(error: BaseException) -> bool:
 
 
 def _new_path(table: Table, task: RewriteTask) -> str:
-    """Beside the newest input, if that is below the table's location."""
+    """Next to the newest input, if that is below the table's location."""
     location, newest = table.location().rstrip("/"), task.group.paths[-1]
     folder = newest.rpartition("/")[0] if newest.startswith(f"{location}/data/") else f"{location}/data"
     return f"{folder}/{task.job_id}-{task.token}-00000.parquet"

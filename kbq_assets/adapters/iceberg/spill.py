@@ -1,4 +1,4 @@
-"""Rows of many partitions, in temporary files until each partition is written by itself.
+"""Rows of many partitions, in temporary files until each partition is written.
 
 A job over a year of history has thousands of partitions, and rows of each in every batch. With as many writers open,
 memory has no bound; with few, each batch would make a file of its own per partition.

@@ -159,7 +159,7 @@ class IcebergWarehouse:
                 files = ParquetWriter(table, job, "", self._open_uri).read()
             except LoadError as error:
                 raise JobFailed(f"the files do not load into {job.table}: {error.message}") from error
-            rows = queries.rows_beside(table, files)
+            rows = queries.rows_of_others(table, files)
             return compare_tables(files, rows, schema.columns_in(table), limit, which)
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:

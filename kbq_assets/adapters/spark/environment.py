@@ -44,7 +44,7 @@ _SPARKS_OWN: Final = {
 }
 _PACKAGE: Final = Path(__file__).parents[2]
 _SCRIPT: Final = f"""#!/bin/sh
-# This host's Python, with the packages beside this file and none of the user's own.
+# This host's Python, with the packages next to this file and none of the user's own.
 here=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 PYTHONPATH="$here/packages${{PYTHONPATH:+:$PYTHONPATH}}"
 PYTHONNOUSERSITE=1

@@ -1,4 +1,4 @@
-"""What changes a backup's commit besides extraction: a reset (B5) and retention (B6). Pure functions."""
+"""Changes of a backup's commit besides extraction: a reset (B5) and retention (B6). Pure functions."""
 
 from __future__ import annotations
 

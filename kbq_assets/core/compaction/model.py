@@ -122,7 +122,7 @@ class FileGroup:
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """What a compaction of a table does. ``bytes_after`` is an estimate: rows that lie together compress better."""
+    """The files of a table that a compaction joins."""
 
     table: TableReference
     groups: tuple[FileGroup, ...]

@@ -82,7 +82,7 @@ class FileBatchSettings:
     )
     views: bool = variable(
         "KBQ_FILES_VIEWS",
-        "write `_backlog/` and `_bqlock` beside ordered batches, and take `_BACKFILL` as a decision: true or false",
+        "write `_backlog/` and `_bqlock` next to ordered batches, and take `_BACKFILL` as a decision: true or false",
         False,
         _flag,
     )

@@ -1,4 +1,4 @@
-"""How a change event looks: an envelope around the row before and after the change."""
+"""The form of a change event: an envelope around the row before and after the change."""
 
 from __future__ import annotations
 

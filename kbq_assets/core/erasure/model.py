@@ -28,7 +28,7 @@ JOB_PREFIX: Final = "kbq-erase-"
 
 
 class ErasurePhase(StrEnum):
-    """How far an erasure is."""
+    """The progress of an erasure."""
 
     #: the log may lack it, and some commits may not know of it
     BEGUN = "begun"
@@ -139,7 +139,7 @@ class ErasureLog(Stored):
     partitions: Mapping[int, Offsets] = field(default_factory=dict)
 
     def of(self, commit: Commit, partition: int) -> Offsets:
-        """What is erased of a commit's partition: nothing if the commit is of another log."""
+        """The erased offsets of a commit's partition: none if the commit is of another log."""
         if (self.cluster_id, self.topic_id) != (commit.cluster_id, commit.topic_id):
             return ()
         return self.partitions.get(partition, ())

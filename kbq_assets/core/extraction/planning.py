@@ -1,4 +1,4 @@
-"""What an extraction does next: a pure function of commits, the broker's offsets and settings (PROTOCOL E1, E2).
+"""The plan of an extraction: a pure function of commits, the broker's offsets and settings (PROTOCOL E1, E2).
 
 A plan is a value: `kbq plan` prints it, `pipelines/extraction/extract.py` executes it.
 """
@@ -85,7 +85,7 @@ class RecordedGap:
 
 @dataclass(frozen=True)
 class ExtractionPlan:
-    """What one extraction does: state to create first, units to read, and stops."""
+    """The work of one extraction: state to create first, units to read, and stops."""
 
     creations: tuple[Creation, ...] = ()
     additions: tuple[Addition, ...] = ()

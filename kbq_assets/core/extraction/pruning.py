@@ -1,4 +1,4 @@
-"""What leaves commits, staging and done files, and when (PROTOCOL E5 to E7, L4, L7)."""
+"""When entries leave commits, staging and done files (PROTOCOL E5 to E7, L4, L7)."""
 
 from __future__ import annotations
 

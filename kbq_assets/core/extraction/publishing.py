@@ -1,4 +1,5 @@
-"""What one swap of a commit publishes: pure functions from a commit and outcomes to the next commit (PROTOCOL E4).
+"""The windows that one swap of a commit publishes: pure functions from a commit and outcomes to the next commit
+(PROTOCOL E4).
 
 A window is appended only if the partition is at its first position, and has the leader epoch that the window was read
 under. Otherwise it may come from a log that was truncated since.

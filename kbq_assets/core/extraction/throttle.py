@@ -31,7 +31,7 @@ class ReadLimits:
 
 @dataclass(frozen=True)
 class Demand:
-    """What one partition could read. ``bytes`` are the average of one position."""
+    """The work that one partition offers. ``bytes`` are the average of one position."""
 
     topic: str
     positions: int

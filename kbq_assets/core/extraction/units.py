@@ -84,7 +84,7 @@ class Unit:
 
     @property
     def lane(self) -> tuple[TopicPartition, bool]:
-        """What is read in order: a partition, for its tables or for its backup alone."""
+        """The key of reading in order: a partition, for its tables or for its backup alone."""
         return self.range.topic_partition, self.tables
 
     @property

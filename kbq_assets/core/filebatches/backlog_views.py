@@ -60,8 +60,8 @@ def is_own_lock(data: bytes, uuid: str) -> bool:
 
 
 def decision_of(prefix: str, failed: FailedFileBatch, listing: SourceListing, success: str) -> str:
-    """What somebody decided by objects about a failed batch: without its lock, a new `_BACKFILL` means retry, or skip
-    if its pointer is gone too; "" for nothing yet. Only what KBQ recorded writing can be missing."""
+    """The decision about a failed batch that somebody made by objects: without its lock, a new `_BACKFILL` means
+    retry, or skip if its pointer is gone too; "" for nothing yet. Only what KBQ recorded writing can be missing."""
     if not failed.shown or listing.sign(prefix, LOCK):
         return ""
     if listing.sign(prefix, BACKFILL) in (0, failed.backfill):

@@ -75,7 +75,7 @@ class FileBatchConfig:
 
 @dataclass(frozen=True)
 class SourceDefaults:
-    """What holds where `_config/` says nothing."""
+    """Defaults where `_config/` says nothing."""
 
     regex: str
     order_per_table: bool = False

@@ -1,4 +1,5 @@
-"""What a listing of the source says: success objects, configuration, and the objects that steer a table (PROTOCOL F1).
+"""The contents of a listing of the source: success objects, configuration, and the objects that steer a table
+(PROTOCOL F1).
 
 A batch is a directory with a success object. Its files are the objects at and below this directory, but for those of a
 deeper batch. As in Google's tool, objects of `_config/` and `_backlog/`, empty ones, and those whose name begins with a

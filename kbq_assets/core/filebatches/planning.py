@@ -14,7 +14,7 @@ MOST_JOBS = 10
 
 
 class BatchState(enum.StrEnum):
-    """What becomes of a batch."""
+    """The state of a batch that is not applied."""
 
     READY = "ready"
     WAITS = "waits"  # for an earlier batch, a marker, a validation or a free place

@@ -95,7 +95,7 @@ class SettledBatch(Stored):
 
 @dataclass(frozen=True)
 class FailedFileBatch(Stored):
-    """A batch that could not be applied. ``retry_at_ms``: it is tried again by itself from then on; 0: it waits for an
+    """A batch that could not be applied. ``retry_at_ms``: KBQ retries it from then on; 0: it waits for an
     operator."""
 
     path: str
@@ -113,7 +113,7 @@ class FailedFileBatch(Stored):
 
 @dataclass(frozen=True)
 class FileDecision(Stored):
-    """What an operator decided about a batch, and why."""
+    """An operator's decision about a batch, and its reason."""
 
     at_ms: int
     action: str

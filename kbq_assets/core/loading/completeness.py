@@ -183,7 +183,7 @@ class SourcePartition:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How far a table is complete, and what holds back its next hour."""
+    """Until when a table is complete, and what delays its next hour."""
 
     table: TableReference
     #: hours below this are complete
@@ -202,7 +202,7 @@ def judge(
     blocked: str = "",
     refused: Iterable[StagedFile] = (),
 ) -> Verdict:
-    """How far a table is complete.
+    """Until when a table is complete.
 
     ``slowest`` is the slowest partition of each of its topics, ``waiting`` are staged files that are not loaded,
     ``refused`` those that no load job accepts and no operator gave up. ``blocked`` is why nothing is known now, such

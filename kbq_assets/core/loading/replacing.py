@@ -28,7 +28,7 @@ class Replacing(Stored):
 
     @property
     def what(self) -> str:
-        """What changes the table's rows."""
+        """The operation that changes the table's rows, for messages."""
         return f"erasure {self.erasure} deletes" if self.erasure else f"replay {self.replay} replaces"
 
     @property
@@ -45,7 +45,7 @@ def replacing_words(found: Replacing) -> str:
 
 
 def change_of(loaded: int, present: int, former: int, new: int) -> tuple[int, int]:
-    """By how much a replacement changes the rows that count as loaded, and how many lost rows it restores.
+    """The change in loaded rows by a replacement, and the number of lost rows that it restores.
 
     ``loaded`` rows count, ``present`` are in the table; ``new`` rows take the place of ``former`` ones. Rows that were
     lost with the table count already.

@@ -82,7 +82,7 @@ class RowMismatch(codec.Stored):
 
 @dataclass(frozen=True)
 class Accepted(codec.Stored):
-    """What an operator has accepted of a table's losses."""
+    """The losses of a table that an operator has accepted."""
 
     #: so many of the first mismatches
     mismatches: int = field(default=0, metadata=codec.stored_as("accepted_mismatches"))
@@ -96,7 +96,7 @@ class Accepted(codec.Stored):
 
 @dataclass(frozen=True)
 class Failures(codec.Stored):
-    """What failed in a row."""
+    """Failures in a row."""
 
     #: jobs
     jobs: int = field(default=0, metadata=codec.stored_as("failures"))
@@ -115,7 +115,7 @@ class JobTally(codec.Stored):
 
 @dataclass(frozen=True)
 class Definition(codec.Stored):
-    """What became of the table itself."""
+    """Facts about the table itself."""
 
     #: the change that is about to be made
     changing: SchemaChange | None = None

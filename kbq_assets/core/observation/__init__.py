@@ -1,1 +1,1 @@
-"""What is checked and counted about runs."""
+"""Checks, and totals of runs."""

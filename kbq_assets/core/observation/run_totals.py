@@ -121,7 +121,7 @@ class RunTotals(Stored):
 
 @dataclass(frozen=True)
 class RunEnd:
-    """What a run adds to the totals of its kind."""
+    """A run's part of the totals of its kind."""
 
     run: str
     succeeded: bool

@@ -45,8 +45,8 @@ ALL_HOURS: Final = Release()
 
 
 def release_of(slowest: Iterable[SourcePartition], written_ms: int) -> Release:
-    """What the slowest partitions of a table's topics release; ``written_ms`` is when their commits were written last.
-    A table whose topics have no watermark waits for nothing."""
+    """The hours that the slowest partitions of a table's topics release; ``written_ms`` is when their commits were
+    written last. A table whose topics have no watermark waits for nothing."""
     last = min(slowest, key=lambda each: (each.until, each.topic_partition), default=None)
     return Release(last.until, written_ms // HOUR_MS + 1, last.why) if last else ALL_HOURS
 

@@ -1,4 +1,4 @@
-"""What becomes of an ordered table's batch that fails, and what operators decide about it (PROTOCOL O3, O4)."""
+"""Failed batches of ordered tables, and operators' decisions about them (PROTOCOL O3, O4)."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def marked(state: TableState, now_ms: int) -> TableState:
 def judge(
     state: TableState, gate: str, is_green: bool, message: str, now_ms: int, seen: int = 0
 ) -> TableState:
-    """What a gate says about the last batch. A red one parks the table, until it is asked again."""
+    """Record a gate's verdict on the last batch. A red one parks the table, until it is asked again."""
     order = state.order.with_result(gate, is_green, message, now_ms, seen)
     judged = dataclasses.replace(state, order=order)
     if is_green:

@@ -168,7 +168,7 @@ class PartitionCommit(Stored):
         return self.epoch_until or (self.start if has_gaps_alone else self.next)
 
     def totals_for(self, warehouse: str) -> Counts:
-        """What a warehouse was given since ``start``, after what replays replaced."""
+        """The rows given to a warehouse since ``start``, as replays changed them."""
         if warehouse != FIRST_WAREHOUSE:
             return self.delivered.get(warehouse, Counts())
         given = self.totals if self.withheld == Counts() else self.totals - self.withheld

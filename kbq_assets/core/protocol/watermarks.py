@@ -1,4 +1,4 @@
-"""How far a partition was read, in time (docs/completeness.md).
+"""The time up to which a partition was read (docs/completeness.md).
 
 The swap that publishes windows also stores the watermark, so the commit has every record that the watermark covers.
 """

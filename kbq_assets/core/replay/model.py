@@ -36,7 +36,7 @@ BACKUP: Final = "backup"
 
 
 class Phase(StrEnum):
-    """How far a replay is."""
+    """The phase of a replay."""
 
     READING = "reading"
     READ = "read"
@@ -79,7 +79,7 @@ class Replay(Stored):
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """What is read, by partition."""
+        """The range to read, by partition."""
         found = (OffsetRange(TopicPartition(self.topic, p), b.first, b.until) for p, b in self.bounds.items())
         return tuple(sorted(range_ for range_ in found if range_))
 
@@ -141,7 +141,7 @@ def _overlap(one: Replay, other: Replay) -> bool:
 
 
 def is_shadow(table: TableReference) -> bool:
-    """Whether a table holds rows of a range beside the topic's own tables."""
+    """Whether a table holds rows of a range next to the topic's own tables."""
     return table.table.startswith((SHADOW, FORMER))
 
 
@@ -201,7 +201,7 @@ def _epochs_within(range_: OffsetRange, since: int, last: int, marks: Mapping[st
 
 @dataclass(frozen=True)
 class ReplayProgress:
-    """How far a replay is read and loaded."""
+    """The progress of a replay: read and loaded."""
 
     positions: int = 0
     read: int = 0

@@ -104,7 +104,7 @@ def _relaxed(column: Column) -> str:
 
 
 def changes_of(replay: Replay, changes: Mapping[TableReference, Mapping[str, int]]) -> dict[int, Counts]:
-    """What a replacement changes in the counts of each partition: records stay, so what is no row any more was skipped.
+    """The counts of each partition after a replacement: records stay, so rows that are gone count as skipped.
 
     ``changes`` are of rows, by table and `rows_key`.
     """

@@ -1,4 +1,4 @@
-"""What a statement costs, and what a table may cost per day."""
+"""The cost of a statement, and the limit of a table per day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What change events (Debezium) add to an upsert: truncated tables, and values that the database did not send.
+"""Parts of an upsert for change events (Debezium): truncated tables, and values that the database did not send.
 
 Both rely on batches in offset order, which such topics need (`order: offset`).
 

@@ -1,4 +1,4 @@
-"""What differs between the warehouses in the SQL of statements."""
+"""Differences between the warehouses in the SQL of statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of the tables that a statement needs beside its target. None of them counts as a table of records.
+"""Names of the tables that a statement needs next to its target. None of them counts as a table of records.
 
 _kbq_batch_<job id>_<target>    the scratch table of a batch, named after the load job that fills it (S3)
 _kbq_ledger_<target>            which batch was applied last (S1)
@@ -35,15 +35,15 @@ def scratch_number(name: str, uuid: str) -> int | None:
 def ledger_table(target: TableReference) -> TableReference:
     """The ledger of a target. Each has a table of its own: BigQuery aborts transactions that change one table at the
     same time, whatever their rows."""
-    return _beside(target, _LEDGER_PREFIX)
+    return _companion(target, _LEDGER_PREFIX)
 
 
 def deleted_table(target: TableReference) -> TableReference:
     """Where a target's deleted keys are remembered."""
-    return _beside(target, _DELETED_PREFIX)
+    return _companion(target, _DELETED_PREFIX)
 
 
-def _beside(target: TableReference, prefix: str) -> TableReference:
+def _companion(target: TableReference, prefix: str) -> TableReference:
     name = prefix + target.table
     if len(name) > _LONGEST:  # distinct for distinct tables
         digest = blake2b(target.table.encode(), digest_size=8).hexdigest()

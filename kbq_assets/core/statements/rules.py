@@ -52,7 +52,7 @@ class StatementRule(Stored):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What the table's rows depend on: another one would need other rows."""
+        """The part of the rule that the table's rows depend on: another one would need other rows."""
         return self.kind, self.key, self.version
 
 

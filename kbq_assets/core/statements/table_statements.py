@@ -41,7 +41,7 @@ class BatchStatement(Stored):
 
 @dataclass(frozen=True)
 class TableStatements(Stored):
-    """What statements did to a table."""
+    """The statements of a table so far."""
 
     #: how the table's rows came to be
     rule: StatementRule = field(default_factory=StatementRule)
@@ -62,7 +62,7 @@ class TableStatements(Stored):
 
 
 def digest_of(sql: str) -> str:
-    """What identifies a text: a label's value."""
+    """The digest of a text, as a label's value."""
     return blake2b(sql.encode(), digest_size=16).hexdigest()
 
 

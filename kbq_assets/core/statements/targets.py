@@ -15,7 +15,7 @@ POSITION = ("_kbq_epoch", "_kafka_topic", "_kafka_partition", "_kafka_offset")
 
 @dataclass(frozen=True)
 class Target:
-    """What a text depends on. ``name`` is in SQL; ``columns`` are the table's. ``converts``: its rows were appended.
+    """The inputs of a text. ``name`` is in SQL; ``columns`` are the table's. ``converts``: its rows were appended.
     ``days``: the first and the last event date of the batch, as literals, if they are known. ``tombstones``: every
     row of the batch is a deletion."""
 

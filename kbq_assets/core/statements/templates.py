@@ -24,7 +24,7 @@ _ALLOWED: Final = ("DELETE", "INSERT", "MERGE", "SELECT", "UPDATE", "WITH")
 _CHANGES: Final = frozenset({"DELETE", "INSERT", "MERGE", "UPDATE"})
 _PLACEHOLDER: Final = re.compile(r"\{\{\s*(.*?)\s*\}\}")
 _NAMES: Final = ("batch", "columns", "table")
-#: What KBQ keeps beside a table, and in it: see names.py.
+#: Names that KBQ keeps next to a table, and in it: see names.py.
 _OWN: Final = re.compile(r"_kbq_(ledger|batch|deleted)_|kbq_jobs", re.IGNORECASE)
 
 

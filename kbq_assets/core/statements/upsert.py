@@ -38,7 +38,7 @@ _TYPES: Final = ("STRING", "INT64", "INT64", "INT64")
 
 @dataclass(frozen=True)
 class Upsert:
-    """What an upsert's text depends on. Names are in SQL; ``columns`` are the table's. ``tombstones``: every row of the
+    """The inputs of an upsert's text. Names are in SQL; ``columns`` are the table's. ``tombstones``: every row of the
     batch is a deletion; ``flag`` is the column that says which are. ``changes``: they are change events (changes.py).
     ``converts``: the table's rows were appended."""
 

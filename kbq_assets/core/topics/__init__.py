@@ -1,1 +1,1 @@
-"""What a topic is configured to do: options, destinations, business time, JSON shape, personal data, evolution."""
+"""A topic's configuration: options, destinations, business time, inferred JSON schema, personal data, evolution."""

@@ -355,7 +355,7 @@ class ExtractionOptions:
 
 @dataclass(frozen=True)
 class PrivacyOptions:
-    """What happens to personal data (core/topics/personal.py)."""
+    """The treatment of personal data (core/topics/personal.py)."""
 
     decisions: tuple[Decision, ...] = option(
         "",
@@ -384,5 +384,5 @@ class PrivacyOptions:
     )
 
     def action(self, path: str) -> str:
-        """What is decided about a field, `_key` or `_headers`; "" for nothing."""
+        """The decision about a field, `_key` or `_headers`; "" for none."""
         return next((each.action for each in self.decisions if each.path == path), "")

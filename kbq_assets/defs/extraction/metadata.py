@@ -1,4 +1,4 @@
-"""What an extraction did, as Dagster metadata: of staged partitions, of topics, of the run. Pure functions.
+"""Dagster metadata of an extraction: of staged partitions, of topics, of the run. Pure functions.
 
 Numbers stay numbers under the same names in every run, so that Dagster plots them over time. Ages are seconds before
 ``now_ms`` by Kafka's timestamps, which producers may choose.

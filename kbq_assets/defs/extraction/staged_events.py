@@ -1,4 +1,4 @@
-"""What one extraction reports about topics and their partitions.
+"""The events of one extraction about topics and their partitions.
 
 A changed partition is a materialization. Above KBQ_PARTITION_EVENTS changed partitions, a topic is one observation
 with the partitions' numbers inside, and a partition has an event of its own only if it has its first data, stops,

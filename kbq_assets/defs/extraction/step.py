@@ -153,7 +153,7 @@ class ExtractionStep:
     def _of_backups(
         self, instance: dg.DagsterInstance, report: BackupReport
     ) -> Iterator[dg.AssetCheckEvaluation]:
-        """What the run found of backups; nothing if it had none to do."""
+        """The run's metadata about backups; empty without a backup."""
         if report.windows or report.stops:
             topics = {tp.topic for tp in report.windows}
             yield from stop_evaluations(instance, self.pages, topics, report.stops, BACKUPS_RUN)

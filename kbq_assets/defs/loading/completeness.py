@@ -98,7 +98,7 @@ def hours_complete_sensor(
     """A sensor that runs ``job`` for each hour that becomes complete in each of ``tables`` (`dataset.table`).
 
     ``together``: once an hour, when all of them have it. ``partitioned``: the run's partition is the hour, by the key
-    of `dagster.HourlyPartitionsDefinition`. It begins with hours that become complete after its first look.
+    of `dagster.HourlyPartitionsDefinition`. It begins with hours that become complete after its first poll.
     """
     wanted = [str(TableReference.parse(table)) for table in tables]
 

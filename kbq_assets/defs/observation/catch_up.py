@@ -1,4 +1,4 @@
-"""What commands did while no code location ran: events for pages that would say "Never materialized".
+"""Work of commands while no code location ran: events for pages that would say "Never materialized".
 
 The first tick of a sensor compares the staging area with Dagster's own history, once per process.
 """

@@ -1,7 +1,7 @@
 """The asset checks, and the sensor that renews those that time decides.
 
 Runs write what they have at hand: extractions the checks of staged files, loads those of tables. Lag and freshness go
-wrong while nothing runs, so that a sensor looks, and writes what has changed.
+wrong while nothing runs, so that a sensor polls, and writes what has changed.
 """
 
 # Dagster reads the annotation of `context`: no postponed annotations here.
@@ -95,7 +95,7 @@ def build_check_sensor(observer: Observer, pages: Pages) -> dg.SensorDefinition:
 
     return dg.SensorDefinition(
         name="check_sensor",
-        description="Looks for lag, stale data and damage while nothing runs.",
+        description="Checks for lag, stale data and damage while nothing runs.",
         evaluation_fn=check_sensor,
         minimum_interval_seconds=CHECK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,

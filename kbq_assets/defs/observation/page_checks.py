@@ -1,7 +1,7 @@
 """The checks on each topic's and table's own page.
 
 A page's check is written when its result changes. The check over all topics or tables notes the results that pages show
-(`_NOTED`), so one look at it tells what has changed; it is a hint, and the next look corrects a wrong one.
+(`_NOTED`), so one read of it shows what has changed; it is a hint, and the next read corrects a wrong one.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def page_evaluations(
 
 
 def noted(instance: dg.DagsterInstance, pages: Pages, name: str) -> Mapping[str, str]:
-    """What the pages show of a check, by topic or table."""
+    """The results that the pages show of a check, by topic or table."""
     key = dg.AssetCheckKey(asset_of(name, pages.translator), name)
     record = instance.get_latest_asset_check_evaluation_record(key)
     latest = record.evaluation if record is not None else None

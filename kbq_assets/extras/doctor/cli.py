@@ -25,7 +25,7 @@ from kbq_assets.core.config.locations import Bucket, DuckDbFile, Folder, LakeAdd
 from kbq_assets.core.config.redaction import redacted_address
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, NotFound, Unavailable
-from kbq_assets.core.extras import install_command
+from kbq_assets.core.optional_packages import install_command
 from kbq_assets.core.topics.destinations import is_template
 from kbq_assets.core.topics.json.declared import undeclared
 from kbq_assets.core.topics.personal import fields_of
@@ -320,7 +320,7 @@ def _existing(path: Path) -> Path:
 
 
 def _folder_problem(path: Path) -> str:
-    """What a swap could not do in this folder, '' if nothing. Raises OSError if the folder is unusable."""
+    """Why swaps fail in this folder, '' if they work. Raises OSError if the folder is unusable."""
     path.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="kbq-doctor-", dir=path) as name:
         probe = Path(name)

@@ -33,7 +33,8 @@ _SCRATCH_LIFE: Final = datetime.timedelta(hours=1)
 
 
 class DatasetFacts(NamedTuple):
-    """What the doctor judges of a dataset; ``expiry_days`` is the default of new tables or partitions, 0 for none."""
+    """The properties of a dataset that the doctor judges; ``expiry_days`` is the default of new tables or partitions,
+    0 for none."""
 
     location: str
     expiry_days: float = 0

@@ -1,4 +1,5 @@
-"""What the next extraction of the chosen topics would fail on: keys, compilers, schemas, brokers out of reach."""
+"""Causes for which the next extraction of the chosen topics would fail: keys, compilers, schemas, brokers out of
+reach."""
 
 from __future__ import annotations
 

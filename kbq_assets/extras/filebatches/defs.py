@@ -1,5 +1,5 @@
 """Batches of files in Dagster: an external asset per table prefix with a partition per batch, a check that no batch
-waits for a person, the job that applies batches, and the sensor that looks for success objects.
+waits for a person, the job that applies batches, and the sensor that polls for success objects.
 """
 
 # Dagster reads the annotation of `context`: no postponed annotations here.

@@ -223,7 +223,7 @@ def _states(measured: Measured) -> Iterator[Family]:
 
 
 def _quotas(found: Mapping[str, TableState], now_ms: int) -> Iterator[Family]:
-    """What counts against BigQuery's quotas, and the quotas of partitions."""
+    """Use of BigQuery's quotas, those of partitions included."""
     limits = LoadLimits()
     jobs = {table: value.jobs.submitted for table, value in found.items()}
     for name, text, counts in (

@@ -151,7 +151,7 @@ def _error(context: dg.RunFailureSensorContext) -> str:
 
 
 def _shown(deliveries: Iterable[Delivery]) -> str:
-    """What each notifier was sent. Raises Unavailable if one failed: a red tick is all that reports it."""
+    """A line for the tick: the texts sent, by notifier. Raises Unavailable if one failed: only red ticks report it."""
     deliveries = tuple(deliveries)
     if failed := failures(deliveries):
         raise Unavailable("\n".join(failed))

@@ -1,4 +1,4 @@
-"""What is wrong: failed checks, quarantined files, a broker or state that is away. What is new: tables, columns, topics
+"""Problems: failed checks, quarantined files, a broker or state that is unreachable. News: tables, columns, topics
 without a catalog entry, variants of contradicting schemas."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kbq_assets.pipelines.observation.status import TableStatus
 
 @dataclass(frozen=True)
 class Observed:
-    """What a poll reads. ``uncatalogd``: those of the broker's other topics that the catalog lacks, each with the
+    """The inputs of a poll. ``uncatalogd``: those of the broker's other topics that the catalog lacks, each with the
     command that adds it. ``teams``: whose the named topics are, and tables by the topics that feed them."""
 
     checks: Callable[[], CheckReport]
@@ -33,7 +33,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Observation:
-    """What is wrong or new. ``unseen``: kinds and keys that could not be observed."""
+    """Problems and news. ``unseen``: kinds and keys that could not be observed."""
 
     conditions: tuple[Condition, ...] = ()
     unseen: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""What notices are made from, on one deployment."""
+"""The sources of notices, for one deployment."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _LOGGER: Final = logging.getLogger("kbq.notices")
 
 @dataclass(frozen=True)
 class NoticePorts:
-    """What notices are made from, where they go, and the store that keeps the ledgers."""
+    """The sources of notices, their notifiers, and the store that keeps the ledgers."""
 
     store: ObjectStore
     observed: Observed
@@ -34,7 +34,7 @@ class NoticePorts:
 
 @dataclass(frozen=True)
 class Delivery:
-    """What one notifier was sent, "" for nothing, and why it did not accept it, if so."""
+    """The text sent to one notifier, "" for nothing, and its error, "" for none."""
 
     notifier: str
     sent: str = ""

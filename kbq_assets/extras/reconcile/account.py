@@ -138,8 +138,8 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Witnesses:
-    """Whom an account asks. ``expected`` is the producers' log. ``compacts``: whether the broker removes old records
-    of a topic. ``skips_nulls``: whether the topic's records without a value become no rows."""
+    """The sources of an account. ``expected`` is the producers' log. ``compacts``: whether the broker removes old
+    records of a topic. ``skips_nulls``: whether the topic's records without a value become no rows."""
 
     source: RecordSource
     expected: Callable[[TopicPartition], Expected | None]
@@ -307,7 +307,7 @@ class Account:
 
     @property
     def _totals(self) -> Counts:
-        """What was extracted, after what replays replaced."""
+        """The rows extracted, as replays changed them."""
         return sum(self.state.replaced.values(), self.state.totals)
 
     @property

@@ -57,7 +57,7 @@ class CountPorts:
 
 @dataclass(frozen=True)
 class CountSelection:
-    """What to count. ``since`` counts rows of this event date or a later one; None counts all."""
+    """The scope of a count. ``since`` counts rows of this event date or a later one; None counts all."""
 
     since: date | None = None
     topics: frozenset[str] | None = None
@@ -162,7 +162,7 @@ def with_statements(states: Mapping[TableReference, TableState]) -> list[TableRe
 
 
 def not_compared(table: TableReference) -> str:
-    """What a reconciliation says of such a table."""
+    """The finding about such a table."""
     return (
         f"{table}: not compared (load: upsert): it shows the newest record of each key, and not every record"
     )

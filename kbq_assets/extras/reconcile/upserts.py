@@ -214,7 +214,7 @@ class _RecordsOfTable:
         return min(max(state.start, broker.earliest), state.next) if broker else state.next
 
     def _ranges(self, commit: Commit, tp: TopicPartition) -> Iterator[OffsetRange]:
-        """What was extracted of a partition and can be read again, as much at once as memory takes."""
+        """The extracted records of a partition that can be read again, in portions that fit into memory."""
         state, first = commit.partitions[tp.partition], self._first(commit, tp.partition)
         if first > state.start or (state.since > 1 and state.start > 0):
             self._unknown(f"{tp}: records below offset {first} cannot be read again, and are not compared")

@@ -87,7 +87,7 @@ def compare_values(
 
 @dataclass
 class _Found:
-    """What the rows of one extraction have in common with those of the tables."""
+    """The columns that rows of one extraction share with the tables."""
 
     compared: int = 0
     differing: dict[tuple[TableReference, KafkaRange, int], tuple[str, ...]] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class _Comparison:
         found.differing |= {(table, row.range, row.offset): row.columns for row in rows.differing}
 
     def _comparable(self, table: TableReference) -> tuple[Comparable, str]:
-        """What of a table's rows can be compared, and why the rest cannot. Columns of JSON documents only grow, and
+        """The comparable part of a table's rows, and why the rest is not. Columns of JSON documents only grow, and
         types stay: if the side column is the same, the columns are."""
         if table.table != ERROR_TABLE:
             is_inferred = self.settings.records.format == "json_columns"

@@ -1,4 +1,4 @@
-"""What extraction does for backups, besides the tables: their own snapshots and plans (PROTOCOL B1)."""
+"""Snapshots and plans of backups, separate from those of the tables (PROTOCOL B1)."""
 
 from __future__ import annotations
 

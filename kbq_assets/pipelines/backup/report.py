@@ -1,4 +1,4 @@
-"""What a run did for backups."""
+"""The report of a run about backups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 
 @dataclass(frozen=True)
 class BackupReport:
-    """What a run added to backups, and what it could not."""
+    """The copies that a run added to backups, and its failures."""
 
     windows: Mapping[TopicPartition, tuple[Window, ...]] = field(default_factory=dict)
     stops: tuple[PartitionStop, ...] = ()

@@ -1,4 +1,4 @@
-"""How far backups are, and what stops them: checks, status and metrics all read it."""
+"""Progress and stops of backups: checks, status and metrics all read it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kbq_assets.ports.object_store import ObjectStore
 
 @dataclass(frozen=True)
 class BackupStatus:
-    """How far the backup of a partition is. ``lag`` counts positions up to the broker's last stable offset."""
+    """The progress of the backup of a partition. ``lag`` counts positions up to the broker's last stable offset."""
 
     topic_partition: TopicPartition
     epoch: int

@@ -32,7 +32,7 @@ class Damage:
 
 @dataclass
 class Verified:
-    """What was read. ``missing_schemas`` are ids that records name and the backup does not have."""
+    """The files that were read. ``missing_schemas`` are ids that records name and the backup does not have."""
 
     files: int = 0
     records: int = 0

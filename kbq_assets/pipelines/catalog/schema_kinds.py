@@ -96,7 +96,7 @@ def protobuf_problems(schema: SchemaFile, fields_of: ProtobufFields) -> Iterator
 
 
 def _avro_kinds(node: AvroType) -> frozenset[str]:
-    """What a field may be. A time is no number, though Avro writes it as one."""
+    """The kinds of a field. A time is no number, though Avro writes it as one."""
     if isinstance(node, Union):
         return frozenset().union(*map(_avro_kinds, node.branches))
     logical = [str(value) for value in node.values_of("logicalType")]
@@ -130,7 +130,7 @@ def _properties(schema: Any, where: str = "") -> Iterator[tuple[str, Mapping[str
 
 
 def _json_kinds(schema: Mapping[str, Any]) -> frozenset[str]:
-    """What a property may be: all kinds without a type, since references and alternatives are not followed."""
+    """The kinds of a property: all without a type, since references and alternatives are not followed."""
     if schema.get("format") in ("date-time", "date"):
         return frozenset({"text", "time"})
     if not schema.keys() & {"type", "enum", "const"}:

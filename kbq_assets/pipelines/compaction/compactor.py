@@ -45,7 +45,7 @@ class Compactor:
         return wanted or known
 
     def plan(self, table: TableReference) -> CompactionPlan:
-        """What `compact` would do. Raises NotFound, Unavailable, ConfigurationError."""
+        """The plan of `compact`. Raises NotFound, Unavailable, ConfigurationError."""
         return self._of(table).plan()
 
     def compact(self, table: TableReference, days: Collection[int] | None = None) -> CompactionReport:

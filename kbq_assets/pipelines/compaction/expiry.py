@@ -17,8 +17,8 @@ _ATTEMPTS: Final = 20
 
 @dataclass(frozen=True)
 class ExpiryReport:
-    """What was dropped from a table. ``message`` says why it was left early, ``transient`` whether the next run may
-    go on."""
+    """The rows and files dropped from a table. ``message`` says why it was left early, ``transient`` whether the next
+    run may go on."""
 
     table: TableReference
     rows: int = 0

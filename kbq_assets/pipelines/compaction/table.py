@@ -30,7 +30,7 @@ ATTEMPTS: Final = 20
 
 @dataclass(frozen=True)
 class CompactionReport:
-    """What became of a table. ``failures`` are partitions that keep their files, and why. ``message`` says why the
+    """The result for a table. ``failures`` are partitions that keep their files, and why. ``message`` says why the
     table was left early, ``transient`` whether the next run may go on. ``days`` are those of replaced files."""
 
     table: TableReference
@@ -83,7 +83,7 @@ class TableCompaction:
         self._gone: dict[FileGroup, int] = {}
 
     def plan(self) -> CompactionPlan:
-        """What `run` would do."""
+        """The plan of `run`."""
         return self._plan(self._view())
 
     def _plan(self, view: LakeView) -> CompactionPlan:
@@ -182,7 +182,7 @@ class TableCompaction:
             self._compaction.discard(self._table, paths)
 
     def _report(self, plan: CompactionPlan | None, error: KbqError | None = None) -> CompactionReport:
-        """What became of the table."""
+        """The result for the table."""
         view = None
         try:
             view = self._compaction.view(self._table)

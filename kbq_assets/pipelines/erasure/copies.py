@@ -54,7 +54,7 @@ class TopicBackup:
                     yield from ((commit, file) for file in window.files)
 
     def until(self, ids: tuple[str, str], tp: TopicPartition, first: int) -> int:
-        """How far copies of the log with these ids adjoin from a position on."""
+        """The end of the copies that adjoin from a position on, of the log with these ids."""
         commit = self.commits.get(shard_of(tp.partition))
         if (
             commit is None

@@ -85,7 +85,7 @@ class Erasures:
         return sorted(number for number in parsed if number is not None)
 
     def propose(self, topic: str, chosen: PersonRecords) -> tuple[Erasure, Proposal]:
-        """What an erasure would forget; applying it erases. Raises Refused for what it cannot reach."""
+        """The proposal of an erasure; applying it erases. Raises Refused for records out of reach."""
         from kbq_assets.pipelines.erasure.search import Search  # arrays: not for every command
 
         self._check_alone(topic)
@@ -98,7 +98,7 @@ class Erasures:
         return erasure, Proposal(f"erasure {number} of {topic}", lines, lambda: self._start(erasure))
 
     def _plan(self, tables: ErasureTables, erasure: Erasure) -> Iterable[str]:
-        """What an erasure touches, and what keeps records beyond its reach."""
+        """The tables and files of an erasure, and the places beyond its reach."""
         yield f"forgets {erasure.records:,} records, and keeps those of the same person from these positions on:"
         for number, each in sorted(erasure.partitions.items()):
             yield f"  {erasure.topic}[{number}]: {size(each.offsets):,} records below {each.until}"
@@ -216,7 +216,7 @@ def _with_files(erasure: Erasure, *, files: int) -> Erasure:
 
 
 def beyond_reach(place: WarehousePlace, now_ms: int) -> Iterable[str]:
-    """What no command of KBQ's reaches, and until when it is there, as a plan says it."""
+    """The places that no command of KBQ's reaches, and until when records stay there: lines of a plan."""
 
     def day(days: int) -> str:
         return datetime.fromtimestamp(now_ms / 1000 + 86_400 * days, UTC).date().isoformat()

@@ -243,7 +243,7 @@ def _tables(erasure: Erasure) -> list[TableReference]:
 
 
 def _counts(table: TableReference, rows: int) -> Counts:
-    """What a deletion changes: records stay, and what is no row any more was erased."""
+    """The counts after a deletion: records stay, and rows that are gone count as erased."""
     is_error = is_error_table(table)
     return Counts(erased=-rows, errors=rows if is_error else 0, rows={} if is_error else {str(table): rows})
 

@@ -203,7 +203,7 @@ def _readable(tp: TopicPartition, state: PartitionCommit, broker: BrokerOffsets)
 
 
 def _new(found: set[int], erased: sets.Offsets) -> sets.Offsets:
-    """What no earlier erasure has."""
+    """The offsets that no earlier erasure has."""
     return offsets_of(offset for offset in found if not sets.has(erased, offset))
 
 

@@ -1,6 +1,6 @@
 """Replays error rows: their raw bytes go through today's parser, and what it makes of them becomes rows.
 
-A row lands under the coordinates and the epoch of its record, in the transaction that marks its error row
+A row is inserted under the coordinates and the epoch of its record, in the transaction that marks its error row
 (`ports.error_replays`). The mark alone decides: a second or concurrent replay finds nothing left. No position and
 no mark of a table moves, so the protocol of loading does not change.
 """
@@ -56,7 +56,7 @@ _MARK = Column(REPLAYED_AT, "TIMESTAMP", description="When the bad record was re
 
 @dataclass(frozen=True)
 class ReplayPorts:
-    """What a replay needs. ``settings`` returns the options of those topics that the source list selects,
+    """The ports of a replay. ``settings`` returns the options of those topics that the source list selects,
     ``table_options`` those of a table that some topics feed."""
 
     store: ObjectStore

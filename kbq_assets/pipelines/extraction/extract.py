@@ -43,8 +43,8 @@ from kbq_assets.pipelines.extraction.ports import (
     PartitionReport,
     Progress,
 )
-from kbq_assets.pipelines.extraction.prune import repair_and_prune
 from kbq_assets.pipelines.extraction.publisher import Publisher
+from kbq_assets.pipelines.extraction.recovery import repair_and_prune
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.threads import pool_of
 from kbq_assets.ports.object_store import ObjectStore

@@ -68,7 +68,7 @@ class Extractor:
         return wanted
 
     def plan(self, only: frozenset[str] | None = None) -> ExtractionPlan:
-        """What `extract` would do now."""
+        """The work of `extract` now."""
         deployment = self.deployment
         return extraction.plan(
             deployment.store,

@@ -1,4 +1,4 @@
-"""What an extraction would do now, and which small partitions have waited long enough."""
+"""The plan of an extraction, and the small partitions that have waited long enough."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plan(
     limits: ExtractionLimits | None = None,
     open_backup: OpenArea = no_backups,
 ) -> ExtractionPlan:
-    """What `extract` would do now. Changes nothing. Without ``now_ms`` small partitions keep waiting."""
+    """The plan of `extract` as of now. Changes nothing. Without ``now_ms`` small partitions keep waiting."""
     limits, sources = limits or ExtractionLimits(), tuple(sources)
 
     def plan_output(store: ObjectStore, output: Callable[[TopicSettings], bool]) -> ExtractionPlan:

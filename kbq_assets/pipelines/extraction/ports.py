@@ -1,4 +1,4 @@
-"""What an extraction needs, its bounds, and what it reports."""
+"""Ports, limits and report of an extraction."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class ExtractionLimits:
 
 @dataclass(frozen=True)
 class ExtractionPorts:
-    """What an extraction needs. ``new_run`` makes the name of a run. With one thread, commits are published in the loop
-    that hands out tasks."""
+    """The ports of an extraction. ``new_run`` makes the name of a run. With one thread, commits are published in the
+    loop that hands out tasks."""
 
     store: ObjectStore
     offsets: OffsetReader
@@ -84,7 +84,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """What a run published of one partition."""
+    """The windows that a run published of one partition, summed up."""
 
     topic_partition: TopicPartition
     first: int

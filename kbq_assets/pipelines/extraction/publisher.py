@@ -52,7 +52,7 @@ _LOGGER: Final = logging.getLogger("kbq.extract")
 
 @dataclass
 class _Published:
-    """What became of the outcomes that one swap tried to publish."""
+    """The result of one swap for the outcomes that it tried to publish."""
 
     outcomes: list[UnitOutcome] = field(default_factory=list)
     failures: dict[TopicPartition, str] = field(default_factory=dict)

@@ -34,7 +34,7 @@ class Cycles:
 
 @dataclass(frozen=True)
 class CycleEvents:
-    """What is shown of cycles."""
+    """The output of cycles."""
 
     on_report: Callable[[ExtractionReport], None]
     on_error: Callable[[KbqError], None]

@@ -1,4 +1,4 @@
-"""What batches of files are applied with."""
+"""The ports that apply batches of files."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _NOT_IN_LABEL: Final = re.compile(r"[^0-9a-z_-]+")
 
 
 class PrefixStep(Enum):
-    """What a step of a table prefix came to."""
+    """The result of a step of a table prefix."""
 
     PROGRESS = auto()  # the next step follows at once
     WAITS = auto()  # for a job
@@ -231,7 +231,7 @@ class PrefixRun:
 
 
 def digest_of(running: BatchInFlight) -> str:
-    """What identifies a statement: its text and its files. A label of BigQuery's takes 63 characters."""
+    """The digest of a statement's text and files. A label of BigQuery's takes 63 characters."""
     text = "\n".join((running.sql, running.path, *(f"{e.name} {e.generation}" for e in running.files)))
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 

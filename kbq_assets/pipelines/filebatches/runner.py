@@ -30,7 +30,7 @@ _LOGGER: Final = logging.getLogger("kbq.files")
 
 
 class _Came(Enum):
-    """What happened in a view that asks for another one."""
+    """An event in a view after which another view is needed."""
 
     PROGRESS = auto()
     CONFLICT = auto()  # another writer was first, or an outcome is unknown
@@ -38,7 +38,7 @@ class _Came(Enum):
 
 @dataclass(frozen=True)
 class PrefixReport:
-    """What a run, or a look, says about a table prefix: batches that are not applied, and those ``done`` in the run.
+    """The result of a run or status for a table prefix: batches that are not applied, and those ``done`` in the run.
     ``error``: why it could not go on; ``transient``: the next run may."""
 
     prefix: str
@@ -82,7 +82,7 @@ class FilesReport:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the next run has something to do by itself."""
+        """Whether the next run has work that needs no person."""
         going = (BatchState.READY, BatchState.IN_FLIGHT, BatchState.RETRIES)
         return any(each.transient or any(b.state in going for b in each.batches) for each in self.tables)
 
@@ -96,7 +96,7 @@ class FileBatches:
         self._views = BacklogViews(ports, self.states)
 
     def status(self, prefixes: Collection[str] = ()) -> FilesReport:
-        """What is pending and why. Changes nothing."""
+        """Pending batches, and why they wait. Changes nothing."""
         return self._report(read_files_view(self.ports, self.states), prefixes, {})
 
     def run(self, prefixes: Collection[str] = ()) -> FilesReport:
@@ -229,7 +229,7 @@ class FileBatches:
         self._decide(prefix, lambda now: table_batches.again(now, batches, entry))
 
     def decisions(self, prefix: str) -> list[FileDecision]:
-        """What operators decided about a table prefix, the oldest first. Raises NotFound."""
+        """Operators' decisions about a table prefix, the oldest first. Raises NotFound."""
         return self.states.decisions(self.states.read(prefix).value)
 
     def _decide(self, prefix: str, change: table_batches.Change) -> None:

@@ -29,7 +29,7 @@ class FileSource:
         self._texts: dict[tuple[str, int], bytes] = {}
 
     def listing(self) -> SourceListing:
-        """What the source says now. Raises Unavailable."""
+        """A listing of the source. Raises Unavailable."""
         signs = self._steering - {self.success}
         return find_batches(map(_listed, self.store.list("")), self.success, signs)
 

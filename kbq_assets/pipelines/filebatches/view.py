@@ -112,7 +112,7 @@ def _permanent(error: Exception) -> KbqError:
 def plan_prefix(
     ports: FilePorts, view: FilesView, table: PrefixView, now: FileTableState
 ) -> list[PlannedBatch]:
-    """What becomes of each batch of a table prefix that is not applied."""
+    """The state of each batch of a table prefix that is not applied."""
     settings = ports.settings
     rules = BatchRules(settings.on_reupload == "apply", settings.on_late == "park", _held(ports, view, now))
     applied = {**table.applied, **{each.path: each.generation for each in now.applied}}

@@ -32,7 +32,7 @@ Verdicts = Mapping[TableReference, Verdict]
 
 
 def judge_tables(view: LoadView, options: TopicOptions) -> Verdicts:
-    """How far each table is complete, and what holds it back. Only topics in ``options`` are extracted now and waited
+    """Until when each table is complete, and what delays it. Only topics in ``options`` are extracted now and waited
     for."""
     slowest = slowest_partitions(view, options(list(view.topics.topics)))
     return {table: _judge(view, table, slowest) for table in view.tables}

@@ -51,7 +51,7 @@ class Loader:
         return wanted
 
     def plan(self) -> list[LoadBatch]:
-        """What `load` would do next."""
+        """The next steps of `load`."""
         deployment = self.deployment
         return loading.plan(
             deployment.load_store,

@@ -1,4 +1,4 @@
-"""What a load needs, how it behaves, and what it reports."""
+"""Ports, options and report of a load."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kbq_assets.ports.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class LoadPorts:
-    """What a load needs."""
+    """The ports of a load."""
 
     store: ObjectStore
     warehouse: Warehouse
@@ -54,7 +54,7 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class TableReport:
-    """What a run did to one table."""
+    """The result of a run for one table."""
 
     table: TableReference
     #: idle, waiting, blocked, parked or failed
@@ -75,7 +75,7 @@ class TableReport:
 
 @dataclass(frozen=True)
 class Turn:
-    """What a table does next: ``continue`` at once, continue ``later``, plan from a newer ``view``, or ``end``."""
+    """A table's next step: ``continue`` at once, continue ``later``, plan from a newer ``view``, or ``end``."""
 
     kind: str
     seconds: float = 0.0

@@ -62,7 +62,7 @@ class TableLoader:
         return self._run.finished
 
     def report(self) -> TableReport:
-        """What happened so far."""
+        """The report of the steps so far."""
         return self._run.report()
 
     def fail(self, error: KbqError) -> Turn:

@@ -1,4 +1,4 @@
-"""What the steps of one table's load share: ports, the deadline, retries, and what happened so far."""
+"""State shared by the steps of one table's load: ports, deadline, retries, results."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TableRun:
         self._outcome = TableReport(table, "idle")
 
     def report(self) -> TableReport:
-        """What happened so far."""
+        """The report of the steps so far."""
         return dataclasses.replace(
             self._outcome,
             rows=sum(job.rows for job in self.loaded),
@@ -114,7 +114,7 @@ class TableRun:
             raise missing_state(self.table) from None
 
     def without_needed(self, files: Iterable[StagedFile]) -> list[StagedFile]:
-        """Of files that this table has loaded, those that their other warehouses are done with too, by the states as
+        """The files loaded by this table that their other warehouses no longer need either, by the states as
         they are now (W4)."""
         files, own = list(files), warehouse_of(self.ports.store)
         others = sorted({name for file in files for name in file.wanted_by} - {own})

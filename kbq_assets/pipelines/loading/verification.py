@@ -20,7 +20,7 @@ _FOLDERS: Final = 4
 
 
 class StagedContents:
-    """What staging holds, listed at most once per folder. Threads may share it. Make one per view.
+    """Staged objects, listed at most once per folder. Threads may share it. Make one per view.
 
     A batch of more than ``folders`` folders lists all of staging.
     """

@@ -55,7 +55,7 @@ class PartitionHistory:
 
     @property
     def given(self) -> Counts:
-        """What its warehouse was given since the partition began."""
+        """The rows given to its warehouse since the partition began."""
         return self.state.totals_for(self.warehouse)
 
     @property
@@ -134,7 +134,7 @@ def _by_range(rows_by_key: Mapping[str, int]) -> dict[KafkaRange, int]:
 
 
 def replaced_rows(state: TableState) -> dict[KafkaRange, int]:
-    """By how much the replacement that a table waits for changes its rows."""
+    """The change in rows by the replacement that a table waits for."""
     found = state.definition.replacing
     if found is None:
         return {}

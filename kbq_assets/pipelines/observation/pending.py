@@ -177,7 +177,7 @@ def poll_loads(
     blocks: FindBlocks | None = None,
     topics: TopicOptions = default_options,
 ) -> PendingLoads:
-    """What a load would work on. ``start`` is the first page; the other arguments are those of `load.plan`."""
+    """The work of the next load. ``start`` is the first page; the other arguments are those of `load.plan`."""
     in_flight = tuple(_jobs_in_flight(cache))
     sizes = Counter(
         {path: entry.size for prefix in (COMMITS, BACKLOG) for path, entry in cache.listing(prefix).items()}
@@ -203,7 +203,7 @@ def poll_records(
     start: str = "",
     page_bytes: int = PAGE_BYTES,
 ) -> Poll[ExtractionPlan]:
-    """What an extraction of the broker's ``topics`` would do, by its own ``plan`` for each page."""
+    """The work of the next extraction of the broker's ``topics``, by its own ``plan`` for each page."""
     held: Counter[str] = Counter()
     for entry in store.list(COMMITS):
         held[_topic(entry.path)] += entry.size

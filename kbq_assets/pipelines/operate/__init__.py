@@ -1,1 +1,1 @@
-"""What an operator does: bootstrap, resume, reset, park, clean."""
+"""An operator's commands: bootstrap, resume, reset, park, clean."""

@@ -47,7 +47,7 @@ from kbq_assets.ports.object_store import ObjectStore
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a command would do. ``lines`` list every range that it gives up or reads again."""
+    """A command before its confirmation. ``lines`` list every range that it gives up or reads again."""
 
     title: str
     lines: tuple[str, ...]
@@ -240,7 +240,7 @@ def propose_resume(
 
 
 def _how(stop: Stop, as_errors: bool) -> str:
-    """What a resumed partition does. How many records are bad is known only when they are read."""
+    """The effect of resuming a partition. The number of bad records is known only when they are read."""
     if not as_errors:
         return "is read again"
     positions = stop.until - stop.first

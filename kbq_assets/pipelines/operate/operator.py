@@ -117,7 +117,7 @@ class Operator:
 
     @cached_property
     def replay_ports(self) -> ReplayPorts:
-        """What a replay of error rows needs."""
+        """The ports of a replay of error rows."""
         own = self.deployment
         return ReplayPorts(
             own.load_store, own.warehouse, self.parse, own.sources.select, own.sources.table_options()

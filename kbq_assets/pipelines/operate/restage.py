@@ -39,7 +39,7 @@ ReadAgain = Callable[[Unit], UnitOutcome]
 
 @dataclass(frozen=True)
 class RestagePorts:
-    """What restaging needs. ``settings`` returns the options of those topics that the source list selects."""
+    """The ports of restaging. ``settings`` returns the options of those topics that the source list selects."""
 
     store: ObjectStore
     offsets: OffsetReader

@@ -1,4 +1,4 @@
-"""What the partitions' watermarks let a table with `order: hour` load, from a view (PROTOCOL O8)."""
+"""Hours that the partitions' watermarks release for a table with `order: hour`, from a view (PROTOCOL O8)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from kbq_assets.pipelines.statements.skip import propose_skip
 
 @dataclass(frozen=True)
 class OrderStatus:
-    """How far an ordered table is. ``current`` is the batch in flight, the failed one, or the next one."""
+    """The status of an ordered table. ``current`` is the batch in flight, the failed one, or the next one."""
 
     table: TableReference
     current: int

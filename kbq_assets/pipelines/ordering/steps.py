@@ -1,4 +1,4 @@
-"""What a table does before its next batch: take over its topics' order, wait while it is held, and ask its gates
+"""Steps of a table before its next batch: take over its topics' order, wait while it is held, and ask its gates
 (PROTOCOL O2, O5, O7)."""
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _with_check(run: TableRun, state: TableState, gate: str, now_ms: int) -> Tab
 
 
 def _bad_rows(run: TableRun, text: str) -> list[str]:
-    """What a query calls bad. One that cannot run is bad itself."""
+    """The bad rows that a query returns, or its error."""
     statements = run.ports.warehouse.statements
     if statements is None:
         return ["the warehouse runs no queries"]

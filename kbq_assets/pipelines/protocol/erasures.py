@@ -43,6 +43,6 @@ def raise_commits(store: ObjectStore, topic: str, version: int) -> None:
 
 
 def erased_of(store: ObjectStore, commit: Commit, partition: int) -> Offsets:
-    """What is erased of a commit's partition."""
+    """The erased offsets of a commit's partition."""
     log = read_log(store, commit.topic) if commit.erasures else None
     return log.of(commit, partition) if log else ()

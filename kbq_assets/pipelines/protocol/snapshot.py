@@ -56,7 +56,7 @@ class Snapshot:
         ripe: Collection[TopicPartition] = (),
         now_ms: int = 0,
     ) -> ExtractionPlan:
-        """What an extraction would do (core/extraction/planning.py)."""
+        """The plan of an extraction (core/extraction/planning.py)."""
         planned = plan_extraction(self.topics, self.offsets, self.cluster_id, limits, run, ripe, now_ms)
         return replace(planned, stops=(*planned.stops, *self.lost))
 

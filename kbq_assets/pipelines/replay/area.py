@@ -54,7 +54,7 @@ class AreaAdapters(Protocol):
 
 @dataclass(frozen=True)
 class ReplayArea:
-    """A replay's extractor and loader. ``live`` is what it runs beside, ``rate`` the most records a second (0: any)."""
+    """A replay's extractor and loader. ``live`` is the live deployment, ``rate`` the most records a second (0: any)."""
 
     live: Deployment
     replay: Replay
@@ -123,7 +123,7 @@ class ReplayArea:
         return [found.value for found in state.read_commits(store, state.topic_registry(store))]
 
     def progress(self) -> ReplayProgress:
-        """How far the range is read and loaded."""
+        """The progress of the range: read and loaded."""
         commits, states = self.commits(), {t: s.value for t, s in self.states().items()}
         partitions = [(c.topic_partition(n), p) for c in commits for n, p in sorted(c.partitions.items())]
         waiting = [

@@ -1,4 +1,4 @@
-"""What the backup of a topic has, for replays that read from it (PROTOCOL R9)."""
+"""The copies in the backup of a topic, for replays that read from it (PROTOCOL R9)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TopicCopies:
 
     @classmethod
     def read(cls, live: Deployment, settings: TopicSettings, commits: Mapping[int, Commit]) -> TopicCopies:
-        """Read them, beside the ``commits`` of the tables. Raises Refused if the topic has no backup, or one of another
+        """Read them. ``commits`` are those of the tables. Raises Refused if the topic has no backup, or one of another
         log, and Unavailable."""
         topic = next(iter(commits.values())).topic
         if not (area := area_of(settings)):

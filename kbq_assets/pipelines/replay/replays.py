@@ -65,7 +65,7 @@ class Replays:
         return ReplayArea(self.live, replay, self.open_area(replay.area), rate)
 
     def progress(self, replay: Replay) -> ReplayProgress:
-        """How far a replay is read and loaded."""
+        """The progress of a replay: read and loaded."""
         return self.area(replay).progress()
 
     def propose(

@@ -1,4 +1,4 @@
-"""Plans a replay: which positions, of which epoch, how much of everything."""
+"""Plans a replay: its positions, its epoch, and its size."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ReplayedTopic:
 
     @property
     def totals(self) -> Counts:
-        """What was ever counted."""
+        """The totals since the partition began."""
         return sum((commit.totals for commit in self.commits.values()), Counts())
 
 
@@ -147,7 +147,7 @@ def _copied(
 
 
 def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterable[str]:
-    """What a replay will read, touch and cost, for a person to confirm."""
+    """The records, tables and cost of a replay, for a person to confirm."""
     found = ReplayedTopic.read(live, replay.topic)
     averages = Averages.of(found.totals)
     records = int(replay.positions * averages.records)
@@ -163,7 +163,7 @@ def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterab
     between = f", {len(days)} days of partitions from {days[0]} to {days[-1]}" if days else ""
     yield f"these positions have {rows:,} rows now in {sum(map(bool, counted.values()))} tables{between}"
     yield _cost(live, replay.topic, records, found.totals.records)
-    yield "fills shadow tables beside the live ones: no live table, position or load changes"
+    yield "fills shadow tables next to the live ones: no live table, position or load changes"
     if ordered := [str(t) for t in found.tables(replay.topic) if found.states[t].order.rule.by]:
         yield f"can be compared, and not promoted: {', '.join(ordered)} has order=offset"
 

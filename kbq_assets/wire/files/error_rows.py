@@ -158,7 +158,7 @@ class ErrorRows:
 def _fitting(
     message: str, key: bytes | None, value: bytes | None, headers: bytes | None
 ) -> tuple[str, bytes | None, bytes | None, bytes | None]:
-    """What a row can hold of a record, and the message with what it leaves out."""
+    """The parts of a record that fit into a row, and the message, which names the rest."""
     parts = {"value": value, "headers": headers, "key": key}
     while sum(len(part or b"") for part in parts.values()) > MOST_ROW_BYTES:
         largest = max(parts, key=lambda name: len(parts[name] or b""))

@@ -1,4 +1,4 @@
-"""What all files of a window have in common: origin and format, and the routes of its records."""
+"""Shared by all files of a window: origin and format, and the routes of its records."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def encode_documents(
                 if not is_plain:
                     if load_byte(buffer, after) != _BACKSLASH or part + (end - start) >= most_part:
                         break
-                    # In a list the text's length comes first: decoded beside, then copied.
+                    # In a list the text's length comes first: decoded into a buffer, then copied.
                     if in_list:
                         if end - start >= len(scratch) - SPARE:
                             break

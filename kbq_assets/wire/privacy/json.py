@@ -150,7 +150,7 @@ class JsonRedactor:
         return made
 
     def _made(self, value: object, decision: Decision) -> Any:
-        """What a decision makes of one value; None if it cannot be applied to the value's type."""
+        """One value after a decision; None if it cannot be applied to the value's type."""
         if decision.action == "truncate":
             is_text = isinstance(value, str) and not isinstance(value, Number)
             return value[: int(decision.argument)] if is_text else None  # type: ignore[index]  # it is text

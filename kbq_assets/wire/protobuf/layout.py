@@ -12,7 +12,7 @@ from kbq_assets.wire.chunk import PADDING, Bytes, Longs
 
 
 class FieldKind(IntEnum):
-    """What a field's values are, and how Avro stores them."""
+    """The kind of a field's values, and how Avro stores them."""
 
     INT64 = 0
     INT32 = 1

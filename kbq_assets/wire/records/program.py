@@ -20,7 +20,7 @@ WIDTH = 4  # one operand is spare: a power of two keeps an instruction inside on
 
 
 class Op(IntEnum):
-    """What the validator does next; ``a`` and ``b`` are the operands."""
+    """An instruction of the validator; ``a`` and ``b`` are the operands."""
 
     END = 0
     SKIP = 1  # a bytes of any content

@@ -1,4 +1,4 @@
-"""What validation takes and returns: limits, and a verdict and captured fields per record."""
+"""Input and output of validation: limits, and a verdict and captured fields per record."""
 
 from __future__ import annotations
 

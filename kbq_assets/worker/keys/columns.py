@@ -154,7 +154,7 @@ class KeyColumns:
     def _refused(
         self, keys: Chunk, key_ids: Longs, rows: NDArray[np.bool_], marks: NDArray[np.uint8]
     ) -> dict[int, bytes]:
-        """What replaces records whose key cannot be a column; sets the ``marks`` of others."""
+        """Replacements of records whose key cannot be a column; sets the ``marks`` of others."""
         refused: dict[int, bytes] = {}
         for key_id in np.unique(key_ids[rows]).tolist():
             own = np.flatnonzero(rows & (key_ids == key_id))

@@ -22,7 +22,7 @@ from kbq_assets_tests.contracts.source import messages, records
 
 NOBODY = "127.0.0.1:1"
 TP = TopicPartition(TOPIC, 0)
-#: Long beside what is waited for, and beside a slow machine.
+#: Long next to what is waited for, and next to a slow machine.
 FOREVER = 600.0
 
 READERS: dict[str, Callable[[], RecordSource]] = {

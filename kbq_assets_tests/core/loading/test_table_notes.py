@@ -100,7 +100,7 @@ def test_levels_of_personal_data_protect_leaves_and_the_catalogue_s_prevail() ->
 
 
 def test_a_variant_column_is_as_personal_as_its_field() -> None:
-    beside = (
+    companions = (
         replace(STAGED[0], name="email__int64", pii=""),
         replace(STAGED[1], name="home__struct", pii=""),
     )
@@ -109,7 +109,7 @@ def test_a_variant_column_is_as_personal_as_its_field() -> None:
         "home": ColumnNote(),
         "home.street": ColumnNote(pii="LOW"),
     }
-    email, home = noted(beside, (), TableNotes(columns=said, policy_tags={"HIGH": TAG, "LOW": OTHER}))
+    email, home = noted(companions, (), TableNotes(columns=said, policy_tags={"HIGH": TAG, "LOW": OTHER}))
     assert (email.description, email.policy_tag, home.fields[0].policy_tag) == ("An address.", TAG, OTHER)
 
 

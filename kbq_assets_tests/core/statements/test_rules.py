@@ -1,4 +1,4 @@
-"""A table's rule comes from its topics; its key identifies rows; names of tables beside it are distinct."""
+"""A table's rule comes from its topics; its key identifies rows; names of companion tables are distinct."""
 
 from __future__ import annotations
 
@@ -160,6 +160,6 @@ def test_a_scratch_table_knows_the_number_of_its_load_job() -> None:
 
 def test_tables_beside_targets_with_long_names_are_distinct() -> None:
     long = [TableReference("d", "x" * 199 + end) for end in "ab"]
-    beside = [of(table) for of in (ledger_table, deleted_table) for table in long]
-    assert len(set(beside)) == 4
-    assert all(len(table.table) <= 200 for table in beside)
+    companions = [of(table) for of in (ledger_table, deleted_table) for table in long]
+    assert len(set(companions)) == 4
+    assert all(len(table.table) <= 200 for table in companions)

@@ -1,6 +1,6 @@
 """Extraction with a backup, dead at every call that it makes: nothing is lost, doubled or altered, in either output.
 
-Beside the simulator, whose schedules have no backups yet: each point is one call to store, broker or backup, before or
+Next to the simulator, whose schedules have no backups yet: each point is one call to store, broker or backup, before or
 after it takes effect, and a later run finds what the dead one left.
 """
 

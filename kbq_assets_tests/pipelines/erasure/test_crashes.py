@@ -1,4 +1,4 @@
-"""An erasure beside live traffic, with a crash or another process before any of its writes: the person is gone,
+"""An erasure during live traffic, with a crash or another process before any of its writes: the person is gone,
 everybody else's rows stay, every record is accounted for, and nothing brings the person back."""
 
 from __future__ import annotations

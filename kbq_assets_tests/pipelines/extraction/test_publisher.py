@@ -1,4 +1,4 @@
-"""Publishing runs beside the loop that hands out tasks, and a failure has the size of its commit."""
+"""Publishing runs next to the loop that hands out tasks, and a failure has the size of its commit."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def test_clickhouse_reads_the_rows(filled: LakeBench, monkeypatch: pytest.Monkey
 
 
 def test_polars_reads_the_rows(filled: LakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # it reads the files by itself
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # it reads the files on its own
     stored = filled.lake.lake.table(A)
     assert stored is not None
     frame = pl.scan_iceberg(stored.metadata_location, reader_override="native")

@@ -1,4 +1,4 @@
-"""What may pass by itself is tried again, ever more slowly; what a person must judge waits."""
+"""What may pass on its own is tried again, ever more slowly; what a person must judge waits."""
 
 from __future__ import annotations
 

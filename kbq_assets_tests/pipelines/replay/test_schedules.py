@@ -1,4 +1,4 @@
-"""Promotion and rollback beside live loading, with a crash or another process before any of their writes: rows are
+"""Promotion and rollback during live loading, with a crash or another process before any of their writes: rows are
 replaced exactly, never doubled, and reconciliation is true at every step."""
 
 from __future__ import annotations

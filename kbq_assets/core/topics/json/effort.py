@@ -110,7 +110,7 @@ class _Places:
         return base, root
 
     def target(self, node: Mapping[str, Any], reference: str) -> Any:
-        """What a reference of a node leads to. Raises UnstageableSchema."""
+        """The target of a node's reference. Raises UnstageableSchema."""
         base, root = self._around[id(node)]
         address, fragment = urldefrag(reference)
         if address:

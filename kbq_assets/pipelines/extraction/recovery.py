@@ -1,4 +1,4 @@
-"""Done files that a dead run did not write (E5), then pruning and backlogs (E7).
+"""Repairs before a run plans: done files that a dead run did not write (E5); then commits are pruned (E7).
 
 Both read the windows in the heads of commits, and few manifests: those whose done files may be missing, and the oldest
 ones until some cannot leave yet. So a run costs the same whatever waits.
@@ -74,7 +74,7 @@ def _expected(commit: Versioned[Commit], states: WarehouseStates) -> list[DoneFi
 def _examined(
     head: Versioned[Commit], store: ObjectStore, states: WarehouseStates
 ) -> Versioned[Commit] | None:
-    """A commit with the windows of its head and of the manifests to look at; None if one of them is gone."""
+    """A commit with the windows of its head and of the manifests that matter; None if one of them is gone."""
     read: dict[str, Manifest] = {}
     stuck = 0
     for entry in head.value.manifests:
