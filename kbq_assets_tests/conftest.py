@@ -36,7 +36,6 @@ gc.disable()
 def pytest_collection_finish() -> None:
     """Modules and tests stay: a full garbage collection need not walk their million objects each time."""
     gc.enable()
-    gc.collect()
     gc.freeze()
 
 

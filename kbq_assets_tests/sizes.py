@@ -26,7 +26,7 @@ VARIED_SCHEDULES: Final = _size(40, 100)
 #: Schedules in which statements change the tables.
 STATEMENT_SCHEDULES: Final = _size(24, 1_000)
 #: Simulated starts of two loaders at once. Without rule L2 a row is doubled within the first ten.
-LOADER_STARTS: Final = _size(200, 1_000)
+LOADER_STARTS: Final = _size(100, 1_000)
 #: Runs of the simulated platform that Hypothesis steers. It finds most of its ways in the first hundred.
 MACHINE_RUNS: Final = _size(100, 300)
 #: A process dies, or sleeps, at every nth kind of point in its run. Neighbors in the alphabet are mostly the two ends

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import base64
-import multiprocessing
 import random
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from typing import TypeAlias, TypeVar
@@ -23,6 +22,7 @@ from hypothesis import strategies as st
 from kbq_assets.core.errors import InvalidName, NotFound, PreconditionFailed
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets_tests.contracts.pace import goes_within
+from kbq_assets_tests.contracts.processes import forked_pool
 
 Opener: TypeAlias = Callable[[], ObjectStore]
 Result = TypeVar("Result")
@@ -493,7 +493,7 @@ class SharedObjectStoreContract(ObjectStoreContract):
 
     def test_of_several_processes_exactly_one_creates_each_object(self, opener: Opener) -> None:
         names = [f"race/{number}" for number in range(self.rounds)]
-        with _pool(self.processes) as pool:
+        with forked_pool(self.processes, type(self).__module__) as pool:
             made = [pool.submit(create_all, opener, names, b"%d" % i) for i in range(self.processes)]
             created = [future.result() for future in made]
         assert sorted(name for each in created for name in each) == sorted(names)
@@ -503,13 +503,8 @@ class SharedObjectStoreContract(ObjectStoreContract):
 
     def test_no_update_of_several_processes_is_lost(self, opener: Opener) -> None:
         opener().create("counter", b"0")
-        with _pool(self.processes) as pool:
+        with forked_pool(self.processes, type(self).__module__) as pool:
             futures = [pool.submit(increment_often, opener, "counter", 50) for _ in range(self.processes)]
             for future in futures:
                 future.result()
         assert int(opener().get("counter").data) == 50 * self.processes
-
-
-def _pool(processes: int) -> ProcessPoolExecutor:
-    # Never forked: the parent may have threads.
-    return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))

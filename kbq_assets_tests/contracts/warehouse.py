@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import io
 import json
-import multiprocessing
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -40,6 +39,7 @@ from kbq_assets.ports.warehouse import (
 )
 from kbq_assets.wire.files.error_rows import error_schema_json
 from kbq_assets.wire.files.hour_rows import hour_file
+from kbq_assets_tests.contracts.processes import forked_pool
 
 #: Writes an object of this name with these bytes where the warehouse can read it; returns its URI.
 Stage: TypeAlias = Callable[[str, bytes], str]
@@ -665,7 +665,7 @@ class SharedWarehouseContract(WarehouseContract):
     ) -> None:
         uri = stage("a.avro", avro_file(records(range(100))))
         jobs = [load_job(f"j{i // 4}", uri) for i in range(12)]
-        with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with forked_pool(4, type(self).__module__) as pool:
             won = list(pool.map(insert_or_lose, [opener] * 12, jobs))
         assert [sum(won[i : i + 4]) for i in (0, 4, 8)] == [1, 1, 1]
         for job_id in ("j0", "j1", "j2"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import multiprocessing
 import os
 import random
 import signal
@@ -36,9 +35,10 @@ from kbq_assets.core.errors import (
 )
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets_tests.contracts.object_store import Opener, SharedObjectStoreContract, paths, stream
+from kbq_assets_tests.contracts.processes import forked_from
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-PROCESSES = multiprocessing.get_context("spawn")
+PROCESSES = forked_from(__name__)
 
 
 class TestLocalObjectStore(SharedObjectStoreContract):
