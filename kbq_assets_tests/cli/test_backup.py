@@ -99,6 +99,19 @@ def test_status_shows_how_far_backups_are_behind(backed_up: FakePlatform, run: S
     assert run.json("status")["backups"] == run.json("backup", "status")
 
 
+@pytest.mark.parametrize("mode", ["true", "only"])
+def test_a_backup_further_behind_than_the_topic_allows_fails_its_check(
+    backed_up: FakePlatform, run: Shell, mode: str
+) -> None:
+    source(backed_up, f"backup={mode} max_lag_records=3")
+    backed_up.produce(3)
+    assert backup_check(run) == ""
+    backed_up.produce(1)
+    assert "its backup is 4 positions behind, more than max_lag_records" in backup_check(run)
+    run.done("extract")
+    assert backup_check(run) == ""
+
+
 def test_without_backups_nobody_asks_for_their_place(
     world: FakePlatform, run: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from kbq_assets.core.backup.names import BACKUP
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
+from kbq_assets.core.erasure.model import ERASURES
 from kbq_assets.core.extraction.cost import COSTS
 from kbq_assets.core.observation.run_totals import METRICS
 from kbq_assets.core.protocol.names import (
@@ -38,13 +40,16 @@ class Role(StrEnum):
 
 #: Folders of the staging area in which a role creates objects.
 CREATES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
-    Role.EXTRACT: (BACKLOG, COMMITS, COSTS, DONE, MANIFESTS, METRICS, VARIANTS, SCHEMAS, SHAPES, STAGING),
+    Role.EXTRACT: (
+        *(BACKLOG, BACKUP, COMMITS, COSTS, DONE, ERASURES),
+        *(MANIFESTS, METRICS, VARIANTS, SCHEMAS, SHAPES, STAGING),
+    ),
     Role.LOAD: (COMPLETENESS, METRICS, NOTICES, VARIANTS, QUARANTINE, SCHEMAS, STAGING, TABLES),
 }
 #: Folders in which it deletes or replaces them, which takes the same permission of Cloud Storage.
 DELETES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
-    Role.EXTRACT: (COMMITS, DONE, METRICS, VARIANTS, SHAPES),
-    Role.LOAD: (BACKLOG, COMPLETENESS, DONE, MANIFESTS, METRICS, NOTICES, VARIANTS, STAGING, TABLES),
+    Role.EXTRACT: (BACKUP, COMMITS, DONE, ERASURES, METRICS, VARIANTS, SHAPES),
+    Role.LOAD: (BACKLOG, BACKUP, COMPLETENESS, DONE, MANIFESTS, METRICS, NOTICES, VARIANTS, STAGING, TABLES),
 }
 
 CREATE_OBJECTS: Final = "storage.objects.create"

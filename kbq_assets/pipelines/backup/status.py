@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from kbq_assets.core.backup.areas import area_of
 from kbq_assets.core.extraction.planning import ExtractionPlan
@@ -32,11 +33,13 @@ class BackupStatus:
 
 @dataclass(frozen=True)
 class BackupsStatus:
-    """The backups of all topics, and what stops them. ``topics`` are those of the broker that ask for a backup."""
+    """The backups of all topics, and what stops them. ``topics`` are those of the broker that ask for one; ``late``
+    has lags above ``max_lag_records``."""
 
     partitions: tuple[BackupStatus, ...] = ()
     stops: tuple[PartitionStop, ...] = ()
     topics: tuple[str, ...] = ()
+    late: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_backups(sources: Iterable[SourceEntry], reader: OffsetReader, open_area: OpenArea) -> BackupsStatus:
@@ -54,10 +57,16 @@ def read_backups(sources: Iterable[SourceEntry], reader: OffsetReader, open_area
         return planned
 
     plans = plan_backups(sources, reader, open_area, plan_output, None).values()
-    topics = (t for t, found in select_topics(sources, reader.topics()).items() if area_of(found))
-    return BackupsStatus(
-        tuple(partitions), tuple(stop for each in plans for stop in each.stops), tuple(sorted(topics))
-    )
+    topics = {t: found for t, found in select_topics(sources, reader.topics()).items() if area_of(found)}
+    stops = tuple(stop for each in plans for stop in each.stops)
+    return BackupsStatus(tuple(partitions), stops, tuple(sorted(topics)), _late(topics, partitions))
+
+
+def _late(topics: Mapping[str, TopicSettings], partitions: Iterable[BackupStatus]) -> Mapping[str, int]:
+    lags = Counter[str]()
+    for each in partitions:
+        lags[each.topic_partition.topic] += each.lag
+    return {t: lags[t] for t, found in sorted(topics.items()) if 0 < found.checks.max_lag_records < lags[t]}
 
 
 def _partitions(found: Snapshot) -> Iterator[BackupStatus]:

@@ -295,6 +295,13 @@ class _Broker:
     def _backup_results(self) -> Iterator[CheckResult]:
         topics = {*self.selected, *self.backups.topics}
         for result in stop_results(topics, self.backups.stops, BACKUPS_RUN):
+            lag = self.backups.late.get(result.subject, 0)
+            if result.passed and lag:
+                finding = f"its backup is {lag:,} positions behind, more than max_lag_records"
+                yield checks.failed(
+                    BACKUPS_RUN, result.subject, (finding,), ("kbq backup status", "kbq extract")
+                )
+                continue
             has_one = result.subject in self.backups.topics or not result.passed
             yield result if has_one else replace(result, message="it has no backup")
 

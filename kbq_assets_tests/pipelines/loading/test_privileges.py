@@ -11,16 +11,18 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from kbq_assets.core.config.google_permissions import CREATES_IN, DELETES_IN, Role
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import Parts, command_line
+from kbq_assets.worker.backup_place import BackupPlace
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.engine import InProcessEngine
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.fakes.notifier import FakeNotifier
-from kbq_assets_tests.fakes.platform import POISON, TOPIC, FakePlatform
+from kbq_assets_tests.fakes.platform import GOOD, POISON, TOPIC, FakePlatform
 from kbq_assets_tests.fixtures.tiny_manifests import TINY, tiny_manifests
 
 SOURCES = f"""
-{TOPIC} dataset=shop table=orders on_incompatible=variant_column
+{TOPIC} dataset=shop table=orders on_incompatible=variant_column backup=true
 clicks dataset=shop table=clicks format=json_columns
 """
 #: On Cloud Storage, replacing an object is deleting it.
@@ -31,7 +33,7 @@ class Recorded:
     """A platform whose two sides have a store each, and what each side did in which folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.world = FakePlatform(folder, sources=SOURCES)
+        self.world = FakePlatform(folder, sources=SOURCES, keep_records=True)
         self.world.store.faults = self._record
         self.creates: dict[str, set[str]] = defaultdict(set)
         self.deletes: dict[str, set[str]] = defaultdict(set)
@@ -42,12 +44,25 @@ class Recorded:
 
     def _parts(self) -> Parts:
         extract, load = (self.world.store.view(side) for side in Role)
-        return self.world.reopened(store=lambda: extract, load_store=lambda: load, engine=self._engine)
+        return self.world.reopened(
+            store=lambda: extract,
+            load_store=lambda: load,
+            engine=self._engine,
+            backup=lambda area, role: self.world.store.view(role),
+        )
 
     @contextmanager
     def _engine(self) -> Iterator[InProcessEngine]:
         store = self.world.store.view(Role.EXTRACT)
-        yield InProcessEngine(WorkerPorts(store, self.world.kafka, self.world.registry, self.world.clock))
+        yield InProcessEngine(
+            WorkerPorts(
+                store,
+                self.world.kafka,
+                self.world.registry,
+                self.world.clock,
+                backup=lambda topic: BackupPlace(store),
+            )
+        )
 
     def _record(self, call: Call) -> Outcome:
         if call.writes:
@@ -72,6 +87,23 @@ def _shapes_and_schemas_change(run: Recorded) -> None:
         if "after" in lost:
             world.store.delete("placements/shop.orders.json")
         run("load")
+
+
+def _a_person_is_forgotten(run: Recorded) -> None:
+    """A staged file and a backup have the person; the backup is also verified, reset and cleaned."""
+    world, here = run.world, TopicPartition(TOPIC, 0)
+    world.kafka.produce(here, GOOD, key=b"anna")
+    run("extract")
+    run("erase", "start", TOPIC, "--key", "anna", "--yes")
+    world.registry.down = True
+    world.kafka.produce(here, GOOD, key=b"bert")
+    run("extract")
+    world.registry.down = False
+    for command in ("extract", "load"):
+        run(command)
+    run("backup", "verify")
+    run("backup", "reset", "--topic", TOPIC, "--yes")
+    run("clean")
 
 
 def test_each_side_writes_in_the_folders_that_are_its_own(tmp_path: Path) -> None:
@@ -104,6 +136,7 @@ def test_each_side_writes_in_the_folders_that_are_its_own(tmp_path: Path) -> Non
             run("extract")
         run("load")
         run("extract")
+    _a_person_is_forgotten(run)
     # An orphan of a dead run, and an operator who begins anew.
     world.store.create(f"staging/1-dead/{TOPIC}.0.shop.orders.1.0.avro", b"")
     run("clean")
