@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from kbq_assets_tests.simulation.schedule import ScheduleFailed, commit, run_schedule, simulated_hours
+from kbq_assets_tests.simulation.schedule import KINDS, ScheduleFailed, commit, run_schedule, simulated_hours
 from kbq_assets_tests.simulation.world import in_one_thread
 
 
@@ -16,6 +16,7 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run this one alone")
+    parser.add_argument("--kind", choices=KINDS, help="schedules of this kind, in place of the usual ones")
     parser.add_argument("--trace", action="store_true")
     options = parser.parse_args()
     seeds = (
@@ -24,7 +25,7 @@ def main() -> int:
     started, rows, hours = time.monotonic(), 0, 0.0
     for seed in seeds:
         try:
-            world = run_schedule(seed)
+            world = run_schedule(seed, *KINDS.get(options.kind, (None, None)))
         except ScheduleFailed as failure:
             print(failure)
             return 1

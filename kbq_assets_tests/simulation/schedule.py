@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 from unittest.mock import patch
 
 from kbq_assets.core.errors import KbqError
@@ -112,13 +113,29 @@ APPLYING = dataclasses.replace(
 )  # fmt: skip
 
 
+#: Kinds of schedules by name, beside the usual ones: how rough, and of what world.
+KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
+    "two_warehouses": (None, TWO_WAREHOUSES),
+    "two_warehouses_repairs": (MENDING, TWO_WAREHOUSES),
+    "two_warehouses_manifests": (SEALING, TWO_WAREHOUSES),
+    "repairs": (MENDING, None),
+    "manifests": (SEALING, None),
+    "restarts": (RESTARTING, None),
+    "replay": (REPLAYING, REPLAY),
+    "ordered": (ORDERING, ORDERED),
+    "by_hour": (BY_HOUR, HOURLY),
+    "statements": (APPLYING, STATEMENTS),
+}
+
+
 class ScheduleFailed(AssertionError):
     """A promise is broken; the seed reproduces it."""
 
 
 def run_schedule(seed: int, chaos: Chaos | None = None, recipe: Recipe | None = None) -> World:
     """Run one schedule and check the promises. Raises ScheduleFailed with the seed and the trace."""
-    again = f"python -m kbq_assets_tests.simulation --seed {seed} --trace"
+    kind = next((f"--kind {name} " for name, given in KINDS.items() if given == (chaos, recipe)), "")
+    again = f"python -m kbq_assets_tests.simulation {kind}--seed {seed} --trace"
     usual = MENDING if seed % EVERY_NTH_MENDS == EVERY_NTH_MENDS - 1 else PROFILES[seed % len(PROFILES)]
     profile = chaos or usual
     return _checked(World(seed, recipe), again, lambda world: _rage(world, profile))

@@ -101,6 +101,8 @@ def test_a_failing_schedule_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatc
     ) as failure:
         run_schedule(3)
     assert re.search(r"at commit \w{7,}", str(failure.value))
+    with pytest.raises(ScheduleFailed, match=r"simulation --kind two_warehouses --seed 3 --trace"):
+        run_schedule(3, recipe=TWO_WAREHOUSES)
 
 
 @pytest.mark.parametrize("chunk", range(STATEMENT_CHUNKS))
