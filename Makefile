@@ -27,7 +27,7 @@ PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages 
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test test-all test-spark lint types kernels docs reference demo ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-upserts bench-idle bench-events bench-scale lock
+.PHONY: help setup test test-all test-spark lint types kernels docs reference demo demo-lake ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-upserts bench-idle bench-events bench-scale lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ setup: $(VENV)/.runtime ## Make .venv with the locked dependencies, and a Java r
 
 demo: $(VENV)/.runtime ## Kafka to a warehouse, with real data, through Dagster, reconciled
 	@$(BIN)/kbq demo
+
+demo-lake: $(VENV)/.development ## The same data in DuckDB and an Iceberg lake, compacted, read by ClickHouse, reconciled in both
+	@$(BIN)/kbq demo --lake
 
 ui: $(VENV)/.runtime ## Open the Dagster UI on the demo's state
 	@$(BIN)/kbq ui

@@ -203,7 +203,11 @@ class Parts:
 
     def for_warehouse(self, name: str) -> Parts:
         """The same parts, which load, check and repair another warehouse. Raises ConfigurationError."""
-        return type(self)(self.adapters.over(self.adapters.settings.for_warehouse(name)))
+        return self.over(self.adapters.settings.for_warehouse(name))
+
+    def over(self, settings: Settings) -> Parts:
+        """The same parts under other settings."""
+        return type(self)(self.adapters.over(settings))
 
     @cached_property
     def deployment(self) -> Deployment:

@@ -17,6 +17,7 @@ from kbq_assets.core.errors import ConflictError, KbqError, Refused, TransientEr
 
 if TYPE_CHECKING:
     from kbq_assets.core.config.locations import NamedWarehouse
+    from kbq_assets.core.config.settings import Settings
     from kbq_assets.pipelines.compaction.compactor import Compactor
     from kbq_assets.pipelines.deployment import Deployment
     from kbq_assets.pipelines.extraction.extractor import Extractor
@@ -85,6 +86,13 @@ def _parts() -> Any:
 def reopen() -> None:
     """Forget this invocation's parts: the next use reads the settings again."""
     click.get_current_context().meta.pop(_PARTS, None)
+
+
+def reopen_with(change: Callable[[Settings], Settings]) -> None:
+    """Read the settings again, and change them for the rest of this invocation."""
+    context = click.get_current_context()
+    parts = context.obj()
+    context.meta[_PARTS] = {"": parts.over(change(parts.adapters.settings))}
 
 
 def current_extractor() -> Extractor:

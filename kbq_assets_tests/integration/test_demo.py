@@ -122,6 +122,16 @@ def test_every_unit_was_a_task_of_spark(demo: Demo) -> None:
 
 
 @pytest.mark.slow
+def test_the_demo_with_a_lake_accounts_for_every_record_in_both(demo: Demo) -> None:
+    ran = demo.run("demo", "--lake")
+    assert ran.returncode == 0, ran.stdout
+    assert ran.stdout.count("every record accounted for: yes") == 2
+    [flights] = re.findall(r"nyc.flights +(\d+) +(\d+)\n", ran.stdout)
+    assert int(flights[1]) < int(flights[0])
+    assert re.search(r"nyc.flights +336,776 +336,776 +336,776\n", ran.stdout)  # DuckDB, ClickHouse, distinct
+
+
+@pytest.mark.slow
 def test_a_second_demo_loads_nothing(demo: Demo, account: dict[str, Any]) -> None:
     second = demo.run("demo")
     assert second.returncode == 0, demo.explain(second)

@@ -12,7 +12,14 @@ import click
 from rich.console import Console
 
 from kbq_assets.adapters.processes.locks import exclusive
-from kbq_assets.cli.context import ExitCode, pass_deployment, pass_orchestrator, reopen
+from kbq_assets.cli.context import (
+    ExitCode,
+    choose_warehouse,
+    pass_deployment,
+    pass_orchestrator,
+    reopen,
+    reopen_with,
+)
 from kbq_assets.cli.interrupts import end_in_order
 from kbq_assets.cli.render import console
 from kbq_assets.core.config.settings import Settings
@@ -30,19 +37,29 @@ LOCK_SECONDS: Final = 1800.0
 
 
 @click.command()
+@click.option("--lake", "with_lake", is_flag=True, help="Load an Iceberg lake beside DuckDB, and compact it.")
 @pass_deployment
-def demo(deployment: Deployment) -> None:
+def demo(deployment: Deployment, with_lake: bool) -> None:
     """Run everything on this machine, and account for every record; exit with 1 if one is missing or doubled.
 
     A second demo produces and loads nothing twice. After a killed demo, the next one completes it.
+
+    With --lake, one extraction feeds DuckDB and an Iceberg lake, without Dagster; ClickHouse reads the lake.
     """
     shown, settings = console(), deployment.settings
     end_in_order()
     _require_local_broker(settings)
     with exclusive(settings.home / "run" / "demo.lock", console(stderr=True), LOCK_SECONDS):
-        with _step(shown, "1 of 4: a Kafka broker and a schema registry"):
+        steps = 6 if with_lake else 4
+        with _step(shown, f"1 of {steps}: a Kafka broker and a schema registry"):
             start(settings)
         reopen()  # on the ports that they took
+        if with_lake:
+            is_whole = _produce_and_load_both(shown)
+            shown.print(
+                f"The tables are below {settings.home / 'lake'}. Run it again: nothing is added twice."
+            )
+            sys.exit(ExitCode.DONE if is_whole else ExitCode.FAILED)
         is_whole = _produce_and_load(shown)
     shown.print("See it in Dagster: make ui. Run it again: nothing is added twice.")
     sys.exit(ExitCode.DONE if is_whole else ExitCode.FAILED)
@@ -63,6 +80,42 @@ def _produce_and_load(
         account = reconciler.reconcile()
         shown.print(render_reconciliation(account))
     return succeeded and account.is_whole
+
+
+@pass_deployment
+def _produce_and_load_both(deployment: Deployment, shown: Console) -> bool:
+    """Whether DuckDB and the lake have every record once, and ClickHouse reads the same rows."""
+    from kbq_assets.local.demo import lake
+
+    settings = deployment.settings
+    with _step(shown, "2 of 6: real data"):
+        _produce(settings, shown)
+        lake.copy_catalog(settings.catalog.source_topics, settings.home / "lake" / "catalog")
+    reopen_with(lake.lake_settings)
+    with _step(shown, "3 of 6: one extraction for DuckDB and the lake, in portions"):
+        if not lake.load_both(shown):
+            return False
+    with _step(shown, "4 of 6: the lake's small files become few"):
+        done = [lake.compact(shown)]
+    with _step(shown, "5 of 6: ClickHouse reads the lake"):
+        done.append(lake.read_elsewhere(settings.home / "lake", shown))
+    with _step(shown, "6 of 6: the account of every record, in both"):
+        done += [_account(name, shown) for name in lake.WAREHOUSES]
+    return all(done)
+
+
+def _account(warehouse: str, shown: Console) -> bool:
+    """Account for every record in one warehouse. Returns whether all are there once."""
+    choose_warehouse(warehouse)
+
+    @pass_reconciler
+    def run(reconciler: Reconciler) -> bool:
+        found = reconciler.reconcile()
+        shown.print(f"warehouse {warehouse}")
+        shown.print(render_reconciliation(found))
+        return found.is_whole
+
+    return run()
 
 
 def run_job(dagster: Orchestrator, shown: Console) -> bool:

@@ -24,6 +24,7 @@ from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.extras.reconcile.counts import CountPorts
 from kbq_assets.extras.reconcile.records import reconcile
+from kbq_assets.local.demo.lake import clickhouse_counts
 from kbq_assets.pipelines.compaction.table import CompactionReport, TableCompaction
 from kbq_assets.pipelines.loading.completeness_table import publish_hours
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load
@@ -208,6 +209,11 @@ def test_clickhouse_reads_the_rows(filled: LakeBench, monkeypatch: pytest.Monkey
         ["4", "1", r"\N", "1"],
         ["5", "1", r"\N", "2"],
     ]
+
+
+def test_the_demo_counts_rows_by_clickhouse(filled: LakeBench) -> None:
+    folder = Path(folder_of(filled, A)).parent.parent
+    assert clickhouse_counts(folder, {B: 0, A: 0}) == {B: (1, 1), A: (5, 5)}
 
 
 def test_polars_reads_the_rows(filled: LakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
