@@ -22,6 +22,8 @@ from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values, click
 from kbq_assets.adapters.protobuf import compile_types, layout_of, row_encoder
 from kbq_assets.core.topics.business_time import parse_business_time
 from kbq_assets.core.topics.json.inference import InferredSchema
+from kbq_assets.core.topics.personal import Pseudonyms
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.wire.chunk import PADDING, Chunk, Spans
 from kbq_assets.wire.files.codec import Codec
 from kbq_assets.wire.files.encode import (
@@ -36,12 +38,15 @@ from kbq_assets.wire.files.encode import (
 from kbq_assets.wire.json.encode import DocumentEncoder
 from kbq_assets.wire.json.layout import layout_of as document_layout
 from kbq_assets.wire.json.rows import RowEncoder, event_time, parse
+from kbq_assets.wire.privacy.avro import rewriter
 from kbq_assets.wire.protobuf.encode import MessageEncoder
 from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
 from kbq_assets.wire.records.select import Chooser
 from kbq_assets.wire.records.validate import validate_avro, validate_json
 from kbq_assets.wire.warm import warm_up
+from kbq_assets.worker.privacy.avro import PersonalData
 from kbq_assets.worker.translate import framed
+from kbq_assets_tests.fakes.registry import FakeRegistry
 
 RECORDS = 20_000
 MESSAGE = """
@@ -181,6 +186,30 @@ def measure_messages(seconds: float) -> dict[str, Any]:
     }
 
 
+def measure_pseudonyms(kind: RecordKind, seconds: float) -> dict[str, Any]:
+    """Records a second whose text becomes a pseudonym, by kernels, then as an Avro file; and rewritten in Python."""
+    settings = TopicSettings.of(dataset="d", table="t", pii="user:pseudonym", event_date="ts")
+    keys = Pseudonyms("2025", {"2025": bytes(32)})
+    chunk = chunk_of(avro_values(kind, RECORDS))
+    personal = PersonalData(settings, FakeRegistry({1: json.dumps(kind.schema)}), keys)
+    schema = staged_schema(
+        personal.schema(1).schema, MetadataColumns(business_time=parse_business_time("ts"))
+    )
+    rewrite = rewriter(dict(kind.schema), settings.privacy.decisions, keys)
+    bodies = [(chunk.value(row) or b"")[5:] for row in range(RECORDS // 10)]
+    size = RECORDS * 1_000_000
+    return {
+        "records": f"{kind.name} with a pseudonym",
+        "records/s": round(speed(lambda: personal.translate(chunk), size, seconds)),
+        "staged/s": round(
+            speed(
+                lambda: encode(personal.translate(chunk), schema, ValueFormat.AVRO, "snappy"), size, seconds
+            )
+        ),
+        "in Python": round(speed(lambda: [rewrite(body) for body in bodies], size / 10, seconds)),
+    }
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--seconds", type=float, default=1.0, help="per measurement")
@@ -209,6 +238,7 @@ def main() -> None:
         )
     )
     rows += [measure_columns(options.seconds), measure_messages(options.seconds)]
+    rows += [measure_pseudonyms(kind, options.seconds) for kind in KINDS]
     rows += [measure_tables(kind, metadata, options.seconds) for kind in KINDS]
     if options.json:
         print(json.dumps(rows))

@@ -19,6 +19,7 @@ from kbq_assets.wire.files.encode import (
 )
 from kbq_assets.wire.json.encode import DocumentEncoder
 from kbq_assets.wire.json.layout import layout_of
+from kbq_assets.wire.privacy import hashes
 from kbq_assets.wire.protobuf.encode import MessageEncoder
 from kbq_assets.wire.protobuf.layout import LayoutBuilder
 from kbq_assets.wire.records.join import NO_MARK, joined
@@ -40,6 +41,7 @@ def warm_up() -> None:
     spans = Spans.of([b"x"])
     joined(one, spans, spans, np.full(1, NO_MARK, np.uint8), spans)
     backup.warm_up()
+    hashes.warm_up()
     document = Chunk.from_messages([RawRecord(b"{}", 0)])
     DocumentEncoder(layout_of(InferredSchema(), None), 1).encode(document, np.arange(1), 2, 1)
     builder = LayoutBuilder()

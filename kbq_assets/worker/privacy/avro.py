@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,13 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.errors import ConfigurationError, NotFound, UnstageableSchema
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.json.declared import has_tag
-from kbq_assets.core.topics.personal import Pseudonyms
+from kbq_assets.core.topics.personal import HEADERS, KEY, Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
-from kbq_assets.wire.chunk import Chunk
+from kbq_assets.wire.chunk import PADDING, Chunk, Longs, Spans
 from kbq_assets.wire.files.encode import RejectedSchema, Rejects
 from kbq_assets.wire.privacy.avro import Rewriter, rewriter
+from kbq_assets.wire.privacy.hashes import ContextHash, replaced
 from kbq_assets.wire.privacy.tags import check_decided
 from kbq_assets.wire.records.compile import compile_program
 from kbq_assets.wire.records.prefix import PREFIX, split_prefix
@@ -55,6 +56,24 @@ class _RewrittenSchema:
     program: Program
     rewrite: Rewriter
     label: str
+    #: for the fields that the program captures, if pseudonyms of them are all that changes
+    hashes: list[ContextHash] = field(default_factory=list)
+
+
+#: Rows of a chunk, and their rewritten values.
+_Part: TypeAlias = tuple[Longs, Spans]
+
+
+def _merged(chunk: Chunk, parts: Sequence[_Part]) -> Chunk:
+    """The chunk with the values of its parts; other rows are null."""
+    starts, ends = np.full((2, len(chunk)), -1, np.int64)
+    size = 0
+    for rows, spans in parts:
+        starts[rows], ends[rows] = spans.starts + size, spans.ends + size
+        size += len(spans.buffer)
+    buffers = [spans.buffer for _, spans in parts]
+    buffer = buffers[0] if len(buffers) == 1 else np.concatenate([*buffers, np.zeros(PADDING, np.uint8)])
+    return dataclasses.replace(chunk, buffer=buffer, starts=starts, ends=ends)
 
 
 class PersonalData:
@@ -90,37 +109,33 @@ class PersonalData:
         from being staged. Raises Unavailable."""
         source = chunk if self._inner is None else self._inner.translate(chunk)
         ids = produced_ids(source) if self._inner is None else split_prefix(source)
-        values: list[bytes | None] = [None] * len(source)
-        for schema_id in sorted(set(ids.tolist())):
+        parts: list[_Part] = []
+        for schema_id in np.unique(ids).tolist():
             rows = np.flatnonzero((ids == schema_id) & (source.starts >= 0))
-            self._rewrite(source, schema_id, rows.tolist(), values)
-        return without_keys(with_values(source, values), self._decisions, self._pseudonyms)
+            if len(rows):
+                parts += self._rewrite(source, schema_id, rows)
+        return without_keys(_merged(source, parts), self._decisions, self._pseudonyms)
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
         """The rejection that an id stands for; None if the id is a schema's."""
         return problem(schema_id) if self._inner is None else self._inner.problem(schema_id)
 
-    def _rewrite(self, source: Chunk, schema_id: int, rows: list[int], values: list[bytes | None]) -> None:
+    def _rewrite(self, source: Chunk, schema_id: int, rows: Longs) -> list[_Part]:
         if schema_id < 0:
-            values_of: Mapping[int, bytes] = {row: rejected(UNREADABLE[schema_id]) for row in rows}
-        elif schema_id >= FIRST_OWN_ID or isinstance(version := self._version(schema_id), Exception):
-            values_of = {row: framed(schema_id) for row in rows}
-        else:
-            values_of = self._rewritten(source, schema_id, rows, version)
-        for row, value in values_of.items():
-            values[row] = value
-
-    def _rewritten(
-        self, source: Chunk, schema_id: int, rows: list[int], version: _RewrittenSchema
-    ) -> Mapping[int, bytes]:
-        indexes = np.array(rows, np.int64)
-        reasons = validate_avro(source, version.program, indexes, self._limits).reasons.tolist()
-        return {
-            row: rejected(Reason(reason))
-            if reason
-            else framed(schema_id, version.rewrite((source.value(row) or b"")[PREFIX:]))
-            for row, reason in zip(rows, reasons, strict=True)
-        }
+            return [(rows, Spans.of([rejected(UNREADABLE[schema_id])] * len(rows)))]
+        if schema_id >= FIRST_OWN_ID or isinstance(version := self._version(schema_id), Exception):
+            return [(rows, Spans.of([framed(schema_id)] * len(rows)))]
+        validation = validate_avro(source, version.program, rows, self._limits)
+        good = validation.reasons == Reason.GOOD
+        reasons = validation.reasons[~good].tolist()
+        bad = rows[~good], Spans.of([rejected(Reason(reason)) for reason in reasons])
+        kept = rows[good]
+        if version.hashes and len(kept):
+            captures = validation.captures.take(good)
+            made = replaced(source.buffer, source.starts[kept], source.ends[kept], captures, version.hashes)
+            return [(kept, made), bad]
+        bodies = [(source.value(row) or b"")[PREFIX:] for row in kept.tolist()]
+        return [(kept, Spans.of([framed(schema_id, version.rewrite(body)) for body in bodies])), bad]
 
     def _version(self, schema_id: int) -> _RewrittenSchema | NotFound | UnstageableSchema:
         if schema_id not in self._versions:
@@ -145,7 +160,29 @@ class PersonalData:
             raise UnstageableSchema(named, next_step=error.next_step) from error
         record = avro.parse(schema)
         assert isinstance(record, avro.RecordType)  # the rewriter guarantees it
+        fast = self._hashed(record)
+        if fast is not None:
+            return _RewrittenSchema(fast[0], made, found.label, fast[1])
         return _RewrittenSchema(compile_program(record, []), made, found.label)
+
+    def _hashed(self, record: avro.RecordType) -> tuple[Program, list[ContextHash]] | None:
+        """A program that captures the fields with decisions, and the hashes that replace them; None if a decision is
+        no pseudonym of a string, or its field is inside a list."""
+        decided = {
+            each.path: each
+            for each in self._decisions
+            if each.path not in (KEY, HEADERS) and each.action != "keep"
+        }
+        pseudonyms = self._pseudonyms
+        if pseudonyms is None or not decided or any(d.action != "pseudonym" for d in decided.values()):
+            return None
+        try:
+            program = compile_program(record, [], [*decided])
+        except UnstageableSchema:
+            return None
+        if any(routed.kind != "string" for routed in program.routed):
+            return None
+        return program, [ContextHash(pseudonyms, each.context) for each in decided.values()]
 
 
 @dataclass(frozen=True)

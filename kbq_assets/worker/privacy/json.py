@@ -14,9 +14,10 @@ from kbq_assets.core.topics.json.declared import declared
 from kbq_assets.core.topics.personal import KEY, Decision, Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema
-from kbq_assets.wire.chunk import Chunk, Spans, encode_bytes
+from kbq_assets.wire.chunk import Chunk, encode_bytes
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.json.rows import RepeatedKey
+from kbq_assets.wire.privacy.hashes import ContextHash
 from kbq_assets.wire.privacy.json import JsonRedactor, LostValues, UndecidedField, exact_text, parse_exact
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.validate import validate_json
@@ -126,6 +127,5 @@ def without_keys(chunk: Chunk, decisions: Sequence[Decision], pseudonyms: Pseudo
     decision = next((each for each in decisions if each.path == KEY), None)
     if keys is not None and decision is not None and decision.action == "pseudonym":
         assert pseudonyms is not None  # checked when the unit began
-        found = [keys.get(row) for row in range(len(keys))]
-        keys = Spans.of([None if k is None else pseudonyms.of(decision.context, k).encode() for k in found])
+        keys = ContextHash(pseudonyms, decision.context).texts(keys)
     return dataclasses.replace(chunk, keys=keys, late_headers=None)
