@@ -29,7 +29,7 @@ class UiSuite:
         for name in (FLIGHTS, "nyc-planes", "flights", "planes"):  # Dagster draws no box outside the window
             expect(me.node(name).first).to_be_visible()
         me.photograph("lineage")
-        me.page.goto(f"/assets/{TABLE}?view=lineage&lineageScope=upstream")
+        me.page.goto(f"/assets/{TABLE}?view=lineage&lineageScope=upstream&lineageDepth=2")
         expect(me.node(FLIGHTS)).to_have_count(2)  # the topic, and its staged files
         me.photograph("tables")
 
