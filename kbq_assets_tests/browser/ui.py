@@ -6,16 +6,21 @@ accounted for.
 
 from __future__ import annotations
 
+import struct
+
 import pytest
+from confluent_kafka import Producer
 from playwright.sync_api import expect
 
+from kbq_assets.core.observation.check_names import PARTITIONS_RUN
 from kbq_assets.local.demo.log import ProducersLog
-from kbq_assets.local.demo.topics import FLIGHTS
+from kbq_assets.local.demo.topics import ERROR, FLIGHTS
 from kbq_assets_tests.browser.fixtures import Served
 from kbq_assets_tests.browser.person import Person
 
 STAGED, TABLE = f"staged/{FLIGHTS}", "nyc/flights"
 FIRST = f"{FLIGHTS}/0/nyc.flights"
+PENGUINS, NO_SCHEMA = "penguins", 987_654
 SENSORS = ("extraction_sensor", "done_file_sensor")
 
 
@@ -75,6 +80,22 @@ class UiSuite:
         served.demo.run("resume", "--table", "nyc.planes", "--yes")
         me.execute_check("Passed")
 
+    def test_a_stopped_topic_is_red_on_its_own_page_with_cause_and_command(
+        self, me: Person, served: Served
+    ) -> None:
+        switch_sensors(me, on=False)
+        produce_of_no_schema(served, PENGUINS)
+        served.demo.run("extract")
+        me.open_check(f"staged/{PENGUINS}", PARTITIONS_RUN)
+        me.execute_check("Failed")
+        for text in (f"{PENGUINS}[0]", str(NO_SCHEMA), f"kbq resume --topic {PENGUINS}"):
+            expect(me.page.get_by_text(text).first).to_be_visible()
+        me.photograph("stopped")
+        served.demo.run("resume", "--topic", PENGUINS, "--as-errors", "--yes")
+        served.demo.run("extract")
+        me.execute_check("Passed")
+        me.photograph("resumed")
+
     def test_chosen_partitions_are_brought_up_to_date(self, me: Person, served: Served) -> None:
         switch_sensors(me, on=False)
         before = produced_in_first_partition(served)
@@ -123,6 +144,22 @@ def produced_in_first_partition(served: Served) -> int:
     return (
         ProducersLog.load(served.demo.home / "demo" / "producers-log.json").topics[FLIGHTS].partitions[0].end
     )
+
+
+def produce_of_no_schema(served: Served, topic: str) -> None:
+    """A record whose schema the registry does not have. The producers' log expects an error row."""
+    offsets: list[int] = []
+    producer = Producer({"bootstrap.servers": served.demo.stack.bootstrap_servers})
+    value = struct.pack(">bI", 0, NO_SCHEMA)
+    producer.produce(
+        topic, value, b"k", 0, on_delivery=lambda error, sent: offsets.append(sent.offset() or 0)
+    )
+    producer.flush()
+    path = served.demo.home / "demo" / "producers-log.json"
+    log = ProducersLog.load(path)
+    [offset] = offsets
+    log.topics[topic].partitions[0].add(offset, ERROR)
+    log.save(path)
 
 
 def expect_one_run(me: Person) -> None:
