@@ -101,11 +101,11 @@ torture: $(VENV)/.development ## Kill and stop KBQ for 20 minutes while producer
 	@$(BIN)/python -m kbq_assets_tests.torture $(TORTURE_ARGS)
 
 bench: $(VENV)/.development ## Measure extraction beside its peers (10 minutes; the first time 2 GB and 5 minutes more)
-	@$(BIN)/python -m benchmarks.wire
+	@$(BIN)/python -m benchmarks.wire --keep
 	@$(BIN)/python -m benchmarks.extraction $(BENCH_ARGS)
 
 bench-full: $(VENV)/.development ## The same with all peers, other codecs, 64 partitions, ten tables (2 hours, 20 GB)
-	@$(BIN)/python -m benchmarks.wire
+	@$(BIN)/python -m benchmarks.wire --keep
 	@$(BIN)/python -m benchmarks.extraction --full $(BENCH_ARGS)
 
 bench-plan: $(VENV)/.development ## Measure the planning of a cycle of 50,000 files, 400 tables, 11,200 partitions (5 minutes)

@@ -36,6 +36,8 @@ PLOT = REPOSITORY / "docs" / "performance.svg"
 USUAL = ("kbq", "perf-test", "kcat", "spark")
 #: Far slower than the others: run once, whatever the repetitions.
 SLOW = ("python", "connect")
+#: Results that `benchmarks.wire` writes.
+FORMATS = ("json", "protobuf", "pseudonyms")
 #: Who reads topics of other shapes.
 NEAREST = ("kbq", "perf-test", "kcat")
 #: Shapes beside the usual one, which is lz4, 4 partitions, 1 table.
@@ -148,6 +150,9 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
 def write(results: dict[str, Any], is_full: bool) -> None:
     """Results, tables and plot. A run without variants leaves the last full run's where they are."""
     RESULTS.mkdir(exist_ok=True)
+    latest = RESULTS / "latest.json"
+    known = json.loads(latest.read_text()) if latest.exists() else {}
+    results = {**{name: known[name] for name in FORMATS if name in known}, **results}
     (RESULTS / ("full.json" if is_full else "latest.json")).write_text(json.dumps(results, indent=1) + "\n")
     if is_full:
         (RESULTS / "latest.json").write_text(json.dumps({**results, "variants": []}, indent=1) + "\n")

@@ -1,6 +1,6 @@
 """Speed of the wire layer on one core: MB of Kafka values a second, validated, and validated and encoded.
 
-``python -m benchmarks.wire [--seconds 1] [--json]``. The records are like those of the extraction benchmarks,
+``python -m benchmarks.wire [--seconds 1] [--json] [--keep]``. The records are like those of the extraction benchmarks,
 59 and 360 bytes with the Confluent prefix.
 """
 
@@ -13,11 +13,13 @@ import random
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 from google.protobuf import message_factory
 
+from benchmarks.measure import REPOSITORY
 from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values, click
 from kbq_assets.adapters.protobuf import compile_types, layout_of, row_encoder
 from kbq_assets.core.topics.business_time import parse_business_time
@@ -49,6 +51,7 @@ from kbq_assets.worker.translate import framed
 from kbq_assets_tests.fakes.registry import FakeRegistry
 
 RECORDS = 20_000
+LATEST = REPOSITORY / "benchmarks" / "results" / "latest.json"
 MESSAGE = """
 syntax = "proto3";
 import "google/protobuf/timestamp.proto";
@@ -77,13 +80,13 @@ class Counter:
 
 
 def speed(run: Callable[[], object], size: int, seconds: float) -> float:
-    """MB/s: the best of some rounds, for the machine is shared."""
+    """MB per second of this thread's processor time: the best of some rounds, for the machine is shared."""
     best = 0.0
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
-        started = time.perf_counter()
+        started = time.thread_time()
         run()
-        best = max(best, size / 1e6 / (time.perf_counter() - started))
+        best = max(best, size / 1e6 / (time.thread_time() - started))
     return best
 
 
@@ -200,6 +203,7 @@ def measure_pseudonyms(kind: RecordKind, seconds: float) -> dict[str, Any]:
     size = RECORDS * 1_000_000
     return {
         "records": f"{kind.name} with a pseudonym",
+        "bytes": round(int(chunk.ends[-1]) / RECORDS, 1),
         "records/s": round(speed(lambda: personal.translate(chunk), size, seconds)),
         "staged/s": round(
             speed(
@@ -210,10 +214,26 @@ def measure_pseudonyms(kind: RecordKind, seconds: float) -> dict[str, Any]:
     }
 
 
+def formats(columns: dict[str, Any], messages: dict[str, Any], hashed: dict[str, Any]) -> dict[str, Any]:
+    """The rows of formats that are translated, as `latest.json` has them."""
+    return {
+        "json": {"records_per_core_second": columns["documents/s"], "bytes": columns["bytes"]},
+        "protobuf": {"records_per_core_second": messages["messages/s"], "bytes": messages["bytes"]},
+        "pseudonyms": {"records_per_core_second": hashed["staged/s"], "bytes": hashed["bytes"]},
+    }
+
+
+def keep(found: dict[str, Any], path: Path) -> None:
+    """Write these results; all others stay."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**known, **found}, indent=1) + "\n")
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--seconds", type=float, default=1.0, help="per measurement")
     arguments.add_argument("--json", action="store_true")
+    arguments.add_argument("--keep", action="store_true", help=f"write rates of formats to {LATEST.name}")
     options = arguments.parse_args()
     warm_up()
     metadata = MetadataColumns(business_time=parse_business_time("ts"))
@@ -237,8 +257,11 @@ def main() -> None:
             options.seconds,
         )
     )
-    rows += [measure_columns(options.seconds), measure_messages(options.seconds)]
-    rows += [measure_pseudonyms(kind, options.seconds) for kind in KINDS]
+    columns, messages = measure_columns(options.seconds), measure_messages(options.seconds)
+    hashed = [measure_pseudonyms(kind, options.seconds) for kind in KINDS]
+    rows += [columns, messages, *hashed]
+    if options.keep:
+        keep(formats(columns, messages, hashed[0]), LATEST)
     rows += [measure_tables(kind, metadata, options.seconds) for kind in KINDS]
     if options.json:
         print(json.dumps(rows))
