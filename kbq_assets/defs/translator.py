@@ -160,7 +160,7 @@ class AssetTranslator:
         )
 
     def _owners(self, entry: SourceEntry) -> list[str]:
-        owner = dagster_owner(entry.settings.destination.owner)
+        owner = dagster_owner(entry.settings.ownership.owner)
         return [owner] if owner else list(self.owners)
 
     def staged_spec(self, settings: Settings, topic: str, entry: SourceEntry) -> dg.AssetSpec:
@@ -212,7 +212,7 @@ class AssetTranslator:
 
 
 def _cost_tags(entry: SourceEntry) -> dict[str, str]:
-    cost_center = tag_value(entry.settings.destination.cost_center)
+    cost_center = tag_value(entry.settings.ownership.cost_center)
     return {"kbq/cost_center": cost_center} if cost_center else {}
 
 

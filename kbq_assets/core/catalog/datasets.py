@@ -131,8 +131,8 @@ def dataset_of_source(source: SourceEntry) -> Dataset:
         topics=(source.pattern,),
         table=_table(source),
         target=settings.destination.target(source.pattern),
-        contacts=Contacts(teams=_one(settings.destination.owner)),
-        classification=Classification(cost_center=settings.destination.cost_center),
+        contacts=Contacts(teams=_one(settings.ownership.owner)),
+        classification=Classification(cost_center=settings.ownership.cost_center),
         max_age_seconds=settings.checks.max_age_seconds,
     )
 

@@ -43,7 +43,7 @@ def with_outcome(usage: Usage | None, outcome: UnitOutcome) -> Usage:
     """A topic's usage with one more unit."""
     settings = outcome.unit.settings
     usage = usage or Usage(
-        outcome.unit.range.topic_partition.topic, settings.destination.owner, settings.destination.cost_center
+        outcome.unit.range.topic_partition.topic, settings.ownership.owner, settings.ownership.cost_center
     )
     # What a backup copies besides counts by its time alone.
     windows = outcome.windows if outcome.unit.tables else ()

@@ -36,8 +36,8 @@ def table_options(
     chosen = [settings.get(topic, TopicSettings()) for topic in topics] or [TopicSettings()]
     labels = _labels(
         topic=topics,
-        owner=[each.destination.owner for each in chosen],
-        cost_center=[each.destination.cost_center for each in chosen],
+        owner=[each.ownership.owner for each in chosen],
+        cost_center=[each.ownership.cost_center for each in chosen],
     )
     labels |= notes.labels  # jobs get them too
     if table.table == ERROR_TABLE:

@@ -1,4 +1,4 @@
-"""The options of a topic, in five parts: each is declared once, here."""
+"""The options of a topic, in parts: each is declared once, here or in a module of its own."""
 
 from __future__ import annotations
 
@@ -44,6 +44,14 @@ ERROR_TABLE: Final = "kbq_errors"
 def is_error_table(table: TableReference) -> bool:
     """Whether a table holds bad records."""
     return table.table == ERROR_TABLE
+
+
+@dataclass(frozen=True)
+class OwnershipOptions:
+    """Who answers for a topic, and who pays."""
+
+    owner: str = option("", TEXT, "label `owner` of the topic's tables and load jobs", place="ownership.team")
+    cost_center: str = option("", TEXT, "their label `cost_center`", place="ownership.cost_center")
 
 
 @dataclass(frozen=True)
@@ -95,8 +103,6 @@ class DestinationOptions:
         "columns, `a,b`, at most 4, that the topic's tables are clustered by; columns that a table lacks, or that "
         "cannot cluster, are left out",
     )
-    owner: str = option("", TEXT, "label `owner` of the topic's tables and load jobs", place="ownership.team")
-    cost_center: str = option("", TEXT, "their label `cost_center`", place="ownership.cost_center")
     partitioning: str = option(
         "auto",
         choice("auto", *PARTITION_UNITS),

@@ -18,6 +18,7 @@ from kbq_assets.core.topics.lake_options import LakeOptions
 from kbq_assets.core.topics.options import (
     DestinationOptions,
     ExtractionOptions,
+    OwnershipOptions,
     PrivacyOptions,
     RecordOptions,
 )
@@ -32,6 +33,7 @@ class TopicSettings:
     """The options of one topic. Raises ConfigurationError for options that contradict each other."""
 
     destination: DestinationOptions = field(default_factory=DestinationOptions)
+    ownership: OwnershipOptions = field(default_factory=OwnershipOptions)
     records: RecordOptions = field(default_factory=RecordOptions)
     extraction: ExtractionOptions = field(default_factory=ExtractionOptions)
     checks: CheckOptions = field(default_factory=CheckOptions)
@@ -145,6 +147,7 @@ class TopicSettings:
 _SCHEMA_ID: Final = re.compile(r"[0-9]{1,9}")
 _PARTS: Final[Mapping[str, type]] = {
     "destination": DestinationOptions,
+    "ownership": OwnershipOptions,
     "records": RecordOptions,
     "extraction": ExtractionOptions,
     "checks": CheckOptions,

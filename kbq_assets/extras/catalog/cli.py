@@ -120,7 +120,7 @@ def show(
             target(entry),
             entry.encoding,
             str(fields.get("typology", "")),
-            entry.settings.destination.owner,
+            entry.settings.ownership.owner,
             str(fields.get("pii", {}).get("level", "")),
             "yes" if entry.archived else "no",
         )

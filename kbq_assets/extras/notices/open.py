@@ -19,7 +19,7 @@ def notice_ports(deployment: Deployment, observer: Observer, notifiers: Sequence
     def teams(subjects: Iterable[str]) -> Mapping[str, frozenset[str]]:
         feeds = observer.feeds()
         selected = sources.select(frozenset(subjects).union(*feeds.values()))
-        return teams_of({topic: each.destination.owner for topic, each in selected.items()}, feeds)
+        return teams_of({topic: each.ownership.owner for topic, each in selected.items()}, feeds)
 
     observed = Observed(
         observer.checks,

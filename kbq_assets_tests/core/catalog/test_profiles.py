@@ -52,7 +52,7 @@ def test_the_short_document_is_an_entry_and_each_of_its_keys_counts() -> None:
     assert list(map(str, catalog.problems)) == []
     [entry] = catalog.entries
     assert entry.topic == "leboncoin_prod_ads_accepted-ad_public_avro"
-    assert (entry.archived, entry.settings.destination.owner) == (True, "team-ads")
+    assert (entry.archived, entry.settings.ownership.owner) == (True, "team-ads")
     assert entry.kafka.partitions == 12
     assert entry.kafka.config == {"retention.ms": str(3 * 86_400_000), "cleanup.policy": "delete"}
     assert (entry.settings.extraction.window_seconds, entry.settings.extraction.priority) == (60, 8)
