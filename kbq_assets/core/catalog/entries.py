@@ -194,6 +194,15 @@ def _defaults(place: EntryPlace, documents: Mapping[str, DocumentNode]) -> Itera
                     yield found
 
 
+def _given(section: Mapping[str, Any]) -> dict[str, Any]:
+    """A section without keys that are null, or have no value: null removes what was inherited."""
+    return {
+        key: _given(value) if isinstance(value, Mapping) else value
+        for key, value in section.items()
+        if value is not None
+    }
+
+
 def _built(
     place: EntryPlace,
     document: DocumentNode,
@@ -201,7 +210,7 @@ def _built(
     defaults: TopicSettings,
     problems: list[CatalogProblem],
 ) -> CatalogEntry:
-    plain = document.plain()
+    plain = _given(document.plain())
     topic = str(plain.get("kafka", {}).get("name") or convention.topic_name(place, plain))
     fail = partial(_fail, document)
     try:
