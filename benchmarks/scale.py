@@ -68,6 +68,19 @@ class Cluster:
             some = wanted[first : first + 10]
             for created in admin.create_topics(some, operation_timeout=300, request_timeout=300).values():
                 created.result(600)
+        while behind := self._without_leader(admin):
+            print(f"  {behind:,} partitions have no leader yet", flush=True)
+            time.sleep(2)
+
+    def _without_leader(self, admin: AdminClient) -> int:
+        """Partitions that nobody can produce to yet: topics exist before a broker leads all of their partitions."""
+        listed = admin.list_topics(timeout=300).topics
+        led = (
+            sum(each.leader >= 0 for each in listed[name].partitions.values())
+            for name in self.names
+            if name in listed
+        )
+        return len(self.names) * self.partitions - sum(led)
 
     def schema_ids(self) -> list[list[int]]:
         """Ids of each topic's schemas."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from kbq_assets.core.catalog.convention import Convention, parse_convention
 from kbq_assets.core.catalog.fields import CLEANUP_POLICIES, ENTRY, PII_LEVELS, options_of
-from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, Mistake, inherit, without
+from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, Mistake, given, inherit, without
 from kbq_assets.core.catalog.profiles import Profiles, spelled_out
 from kbq_assets.core.catalog.schema_rules import check_rules
 from kbq_assets.core.catalog.validation import check_fields
@@ -194,15 +194,6 @@ def _defaults(place: EntryPlace, documents: Mapping[str, DocumentNode]) -> Itera
                     yield found
 
 
-def _given(section: Mapping[str, Any]) -> dict[str, Any]:
-    """A section without keys that are null, or have no value: null removes what was inherited."""
-    return {
-        key: _given(value) if isinstance(value, Mapping) else value
-        for key, value in section.items()
-        if value is not None
-    }
-
-
 def _built(
     place: EntryPlace,
     document: DocumentNode,
@@ -210,7 +201,8 @@ def _built(
     defaults: TopicSettings,
     problems: list[CatalogProblem],
 ) -> CatalogEntry:
-    plain = _given(document.plain())
+    document = given(document)
+    plain = document.plain()
     topic = str(plain.get("kafka", {}).get("name") or convention.topic_name(place, plain))
     fail = partial(_fail, document)
     try:

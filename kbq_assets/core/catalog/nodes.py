@@ -80,6 +80,14 @@ def inherit(base: DocumentNode | None, own: DocumentNode) -> DocumentNode:
     return DocumentNode(kept, own.path, own.line)
 
 
+def given(node: DocumentNode) -> DocumentNode:
+    """A document without keys that are null or have no value: where nothing is inherited, they change nothing."""
+    if not isinstance(node.value, Mapping):
+        return node
+    kept = {key: given(child) for key, child in node.value.items() if child.value is not None}
+    return DocumentNode(kept, node.path, node.line)
+
+
 def without(node: DocumentNode, dotted: str) -> DocumentNode:
     """A document without the value at ``a.b``; nothing is left of one whose root is wrong."""
     key, _, rest = dotted.partition(".")

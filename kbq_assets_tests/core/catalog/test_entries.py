@@ -27,9 +27,20 @@ def test_an_empty_entry_is_named_by_its_path() -> None:
     assert not entry.archived
 
 
-@pytest.mark.parametrize("text", ["kafka:", "kafka: {config: }", "kafka: {name: }", "destination:", "ownership: {team: }"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kafka:",
+        "kafka: {config: }",
+        "kafka: {name: }",
+        "destination:",
+        "destination: {table: }",
+        "ownership: {team: }",
+    ],
+)
 def test_a_section_or_key_without_a_value_is_as_if_it_were_not_there(text: str) -> None:
-    assert entry_of({ENTRY: text}) == entry_of({ENTRY: ""})
+    found, expected = entry_of({ENTRY: text}), entry_of({ENTRY: ""})
+    assert (found.topic, found.kafka, found.settings) == (expected.topic, expected.kafka, expected.settings)
 
 
 def test_everything_said_arrives() -> None:
