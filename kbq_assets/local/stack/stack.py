@@ -211,13 +211,15 @@ class LocalStack:
 
     def _wait_until_serving(self) -> None:
         begun = time.monotonic()
+        # A broker opens all logs of its partitions before it serves, as it closes them before it ends.
+        limit = READY_SECONDS + max(service.grace_seconds for service in self._services)
         with self.console.status("waiting until they serve"):
             for service in self._services:
                 while problem := service.problem():
                     self._require_alive(service)
-                    if time.monotonic() - begun > READY_SECONDS:
+                    if time.monotonic() - begun > limit:
                         raise Unavailable(
-                            f"{service.service} does not serve after {READY_SECONDS:.0f} s: {problem}",
+                            f"{service.service} does not serve after {limit:.0f} s: {problem}",
                             next_step=f"see {_log(self.home, service)}; then: kbq local down",
                         )
                     time.sleep(0.1)
