@@ -116,7 +116,7 @@ def test_an_extra_is_deleted_with_its_folder_and_its_lines_in_definitions(extra:
 FILE_BATCHES = re.compile(
     r"kbq_assets\.(core|pipelines|adapters|extras)\.filebatches|kbq_assets\.ports\.file_loads"
 )
-OF_FILE_BATCHES = re.compile(r"\w+/filebatches/|ports/file_loads\.py|core/config/file_batches\.py")
+OF_FILE_BATCHES = re.compile(r"\w+/filebatches/|ports/file_loads\.py|core/config/filebatches\.py")
 
 
 def test_batches_of_files_are_deleted_with_their_folders() -> None:

@@ -13,7 +13,7 @@ from kbq_assets.core.errors import JobAlreadyExists, NotFound, Unavailable, Unkn
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import JobStatus, Warehouse
-from kbq_assets_tests.contracts.error_replays import ErrorReplaysContract
+from kbq_assets_tests.contracts.errors_replay import ErrorReplaysContract
 from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,

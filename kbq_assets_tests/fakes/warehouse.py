@@ -36,7 +36,7 @@ from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference
 from kbq_assets.core.statements.names import SCRATCH_PREFIX
 from kbq_assets.core.topics.options import ERROR_TABLE, is_error_table
 from kbq_assets.ports.erasure import ErasureTables
-from kbq_assets.ports.error_replays import ErrorReplays
+from kbq_assets.ports.errors_replay import ErrorReplays
 from kbq_assets.ports.statements import StatementJob, Statements
 from kbq_assets.ports.warehouse import (
     EVERYTHING,
@@ -53,7 +53,7 @@ from kbq_assets.ports.warehouse import (
     RowComparison,
 )
 from kbq_assets_tests.fakes.erasure import FakeErasureTables
-from kbq_assets_tests.fakes.error_replays import FakeErrorReplays
+from kbq_assets_tests.fakes.errors_replay import FakeErrorReplays
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.statements import FakeStatements, StatementsView
 
@@ -160,7 +160,7 @@ class FakeWarehouse:
         self.stored: dict[TableReference, FakeTable] = {}
         self.jobs: dict[tuple[str, str, str], FakeJob] = {}
         self.statements = FakeStatements(self)
-        self.error_replays: ErrorReplays | None = FakeErrorReplays(self)
+        self.errors_replay: ErrorReplays | None = FakeErrorReplays(self)
         self.erasures: ErasureTables | None = FakeErasureTables(self)
         self._store = store
         self._path_of = path_of
@@ -488,7 +488,7 @@ class WarehouseView:
         self.verifies = warehouse.verifies
         self.compares = warehouse.compares
         self.statements: Statements | None = StatementsView(warehouse.statements, self)
-        self.error_replays: ErrorReplays | None = warehouse.error_replays
+        self.errors_replay: ErrorReplays | None = warehouse.errors_replay
         self.erasures: ErasureTables | None = FakeErasureTables(warehouse, self)
 
     def insert_job(self, job: LoadJob) -> None:

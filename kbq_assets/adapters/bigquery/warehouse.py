@@ -10,7 +10,7 @@ from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery import catalog, jobs, probe, queries, schema
 from kbq_assets.adapters.bigquery.erasure import BigQueryErasureTables
-from kbq_assets.adapters.bigquery.error_replays import BigQueryErrorReplays
+from kbq_assets.adapters.bigquery.errors_replay import BigQueryErrorReplays
 from kbq_assets.adapters.bigquery.outcomes import calls
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.adapters.bigquery.statements import BigQueryStatements
@@ -22,7 +22,7 @@ from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.erasure import ErasureTables
-from kbq_assets.ports.error_replays import ErrorReplays
+from kbq_assets.ports.errors_replay import ErrorReplays
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
     EVERYTHING,
@@ -67,7 +67,7 @@ class BigQueryWarehouse:
         self._session = Session(client, project, location, patience_seconds, datasets, kms_key)
         self._clock = clock or SystemClock()
         self.statements: Statements | None = BigQueryStatements(self._session)
-        self.error_replays: ErrorReplays | None = BigQueryErrorReplays(self._session, clock or SystemClock())
+        self.errors_replay: ErrorReplays | None = BigQueryErrorReplays(self._session, clock or SystemClock())
         self.erasures: ErasureTables | None = BigQueryErasureTables(self._session)
 
     # Jobs -------------------------------------------------------------------------------------------------------

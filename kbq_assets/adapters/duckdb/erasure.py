@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 import duckdb
 
 from kbq_assets.adapters.duckdb import jobs, schema
-from kbq_assets.adapters.duckdb.error_replays import loaded
+from kbq_assets.adapters.duckdb.errors_replay import loaded
 from kbq_assets.adapters.duckdb.types import quoted
 from kbq_assets.core.erasure.offsets import offsets_of, pairs
 from kbq_assets.core.protocol.names import TableReference

@@ -8,7 +8,7 @@ from typing import Any, Final
 import duckdb
 
 from kbq_assets.adapters.duckdb import schema
-from kbq_assets.adapters.duckdb.error_replays import counting
+from kbq_assets.adapters.duckdb.errors_replay import counting
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
 

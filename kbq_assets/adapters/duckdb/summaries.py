@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from kbq_assets.adapters.duckdb import schema
-from kbq_assets.adapters.duckdb.error_replays import counting, loaded
+from kbq_assets.adapters.duckdb.errors_replay import counting, loaded
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import DoubledOffset, KafkaRange, OffsetSummary
 

@@ -15,8 +15,8 @@ from kbq_assets.adapters.duckdb import jobs, schema, summaries
 from kbq_assets.adapters.duckdb.comparison import compare
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
 from kbq_assets.adapters.duckdb.erasure import DuckDbErasureTables
-from kbq_assets.adapters.duckdb.error_replays import DuckDbErrorReplays, counting
 from kbq_assets.adapters.duckdb.error_rows import read_error_rows
+from kbq_assets.adapters.duckdb.errors_replay import DuckDbErrorReplays, counting
 from kbq_assets.adapters.duckdb.load import StagedFileLoader
 from kbq_assets.adapters.duckdb.notes import write_notes
 from kbq_assets.adapters.duckdb.statements import DuckDbStatements
@@ -27,7 +27,7 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.erasure import ErasureTables
-from kbq_assets.ports.error_replays import ErrorReplays
+from kbq_assets.ports.errors_replay import ErrorReplays
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
     EVERYTHING,
@@ -87,7 +87,7 @@ class DuckDbWarehouse:
         self.path = path
         self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
         self.statements: Statements | None = DuckDbStatements(self._writing, self._read, transaction)
-        self.error_replays: ErrorReplays | None = DuckDbErrorReplays(self._writing, transaction, open_uri)
+        self.errors_replay: ErrorReplays | None = DuckDbErrorReplays(self._writing, transaction, open_uri)
         self.erasures: ErasureTables | None = DuckDbErasureTables(self._writing, transaction)
         self._open_uri = open_uri
 

@@ -35,7 +35,7 @@ from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import Compaction
 from kbq_assets.ports.erasure import ErasureTables
-from kbq_assets.ports.error_replays import ErrorReplays
+from kbq_assets.ports.errors_replay import ErrorReplays
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
     EVERYTHING,
@@ -78,7 +78,7 @@ class IcebergWarehouse:
     compares: bool = True
     statements: Statements | None = None
     #: No transaction changes two tables.
-    error_replays: ErrorReplays | None = None
+    errors_replay: ErrorReplays | None = None
     erasures: ErasureTables | None = None
 
     def __init__(

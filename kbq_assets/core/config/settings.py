@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kbq_assets.core.config.backup import BackupSettings
-from kbq_assets.core.config.file_batches import FileBatchSettings
+from kbq_assets.core.config.filebatches import FileBatchSettings
 from kbq_assets.core.config.locations import (
     BigQueryProject,
     Bucket,

@@ -1,7 +1,7 @@
 """Replays error rows: their raw bytes go through today's parser, and what it makes of them becomes rows.
 
 A row is inserted under the coordinates and the epoch of its record, in the transaction that marks its error row
-(`ports.error_replays`). The mark alone decides: a second or concurrent replay finds nothing left. No position and
+(`ports.errors_replay`). The mark alone decides: a second or concurrent replay finds nothing left. No position and
 no mark of a table moves, so the protocol of loading does not change.
 """
 
@@ -40,7 +40,7 @@ from kbq_assets.core.topics.options import is_error_table
 from kbq_assets.core.topics.personal import SEALED
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.ports.error_replays import REPLAYED_AT, ErrorReplay, ErrorReplays
+from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay, ErrorReplays
 from kbq_assets.ports.kafka import RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, KafkaRange, Warehouse
@@ -105,7 +105,7 @@ def waiting(warehouse: Warehouse, topic: str | None = None) -> list[tuple[TableR
 def replay_errors(ports: ReplayPorts, chosen: Selection) -> ReplayReport:
     """Replay the chosen error rows. Raises Refused if the warehouse cannot, Unavailable and UnknownOutcome: the next
     replay goes on where this one ended."""
-    if (replays := ports.warehouse.error_replays) is None:
+    if (replays := ports.warehouse.errors_replay) is None:
         raise Refused(
             "this warehouse has no transaction that changes two tables: a row could land without its error row's mark",
             next_step="replay the error rows of another warehouse: kbq --warehouse NAME errors replay",

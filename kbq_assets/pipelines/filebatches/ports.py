@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kbq_assets.core.config.file_batches import FileBatchSettings
+from kbq_assets.core.config.filebatches import FileBatchSettings
 from kbq_assets.core.filebatches.discovery import BACKFILL, LOCK
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE
 from kbq_assets.pipelines.filebatches.source import FileSource

@@ -28,7 +28,7 @@ from kbq_assets.ports.erasure import ErasureJob
 from kbq_assets.ports.statements import StatementJob
 from kbq_assets.ports.warehouse import JobError, JobStatus, KafkaRange, LoadJob, Warehouse
 from kbq_assets_tests.contracts.erasure import ErasureTablesContract
-from kbq_assets_tests.contracts.error_replays import ErrorReplaysContract
+from kbq_assets_tests.contracts.errors_replay import ErrorReplaysContract
 from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
     POLICY_TAG,

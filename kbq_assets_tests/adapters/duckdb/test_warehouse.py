@@ -22,7 +22,7 @@ from kbq_assets.core.errors import ConfigurationError, CorruptState, NotFound, U
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of, plan_table_change
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import Comparable, KafkaRange, Warehouse
-from kbq_assets_tests.contracts.error_replays import ErrorReplaysContract
+from kbq_assets_tests.contracts.errors_replay import ErrorReplaysContract
 from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,

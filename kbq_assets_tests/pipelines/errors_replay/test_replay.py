@@ -91,8 +91,8 @@ def test_a_replayed_row_has_its_record_s_coordinates_and_the_error_row_is_listed
 def test_a_lost_reply_doubles_nothing() -> None:
     bench = bad(99, 99)
     register(bench, 99)
-    assert bench.warehouse.error_replays is not None
-    bench.warehouse.error_replays.loses_reply = True  # type: ignore[attr-defined]
+    assert bench.warehouse.errors_replay is not None
+    bench.warehouse.errors_replay.loses_reply = True  # type: ignore[attr-defined]
     with pytest.raises(UnknownOutcome):
         replay(bench)
     assert replay(bench).rows == {}
@@ -182,7 +182,7 @@ def test_another_text_under_a_known_schema_id_replays_nothing() -> None:
 
 def test_a_warehouse_without_such_a_transaction_refuses() -> None:
     bench = bad(99)
-    bench.warehouse.error_replays = None
+    bench.warehouse.errors_replay = None
     with pytest.raises(Refused, match="no transaction that changes two tables"):
         replay(bench)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from kbq_assets.core.config.file_batches import FileBatchSettings
+from kbq_assets.core.config.filebatches import FileBatchSettings
 from kbq_assets.pipelines.filebatches.ports import FilePorts, steering_names
 from kbq_assets.pipelines.filebatches.runner import FileBatches, FilesReport
 from kbq_assets.pipelines.filebatches.source import FileSource

@@ -1,4 +1,4 @@
-"""Replays of error rows in one DuckDB file (`ports.error_replays.ErrorReplays`)."""
+"""Replays of error rows in one DuckDB file (`ports.errors_replay.ErrorReplays`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kbq_assets.adapters.duckdb.types import definition, quoted
 from kbq_assets.core.errors import JobFailed
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import is_error_table
-from kbq_assets.ports.error_replays import REPLAYED_AT, ErrorReplay
+from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay
 from kbq_assets.wire.arrow.errors import LoadError
 from kbq_assets.wire.arrow.staged import OpenUri
 

@@ -1,4 +1,4 @@
-"""Replays of error rows in BigQuery (`ports.error_replays.ErrorReplays`): a load job into a scratch table, then one
+"""Replays of error rows in BigQuery (`ports.errors_replay.ErrorReplays`): a load job into a scratch table, then one
 multi-statement transaction. Two transactions that mark rows of one table conflict, and the later one is undone.
 """
 
@@ -14,7 +14,7 @@ from kbq_assets.adapters.bigquery.queries import Query, all_partitions
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.errors import JobFailed, Unavailable
 from kbq_assets.ports.clock import Clock
-from kbq_assets.ports.error_replays import REPLAYED_AT, ErrorReplay
+from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay
 from kbq_assets.ports.warehouse import LoadJob
 
 _PLACE: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch")

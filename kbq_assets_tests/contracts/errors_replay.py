@@ -1,4 +1,4 @@
-"""What every warehouse that replays error rows promises (`kbq_assets.ports.error_replays`). Mix it into a contract of
+"""What every warehouse that replays error rows promises (`kbq_assets.ports.errors_replay`). Mix it into a contract of
 warehouses."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from kbq_assets.core.errors import JobFailed
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.ports.error_replays import REPLAYED_AT, ErrorReplay, ErrorReplays
+from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay, ErrorReplays
 from kbq_assets.ports.warehouse import ErrorQuery, KafkaRange, Warehouse
 from kbq_assets.wire.files.error_rows import error_schema_json
 from kbq_assets_tests.contracts.warehouse import (
@@ -30,8 +30,8 @@ RANGE = KafkaRange("t", 0, 0)
 
 def replays_of(warehouse: Warehouse) -> ErrorReplays:
     """The warehouse's replays."""
-    assert warehouse.error_replays is not None
-    return warehouse.error_replays
+    assert warehouse.errors_replay is not None
+    return warehouse.errors_replay
 
 
 def error_record(offset: int, **fields: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbq_assets.core.errors import JobFailed, UnknownOutcome
-from kbq_assets.ports.error_replays import ErrorReplay
+from kbq_assets.ports.errors_replay import ErrorReplay
 from kbq_assets.ports.warehouse import LoadJob
 
 if TYPE_CHECKING:
