@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from typing import Any
 import click
 
 from kbq_assets.cli.context import ExitCode, Part, confirm, json_option, yes_option
+from kbq_assets.cli.pii import pseudonym_keys
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.erasure.model import Erasure, ErasurePhase
-from kbq_assets.core.erasure.selection import PersonRecords, parse_column
+from kbq_assets.core.erasure.selection import PersonRecords, parse_column, pseudonyms_in
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.pipelines.erasure.erasures import Erasures
 from kbq_assets.pipelines.observation.documents import document
@@ -25,7 +26,7 @@ _CHOICES = (
     click.option("--key", "keys", multiple=True, help="A record's key, as text. Others see a command line."),
     click.option(
         "--key-file",
-        "key_files",
+        "keys_files",
         multiple=True,
         metavar="FILE",
         help="A file of keys, one a line; - reads standard input.",
@@ -35,10 +36,24 @@ _CHOICES = (
     ),
     click.option(
         "--where-file",
-        "column_files",
+        "columns_files",
         multiple=True,
         metavar="FILE",
         help="A file of COLUMN=VALUE, one a line; - reads standard input.",
+    ),
+    click.option(
+        "--pseudonym-of",
+        "hidden",
+        multiple=True,
+        metavar="COLUMN=VALUE",
+        help="Rows of tables whose column has a pseudonym of the value, under any key in KBQ_PII_KEYS.",
+    ),
+    click.option(
+        "--pseudonym-of-file",
+        "hidden_files",
+        multiple=True,
+        metavar="FILE",
+        help="A file of COLUMN=VALUE for --pseudonym-of, one a line; - reads standard input.",
     ),
     click.option(
         "--tombstones",
@@ -48,16 +63,17 @@ _CHOICES = (
     ),
 )
 
-_NAMES = ("keys", "key_files", "columns", "column_files", "tombstones")
+_NAMES = ("keys", "columns", "hidden")
 
 
 def _choosing(command: Callable[..., Any]) -> Callable[..., Any]:
     """With the options that choose a person's records, which the command gets as ``chosen``."""
 
     @functools.wraps(command)
-    def with_chosen(*args: Any, **kwargs: Any) -> Any:
-        chosen = _selection(*(kwargs.pop(name) for name in _NAMES))
-        return command(*args, chosen=chosen, **kwargs)
+    def with_chosen(erasures: Erasures, topic: str, **kwargs: Any) -> Any:
+        texts = {name: _with_lines(kwargs.pop(name), kwargs.pop(f"{name}_files")) for name in _NAMES}
+        chosen = _selection(erasures, topic, texts, kwargs.pop("tombstones"))
+        return command(erasures, topic, chosen=chosen, **kwargs)
 
     for option in reversed(_CHOICES):
         with_chosen = option(with_chosen)
@@ -71,8 +87,8 @@ def erase() -> None:
 
 @erase.command()
 @click.argument("topic")
-@_choosing
 @pass_erasures
+@_choosing
 def plan(erasures: Erasures, topic: str, chosen: PersonRecords) -> None:
     """Show what an erasure would delete, and what it cannot reach. Changes nothing."""
     _, proposal = erasures.propose(topic, chosen)
@@ -83,9 +99,9 @@ def plan(erasures: Erasures, topic: str, chosen: PersonRecords) -> None:
 
 @erase.command()
 @click.argument("topic")
-@_choosing
 @yes_option
 @pass_erasures
+@_choosing
 def start(erasures: Erasures, topic: str, chosen: PersonRecords, yes: bool) -> None:
     """Show the plan, ask, and erase.
 
@@ -147,18 +163,30 @@ def list_erasures(erasures: Erasures, as_json: bool) -> None:
 
 
 def _selection(
-    keys: Sequence[str],
-    key_files: Sequence[str],
-    columns: Sequence[str],
-    column_files: Sequence[str],
-    tombstones: str,
+    erasures: Erasures, topic: str, texts: Mapping[str, Sequence[str]], tombstones: str
 ) -> PersonRecords:
     """Whose records are chosen. Raises ConfigurationError, which repeats no value."""
-    every_key = [*keys, *(line for file in key_files for line in _lines(file))]
-    every_column = [*columns, *(line for file in column_files for line in _lines(file))]
-    return PersonRecords(
-        frozenset(key.encode() for key in every_key), tuple(map(parse_column, every_column)), tombstones
-    )
+    columns, hidden = ([parse_column(text) for text in texts[name]] for name in ("columns", "hidden"))
+    pseudonyms = _pseudonyms(erasures, topic, hidden) if hidden else ()
+    keys = frozenset(key.encode() for key in texts["keys"])
+    return PersonRecords(keys, (*columns, *pseudonyms), tombstones)
+
+
+def _pseudonyms(
+    erasures: Erasures, topic: str, hidden: Sequence[tuple[str, str]]
+) -> Iterable[tuple[str, str]]:
+    """The columns with their pseudonyms, by the topic's options."""
+    found = erasures.live.sources.select([topic]).get(topic)
+    if found is None:
+        raise ConfigurationError(
+            f"KBQ_SOURCE_TOPICS does not select {topic}: nobody knows which columns have pseudonyms",
+            next_step="add the topic, or give --where-file the output of kbq pii pseudonym",
+        )
+    return pseudonyms_in(hidden, found.privacy.decisions, pseudonym_keys(erasures.live.settings))
+
+
+def _with_lines(given: Sequence[str], files: Sequence[str]) -> list[str]:
+    return [*given, *(line for file in files for line in _lines(file))]
 
 
 def _lines(file: str) -> list[str]:

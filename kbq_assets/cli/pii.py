@@ -16,6 +16,8 @@ from kbq_assets.cli.context import json_option, pass_deployment, pass_operator
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 
 if TYPE_CHECKING:
+    from kbq_assets.core.config.settings import Settings
+    from kbq_assets.core.topics.personal import Pseudonyms
     from kbq_assets.pipelines.deployment import Deployment
     from kbq_assets.pipelines.operate.operator import Operator
     from kbq_assets.wire.privacy.sealed_rows import OpenedRow
@@ -90,20 +92,24 @@ def pseudonym(deployment: Deployment, context: str, as_json: bool) -> None:
     """Print the pseudonyms of a value in the tables, one for each key in KBQ_PII_KEYS.
 
     The value comes from standard input, so that no process list and no shell history contains it; the newline at its
-    end is dropped. Write numbers as Python does. To show a person their rows, or to erase them, query
-    WHERE customer IN (…) with the printed values.
+    end is dropped. Write numbers as Python does. To show a person their rows, query WHERE customer IN (…) with the
+    printed values; to erase them, use kbq erase with --pseudonym-of-file.
     """
-    from kbq_assets.worker.adapters import open_pseudonyms
-
-    found = open_pseudonyms(deployment.settings)
-    if found is None:
-        raise ConfigurationError("no keys of pseudonyms are configured", next_step="set KBQ_PII_KEYS")
-    value = _value()
-    names = {key_id: found.of(context, value, key_id) for key_id in found.keys}
+    names = pseudonym_keys(deployment.settings).under_each_key(context, _value())
     if as_json:
         click.echo(json.dumps(names))
     else:
         click.echo("\n".join(names.values()))
+
+
+def pseudonym_keys(settings: Settings) -> Pseudonyms:
+    """The keys of pseudonyms. Raises ConfigurationError if there are none."""
+    from kbq_assets.worker.adapters import open_pseudonyms
+
+    found = open_pseudonyms(settings)
+    if found is None:
+        raise ConfigurationError("no keys of pseudonyms are configured", next_step="set KBQ_PII_KEYS")
+    return found
 
 
 def _value() -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import fastavro
 import pytest
 
+from kbq_assets.core.config.parts import PiiSettings
 from kbq_assets.core.extraction import publishing
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -163,6 +165,68 @@ def test_tombstones_of_an_entity_topic_name_who_is_erased(world: FakePlatform, r
     again = run("erase", "start", TOPIC, "--tombstones", "shop.customers", "--yes")
     assert again.exit_code == 3 and "all are erased" in again.output
     assert run("erase", "plan", TOPIC, "--tombstones", "shop.nothing").exit_code == 1
+
+
+PII = " pii=n:pseudonym:customer,_key:pseudonym:customer keys=true headers=false"
+
+
+@pytest.fixture
+def hidden(world: FakePlatform, tmp_path: Path) -> Shell:
+    """A topic whose names are pseudonyms. Anna has 0:1 under the key of 2025, and 1:2 under that of 2026; her key is in
+    three records more."""
+    world.source_topics.write_text(world.source_topics.read_text().strip() + PII)
+    run, file = Shell(world), tmp_path / "keys.json"
+    run.done("pii", "new-key", str(file), "--id", "2025")
+    world.settings = dataclasses.replace(world.settings, pii=PiiSettings(f"file:{file}"))
+    cycle(run)
+    run.done("pii", "new-key", str(file), "--id", "2026")
+    world.kafka.produce(TopicPartition(TOPIC, 1), named(PERSON), key=b"bert")
+    cycle(run)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("column", "gone"), [("n", [(1, 0, 1), (1, 1, 2)]), ("_kafka_key", [(1, 0, 1), (1, 1, 0)])]
+)
+def test_rows_are_found_by_the_pseudonyms_of_a_value_under_every_key(
+    world: FakePlatform, hidden: Shell, column: str, gone: list[tuple[int, int, int]]
+) -> None:
+    before = offsets(world, ORDERS)
+    assert PERSON not in repr(world.warehouse.records(ORDERS))
+    chosen = hidden("erase", "plan", TOPIC, "--pseudonym-of-file", "-", answer=f"{column}={PERSON}\n")
+    assert "forgets 2 records" in chosen.output
+    assert chosen.output.count(f"shop.kbq_errors has no column {column}") <= 1
+    shown = start(hidden, "--pseudonym-of", f"{column}={PERSON}")
+    assert offsets(world, ORDERS) == [place for place in before if place not in gone]
+    is_whole(hidden)
+    assert "everything is deleted" in hidden.done("erase", "verify", "1")
+    stored = {path: data for path, data in world.objects().items() if path.startswith("erasures/")}
+    for text in (PERSON, "2025.", "2026."):
+        assert text not in shown + chosen.output + repr(stored)
+
+
+@pytest.mark.parametrize(
+    ("given", "prepare", "said"),
+    [
+        (f"x={PERSON}", lambda world: None, "columns with pseudonyms: n, _key"),
+        (PERSON, lambda world: None, "--pseudonym-of take"),
+        (
+            f"n={PERSON}",
+            lambda world: setattr(
+                world, "settings", dataclasses.replace(world.settings, pii=PiiSettings(""))
+            ),
+            "set KBQ_PII_KEYS",
+        ),
+        (f"n={PERSON}", lambda world: world.source_topics.write_text("others"), "does not select"),
+    ],
+)
+def test_without_a_way_to_a_pseudonym_nothing_is_searched(
+    world: FakePlatform, hidden: Shell, given: str, prepare: Callable[[FakePlatform], object], said: str
+) -> None:
+    prepare(world)
+    refused = hidden("erase", "start", TOPIC, "--pseudonym-of", given, "--yes")
+    assert refused.exit_code == 1 and said in refused.output and PERSON not in refused.output
+    assert hidden.json("erase", "list") == []
 
 
 def test_values_come_from_a_file_or_from_standard_input(

@@ -90,4 +90,6 @@ def _text(record: Mapping[str, Any], column: str) -> str | None:
     value: Any = record
     for name in column.split("."):
         value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
     return None if value is None else str(value)

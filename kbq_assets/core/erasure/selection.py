@@ -1,11 +1,15 @@
 """Whose records are erased: by the key of a record, by a value of a column, or by the tombstones of
-another topic. A value never leaves the process."""
+another topic. A column may have pseudonyms of the value. A value never leaves the process."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from kbq_assets.core.avro.tree import legal_name
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.topics.column_names import snake_case
+from kbq_assets.core.topics.personal import KEY, Decision, Pseudonyms
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class PersonRecords:
         if not (self.keys or self.columns or self.tombstones):
             raise ConfigurationError(
                 "whose records? nothing is chosen",
-                next_step="choose by --key-file, --key, --where-file, --where or --tombstones",
+                next_step="choose by --key-file, --where-file, --pseudonym-of-file or --tombstones",
             )
         if b"" in self.keys or any(not column for column, _ in self.columns):
             raise ConfigurationError("a key and a column must not be empty", next_step="check the input")
@@ -31,5 +35,32 @@ def parse_column(text: str) -> tuple[str, str]:
     """``column=value``. Raises ConfigurationError, which does not repeat the value."""
     column, separator, value = text.partition("=")
     if not separator or not column.strip():
-        raise ConfigurationError("--where wants column=value", next_step="--where customer.id=4711")
+        raise ConfigurationError(
+            "--where and --pseudonym-of take column=value", next_step="--where customer.id=4711"
+        )
     return column.strip(), value
+
+
+def pseudonyms_in(
+    columns: Iterable[tuple[str, str]], decisions: Sequence[Decision], known: Pseudonyms
+) -> Iterator[tuple[str, str]]:
+    """Each column with each pseudonym that it may have of a value: one for each key and context. Raises
+    ConfigurationError for a column without pseudonyms."""
+    hidden = [each for each in decisions if each.action == "pseudonym"]
+    for column, value in columns:
+        contexts = sorted({each.context for each in hidden if _name(each.path) == _name(column)})
+        if not contexts:
+            raise ConfigurationError(
+                f"the topic's options make no pseudonyms of the column {column}",
+                next_step=f"columns with pseudonyms: {', '.join(each.path for each in hidden) or 'none'}; for a former"
+                " decision, give --where-file the output of kbq pii pseudonym",
+            )
+        for context in contexts:
+            for pseudonym in known.under_each_key(context, value.encode()).values():
+                yield column, pseudonym
+
+
+def _name(column: str) -> str:
+    """A name that a field has in common with its column."""
+    name = ".".join(snake_case(legal_name(each)) for each in column.split(".")).lower()
+    return KEY if name == "_kafka_key" else name

@@ -128,6 +128,10 @@ class Pseudonyms:
         digest = hmac.digest(self.keys[key_id], message, "sha256")
         return f"{key_id}.{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
+    def under_each_key(self, context: str, value: bytes) -> Mapping[str, str]:
+        """All pseudonyms of a value in a context, by key id."""
+        return {key_id: self.of(context, value, key_id) for key_id in self.keys}
+
 
 def parse_keys(text: str) -> Pseudonyms:
     """Parse ``{"current": "2025", "keys": {"2025": "<base64>"}}``. Raises ConfigurationError, never showing a key."""

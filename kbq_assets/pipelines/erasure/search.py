@@ -100,7 +100,7 @@ class Search:
         erasure = Erasure(
             number, topic.topic, *topic.ids, partitions, older, copies=former, times=ErasureTimes(started_ms)
         )
-        return erasure, tuple(found.gaps)
+        return erasure, tuple(dict.fromkeys(found.gaps))  # a column may be searched for several values
 
     def _tombstoned(self, topic: str) -> frozenset[bytes]:
         """The keys of a topic whose last record is a tombstone."""

@@ -19,11 +19,12 @@ from kbq_assets.core.erasure.model import (
     reaching,
     with_erasure,
 )
-from kbq_assets.core.erasure.selection import PersonRecords, parse_column
+from kbq_assets.core.erasure.selection import PersonRecords, parse_column, pseudonyms_in
 from kbq_assets.core.errors import ConfigurationError, InvalidName, MissingState
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit
 from kbq_assets.core.protocol.counts import Counts
+from kbq_assets.core.topics.personal import Pseudonyms, parse_decisions
 
 COMMIT = Commit("t", 0, "c", "id", 3, {0: PartitionCommit(9, since=2), 1: PartitionCommit(5, since=1)})
 ERASURE = Erasure(
@@ -125,3 +126,27 @@ def test_a_selection_is_never_printed() -> None:
     for keys, columns in ((frozenset(), ()), (frozenset({b""}), ()), (frozenset(), (("", "a"),))):
         with pytest.raises(ConfigurationError):
             PersonRecords(keys, columns)
+
+
+@pytest.mark.parametrize(
+    ("column", "contexts"),
+    [
+        ("customer.eMail", ["person"]),
+        ("customer.e_mail", ["person"]),  # column_names=snake_case
+        ("CUSTOMER.EMAIL", []),
+        ("_kafka_key", ["_key"]),
+        ("_key", ["_key"]),
+        ("gr_u00f6_u00dfe", ["größe"]),
+        ("born", []),
+    ],
+)
+def test_a_column_has_the_pseudonyms_of_its_field_under_each_key(column: str, contexts: list[str]) -> None:
+    known = Pseudonyms("b", {"a": b"1" * 32, "b": b"2" * 32})
+    text = "customer.eMail:pseudonym:person,größe:pseudonym,_key:pseudonym,born:generalise:year"
+    decisions = parse_decisions(text)
+    if not contexts:
+        with pytest.raises(ConfigurationError, match="no pseudonyms of the column"):
+            list(pseudonyms_in([(column, "anna")], decisions, known))
+        return
+    expected = [(column, known.of(each, b"anna", key)) for each in contexts for key in ("a", "b")]
+    assert list(pseudonyms_in([(column, "anna")], decisions, known)) == expected
