@@ -10,11 +10,13 @@ from typing import Any
 import fastavro
 import pytest
 
+from kbq_assets.core.debezium.columns import PLACEHOLDER
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.pipelines.bench import TOPIC, TP, Bench
+from kbq_assets_tests.worker.debezium import events
 
 T = TableReference("d", "t")
 NOW = 20_000 * 86_400_000
@@ -35,6 +37,13 @@ RECORD = {
     "lineItems": [{"zipCode": "9000"}],
     "eMail": "ann@example.com",
 }
+
+
+#: The same columns as Connect's converter describes them in JSON.
+CONNECT_COLUMNS = [
+    {"type": kind, "optional": name == "eventDate", "field": name}
+    for name, kind in (("orderId", "int32"), ("eMail", "string"), ("eventDate", "string"))
+]
 
 
 def bench_of(**settings: Any) -> Bench:
@@ -90,6 +99,47 @@ def test_columns_of_json_documents_are_in_snake_case() -> None:
     bench.kafka.produce(TP, b'{"orderId": 7, "shipTo": {"zipCode": "8000"}}', key=b"k", timestamp=NOW)
     row = row_of(bench)
     assert (row["order_id"], row["ship_to"]) == (7, {"zip_code": "8000"})
+
+
+def test_columns_of_protobuf_messages_are_in_snake_case() -> None:
+    bench = bench_of(format="protobuf")
+    bench.registry.messages = {
+        7: """syntax = "proto3"; message Item { int32 lineCount = 1; }
+        message Order { int64 orderId = 1; Item firstItem = 2; repeated Item lineItems = 3; }"""
+    }
+    message = (
+        b"\x08\x07" + b"\x12\x02\x08\x08" + b"\x1a\x02\x08\x09"
+    )  # field 1: 7, field 2: {8}, field 3: {9}
+    bench.kafka.produce(TP, b"\0\0\0\0\x07\x02\x02" + message, key=b"k", timestamp=NOW)
+    row = row_of(bench)
+    assert (row["order_id"], row["first_item"], row["line_items"]) == (
+        7,
+        {"line_count": 8},
+        [{"line_count": 9}],
+    )
+
+
+@pytest.mark.parametrize("encode", ["avro", "with_schema", "bare"])
+def test_columns_of_changed_rows_are_in_snake_case_and_so_are_the_names_of_unavailable_ones(
+    encode: str,
+) -> None:
+    bench = bench_of(format="debezium")
+    columns = {"orderId": "int", "eMail": "string", "eventDate": ["null", "string"]}
+    schema = events.avro_envelope(columns)
+    bench.registry.schemas = {events.ENVELOPE_ID: json.dumps(schema)}
+    after = {"orderId": 7, "eMail": PLACEHOLDER, "eventDate": PLACEHOLDER}
+    change = {**events.UPDATE, "before": None, "after": after}
+    value = {
+        "avro": lambda: events.encoded(schema, change),
+        "with_schema": lambda: events.wrapped(change, CONNECT_COLUMNS),
+        "bare": lambda: events.bare(change),
+    }[encode]()
+    bench.kafka.produce(TP, value, key=b"k", timestamp=NOW)
+    row = row_of(bench)
+    # `event_date` is KBQ's own, so the field keeps its name.
+    assert (row["order_id"], row["__op"], row["__unavailable"]) == (7, "u", ["e_mail", "eventDate"])
+    if encode != "bare":  # whose columns begin with their first value
+        assert (row["e_mail"], row["eventDate"]) == (None, None)
 
 
 def test_a_document_with_both_spellings_fills_both_columns() -> None:

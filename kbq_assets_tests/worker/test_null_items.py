@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
 from io import BytesIO
@@ -16,6 +17,7 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.fakes.platform import FakePlatform
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.pipelines.bench import ERRORS, TP, Bench
+from kbq_assets_tests.worker.debezium.events import ENVELOPE_ID, UPDATE, avro_envelope, encoded
 
 T = TableReference("d", "t")
 OTHERS = ["null", "string", "long"]
@@ -62,6 +64,30 @@ def test_a_null_in_an_array_makes_its_record_bad_where_bigquery_loads_it(wrong: 
 @pytest.mark.parametrize("right", [{"xs": None}, {"xs": []}, {"inner": []}, {"m": {"a": None, "b": 1}}])
 def test_other_nulls_and_empty_arrays_are_rows(right: dict[str, Any]) -> None:
     assert rows_of({**GOOD, **right}, "bad") == (2, 0)
+
+
+@pytest.mark.parametrize("optional", [False, True])
+@pytest.mark.parametrize(("null_items", "expected"), [("bad", (1, 1)), ("keep", (2, 0))])
+def test_arrays_of_changed_rows_are_judged_by_the_row_after_the_change(
+    optional: bool, null_items: str, expected: tuple[int, int]
+) -> None:
+    """The null in the row before the change is in no file."""
+    array = {"type": "array", "items": ["null", "long"]}
+    schema = avro_envelope({"id": "int", "xs": ["null", array] if optional else array})
+    settings = TopicSettings.of(
+        dataset="d", table="t", format="debezium", null_items=null_items, error_share=1.0
+    )
+    bench = Bench(settings)
+    bench.registry = FakeRegistry({ENVELOPE_ID: json.dumps(schema)})
+    rows = [{"id": 1, "xs": [1, None]}, {"id": 1, "xs": [1, 2]}, {"id": 1, "xs": [None]}]
+    for before, after in itertools.pairwise(rows):
+        event = encoded(schema, {**UPDATE, "before": before, "after": after})
+        bench.kafka.produce(TP, event, key=b"k", timestamp=1000)
+    report = bench.extract()
+    assert (report.stops, report.failures) == ((), {})
+    bench.load()
+    assert bench.reconcile().accounted
+    assert (len(bench.offsets(T)), len(bench.offsets(ERRORS))) == expected
 
 
 @pytest.mark.parametrize(

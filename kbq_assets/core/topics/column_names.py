@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
+from kbq_assets.core.loading.table_notes import OWN_COLUMNS
+
 AS_WRITTEN: Final = "schema"
 SNAKE_CASE: Final = "snake_case"
 
@@ -33,6 +35,14 @@ def snake_case_names(paths: Iterable[Path]) -> Mapping[Path, str]:
         new = {name: snake_case(name) for name in names if count[snake_case(name)] == 1}
         found |= {(*above, name): other for name, other in new.items() if other != name}
     return found
+
+
+def row_columns(fields: Iterable[str], style: str) -> Mapping[str, str]:
+    """The fields of a row whose columns have other names, in a table that has KBQ's own columns too."""
+    if style != SNAKE_CASE:
+        return {}
+    names = snake_case_names((name,) for name in {*fields, *OWN_COLUMNS})
+    return {path[0]: name for path, name in names.items()}
 
 
 def snake_case_path(path: Path, names: Mapping[Path, str]) -> Path:

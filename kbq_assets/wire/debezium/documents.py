@@ -16,15 +16,16 @@ from kbq_assets.core.debezium.columns import (
     TRUNCATE,
     UNAVAILABLE,
 )
-from kbq_assets.wire.debezium.envelope import NoRow
+from kbq_assets.wire.debezium.envelope import NamesOf, NoRow, as_written
 from kbq_assets.wire.records.reasons import Reason
 
 _NUMBERS: Final = list(PLACEHOLDER.encode())
 _UNAVAILABLE: Final = (PLACEHOLDER, [PLACEHOLDER], {PLACEHOLDER: PLACEHOLDER}, _NUMBERS)
 
 
-def document_row(document: Any, *, has_order: bool) -> Any:
-    """The row of a change event; another document as it is. Raises NoRow."""
+def document_row(document: Any, *, has_order: bool, names_of: NamesOf = as_written) -> Any:
+    """The row of a change event; another document as it is. The list of unavailable columns names them as ``names_of``
+    does. Raises NoRow."""
     if not _is_event(document):
         return document
     op = document["op"]
@@ -37,7 +38,9 @@ def document_row(document: Any, *, has_order: bool) -> Any:
     row = {} if op == TRUNCATE else _row(document, op)
     missing = [key for key, value in row.items() if value in _UNAVAILABLE]
     kept = {key: value for key, value in row.items() if key not in missing}
-    change = {OP: op, DELETED: op == DELETE, **({UNAVAILABLE: missing} if missing else {})}
+    names = names_of(row) if missing else {}
+    unavailable = {UNAVAILABLE: [names.get(key, key) for key in missing]} if missing else {}
+    change = {OP: op, DELETED: op == DELETE, **unavailable}
     return {**kept, **change, SOURCE: document["source"]}
 
 

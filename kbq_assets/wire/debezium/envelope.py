@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import recursive_record
@@ -44,6 +44,15 @@ _NUMBERS: Final = encode_long(len(_BYTES)) + b"".join(map(encode_long, _BYTES)) 
 _MAP: Final = b"\x02" + _TEXT + _TEXT + b"\x00"
 
 
+#: The fields of a row whose columns have other names.
+NamesOf: TypeAlias = Callable[[Iterable[str]], Mapping[str, str]]
+
+
+def as_written(fields: Iterable[str]) -> Mapping[str, str]:
+    """Columns with the names of the fields."""
+    return {}
+
+
 class NoRow(Exception):
     """A change event has no row, for a reason."""
 
@@ -68,9 +77,9 @@ class Unwrapped:
             raise NoRow(Reason.OUT_OF_RANGE, f"{Reason.OUT_OF_RANGE.message}: {error}") from error
 
 
-def unwrapped(schema: Any) -> Unwrapped:
-    """The rows of a writer schema: of change events if it is an envelope, else its records. Raises
-    UnstageableSchema."""
+def unwrapped(schema: Any, names_of: NamesOf = as_written) -> Unwrapped:
+    """The rows of a writer schema: of change events if it is an envelope, else its records. The list of unavailable
+    columns names them as ``names_of`` does. Raises UnstageableSchema."""
     root = avro.parse(schema)
     if not isinstance(root, avro.RecordType):
         raise UnstageableSchema("it is not a record", next_step="set format to that of the topic")
@@ -78,10 +87,10 @@ def unwrapped(schema: Any) -> Unwrapped:
         raise UnstageableSchema(f"record {recursive!r} contains itself", next_step="change the schema")
     if not is_envelope(root):
         return Unwrapped(typed(root, TypedForms()), _Plain(conversion(root)))
-    return _of_envelope(root)
+    return _of_envelope(root, names_of)
 
 
-def _of_envelope(root: avro.RecordType) -> Unwrapped:
+def _of_envelope(root: avro.RecordType, names_of: NamesOf) -> Unwrapped:
     forms = TypedForms()
     name = forms.free_name(root.name.removesuffix(_ENVELOPE))
     parts = [key for key in ("after", "before") if key in root.fields]
@@ -113,7 +122,8 @@ def _of_envelope(root: avro.RecordType) -> Unwrapped:
             "doc": "Where and when the change happened.",
         },
     ]
-    readers = {key: _Reader.of(root.fields[key].type) for key in rows}
+    names = names_of(row.fields)
+    readers = {key: _Reader.of(root.fields[key].type, names) for key in rows}
     skips = tuple((key, skip_of(field.type)) for key, field in root.fields.items())
     op = _RowColumn.of("op", root.fields["op"].type)
     made = _Envelope(skips, op, tuple(columns), source, conversion(source.node), readers)
@@ -186,18 +196,21 @@ def _optional_items(items: avro.AvroType) -> Sequence[bytes]:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads the columns of a row that is a part of an event, if it is not null. ``null`` is the branch of null."""
+    """Reads the columns of a row that is a part of an event, if it is not null. ``null`` is the branch of null;
+    ``names`` are the table's where they differ."""
 
     columns: tuple[tuple[_RowColumn, Skip, Rewrite], ...]
     null: bytes
+    names: Mapping[str, str]
 
     @classmethod
-    def of(cls, node: avro.AvroType) -> _Reader:
+    def of(cls, node: avro.AvroType, names: Mapping[str, str]) -> _Reader:
         row = record_of(node)
         assert row is not None  # checked before
         columns = [_RowColumn.of(key, field.type) for key, field in row.fields.items()]
         steps = tuple((each, skip_of(each.node), conversion(each.node)) for each in columns)
-        return cls(steps, _RowColumn.of("row", node).absent if isinstance(node, avro.Union) else b"")
+        null = _RowColumn.of("row", node).absent if isinstance(node, avro.Union) else b""
+        return cls(steps, null, names)
 
     def read(self, data: bytes, position: int) -> tuple[dict[str, bytes], list[str]] | None:
         """The converted columns by name, and the names of unavailable ones; None for null."""
@@ -210,7 +223,7 @@ class _Reader:
         for column, skip, step in self.columns:
             end = skip(data, position)
             if data[position:end] in column.placeholders:
-                unavailable.append(column.name)
+                unavailable.append(self.names.get(column.name, column.name))
             else:
                 out = [column.before]
                 step(data, position, out)

@@ -10,12 +10,14 @@ import json
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.errors import NotFound, UnstageableSchema
+from kbq_assets.core.topics.column_names import row_columns
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
@@ -81,6 +83,7 @@ class ChangeRows:
         self._settings = settings
         self._registry = registry
         self._open_store = open_store
+        self._names_of = partial(row_columns, style=settings.destination.column_names)
         self._has_order = has_order
         self._limits = RecordLimits(max_bytes=settings.records.max_record_bytes)
         self._messages = Messages(level=1)
@@ -153,7 +156,7 @@ class ChangeRows:
             return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"schema {schema_id}: {error.message}")
 
     def _made(self, own: int, schema: Any, label: str, *, is_json: bool = False) -> _RowType:
-        rows, root = unwrapped(schema), avro.parse(schema)
+        rows, root = unwrapped(schema, self._names_of), avro.parse(schema)
         assert isinstance(root, avro.RecordType)  # or it could not be unwrapped
         made = _RowType(own, compile_program(root, []), rows, label, encoder(root) if is_json else None)
         if self._own.setdefault(own, made).rows.schema != rows.schema:  # once in a billion schemas
@@ -192,7 +195,8 @@ class ChangeRows:
                 Reason.UNSTAGEABLE_SCHEMA,
                 "pii needs types, and this JSON has no schema: use Avro, or the converter's schemas.enable=true",
             )
-        return _Undeclared(exact_text(document_row(payload, has_order=self._has_order)).encode())
+        row = document_row(payload, has_order=self._has_order, names_of=self._names_of)
+        return _Undeclared(exact_text(row).encode())
 
     def _typed(self, schema: Any, payload: Any) -> bytes:
         text = json.dumps(schema, sort_keys=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,19 @@ Row = dict[str, Any]
 
 
 class Database:
-    """The database table, and the topic of its changes; a DuckDB warehouse."""
+    """The database table, and the topic of its changes; a DuckDB warehouse. ``written`` are the database's own names
+    of columns."""
 
-    def __init__(self, path: Path, *, records: int = 3, **changes: Any) -> None:
+    #: The warehouse's columns.
+    name, tags = "name", "tags"
+
+    def __init__(
+        self, path: Path, *, records: int = 3, written: Mapping[str, str] = {}, **changes: Any
+    ) -> None:
         self.options = {**OPTIONS, **changes}
+        self.written = written
         self.bench = Bench(TopicSettings.of(**self.options), WindowLimits(records=records))
-        schemas = {KEY_ID: KEY, ENVELOPE_ID: avro_envelope(COLUMNS), WIDER_ID: avro_envelope(WIDER)}
+        schemas = {KEY_ID: KEY, ENVELOPE_ID: self._envelope(COLUMNS), WIDER_ID: self._envelope(WIDER)}
         self.bench.registry.schemas = {number: json.dumps(each) for number, each in schemas.items()}
         store = self.bench.store
         self.duckdb = DuckDbWarehouse(
@@ -79,13 +87,20 @@ class Database:
 
     def truncate(self) -> None:
         self.rows.clear()
-        value = encoded(avro_envelope(COLUMNS), {**TRUNCATE, "after": None})
+        value = encoded(self._envelope(COLUMNS), {**TRUNCATE, "after": None})
         self.bench.kafka.produce(TP, value, timestamp=1000)
 
     def _send(self, key: int, event: Any, *, wider: bool = False) -> None:
         columns, schema_id = (WIDER, WIDER_ID) if wider else (COLUMNS, ENVELOPE_ID)
-        value = encoded(avro_envelope(columns), event, schema_id)
+        parts = {part: self._named(event[part]) for part in ("before", "after") if event.get(part)}
+        value = encoded(self._envelope(columns), {**event, **parts}, schema_id)
         self.bench.kafka.produce(TP, value, key=encoded(KEY, {"id": key}, KEY_ID), timestamp=1000)
+
+    def _envelope(self, columns: Mapping[str, Any]) -> Any:
+        return avro_envelope(self._named(columns))
+
+    def _named(self, row: Mapping[str, Any]) -> Row:
+        return {self.written.get(name, name): value for name, value in row.items()}
 
     def cycle(self, **changes: Any) -> LoadReport:
         """Extract and load, with some options changed."""
@@ -100,7 +115,9 @@ class Database:
 
     def shown(self, where: str = "TRUE") -> dict[int, Row]:
         with self.duckdb.connect_readonly() as connection:
-            found = connection.execute(f"SELECT _key.id, id, name, tags FROM d.A WHERE {where}").fetchall()
+            found = connection.execute(
+                f"SELECT _key.id, id, {self.name}, {self.tags} FROM d.A WHERE {where}"
+            ).fetchall()
         rows = {key: {"id": id_, "name": name, "tags": tags or None} for key, id_, name, tags in found}
         assert len(rows) == len(found)
         return rows
@@ -148,6 +165,21 @@ def test_a_value_that_was_not_sent_is_the_last_one_known(tmp_path: Path) -> None
         1: {"id": 1, "name": "a", "tags": ["z"]},
         2: {"id": 2, "name": "c", "tags": ["x"]},
     }
+
+
+def test_a_value_that_was_not_sent_is_found_under_the_column_s_name_in_snake_case(tmp_path: Path) -> None:
+    database = Database(
+        tmp_path, written={"name": "fullName", "tags": "eventDate"}, column_names="snake_case"
+    )
+    database.name, database.tags = "full_name", '"eventDate"'  # event_date is KBQ's own
+    database.put(1, name="a", tags=["x"])
+    database.cycle()
+    database.put(1, unavailable="name", tags=["y"])
+    database.cycle()
+    assert database.shown() == database.expected == {1: {"id": 1, "name": "a", "tags": ["y"]}}
+    database.put(1, unavailable="tags", name="b")
+    database.cycle()
+    assert database.shown() == database.expected == {1: {"id": 1, "name": "b", "tags": ["y"]}}
 
 
 def test_a_value_of_null_is_no_value_that_was_not_sent(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.operate.commands import propose_resume_table
-from kbq_assets.wire.chunk import encode_long
+from kbq_assets.wire.chunk import encode_bytes, encode_long
+from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.pipelines.bench import TOPIC, A
 from kbq_assets_tests.pipelines.statements.duckdb_bench import DuckDbBench
 
@@ -62,6 +64,19 @@ def test_interleaved_schemas_tombstones_and_ranges_read_again_show_the_last_stat
     assert bench.duckdb.statements is not None
     assert bench.duckdb.statements.scratch_tables("d") == ()
     assert bench.duckdb.tables() == (A,)
+
+
+def test_a_column_in_snake_case_may_be_the_key_under_the_table_s_name_for_it(tmp_path: Path) -> None:
+    """A tombstone has no `order_id`, so tombstones are skipped."""
+    bench = UpsertBench(tmp_path, key="order_id", column_names="snake_case", tombstones="skip")
+    fields = [{"name": "orderId", "type": "long"}, {"name": "newState", "type": "string"}]
+    bench.registry = FakeRegistry({1: json.dumps({"type": "record", "name": "A", "fields": fields})})
+    for order, state in ((1, "new"), (2, "new"), (1, "paid"), (2, "sent")):
+        body = struct.pack(">bI", 0, 1) + encode_long(order) + encode_bytes(state.encode())
+        bench.kafka.produce(TopicPartition(TOPIC, 0), body, key=b"k", timestamp=1000)
+        if order == 2:
+            bench.cycle()
+    assert sorted(bench.rows("SELECT order_id, new_state FROM d.A")) == [(1, "paid"), (2, "sent")]
 
 
 def test_an_appended_table_shows_last_states_from_the_next_batch_on(tmp_path: Path) -> None:
