@@ -257,7 +257,12 @@ class Parts:
         """Status, checks and completeness."""
         from kbq_assets.pipelines.observation.observer import Observer
 
-        return Observer(self.deployment, lambda: (self.reconciler.count_check(),))
+        observer = Observer(self.deployment, lambda: (self.reconciler.count_check(),))
+        if self.deployment.settings.extras.files.location:
+            from kbq_assets.extras.filebatches.observe import arrivals
+
+            return replace(observer, arrivals=arrivals(self.deployment, self.adapters.clients))
+        return observer
 
     @cached_property
     def operator(self) -> Operator:

@@ -58,6 +58,8 @@ def _print_status(found: Status, out: Console) -> None:
         *(f"backup {line}" for line in stop_lines(found.backups.stops)),
         *(f"{t.state}: {t.table}: {t.message}" for t in found.tables if t.message),
         *(f"unfinished: {line}" for line in found.replays),
+        *(f"batches of files: {each.result.line}" for each in found.arrivals.problems),
+        *(f"unknown: {name}: {why}" for name, why in found.arrivals.unknown_checks.items()),
     ):
         out.print(line, style="yellow")
     for each in found.evolved:

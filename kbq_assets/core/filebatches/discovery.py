@@ -25,6 +25,7 @@ class ListedObject:
     path: str
     size: int
     generation: int
+    updated_ms: int = 0
 
     @property
     def folder(self) -> str:
@@ -39,10 +40,11 @@ class ListedObject:
 
 @dataclass(frozen=True)
 class FoundBatch:
-    """A directory with a success object of this generation."""
+    """A directory with a success object of this generation, uploaded at ``uploaded_ms`` (0: unknown)."""
 
     path: str
     generation: int
+    uploaded_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def find_batches(objects: Iterable[ListedObject], success: str, signs: Collectio
         elif BACKLOG_FOLDER in folders:
             found[each.path] = each.generation
         elif name == success:
-            batches[each.folder] = FoundBatch(each.folder, each.generation)
+            batches[each.folder] = FoundBatch(each.folder, each.generation, each.updated_ms)
         elif name in signs and (each.size or name != LOCK):  # an empty lock is none, as in Google's tool
             found[each.path] = each.generation
     return SourceListing(batches, configs, found)

@@ -57,6 +57,7 @@ class PlannedBatch:
     ordered: bool
     state: BatchState
     why: str = ""
+    uploaded_ms: int = 0
 
 
 def plan_batches(
@@ -83,7 +84,8 @@ def plan_batches(
             places -= 1
         if each.ordered and own[0] not in _ASIDE:
             before = before or f"{each.found.path} comes first"
-        planned.append(PlannedBatch(each.found.path, each.found.generation, each.ordered, *own))
+        batch = each.found
+        planned.append(PlannedBatch(batch.path, batch.generation, each.ordered, *own, batch.uploaded_ms))
     found = {each.found.path for each in pending}
     return sorted([*planned, *_lost(state, found)], key=lambda each: each.path)
 

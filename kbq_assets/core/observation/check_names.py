@@ -16,9 +16,9 @@ class CheckKind:
 
     meaning: str
     severity: str
-    #: its results are about a `topic` or a `table`
+    #: its results are about a `topic`, a `table`, or a `table_prefix` of batches of files
     about: str
-    #: the asset that shows it: staged files or warehouse tables
+    #: the asset that shows it: staged files or warehouse tables; "" if each subject has an asset of its own
     asset: str
     #: a load can decide it from what it reads anyway
     blockable: bool = False
@@ -43,6 +43,7 @@ TABLES_LOAD: Final = "no_table_is_parked"
 DATA_FRESH: Final = "data_is_fresh"
 QUOTA_LEFT: Final = "warehouse_quota_is_left"
 COUNTS_AGREE: Final = "warehouse_counts_agree"
+BATCHES_APPLY: Final = "no_batch_waits_for_a_person"
 
 CHECKS: Final[Mapping[str, CheckKind]] = {
     CONTIGUOUS: CheckKind(
@@ -96,6 +97,11 @@ CHECKS: Final[Mapping[str, CheckKind]] = {
         "The warehouse, counted by topic, partition and epoch, has what was loaded and committed, once "
         "(`kbq reconcile --counts`). Not part of a load: a person or the schedule runs it.",
         ERROR, "table", WAREHOUSE, is_free=False,
+    ),
+    BATCHES_APPLY: CheckKind(
+        "No batch of files failed, is blocked by its configuration, or was set aside (docs/file-batches.md). If one "
+        "was, the message names the commands.",
+        ERROR, "table_prefix", "",
     ),
 }  # fmt: skip
 

@@ -27,8 +27,8 @@ from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.pipelines.observation.checks import CheckReport
 from kbq_assets.pipelines.observation.observer import Observer
 
-#: Checks that cost no query.
-FREE: Final = tuple(name for name, kind in CHECKS.items() if kind.is_free)
+#: Checks that cost no query, of assets that KBQ always has.
+FREE: Final = tuple(name for name, kind in CHECKS.items() if kind.is_free and kind.asset)
 CHECK_SECONDS: Final = 300
 #: An unchanged check is written again after this long, with its new numbers: people see that it still runs.
 RENEW_MS: Final = 3_600_000

@@ -19,6 +19,7 @@ from kbq_assets.cli.context import (
     yes_option,
 )
 from kbq_assets.cli.render import console, echo_json, number, table, utc_time
+from kbq_assets.extras.filebatches.observe import commands_of
 from kbq_assets.extras.filebatches.open import open_file_batches
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.filebatches.runner import FilesReport, PrefixReport
@@ -155,10 +156,8 @@ def _print_table(each: PrefixReport) -> None:
         out.print(
             f"{batch.state}: {batch.path}{': ' if batch.why else ''}{batch.why}", style=style, markup=False
         )
-    if each.stopped:
-        first = each.stopped[0].path
-        click.echo(f"next: kbq files retry {each.prefix} --batch {first}")
-        click.echo(f"or:   kbq files skip {each.prefix} --batch {first} --reason TEXT")
+    for word, command in zip(("next:", "or:  "), commands_of(each), strict=False):
+        click.echo(f"{word} {command}")
 
 
 def _document(report: FilesReport) -> dict[str, Any]:

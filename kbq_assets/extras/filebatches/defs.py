@@ -15,6 +15,7 @@ from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, TransientError
 from kbq_assets.core.filebatches.planning import BatchState
 from kbq_assets.core.filebatches.table_batches import SettledBatch
+from kbq_assets.core.observation.check_names import BATCHES_APPLY
 from kbq_assets.defs.jobs import OpEvents, bounded_job
 from kbq_assets.defs.runs import find_run
 from kbq_assets.defs.sensors import POLL_SECONDS
@@ -24,7 +25,6 @@ from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.filebatches.runner import FileBatches, FilesReport, PrefixReport
 
 FILES_TAG = "kbq/files"
-CHECK = "no_batch_waits_for_a_person"
 _SHOWN = 20
 
 Open = Callable[[], FileBatches]
@@ -88,7 +88,7 @@ def _spec(translator: AssetTranslator, prefix: str) -> dg.AssetSpec:
 
 
 def _check(translator: AssetTranslator, prefix: str, batches: Open) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=asset_key(translator, prefix), name=CHECK)
+    @dg.asset_check(asset=asset_key(translator, prefix), name=BATCHES_APPLY)
     def no_batch_waits_for_a_person() -> dg.AssetCheckResult:
         """Whether a batch failed, is blocked by its configuration, or was set aside by a rule."""
         [report] = batches().status([prefix]).tables or [PrefixReport(prefix)]
@@ -105,7 +105,7 @@ def _evaluation(translator: AssetTranslator, report: PrefixReport) -> dg.AssetCh
     lines += [report.error] if report.error else []
     return dg.AssetCheckEvaluation(
         asset_key=asset_key(translator, report.prefix),
-        check_name=CHECK,
+        check_name=BATCHES_APPLY,
         passed=not lines,
         description="\n".join(lines[:_SHOWN]) or "no batch waits for a person",
         metadata={"batches": len(lines), "next": f"kbq files status {report.prefix}"},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from kbq_assets.cli.context import one_warehouse, pass_deployment
+from kbq_assets.cli.context import one_warehouse, pass_observer
 from kbq_assets.cli.interrupts import end_in_order
-from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.observation.observer import Observer
 
 
 @click.command()
@@ -19,8 +19,8 @@ from kbq_assets.pipelines.deployment import Deployment
     help="Port to listen on; 0 chooses a free one.",
 )
 @one_warehouse
-@pass_deployment
-def serve(deployment: Deployment, host: str, port: int) -> None:
+@pass_observer
+def serve(observer: Observer, host: str, port: int) -> None:
     """Serve /healthcheck, /status, /version and /metrics until interrupted.
 
     There is no authentication: on another address than loopback, put an authenticating proxy in front. State and broker
@@ -31,7 +31,7 @@ def serve(deployment: Deployment, host: str, port: int) -> None:
 
     end_in_order()
     try:
-        server.serve(deployment, host, port, _announce, open_reporter)
+        server.serve(observer, host, port, _announce, open_reporter)
     except KeyboardInterrupt:
         click.echo("stopped")
 

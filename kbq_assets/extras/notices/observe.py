@@ -9,7 +9,14 @@ from typing import Final
 
 from kbq_assets.core.errors import StateError
 from kbq_assets.core.loading.schema_changes import NEWS_MS
-from kbq_assets.core.observation.check_names import DATA_FRESH, LAG_SHORT, PARTITIONS_RUN, ROWS_MATCH, WARN
+from kbq_assets.core.observation.check_names import (
+    BATCHES_APPLY,
+    DATA_FRESH,
+    LAG_SHORT,
+    PARTITIONS_RUN,
+    ROWS_MATCH,
+    WARN,
+)
 from kbq_assets.core.observation.checks import CheckResult
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.evolution import Evolution
@@ -74,10 +81,12 @@ def observe(world: Observed, now_ms: int) -> Observation:
     found += [*_quarantined(tables), *_of_tables(tables, now_ms)]
     if any(table.state == "failed" for table in tables):
         unseen |= {model.NEW_TABLE, model.NEW_COLUMNS}
-    if report.unknown:
-        why = next(iter(report.unknown.values()))
-        found.append(Condition(model.UNREACHABLE, "broker", why, commands=("kbq doctor",)))
-        unseen |= {model.NEW_TOPIC, *report.unknown}
+    unseen |= report.unknown.keys()
+    if why := report.unknown.get(BATCHES_APPLY):
+        found.append(Condition(model.UNREACHABLE, "KBQ_FILES", why, commands=("kbq files status",)))
+    if broker := [why for name, why in report.unknown.items() if name != BATCHES_APPLY]:
+        found.append(Condition(model.UNREACHABLE, "broker", broker[0], commands=("kbq doctor",)))
+        unseen |= {model.NEW_TOPIC}
     for topic, command in world.uncatalogd(report.others):
         text = "the broker has it, the catalog does not"
         found.append(Condition(model.NEW_TOPIC, topic, text, INFO, (command,), lasts=False))
@@ -97,8 +106,8 @@ def observe(world: Observed, now_ms: int) -> Observation:
 
 
 def _of_check(result: CheckResult) -> Condition:
-    # The number of stopped partitions is a size. A lag is not: it changes at every poll.
-    size = int(result.numbers.get("partitions", 0))
+    # The number of stopped partitions or batches is a size. A lag is not: it changes at every poll.
+    size = int(result.numbers.get("partitions", result.numbers.get("stopped_batches", 0)))
     blocked = "; its files are not loaded until this passes" if result.blocks else ""
     commands = tuple(filter(None, result.commands))
     return Condition(

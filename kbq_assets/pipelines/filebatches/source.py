@@ -63,4 +63,4 @@ class FileSource:
 
 
 def _listed(entry: ObjectEntry) -> ListedObject:
-    return ListedObject(entry.path, entry.size, entry.generation)
+    return ListedObject(entry.path, entry.size, entry.generation, entry.updated_ms)

@@ -43,6 +43,10 @@ def status_json(found: Status) -> dict[str, object]:
         "evolved": [dataclasses.asdict(each) for each in found.evolved],
         "backups": backups_json(found.backups),
         "replays": list(found.replays),
+        "file_batches": [
+            document(each, "prefix failed parked waiting oldest_ms problems commands")
+            for each in found.arrivals.prefixes
+        ],
     }
 
 

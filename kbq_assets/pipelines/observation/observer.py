@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.loading.completeness import TableHours
+from kbq_assets.core.observation.arrivals import Arrivals
 from kbq_assets.core.observation.checks import CheckResult
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.deployment import Deployment
@@ -18,16 +19,18 @@ from kbq_assets.pipelines.observation.checks import CheckPorts, CheckReport, run
 
 @dataclass(frozen=True)
 class Observer:
-    """Reports status, checks and completeness. ``query_checks`` makes the checks that query the warehouse's rows."""
+    """Reports status, checks and completeness. ``query_checks`` makes the checks that query the warehouse's rows,
+    ``arrivals`` reads batches of files."""
 
     deployment: Deployment
     query_checks: Callable[[], Iterable[CheckResult]] = tuple
+    arrivals: Callable[[], Arrivals] = Arrivals
 
     def status(self) -> standing.Status:
         """Positions, lag, backlogs, and everything that is stopped or parked."""
         deployment = self.deployment
         sources = deployment.sources
-        return standing.read_status(
+        found = standing.read_status(
             deployment.store,
             deployment.offsets,
             sources.read(),
@@ -35,6 +38,7 @@ class Observer:
             deployment.blocks,
             deployment.backup_area,
         )
+        return replace(found, arrivals=self.arrivals())
 
     def tables(self) -> tuple[standing.TableStatus, ...]:
         """Every table that has rows, or will have."""
@@ -48,8 +52,10 @@ class Observer:
 
     def checks(self, *, queries: bool = False) -> CheckReport:
         """All checks that cost no query; with ``queries`` those that do, too."""
-        report = run_checks(self._ports(Role.LOAD))
-        return replace(report, results=(*report.results, *self.query_checks())) if queries else report
+        report, arrivals = run_checks(self._ports(Role.LOAD)), self.arrivals()
+        more = (*arrivals.results, *(self.query_checks() if queries else ()))
+        unknown = {**report.unknown, **arrivals.unknown_checks}
+        return replace(report, results=(*report.results, *more), unknown=unknown)
 
     def state_checks(self, role: Role, *, broker: bool = False) -> CheckReport:
         """The checks of state alone, read with the credentials of a role; with ``broker`` those that ask it, too."""

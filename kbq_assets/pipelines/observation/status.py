@@ -15,6 +15,7 @@ from kbq_assets.core.loading.completeness import TableHours
 from kbq_assets.core.loading.replacing import replacing_words
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.observation.arrivals import Arrivals
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
@@ -104,6 +105,8 @@ class Status:
     backups: BackupsStatus = field(default_factory=BackupsStatus)
     #: replays whose reading has not ended, each with its next steps
     replays: tuple[str, ...] = ()
+    #: batches of files
+    arrivals: Arrivals = field(default_factory=Arrivals)
 
 
 def read_status(

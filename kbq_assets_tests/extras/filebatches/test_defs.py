@@ -10,9 +10,10 @@ import pytest
 from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.filebatches.names import file_state_path
+from kbq_assets.core.observation.check_names import BATCHES_APPLY
 from kbq_assets.definitions import parts
 from kbq_assets.defs.translator import AssetTranslator
-from kbq_assets.extras.filebatches.defs import CHECK, definitions_of, file_definitions, partition_key
+from kbq_assets.extras.filebatches.defs import definitions_of, file_definitions, partition_key
 from kbq_assets.ports.warehouse import JobError
 from kbq_assets_tests.fakes.faults import Outcome
 from kbq_assets_tests.pipelines.filebatches.world import FilesWorld
@@ -82,7 +83,7 @@ def test_a_batch_that_waits_for_a_person_is_a_failed_check_and_no_failed_run(
         result = executed(found, instance)
         assert result.success
         [check] = result.get_asset_check_evaluations()
-        assert (check.asset_key, check.check_name, check.passed) == (KEY, CHECK, False)
+        assert (check.asset_key, check.check_name, check.passed) == (KEY, BATCHES_APPLY, False)
         assert "bad row" in (check.description or "")
         # The sensor requests no run for it.
         assert "1 batches wait" in str(tick(found, instance).skip_reason)

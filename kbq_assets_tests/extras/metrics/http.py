@@ -43,7 +43,7 @@ class Site:
 @contextmanager
 def site(parts: Parts, *, metrics: bool = True) -> Iterator[Site]:
     """Serve until the end of the block."""
-    watches = Watches(parts.deployment)
+    watches = Watches(parts.deployment, parts.observer.arrivals)
     app = build_app(watches, metrics=metrics)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False))
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -38,6 +38,6 @@ def types(text: str) -> dict[str, str]:
 
 def polled(parts: Parts) -> Scrape:
     """All metrics of a platform, from one look at everything."""
-    watches = Watches(parts.deployment)
+    watches = Watches(parts.deployment, parts.observer.arrivals)
     watches.poll()
     return values(watches.families())

@@ -11,6 +11,7 @@ import pytest
 from kbq_assets.core.errors import MissingState
 from kbq_assets.core.observation.check_names import (
     BACKUPS_RUN,
+    BATCHES_APPLY,
     CHECKS,
     COMMITS_SMALL,
     CONTIGUOUS,
@@ -71,6 +72,7 @@ def test_where_all_is_well_every_check_passes(world: FakePlatform) -> None:
         **{name: {TOPIC} for name in of_topics},
         **{name: {"shop.orders", "shop.kbq_errors"} for name in (ROWS_MATCH, TABLES_LOAD, QUOTA_LEFT)},
         COUNTS_AGREE: {"all tables"},
+        BATCHES_APPLY: set(),
     }
     assert report.failures == ()
     assert {name: {result.subject for result in report.of(name)} for name in CHECKS} == subjects

@@ -14,23 +14,24 @@ from kbq_assets.extras.metrics.reporters import Reporter
 from kbq_assets.extras.metrics.service.app import build_app
 from kbq_assets.extras.metrics.service.watch import Repeater
 from kbq_assets.extras.metrics.service.watches import Watches
-from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.observation.observer import Observer
 
 #: Seconds to wait for requests under way at the end; none takes a second.
 _LAST_REQUESTS_SECONDS = 5
 
 
 def serve(
-    deployment: Deployment,
+    observer: Observer,
     host: str,
     port: int,
     announce: Callable[[str], None],
     open_reporter: Callable[[ReporterChoice], Reporter],
 ) -> None:
     """Serve until a signal. Raises ConfigurationError."""
+    deployment = observer.deployment
     settings = deployment.settings.extras.service
     reporters = {c.name: open_reporter(c) for c in settings.reporters if c.name != PROMETHEUS}
-    watches = Watches(deployment)
+    watches = Watches(deployment, observer.arrivals)
     clock, seconds = deployment.clock, settings.report_seconds
     reporting = Repeater("reports", partial(watches.report, reporters), clock, seconds, seconds)
     app = build_app(watches, metrics=settings.has_prometheus)

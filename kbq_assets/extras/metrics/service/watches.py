@@ -6,15 +6,18 @@ Requests use the last readings and never ask a dependency.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, Final
 
+from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.stops import PartitionStop
+from kbq_assets.core.observation.arrivals import Arrivals
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import park_commands
+from kbq_assets.extras.metrics.arrivals import arrival_families
 from kbq_assets.extras.metrics.families import COUNTER, GAUGE, Family, Sample, labelled
 from kbq_assets.extras.metrics.kbe_metrics import kbe_families
 from kbq_assets.extras.metrics.kbq_metrics import Measured, kbq_families
@@ -56,12 +59,14 @@ class Shown:
 class Watches:
     """The watches of a deployment, and their readings."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: Deployment, arrivals: Callable[[], Arrivals] = Arrivals) -> None:
         self._deployment = deployment
+        self._arrivals = arrivals
         clock, seconds = deployment.clock, float(deployment.settings.extras.service.look_seconds)
         self.broker = Watch("broker", self._read_broker, clock, seconds)
         self.warehouse = Watch("warehouse", self._read_warehouse, clock, max(seconds, _WAREHOUSE_SECONDS))
         self.backups = Watch("backups", self._read_backups, clock, seconds)
+        self.files = Watch("files", self._read_arrivals, clock, seconds)
         self.store = Watch("store", self._read_store, clock, seconds)
         self.failed_reports: dict[str, int] = {}
         self._files: FileCount | None = None
@@ -69,7 +74,9 @@ class Watches:
     @property
     def watches(self) -> tuple[Watch[Any], ...]:
         """The watches, in the order in which one poll of each shows the most."""
-        return (self.broker, self.warehouse, self.backups, self.store)
+        has_files = bool(self._deployment.settings.extras.files.location)
+        files = (self.files,) if has_files else ()
+        return (self.broker, self.warehouse, self.backups, *files, self.store)
 
     @property
     def _dependencies(self) -> Iterator[Watch[Any]]:
@@ -97,7 +104,9 @@ class Watches:
     def families(self) -> list[Family]:
         """All metrics from the last readings."""
         shown = self.store.last.value
-        return [*self._own(), *(shown.families if shown else ())]
+        arrivals = self.files.last.value or Arrivals()
+        of_files = arrival_families(arrivals, self._deployment.clock.now_ms())
+        return [*self._own(), *of_files, *(shown.families if shown else ())]
 
     def report(self, reporters: Mapping[str, Reporter]) -> None:
         """Send all metrics to each reporter. A failing reporter does not affect the others."""
@@ -137,6 +146,12 @@ class Watches:
         deployment = self._deployment
         return read_backups(deployment.sources.read(), deployment.offsets, deployment.backup_area)
 
+    def _read_arrivals(self) -> Arrivals:
+        found = self._arrivals()
+        if found.unknown:
+            raise Unavailable(found.unknown, next_step="kbq files status")
+        return found
+
     def _read_store(self) -> Shown:
         deployment, broker = self._deployment, self.broker.last.value
         if self._files is None:
@@ -148,7 +163,11 @@ class Watches:
             else ExtractionPlan(stops=stored_stops(state.view))
         )
         status = status_of(state.view, broker.offsets if broker else {}, planned, deployment.sources.restarts)
-        status = replace(status, backups=self.backups.last.value or BackupsStatus())
+        status = replace(
+            status,
+            backups=self.backups.last.value or BackupsStatus(),
+            arrivals=self.files.last.value or Arrivals(),
+        )
         by_partition = deployment.settings.extras.service.lag_label == "partition"
         measured = Measured(state, status, broker, self.warehouse.last.value or 0, by_partition)
         return Shown(state, status, (*kbe_families(state), *kbq_families(measured)))
@@ -175,6 +194,8 @@ class Watches:
                 yield _problem(self.store.name, "not read yet: problems are not known", ())
             return
         yield from map(_stopped, shown.status.stops)
+        for prefix in shown.status.arrivals.problems:
+            yield _problem(f"batches of files of {prefix.prefix}", prefix.message, prefix.commands)
         for each in map(_stopped, shown.status.backups.stops):
             yield {**each, "what": f"backup of {each['what']}"}
         for table in shown.status.tables:
