@@ -19,6 +19,7 @@ from kbq_assets.core.statements import rules
 from kbq_assets.core.statements.dialects import Dialect
 from kbq_assets.core.statements.rules import MARK, StatementRule
 from kbq_assets.core.statements.table_statements import SCRATCH
+from kbq_assets.core.topics.evolution import varied_field
 
 _IS_TRUNCATION: Final = f"x.{OP} = '{TRUNCATE}'"
 _EPOCH: Final = f"(SELECT MAX(x._kbq_epoch) FROM {SCRATCH} AS x WHERE {_IS_TRUNCATION})"
@@ -75,6 +76,8 @@ def kept_columns(
     ]
     if not apart or UNAVAILABLE not in {column.name for column in columns}:
         return KeptColumns()
+    variants = (column for column in columns if "__" in column.name)
+    fields = {column.name: varied_field(column, columns) for column in variants}
     order = (
         f"PARTITION BY {key} ORDER BY b._kbq_epoch DESC, b._kafka_offset DESC"
         " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
@@ -82,8 +85,7 @@ def kept_columns(
     values, flags, names = [], [], dict[str, tuple[str, str]]()
     for number, name in enumerate(apart):
         quoted = dialect.quoted(name)
-        text = name.replace("'", "''")  # names of columns have letters, digits and _
-        lacks = dialect.contains.format(value=f"'{text}'", list=f"b.{UNAVAILABLE}")
+        lacks = _lacks(dialect, name, fields.get(name, ""))
         boxed = dialect.boxed.format(value=f"b.{quoted}")
         found = f"FIRST_VALUE(CASE WHEN {lacks} THEN NULL ELSE {boxed} END IGNORE NULLS) OVER ({order})"
         values.append(f"({found}).v AS {quoted}")
@@ -92,3 +94,10 @@ def kept_columns(
         )
         names[name] = (f"kbq_kept_{number}", quoted)
     return KeptColumns(f" REPLACE ({', '.join(values)}), {', '.join(flags)}", names)
+
+
+def _lacks(dialect: Dialect, name: str, field: str) -> str:
+    """Whether a change did not bring a column. A change names the column of its own type; a variant of that column
+    stays as it is too."""
+    names = [each for each in (name, field) if each]  # with letters, digits and _ alone
+    return " OR ".join(dialect.contains.format(value=f"'{each}'", list=f"b.{UNAVAILABLE}") for each in names)

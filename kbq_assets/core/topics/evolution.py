@@ -137,13 +137,13 @@ def _merged_with(known: Iterable[TableColumn], columns: tuple[Column, ...]) -> t
     for column in columns:
         own = ours.pop(column.name.lower(), None)
         inner = own.fields if own is not None and own.type == type_of(column) else ()
-        own = own or TableColumn(column.name, "", _field_of(column, columns))
+        own = own or TableColumn(column.name, "", varied_field(column, columns))
         fields = _merged_with(inner, column.fields)
         found.append(replace(own, name=column.name, type=type_of(column), fields=fields))
     return (*found, *ours.values())
 
 
-def _field_of(column: Column, siblings: Iterable[Column]) -> str:
+def varied_field(column: Column, siblings: Iterable[Column]) -> str:
     """The field that an unknown column is a variant of, by its name; "" if it is none."""
     return next((each.name for each in siblings if _named_variant(each.name, column) == column.name), "")
 

@@ -182,6 +182,24 @@ def test_a_value_that_was_not_sent_is_found_under_the_column_s_name_in_snake_cas
     assert database.shown() == database.expected == {1: {"id": 1, "name": "b", "tags": ["y"]}}
 
 
+def test_a_value_that_was_not_sent_stays_in_the_variant_of_its_column(tmp_path: Path) -> None:
+    """The database made a number a text; the table has both columns, and a change names the first."""
+    database = Database(tmp_path, on_incompatible="variant_column")
+    number = {"id": "int", "name": ["null", "int"]}
+    database.bench.registry.schemas[ENVELOPE_ID] = json.dumps(avro_envelope(number))
+    key = encoded(KEY, {"id": 1}, KEY_ID)
+    first = {**CREATE, "after": {"id": 1, "name": 5}}
+    database.bench.kafka.produce(TP, encoded(avro_envelope(number), first), key=key, timestamp=1000)
+    database.cycle()
+    database.rows[1] = {"id": 1, "name": None, "tags": None}
+    database.put(1, wider=True, name="five", tags=["x"])
+    database.cycle()
+    database.put(1, wider=True, unavailable="name", tags=["y"])
+    database.cycle()
+    database.name = "name__string"
+    assert database.shown() == {1: {"id": 1, "name": "five", "tags": ["y"]}}
+
+
 def test_a_value_of_null_is_no_value_that_was_not_sent(tmp_path: Path) -> None:
     database = Database(tmp_path)
     database.put(1, name="a", tags=["x"])
