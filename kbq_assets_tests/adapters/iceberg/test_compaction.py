@@ -44,10 +44,11 @@ class Lake:
         schema: str = SCHEMA,
         options: TableOptions | None = None,
         reference: TableReference = TABLE,
+        warehouse: IcebergWarehouse | None = None,
     ) -> None:
         self.folder = folder
         self.reference = reference
-        self.warehouse: IcebergWarehouse = opened(folder / "lake")
+        self.warehouse = warehouse or opened(folder / "lake")
         self.compaction = self.warehouse.compaction
         self.schema = schema
         self.jobs = 0
