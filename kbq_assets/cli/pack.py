@@ -6,20 +6,27 @@ from pathlib import Path
 
 import click
 
+from kbq_assets.cli.context import pass_deployment
+from kbq_assets.core.config.locations import LakeAddress
+from kbq_assets.pipelines.deployment import Deployment
+
 
 @click.command()
 @click.argument("archive", type=click.Path(dir_okay=False, path_type=Path))
-def pack(archive: Path) -> None:
-    """Pack this package and what its Spark tasks need into ARCHIVE, a .tar.gz of some 120 MB.
+@pass_deployment
+def pack(deployment: Deployment, archive: Path) -> None:
+    """Pack this package and what its Spark tasks need into ARCHIVE, a .tar.gz of some 140 MB.
 
     It contains the packages installed here and the compiled kernels, for hosts of the same platform and the same minor
-    version of Python. Pack again after an update.
+    version of Python. If KBQ_WAREHOUSE names a lake, it also contains pyarrow and pyiceberg for compaction, some 100 MB
+    more. Pack again after an update.
     """
     from kbq_assets.adapters.spark.environment import FOLDER, write_environment
     from kbq_assets.wire.jit import shippable
     from kbq_assets.worker.warm import warm_up
 
     warm_up()
-    write_environment(archive, shippable())
+    with_lake = any(isinstance(each.place, LakeAddress) for each in deployment.settings.warehouses)
+    write_environment(archive, shippable(), with_lake=with_lake)
     click.echo(f"{archive}: {archive.stat().st_size / 1e6:.0f} MB")
     click.echo(f"to ship it: KBQ_SPARK_CONF_spark.archives={archive.absolute()}#{FOLDER}")

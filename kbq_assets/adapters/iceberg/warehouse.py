@@ -15,7 +15,6 @@ from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 
-from kbq_assets.adapters.duckdb.comparison import compare_tables
 from kbq_assets.adapters.iceberg import queries, schema
 from kbq_assets.adapters.iceberg.commits import commit_job, tag_complete
 from kbq_assets.adapters.iceberg.compaction import LakeCompaction
@@ -152,6 +151,8 @@ class IcebergWarehouse:
 
     def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
         """Compare a job's files with the table's rows. Raises JobFailed, Unavailable."""
+        from kbq_assets.adapters.duckdb.comparison import compare_tables  # not for workers
+
         with self._reading(job.table) as table:
             if table is None:
                 return RowComparison(0)

@@ -11,7 +11,7 @@ import io
 import re
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -35,6 +35,8 @@ PACKAGES: Final = (
     "pyspark",
     "requests",
 )
+#: Packed if one of the warehouses is a lake: its compaction runs on workers.
+LAKE_PACKAGES: Final = ("fastavro", "pyarrow", "pyiceberg", "sqlalchemy")
 #: Packed if installed here: some topics need protoc.
 OPTIONAL: Final = ("grpcio-tools",)
 _OWN: Final = "kbq-assets"
@@ -53,8 +55,8 @@ exec python{sys.version_info.major}.{sys.version_info.minor} "$@"
 """
 
 
-def write_environment(archive: Path, kernels: Mapping[str, Path]) -> None:
-    """Write the archive, from what is installed here; 120 MB. ``kernels`` are folders by their names below `wire`.
+def write_environment(archive: Path, kernels: Mapping[str, Path], *, with_lake: bool = False) -> None:
+    """Write the archive, from what is installed here. ``kernels`` are folders by their names below `wire`.
 
     Raises ConfigurationError where it cannot be written.
     """
@@ -64,7 +66,7 @@ def write_environment(archive: Path, kernels: Mapping[str, Path]) -> None:
     written = archive.with_name(f".{archive.name}.part")
     try:
         with gzip.open(written, "wb", compresslevel=2) as stream:
-            _fill(stream, kernels)
+            _fill(stream, kernels, distributions(with_lake=with_lake))
         written.replace(archive)
     except OSError as error:
         raise ConfigurationError(
@@ -75,12 +77,13 @@ def write_environment(archive: Path, kernels: Mapping[str, Path]) -> None:
         written.unlink(missing_ok=True)
 
 
-def distributions() -> Iterator[importlib.metadata.Distribution]:
+def distributions(*, with_lake: bool = False) -> Iterator[importlib.metadata.Distribution]:
     """Installed distributions of `PACKAGES`, `OPTIONAL` and plug-ins for secrets, with all that they require."""
     from packaging.requirements import Requirement  # not for every driver
 
     seen = {_OWN}  # plug-ins require KBQ; it is packed separately, without the drivers' requirements
     waiting = [*PACKAGES, *(name for name in OPTIONAL if _is_installed(name)), *_plug_ins()]
+    waiting += LAKE_PACKAGES if with_lake else ()
     while waiting:
         name = waiting.pop()
         if _normal(name) in seen:
@@ -107,13 +110,17 @@ def _is_installed(name: str) -> bool:
     return next(iter(importlib.metadata.distributions(name=name)), None) is not None
 
 
-def _fill(stream: io.BufferedIOBase, kernels: Mapping[str, Path]) -> None:
+def _fill(
+    stream: io.BufferedIOBase,
+    kernels: Mapping[str, Path],
+    packed: Iterable[importlib.metadata.Distribution],
+) -> None:
     # Keep fractions of seconds: without them Python takes compiled code for stale.
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
         script = tarfile.TarInfo("bin/python")
         script.mode, script.size = 0o755, len(_SCRIPT)
         tar.addfile(script, io.BytesIO(_SCRIPT.encode()))
-        for found in distributions():
+        for found in packed:
             for file in found.files or ():
                 if _is_shipped(file):
                     _add(tar, Path(str(found.locate_file(file))), f"packages/{file}")
