@@ -56,9 +56,9 @@ def demo(deployment: Deployment, with_lake: bool) -> None:
         reopen()  # on the ports that they took
         if with_lake:
             is_whole = _produce_and_load_both(shown)
-            shown.print(
-                f"The tables are below {settings.home / 'lake'}. Run it again: nothing is added twice."
-            )
+            folder = settings.home / "lake"
+            shown.print(f"The tables are below {folder}; docs/iceberg.md explains them.", soft_wrap=True)
+            shown.print("Run it again: nothing is added twice.")
             sys.exit(ExitCode.DONE if is_whole else ExitCode.FAILED)
         is_whole = _produce_and_load(shown)
     shown.print("See it in Dagster: make ui. Run it again: nothing is added twice.")
@@ -95,7 +95,7 @@ def _produce_and_load_both(deployment: Deployment, shown: Console) -> bool:
     with _step(shown, "3 of 6: one extraction for DuckDB and the lake, in portions"):
         if not lake.load_both(shown):
             return False
-    with _step(shown, "4 of 6: the lake's small files become few"):
+    with _step(shown, "4 of 6: compaction joins the lake's small files, month by month"):
         done = [lake.compact(shown)]
     with _step(shown, "5 of 6: ClickHouse reads the lake"):
         done.append(lake.read_elsewhere(settings.home / "lake", shown))
