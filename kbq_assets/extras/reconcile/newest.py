@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -108,11 +108,14 @@ class NewestAccount:
     rule: StatementRule
     spill: Spill[KeyedRecord]
     other: OtherRows
+    #: the offset below which every record of a partition is deleted (Debezium's truncations)
+    truncations: Mapping[TopicPartition, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     _doubled: NamedRecords = field(default_factory=NamedRecords)
     _older: NamedRecords = field(default_factory=NamedRecords)
     _missing: NamedRecords = field(default_factory=NamedRecords)
     _forgotten: NamedRecords = field(default_factory=NamedRecords)
+    _truncated: NamedRecords = field(default_factory=NamedRecords)
 
     def settle(self) -> UpsertAccount:
         """Compare the rows with the records that were applied."""
@@ -155,8 +158,10 @@ class NewestAccount:
         """Compare the rows of a record with what must be there."""
         if record.rows > 1:
             self._doubled.add(record.place, f" ({record.rows} rows)")
-        if record.key is None:
-            if not record.rows and not record.deletes:
+        if record.rows and self.rule.deletes != MARK and self._is_truncated(record):
+            self._truncated.add(record.place)
+        elif record.key is None:
+            if not (record.rows or record.deletes or self._is_truncated(record)):
                 self._missing.add(record.place)
         elif record.rows and record.key not in part.torn:
             newest = part.newest[record.key]
@@ -167,12 +172,19 @@ class NewestAccount:
         """Note keys without their row; the number of those that are deleted."""
         deleted, marks = 0, self.rule.deletes == MARK
         for newest in self._decided(part):
-            deleted += newest.deletes
+            is_truncated = self._is_truncated(newest)
+            deleted += newest.deletes or is_truncated
+            if is_truncated:
+                continue  # whether its row was ever written depends on the batches
             if (marks or not newest.deletes) and not newest.rows:
                 self._missing.add(newest.place)
             if newest.deletes and not newest.is_remembered:
                 self._forgotten.add(newest.place)
         return deleted
+
+    def _is_truncated(self, record: KeyedRecord) -> bool:
+        topic, partition, offset = record.place
+        return offset < self.truncations.get(TopicPartition(topic, partition), 0)
 
     def _decided(self, part: _PartOfKeys) -> Iterator[KeyedRecord]:
         return (newest for key, newest in part.newest.items() if key not in part.torn)
@@ -181,6 +193,7 @@ class NewestAccount:
         may_be_newer = bool(self.other.undecided) and self.rule.tie == TIMESTAMP
         self._name("doubled rows", self._doubled, DELETE_ROWS)
         self._name("rows that are older than their key's newest record", self._older)
+        self._name("rows of records before the last truncation", self._truncated, DELETE_ROWS)
         self._name("rows of no record that was applied", self.other.unknown, DELETE_ROWS)
         for text in self.other.strange:
             self._add(f"rows of no record that was applied: {text}", DELETE_ROWS)

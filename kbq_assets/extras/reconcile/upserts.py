@@ -1,7 +1,8 @@
 """Accounts of upsert tables: extraction reads the topics again, and the newest record of each key is the table's row.
 
 A verdict needs a table that nobody loads meanwhile. What cannot be decided is named: records that Kafka no longer has,
-a topic that the source list does not select, pseudonyms as keys, change events.
+a topic that the source list does not select, pseudonyms as keys. Of change events the newest one of a key counts too:
+a truncation deletes every key of its topic's older ones.
 
 Memory holds the positions of one partition's rows and one part of the keys (spill.py), whatever the topics have.
 """
@@ -15,6 +16,8 @@ from io import BytesIO
 from typing import Any, Final
 
 from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.debezium.columns import DELETED as ROW_DELETED
+from kbq_assets.core.debezium.columns import OP, TRUNCATE
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.loading.table_notes import has_own_columns_alone
 from kbq_assets.core.loading.table_state import TableState
@@ -22,6 +25,7 @@ from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
+from kbq_assets.core.statements.changes import are_changes
 from kbq_assets.core.statements.names import deleted_table
 from kbq_assets.core.statements.rules import DELETED, MARK, UPSERT, StatementRule
 from kbq_assets.core.topics.topic_settings import TopicSettings
@@ -80,7 +84,8 @@ class UpsertComparison:
                 now = self.read_states()[table]
                 if now.in_flight is not None or now.jobs.ended != state.jobs.ended:
                     return UpsertAccount(table, findings=(_loaded_meanwhile(table),))
-                return NewestAccount(table, rule, spill, reading.other, reading.findings).settle()
+                found = reading.other, reading.truncations, reading.findings
+                return NewestAccount(table, rule, spill, *found).settle()
         except _NotCompared as error:
             why = Finding(
                 f"{table}: not compared (load: upsert): {error.message}", error.next_step, is_unknown=True
@@ -104,8 +109,6 @@ class UpsertComparison:
                 rule = settings.statement.rule  # its first batch was skipped
             if settings.statement.rule.kind != UPSERT or rule.kind != UPSERT:
                 raise _NotCompared("it has rows that no upsert wrote")
-            if settings.records.format == "debezium":
-                raise _NotCompared("a row of change data has values of several records")
             if any(decision.action == "pseudonym" for decision in settings.privacy.decisions):
                 raise _NotCompared("its keys may be pseudonyms under several keys")
         return rule
@@ -149,6 +152,8 @@ class _RecordsOfTable:
     spill: Spill[KeyedRecord]
     findings: list[Finding] = field(default_factory=list)
     other: OtherRows = field(default_factory=OtherRows)
+    #: the offset of the last truncation in a partition (Debezium)
+    truncations: dict[TopicPartition, int] = field(default_factory=dict)
 
     def read(self, commits: Collection[Commit]) -> None:
         """Read all partitions, and then what is left of the table's rows."""
@@ -251,15 +256,21 @@ class _RecordsOfTable:
         pending = [(f.name.first_offset, f.until) for f in waiting if f.name.schema_id == file.name.schema_id]
         with scratch.open_read(file.path) as stream:
             header = read_header(stream)
-            deletes = has_own_columns_alone(columns_of(header.schema))
+            columns = columns_of(header.schema)
+            deletes, is_change = has_own_columns_alone(columns), are_changes(columns)
             schema = fastavro.parse_schema(avro.load_schema(header.schema))
             for block in read_blocks(stream, header):
                 data = BytesIO(block.data)
                 for _ in range(block.count):
                     row: Any = fastavro.schemaless_reader(data, schema, None)
                     offset = row["_kafka_offset"]
-                    if not any(first <= offset < until for first, until in pending):
-                        yield self._record(row, rows, deletes=deletes or row.get(DELETED) is True)
+                    if any(first <= offset < until for first, until in pending):
+                        continue
+                    if is_change and row[OP] == TRUNCATE:
+                        self.truncations[rows.tp] = max(offset, self.truncations.get(rows.tp, 0))
+                        continue
+                    is_deletion = row[ROW_DELETED] if is_change else row.get(DELETED)
+                    yield self._record(row, rows, deletes=deletes or is_deletion is True)
 
     def _record(self, row: Any, rows: _Rows, *, deletes: bool) -> KeyedRecord:
         offset, key = row["_kafka_offset"], tuple(_value(row, path) for path in self.rule.key)
