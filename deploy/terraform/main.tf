@@ -19,8 +19,8 @@ locals {
 
   # Folders in which a role creates, replaces or deletes objects.
   folders = {
-    extract = ["backlog", "backup", "commits", "costs", "done", "erasures", "manifests", "metrics", "placements", "schemas", "shapes", "staging"]
-    load    = ["backlog", "backup", "completeness", "done", "manifests", "metrics", "notices", "placements", "quarantine", "schemas", "staging", "tables"]
+    extract = ["backlog", "backup", "commits", "costs", "done", "erasures", "manifests", "metrics", "placements", "replayed", "replays", "schemas", "shapes", "staging"]
+    load    = ["backlog", "backup", "completeness", "done", "filebatches", "manifests", "metrics", "notices", "placements", "quarantine", "replayed", "schemas", "staging", "tables"]
   }
 
   objects = "projects/_/buckets/${var.bucket}/objects/${var.prefix}"

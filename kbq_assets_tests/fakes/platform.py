@@ -113,21 +113,23 @@ class FakePlatform:
             "examine_staging": lambda role: (),
             "orchestrator": _no_orchestrator,
             "replay_tables": lambda: FakeReplayTables(self.warehouse),
-            "over": lambda settings: self._over(parts.adapters, store(), settings),
+            "over": lambda settings: self._over(parts.adapters, settings),
         }
         parts: Parts = with_ports(Parts(Adapters(self.settings)), **{**opened, **ports})
         return parts
 
-    def _over(self, adapters: Adapters, store: ObjectStore, settings: Settings) -> Adapters:
+    def _over(self, live: Adapters, settings: Settings) -> Adapters:
+        """Adapters under other settings, whose staging area may lie in a folder of this one's."""
         folder = _folder(settings, self.settings)
-        return (
-            self._below(StoreBelow(store, folder), settings) if folder else Adapters.over(adapters, settings)
-        )
-
-    def _below(self, store: StoreBelow, settings: Settings) -> Adapters:
-        """Adapters whose staging area lies in a folder of this one's."""
+        if not folder:
+            return Adapters.over(live, settings)
         adapters = Adapters(settings)
-        opened = {"store": lambda: store, "load_store": lambda: store, "engine": lambda: self._engine(store)}
+        store, load_store = (StoreBelow(each, folder) for each in (live.store(), live.load_store()))
+        opened = {
+            "store": lambda: store,
+            "load_store": lambda: load_store,
+            "engine": lambda: self._engine(store),
+        }
         for name, port in opened.items():
             setattr(adapters, name, port)
         return adapters

@@ -20,6 +20,7 @@ from kbq_assets.core.protocol.names import (
     COMMITS,
     COMPLETENESS,
     DONE,
+    FILE_BATCHES,
     MANIFESTS,
     NOTICES,
     QUARANTINE,
@@ -27,6 +28,7 @@ from kbq_assets.core.protocol.names import (
     STAGING,
     TABLES,
 )
+from kbq_assets.core.replay.model import AREAS, REPLAYS
 from kbq_assets.core.topics.evolution import VARIANTS
 from kbq_assets.core.topics.json.inference import SHAPES
 
@@ -42,14 +44,20 @@ class Role(StrEnum):
 CREATES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.EXTRACT: (
         *(BACKLOG, BACKUP, COMMITS, COSTS, DONE, ERASURES),
-        *(MANIFESTS, METRICS, VARIANTS, SCHEMAS, SHAPES, STAGING),
+        *(MANIFESTS, METRICS, VARIANTS, AREAS, REPLAYS, SCHEMAS, SHAPES, STAGING),
     ),
-    Role.LOAD: (COMPLETENESS, METRICS, NOTICES, VARIANTS, QUARANTINE, SCHEMAS, STAGING, TABLES),
+    Role.LOAD: (
+        *(COMPLETENESS, FILE_BATCHES, METRICS, NOTICES, VARIANTS, QUARANTINE),
+        *(AREAS, SCHEMAS, STAGING, TABLES),
+    ),
 }
 #: Folders in which it deletes or replaces them, which takes the same permission of Cloud Storage.
 DELETES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
-    Role.EXTRACT: (BACKUP, COMMITS, DONE, ERASURES, METRICS, VARIANTS, SHAPES),
-    Role.LOAD: (BACKLOG, BACKUP, COMPLETENESS, DONE, MANIFESTS, METRICS, NOTICES, VARIANTS, STAGING, TABLES),
+    Role.EXTRACT: (BACKUP, COMMITS, DONE, ERASURES, METRICS, VARIANTS, AREAS, REPLAYS, SHAPES),
+    Role.LOAD: (
+        *(BACKLOG, BACKUP, COMPLETENESS, DONE, FILE_BATCHES, MANIFESTS),
+        *(METRICS, NOTICES, VARIANTS, QUARANTINE, AREAS, STAGING, TABLES),
+    ),
 }
 
 CREATE_OBJECTS: Final = "storage.objects.create"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
 from urllib.parse import quote
 
-from kbq_assets.core.protocol.names import FIRST_WAREHOUSE
-
-_ROOT: Final = "filebatches/"
+from kbq_assets.core.protocol.names import FILE_BATCHES, FIRST_WAREHOUSE
 
 
 def file_registry_path(area: str = FIRST_WAREHOUSE) -> str:
@@ -31,4 +28,4 @@ def decisions_path(prefix: str, first: int, area: str = FIRST_WAREHOUSE) -> str:
 
 
 def _area(name: str) -> str:
-    return f"{_ROOT}@{name}/" if name else _ROOT
+    return f"{FILE_BATCHES}@{name}/" if name else FILE_BATCHES

@@ -34,6 +34,7 @@ QUARANTINE: Final = "quarantine/"
 NOTICES: Final = "notices/"
 COMPLETENESS: Final = "completeness/"
 SCHEMAS: Final = "schemas/"
+FILE_BATCHES: Final = "filebatches/"
 TOPIC_REGISTRY: Final = "commits/_topics.json"
 TABLE_REGISTRY: Final = "tables/_tables.json"
 

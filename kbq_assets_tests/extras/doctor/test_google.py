@@ -132,8 +132,8 @@ def test_what_a_condition_grants_in_a_sides_own_folders_is_enough() -> None:
     assert outcomes(bucket_checks(Role.LOAD, bucket)) == {Outcome.OK}
     assert [c.found for c in bucket_checks(Role.EXTRACT, bucket) if c.outcome is Outcome.FAIL] == [
         "no storage.objects.create on gs://kbq-bucket in backlog/ backup/ commits/ costs/ done/ erasures/ manifests/"
-        " shapes/",
-        "no storage.objects.delete on gs://kbq-bucket in commits/ erasures/ shapes/",
+        " replays/ shapes/",
+        "no storage.objects.delete on gs://kbq-bucket in commits/ erasures/ replays/ shapes/",
     ]
 
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from kbq_assets.core.config.google_permissions import CREATES_IN, DELETES_IN, Role
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.replay.model import Phase
 from kbq_assets.definitions import Parts, command_line
 from kbq_assets.worker.backup_place import BackupPlace
 from kbq_assets.worker.unit import WorkerPorts
@@ -33,7 +34,9 @@ class Recorded:
     """A platform whose two sides have a store each, and what each side did in which folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.world = FakePlatform(folder, sources=SOURCES, keep_records=True)
+        self.arrivals = folder / "arrivals"
+        environ = {"KBQ_FILES": str(self.arrivals)}
+        self.world = FakePlatform(folder, sources=SOURCES, keep_records=True, environ=environ)
         self.world.store.faults = self._record
         self.creates: dict[str, set[str]] = defaultdict(set)
         self.deletes: dict[str, set[str]] = defaultdict(set)
@@ -106,6 +109,25 @@ def _a_person_is_forgotten(run: Recorded) -> None:
     run("clean")
 
 
+def _a_range_is_replayed(run: Recorded) -> None:
+    """Once until the new rows are accepted, and once until it is dropped."""
+    run("quarantine", "drop", "--table", "shop.orders", "--yes")
+    for number, ends in (("1", ("promote", "accept")), ("2", ("drop",))):
+        run("replay", "start", TOPIC, "--from", "earliest", "--yes")
+        for end in ends:
+            run("replay", end, number, "--yes")
+    phases = [replay.phase for replay in run.world.reopened().replays.list()]
+    assert phases == [Phase.ACCEPTED, Phase.DROPPED]
+
+
+def _batches_of_files_arrive(run: Recorded) -> None:
+    folder = run.arrivals / "shop" / "visits" / "2026-01-05"
+    folder.mkdir(parents=True)
+    (folder / "part-0.csv").write_text("1,2\n")
+    (folder / "_SUCCESS").touch()
+    run("files", "run")
+
+
 def test_each_side_writes_in_the_folders_that_are_its_own(tmp_path: Path) -> None:
     run = Recorded(tmp_path)
     world = run.world
@@ -136,7 +158,9 @@ def test_each_side_writes_in_the_folders_that_are_its_own(tmp_path: Path) -> Non
             run("extract")
         run("load")
         run("extract")
+    _a_range_is_replayed(run)
     _a_person_is_forgotten(run)
+    _batches_of_files_arrive(run)
     # An orphan of a dead run, and an operator who begins anew.
     world.store.create(f"staging/1-dead/{TOPIC}.0.shop.orders.1.0.avro", b"")
     run("clean")
