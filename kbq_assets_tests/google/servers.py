@@ -23,6 +23,9 @@ from kbq_assets_tests.google.processes import ServerProcess
 from kbq_assets_tests.google.reverse_proxy import Proxy, Upstream
 
 PROJECT = "kbq-test"
+#: For tests that read whatever a project holds: the hundreds of datasets of the others would take minutes. One for all
+#: of these, as local-bigquery gets slow with many projects.
+QUIET_PROJECT = "kbq-test-quiet"
 
 
 class GoogleServer:
@@ -137,10 +140,10 @@ class BigQueryServer(GoogleServer):
         """The real client, without credentials; one for all, closed with the server."""
         return self._client
 
-    def new_dataset(self) -> str:
+    def new_dataset(self, project: str = PROJECT) -> str:
         """A dataset of the test's own, in the US."""
         name = f"d_{next(self._names)}"
-        self.client().create_dataset(name)
+        self.client().create_dataset(f"{project}.{name}")
         return name
 
 

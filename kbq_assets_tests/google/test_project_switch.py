@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kbq_assets_tests.google.project.place import LEASE_HOURS, is_dead, run_name
-from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
+from kbq_assets_tests.google.servers import QUIET_PROJECT, BigQueryServer, GcsServer
 
 pytestmark = pytest.mark.google
 
@@ -58,12 +58,12 @@ def test_it_runs_where_the_variables_say_and_leaves_nothing(
 ) -> None:
     bucket, before = gcs_server.new_bucket(), _datasets(bigquery_server)
     dead = run_name(hours=400_000)
-    bigquery_server.client().create_dataset(f"{dead}_1")
+    bigquery_server.client().create_dataset(f"{QUIET_PROJECT}.{dead}_1")
     gcs_server.client().bucket(bucket).blob(f"{dead}/a").upload_from_string(b"")
     code, said = _run(
         *(f"{SUITE}/{name}" for name in CHOSEN),
         RUN_INTEGRATION_TESTS="true",
-        KBQ_TEST_GCP_PROJECT=bigquery_server.project,
+        KBQ_TEST_GCP_PROJECT=QUIET_PROJECT,
         KBQ_TEST_GCP_BUCKET=bucket,
         KBQ_LOAD_CREDENTIALS="anonymous",
         KBQ_GCS_ENDPOINT=gcs_server.endpoint,
@@ -84,4 +84,4 @@ def test_only_what_dead_runs_left_is_removed() -> None:
 
 
 def _datasets(server: BigQueryServer) -> set[str]:
-    return {dataset.dataset_id for dataset in server.client().list_datasets()}
+    return {dataset.dataset_id for dataset in server.client().list_datasets(QUIET_PROJECT)}

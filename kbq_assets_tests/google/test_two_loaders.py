@@ -149,6 +149,8 @@ def _doubled(world: WatchedWorld) -> Counter[int]:
     """Offsets with several rows, after starts until there is one."""
     random = Random(1)
     for _ in range(MOST_STARTS):
+        # So slow an insertion that the second loader finds the intent of the first, and no job.
+        world.bigquery.faults.add(Fault("jobs.insert", "delay", seconds=10 * _SOON))
         _start_two(world, random)
         world.bigquery.faults.deliver_late()
         if doubled := Counter({offset: n for offset, n in world.rows().items() if n > 1}):

@@ -17,7 +17,7 @@ from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.contracts.warehouse import SCHEMA, avro_file, records
 from kbq_assets_tests.fakes.engine import InProcessEngine
 from kbq_assets_tests.fakes.platform import POISON, TOPIC, FakePlatform, with_ports
-from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
+from kbq_assets_tests.google.servers import QUIET_PROJECT, BigQueryServer, GcsServer
 
 pytestmark = pytest.mark.google
 
@@ -96,7 +96,7 @@ def test_records_of_a_topic_become_rows_of_bigquery(
     gcs_server: GcsServer, bigquery_server: BigQueryServer, tmp_path: Path
 ) -> None:
     """Everything but Kafka and Spark is real: settings, both stores, the load cycle, BigQuery."""
-    dataset = bigquery_server.new_dataset()
+    dataset = bigquery_server.new_dataset(QUIET_PROJECT)
     world = FakePlatform(tmp_path, sources=f"{TOPIC} dataset={dataset} table=orders\n")
     world.produce(3)
     world.produce(2, partition=1)
@@ -105,7 +105,7 @@ def test_records_of_a_topic_become_rows_of_bigquery(
         gcs_server,
         tmp_path,
         KBQ_SOURCE_TOPICS=str(world.source_topics),
-        KBQ_WAREHOUSE=f"bigquery://{bigquery_server.project}?location=US",
+        KBQ_WAREHOUSE=f"bigquery://{QUIET_PROJECT}?location=US",
         KBQ_BIGQUERY_ENDPOINT=bigquery_server.endpoint,
         KBQ_POLL_SECONDS="1",
         KBQ_QUIET_SECONDS="0",

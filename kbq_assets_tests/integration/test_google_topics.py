@@ -17,7 +17,7 @@ from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.adapters.protobuf.messages import ORDER, order
 from kbq_assets_tests.fakes.engine import InProcessEngine
 from kbq_assets_tests.fakes.platform import FakePlatform, with_ports
-from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
+from kbq_assets_tests.google.servers import QUIET_PROJECT, BigQueryServer, GcsServer
 from kbq_assets_tests.wire.samples import avro_body, framed, record_of
 
 pytestmark = pytest.mark.google
@@ -42,7 +42,7 @@ class World:
     def __init__(
         self, gcs: GcsServer, bigquery: BigQueryServer, folder: Path, topics: Mapping[str, str]
     ) -> None:
-        self._bigquery, self._dataset = bigquery, bigquery.new_dataset()
+        self._bigquery, self._dataset = bigquery, bigquery.new_dataset(QUIET_PROJECT)
         lines = [f"{topic} dataset={self._dataset} {options}\n" for topic, options in topics.items()]
         self.fakes = FakePlatform(folder, sources="".join(lines))
         for topic in topics:
@@ -55,7 +55,7 @@ class World:
                 "KBQ_GCS_ENDPOINT": gcs.endpoint,
                 "KBQ_EXTRACT_CREDENTIALS": "anonymous",
                 "KBQ_LOAD_CREDENTIALS": "anonymous",
-                "KBQ_WAREHOUSE": f"bigquery://{bigquery.project}?location=US",
+                "KBQ_WAREHOUSE": f"bigquery://{QUIET_PROJECT}?location=US",
                 "KBQ_BIGQUERY_ENDPOINT": bigquery.endpoint,
                 "KBQ_POLL_SECONDS": "1",
                 "KBQ_QUIET_SECONDS": "0",
@@ -87,7 +87,7 @@ class World:
 
     def rows(self, columns: str, table: str) -> list[tuple[Any, ...]]:
         """What a query finds, by offset."""
-        query = f"SELECT {columns} FROM {self._dataset}.{table} ORDER BY _kafka_offset"
+        query = f"SELECT {columns} FROM `{QUIET_PROJECT}.{self._dataset}.{table}` ORDER BY _kafka_offset"
         return [tuple(row.values()) for row in self._bigquery.client().query(query).result()]
 
 
