@@ -2,7 +2,7 @@
 
 Both rely on batches in offset order, which such topics need (`order: offset`).
 
-    a truncation removes every row of an older position; what is older in its batch has no effect
+    a truncation removes every row of an older position in its partition; what is older in its batch has no effect
     a value that was not sent is that of the newest change in the batch that has it, else that of the table
 """
 
@@ -21,16 +21,18 @@ from kbq_assets.core.statements.rules import MARK, StatementRule
 from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.topics.evolution import varied_field
 
-_IS_TRUNCATION: Final = f"x.{OP} = '{TRUNCATE}'"
-_EPOCH: Final = f"(SELECT MAX(x._kbq_epoch) FROM {SCRATCH} AS x WHERE {_IS_TRUNCATION})"
-_OFFSET: Final = (
-    f"(SELECT MAX(x._kafka_offset) FROM {SCRATCH} AS x WHERE {_IS_TRUNCATION} AND x._kbq_epoch = {_EPOCH})"
-)
-#: The rows of a batch after its last truncation.
-AFTER_TRUNCATION: Final = (
-    f"(SELECT a.* FROM {SCRATCH} AS a WHERE NOT COALESCE(a._kbq_epoch < {_EPOCH}"
-    f" OR (a._kbq_epoch = {_EPOCH} AND a._kafka_offset <= {_OFFSET}), FALSE))"
-)
+
+def _truncated(alias: str, comparison: str) -> str:
+    """Whether a truncation of the batch comes after a row, in its partition: no others compare."""
+    return (
+        f"EXISTS (SELECT 1 FROM {SCRATCH} AS x WHERE x.{OP} = '{TRUNCATE}' AND x._kafka_topic = {alias}._kafka_topic"
+        f" AND x._kafka_partition = {alias}._kafka_partition AND ({alias}._kbq_epoch < x._kbq_epoch"
+        f" OR ({alias}._kbq_epoch = x._kbq_epoch AND {alias}._kafka_offset {comparison} x._kafka_offset)))"
+    )
+
+
+#: The rows of a batch after the last truncation of their partition.
+AFTER_TRUNCATION: Final = f"(SELECT a.* FROM {SCRATCH} AS a WHERE NOT {_truncated('a', '<=')})"
 #: Types of values that a database may keep apart from their row, and not send.
 _APART: Final = frozenset({"BYTES", "JSON", "STRING"})
 
@@ -42,8 +44,8 @@ def are_changes(staged: Iterable[Column]) -> bool:
 
 
 def truncation(target: str, columns: Iterable[Column], rule: StatementRule) -> str:
-    """Removes, or marks, the rows from before the last truncation of a batch."""
-    older = f"t._kbq_epoch < {_EPOCH} OR (t._kbq_epoch = {_EPOCH} AND t._kafka_offset < {_OFFSET})"
+    """Removes, or marks, the rows from before the last truncation of their partition in a batch."""
+    older = _truncated("t", "<")
     if rule.deletes == MARK and any(column.name == rules.DELETED for column in columns):
         return f"UPDATE {target} AS t SET {rules.DELETED} = TRUE WHERE {older}"
     return f"DELETE FROM {target} AS t WHERE {older}"

@@ -109,6 +109,43 @@ def batches_of(records: list[Record], chance: random.Random) -> list[list[Record
     return found
 
 
+CHANGES = (*COLUMNS, Column("__op", "STRING"), Column("__deleted", "BOOL"), Column(DELETED, "BOOL"))
+
+
+@pytest.mark.parametrize("deletes", ["remove", MARK])
+@pytest.mark.parametrize("waits", [True, False], ids=["of the table", "of the same batch"])
+def test_a_truncation_removes_older_rows_of_its_own_topic_and_partition_alone(
+    waits: bool, deletes: str
+) -> None:
+    connection, rule = duckdb.connect(), replace(RULE, deletes=deletes)
+    for name, columns in (("t", CHANGES), ("b", CHANGES), ("d", deleted_columns(KEY))):
+        connection.execute(f"CREATE TABLE {name} ({', '.join(map(definition, columns))})")
+    upsert = Upsert(DUCKDB, rule, "t", "d", CHANGES, flag="__deleted", changes=True)
+
+    def insert(records: list[Record], op: str) -> None:
+        for record in records:
+            values = ", ".join("?" for _ in CHANGES)
+            connection.execute(f"INSERT INTO b VALUES ({values})", (*record.row, op, False, None))
+
+    def apply() -> None:
+        connection.execute(upsert_sql(upsert).replace(SCRATCH, "b"))
+        connection.execute("TRUNCATE b")
+
+    before = [
+        Record(b"gone", "v", 3),
+        Record(b"shard", "v", 4, topic="u"),
+        Record(b"later", "v", 5, partition=1),
+    ]
+    insert([*before, Record(b"old", "v", 9, epoch=0)], "c")
+    if waits:
+        apply()
+    insert([Record(None, None, 2, epoch=1)], "t")
+    insert([Record(b"new", "v", 3, epoch=1)], "c")
+    apply()
+    shown = connection.execute(f"SELECT _kafka_key FROM t WHERE NOT COALESCE({DELETED}, FALSE)").fetchall()
+    assert {key for (key,) in shown} == {b"shard", b"later", b"new"}
+
+
 @pytest.mark.parametrize("deletes", ["remove", MARK])
 @pytest.mark.parametrize("seed", range(5))
 def test_batches_in_any_order_and_twice_show_the_last_record_of_each_key(seed: int, deletes: str) -> None:
