@@ -5,6 +5,7 @@ Each test is one or a few load jobs, which are free, and reads rows by listing t
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -12,9 +13,11 @@ from typing import Any, TypeAlias
 import pytest
 from google.cloud.bigquery import Dataset
 
+from kbq_assets.core.avro.header import header_schema
 from kbq_assets.core.loading.tables import TableOptions, columns_of, plan_table_change
 from kbq_assets.ports.warehouse import JobStatus, KafkaRange, OffsetSummary
 from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, avro_file, load_job, record, schema_of
+from kbq_assets_tests.core.avro.test_header import REFUSED_AS_THEY_ARE
 from kbq_assets_tests.google.project.place import Place
 from kbq_assets_tests.google.project.warehouse import OpenProject, ProjectWarehouse
 from kbq_assets_tests.google.test_bigquery_proxy import EVERY_TYPE
@@ -100,6 +103,17 @@ def test_documents_arrive_in_a_json_column(
     rows = [record(0, doc='{"a": [1, null, "ä"]}'), record(1, doc=None), record(2, doc="3")]
     assert load(schema, rows).output_rows == 3
     assert sorted(map(str, values("doc"))) == sorted(map(str, [{"a": [1, None, "ä"]}, None, 3]))
+
+
+@pytest.mark.parametrize("odd", REFUSED_AS_THEY_ARE)
+def test_a_header_of_an_odd_schema_is_read(
+    warehouse: ProjectWarehouse, load: Load, odd: dict[str, Any]
+) -> None:
+    """Google's reader is Avro C++, and each of these schemas was refused by some reader as it is."""
+    own = json.loads(schema_of(("id", "long")))["fields"]
+    schema = json.dumps({**odd, "type": "record", "fields": [*own, *odd["fields"]]})
+    warehouse.create_table(TABLE, columns_of(schema), TableOptions())
+    assert load(header_schema(schema), []).error is None
 
 
 def test_rows_older_than_their_dataset_s_default_stay(
