@@ -110,14 +110,12 @@ def _a_person_is_forgotten(run: Recorded) -> None:
 
 
 def _a_range_is_replayed(run: Recorded) -> None:
-    """Once until the new rows are accepted, and once until it is dropped."""
+    """Until the new rows are accepted, which deletes what a dropped replay leaves too."""
     run("quarantine", "drop", "--table", "shop.orders", "--yes")
-    for number, ends in (("1", ("promote", "accept")), ("2", ("drop",))):
-        run("replay", "start", TOPIC, "--from", "earliest", "--yes")
-        for end in ends:
-            run("replay", end, number, "--yes")
-    phases = [replay.phase for replay in run.world.reopened().replays.list()]
-    assert phases == [Phase.ACCEPTED, Phase.DROPPED]
+    run("replay", "start", TOPIC, "--from", "earliest", "--yes")
+    for end in ("promote", "accept"):
+        run("replay", end, "1", "--yes")
+    assert [replay.phase for replay in run.world.reopened().replays.list()] == [Phase.ACCEPTED]
 
 
 def _batches_of_files_arrive(run: Recorded) -> None:
@@ -125,6 +123,9 @@ def _batches_of_files_arrive(run: Recorded) -> None:
     folder.mkdir(parents=True)
     (folder / "part-0.csv").write_text("1,2\n")
     (folder / "_SUCCESS").touch()
+    # The fake warehouse knows no job of DuckDB's: the run does not wait for it.
+    settings = run.world.settings
+    run.world.settings = replace(settings, run=replace(settings.run, load_wait_seconds=0))
     run("files", "run")
 
 
