@@ -356,7 +356,6 @@ class Parts:
         import dagster as dg
 
         from kbq_assets.defs import build_definitions
-        from kbq_assets.defs.loading.other_warehouses import other_warehouse_definitions
         from kbq_assets.defs.translator import AssetTranslator
         from kbq_assets.extras.filebatches.defs import file_definitions
         from kbq_assets.extras.notices.defs import notice_definitions
@@ -365,9 +364,6 @@ class Parts:
         translator = translator or AssetTranslator()
         return dg.Definitions.merge(
             build_definitions(self, translator, resources),
-            other_warehouse_definitions(
-                {name: self.for_warehouse(name).loader for name in self.adapters.settings.other_warehouses}
-            ),
             notice_definitions(self.deployment.settings.extras.notify, translator, lambda: self.notices),
             reconcile_definitions(self.reconciler, translator),
             file_definitions(self.deployment, self.adapters.clients, translator),

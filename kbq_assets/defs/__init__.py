@@ -16,6 +16,7 @@ from kbq_assets.defs.extraction.step import ExtractionStep
 from kbq_assets.defs.instance.history import build_history
 from kbq_assets.defs.jobs import build_jobs, clean_schedule
 from kbq_assets.defs.loading.completeness import build_completeness_sensor
+from kbq_assets.defs.loading.other_warehouses import other_warehouse_definitions
 from kbq_assets.defs.loading.step import LoadStep
 from kbq_assets.defs.observation.checks import build_check_sensor, build_checks
 from kbq_assets.defs.pages import read_pages
@@ -57,7 +58,8 @@ def build_definitions(
         resources=default_resources(settings) if resources is None else resources,
         executor=dg.in_process_executor,
     )
-    return dg.Definitions.merge(own, compaction_definitions(spine, pages))
+    others = other_warehouse_definitions(spine, pages)
+    return dg.Definitions.merge(own, others, compaction_definitions(spine, pages))
 
 
 def default_resources(settings: Settings, replaced: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -41,18 +41,18 @@ def build_assets(extraction: ExtractionStep, load: LoadStep) -> list[dg.AssetsDe
         complete_hours_spec(translator),
     ]
     names = _unique_names(pages)
-    own = _shown(translator)
+    own = shown_by(translator)
     return [
         *map(own, external),
         *(
             _staged(extraction, pages, names[topic], own(translator.staged_spec(settings, topic, entry)))
             for topic, entry in pages.topics.items()
         ),
-        *([_tables(load, pages, [own(spec) for spec in tables.values()])] if tables else []),
+        *([tables_asset(load, [own(spec) for spec in tables.values()])] if tables else []),
     ]
 
 
-def _shown(translator: AssetTranslator) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
+def shown_by(translator: AssetTranslator) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
     """The translator's own version of each spec. Raises ConfigurationError if it has another key."""
 
     def shown(spec: dg.AssetSpec) -> dg.AssetSpec:
@@ -91,9 +91,13 @@ def _staged(step: ExtractionStep, pages: Pages, name: str, spec: dg.AssetSpec) -
     )(staged_files)
 
 
-def _tables(step: LoadStep, pages: Pages, specs: list[dg.AssetSpec]) -> dg.AssetsDefinition:
+def tables_asset(
+    step: LoadStep, specs: list[dg.AssetSpec], name: str = "tables", pool: str = LOAD_POOL
+) -> dg.AssetsDefinition:
+    """The tables of a warehouse, of which a run takes any."""
+
     def tables(context: dg.AssetExecutionContext) -> StepEvents:
-        chosen = sorted(str(pages.loaded[key]) for key in context.selected_asset_keys)
+        chosen = sorted(str(step.pages.loaded[key]) for key in context.selected_asset_keys)
         yield from step.run(context, chosen)
 
-    return dg.multi_asset(name="tables", specs=specs, can_subset=True, pool=LOAD_POOL)(tables)
+    return dg.multi_asset(name=name, specs=specs, can_subset=True, pool=pool)(tables)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import dagster as dg
@@ -35,6 +35,8 @@ _WHOLE_TOPIC: Final = -1
 #: First parts of the asset keys of topics and of their staged files.
 _TOPICS: Final = "kafka"
 _STAGED: Final = "staged"
+#: First part of the asset keys of tables in warehouses besides the first.
+_WAREHOUSES: Final = "warehouses"
 #: First words of the pages that show all topics and all tables together.
 _ALL_TOPICS: Final = "All topics together: the checks over all of them, and the summary of each extraction. "
 _ALL_TABLES: Final = "All tables together: the checks over all of them, and the summary of each load. "
@@ -78,10 +80,12 @@ class StagedKey:
 
 @dataclass(frozen=True)
 class AssetTranslator:
-    """Names and descriptions of the assets. ``prefix`` goes before every asset key."""
+    """Names and descriptions of the assets. ``prefix`` goes before every asset key. ``warehouse`` is the one whose
+    tables are named, "" for the first."""
 
     owners: tuple[str, ...] = ("team:data-platform",)
     prefix: tuple[str, ...] = ()
+    warehouse: str = field(default="", kw_only=True)
 
     def key(self, *parts: str) -> dg.AssetKey:
         """The key of one of KBQ's assets."""
@@ -100,7 +104,7 @@ class AssetTranslator:
     @property
     def warehouse_tables(self) -> dg.AssetKey:
         """The page of all tables together."""
-        return self.key("warehouse_tables")
+        return self.key(*self._of_warehouse, "warehouse_tables")
 
     @property
     def complete_hours(self) -> dg.AssetKey:
@@ -112,9 +116,14 @@ class AssetTranslator:
         return self.key(_STAGED, topic)
 
     def dataset_key(self, table: TableReference) -> dg.AssetKey:
-        """The asset of a table: `sales/orders`. A dataset named as topics or staged files are gets a prefix."""
+        """The asset of a table: `sales/orders`, in another warehouse `warehouses/lake/sales/orders`. A dataset named as
+        topics or staged files are gets a prefix."""
         above = ["warehouse"] if table.dataset in (_TOPICS, _STAGED) else []
-        return self.key(*above, table.dataset, table.table)
+        return self.key(*self._of_warehouse, *above, table.dataset, table.table)
+
+    @property
+    def _of_warehouse(self) -> tuple[str, ...]:
+        return (_WAREHOUSES, self.warehouse) if self.warehouse else ()
 
     def staged_partitions(self, topic: str) -> dg.DynamicPartitionsDefinition:
         """A key per Kafka partition of the topic and table, or per table."""
@@ -123,7 +132,8 @@ class AssetTranslator:
     @property
     def table_partitions(self) -> dg.DynamicPartitionsDefinition:
         """A key per table, of complete hours."""
-        return dg.DynamicPartitionsDefinition(name="/".join((*self.prefix, "warehouse_tables")))
+        name = "/".join((*self.prefix, *self._of_warehouse, "warehouse_tables"))
+        return dg.DynamicPartitionsDefinition(name=name)
 
     def topic_key(self, pattern: str) -> dg.AssetKey:
         """The external asset of a line of the source list: `kafka/audit-any` of `audit-*`."""
@@ -203,7 +213,7 @@ class AssetTranslator:
         """The page of all tables."""
         return dg.AssetSpec(
             self.warehouse_tables,
-            description=_ALL_TABLES + "A table's own page is `<dataset>/<table>`.",
+            description=f"{_ALL_TABLES}A table's own page is `{'/'.join((*self._of_warehouse, '<dataset>/<table>'))}`.",
             group_name="warehouse",
             kinds={settings.warehouse_url.partition(":")[0]},
             owners=list(self.owners),

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from kbq_assets.core.observation.check_names import ROWS_MATCH, TABLES_LOAD
 from kbq_assets.definitions import Parts
 from kbq_assets.worker.adapters import open_store
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
 
 BOTH = f"{TOPIC} dataset=shop table=orders warehouses=main,lake\n"
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:Parameter `owners` of initializer `SensorDefinition")
+
+LAKE = ("warehouses", "lake")
+IN_LAKE = dg.AssetKey([*LAKE, "shop", "orders"])
 
 
 class TwoWarehouses(FakePlatform):
@@ -187,9 +195,46 @@ def test_dagster_loads_each_other_warehouse_by_a_job_and_a_sensor_of_its_own(
             return list(result.run_requests or ())
 
         [request] = requests()
-        assert job.execute_in_process(instance=instance, tags=request.tags).success
+        loaded = job.execute_in_process(instance=instance, tags=request.tags)
+        [event] = loaded.asset_materializations_for_node("load_lake")
+        assert (event.asset_key, event.metadata["rows"].value) == (IN_LAKE, 2)
+        checks = {each.check_name: each.passed for each in evaluations(loaded) if each.asset_key == IN_LAKE}
+        assert checks == {ROWS_MATCH: True, TABLES_LOAD: True}
         assert requests() == []
         assert rows(run)["lake"] == [("shop.orders", 2, 0)]
         run.done("--warehouse", "lake", "park", "--table", "shop.orders", "--yes")
-        with pytest.raises(dg.Failure, match="kbq --warehouse lake status"):
-            job.execute_in_process(instance=instance)
+        parked = job.execute_in_process(instance=instance, raise_on_error=False)
+        assert "kbq --warehouse lake status" in str(parked.all_events)
+        failed = {(each.asset_key, each.check_name) for each in evaluations(parked) if not each.passed}
+        assert failed == {(key, TABLES_LOAD) for key in (IN_LAKE, dg.AssetKey([*LAKE, "warehouse_tables"]))}
+
+
+def evaluations(ran: dg.ExecuteInProcessResult) -> Sequence[dg.AssetCheckEvaluation]:
+    """The results of checks that a run wrote."""
+    return ran.get_asset_check_evaluations()
+
+
+def test_a_table_has_an_asset_with_checks_in_each_warehouse_that_gets_its_rows(
+    tmp_path: Path, files: str
+) -> None:
+    world = TwoWarehouses(tmp_path, files, f"{BOTH}shop.returns dataset=shop table=returns\n")
+    graph = world.reopened().definitions().resolve_asset_graph()
+    tables = {key for key in graph.materializable_asset_keys if key.path[-1] in ("orders", "returns")}
+    assert tables == {dg.AssetKey(["shop", "orders"]), dg.AssetKey(["shop", "returns"]), IN_LAKE}
+    assert graph.get(IN_LAKE).parent_keys == {dg.AssetKey(["staged", TOPIC])}
+    assert graph.get(IN_LAKE).pools == {"kbq_load_lake"}
+    assert graph.get(IN_LAKE).metadata["materialized_by"] == "load_sensor_lake"
+    assert {key.name for key in graph.get(IN_LAKE).check_keys} == {ROWS_MATCH, TABLES_LOAD}
+
+
+def test_materializing_the_asset_of_another_warehouse_loads_that_one_alone(
+    world: TwoWarehouses, run: Shell
+) -> None:
+    world.produce(2)
+    run.done("extract")
+    definitions = world.reopened().definitions()
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = definitions.resolve_implicit_global_asset_job_def()
+        ran = job.execute_in_process(instance=instance, asset_selection=[IN_LAKE])
+        assert [event.asset_key for event in ran.get_asset_materialization_events()] == [IN_LAKE]
+    assert rows(run) == {"main": [("shop.orders", 0, 2)], "lake": [("shop.orders", 2, 0)]}

@@ -19,6 +19,7 @@ from kbq_assets.core.config.locations import LakeAddress
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.defs.compaction.rewriting import spark_rewriter
 from kbq_assets.defs.jobs import bounded_job
+from kbq_assets.defs.loading.other_warehouses import pages_of_warehouse
 from kbq_assets.defs.pages import Pages
 from kbq_assets.pipelines.compaction.compactor import Compactor
 from kbq_assets.pipelines.compaction.expiry import ExpiryReport
@@ -56,7 +57,10 @@ def _of_lake(name: str, compactor: Compactor, pages: Pages) -> dg.Definitions:
         cron_schedule="25 * * * *",
         default_status=dg.DefaultScheduleStatus.RUNNING,
     )
-    assets = [_asset(compactor, table, key, pages) for table, key in keys.items()]
+    own = pages_of_warehouse(pages, name) if name else pages
+    assets = [
+        _asset(compactor, table, key, own if table in own.tables else pages) for table, key in keys.items()
+    ]
     return dg.Definitions(assets=assets, jobs=[job], schedules=[schedule])
 
 

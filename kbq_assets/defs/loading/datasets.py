@@ -21,24 +21,27 @@ from kbq_assets.pipelines.loading.load import TableReport
 from kbq_assets.pipelines.observation.status import TableStatus
 from kbq_assets.wire.files.error_rows import error_schema_json
 
+_SENSOR: Final = "done_file_sensor"
 _AUTOMATION: Final = (
-    "`done_file_sensor` materializes it automatically. To materialize it by hand is to load the committed files that "
+    "`{}` materializes it automatically. To materialize it by hand is to load the committed files that "
     "are not loaded yet, every row exactly once."
 )
 
 
-def dataset_spec(settings: Settings, pages: Pages, table: TableReference) -> dg.AssetSpec:
-    """The asset of a table, downstream of its topics' staged files."""
+def dataset_spec(
+    settings: Settings, pages: Pages, table: TableReference, sensor: str = _SENSOR
+) -> dg.AssetSpec:
+    """The asset of a table, downstream of its topics' staged files. ``sensor`` materializes it."""
     translator, dataset = pages.translator, pages.tables[table]
     return dg.AssetSpec(
         translator.dataset_key(table),
         deps=[translator.staged_key(topic) for topic in pages.feeding(table)],
-        description=_description(settings, dataset, table),
+        description=_description(settings, dataset, table, sensor),
         group_name=re.sub(r"[^A-Za-z0-9_]", "_", dataset.classification.domain or table.dataset),
         kinds={settings.warehouse_url.partition(":")[0], "table"},
         owners=_owners(dataset) or list(translator.owners),
         tags=_tags(dataset),
-        metadata=_metadata(settings, dataset, table),
+        metadata={**_metadata(settings, dataset, table), "materialized_by": sensor},
         skippable=True,
     )
 
@@ -58,7 +61,7 @@ def loaded_metadata(
     return {**metadata, **table_links(settings, report.table)}
 
 
-def _description(settings: Settings, dataset: Dataset, table: TableReference) -> str:
+def _description(settings: Settings, dataset: Dataset, table: TableReference, sensor: str) -> str:
     from_topics = ", ".join(f"`{topic}`" for topic in dataset.topics)
     typology, asked = dataset.classification.typology, (*dataset.contacts.emails, *dataset.contacts.slack)
     facts = [
@@ -71,7 +74,7 @@ def _description(settings: Settings, dataset: Dataset, table: TableReference) ->
         dataset.description,
         " · ".join(filter(None, facts)),
         _fenced(sample_query(table, settings.warehouse)),
-        _AUTOMATION,
+        _AUTOMATION.format(sensor),
     )
     return "\n\n".join(filter(None, stated))
 
@@ -97,7 +100,6 @@ def _metadata(settings: Settings, dataset: Dataset, table: TableReference) -> Me
     name = f"{place.data_project}.{table}" if isinstance(place, BigQueryProject) else str(table)
     metadata: Metadata = {
         "dagster/table_name": name,
-        "materialized_by": "done_file_sensor",
         "sample_query": _query(settings, table),
     }
     if columns := _columns(dataset, table):

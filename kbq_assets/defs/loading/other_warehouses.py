@@ -1,49 +1,87 @@
-"""Loads of the warehouses besides the first: a job and a sensor for each, so that one that is down delays no other.
+"""Loads of the warehouses besides the first: assets, checks, a job and a sensor for each, so that one that is down
+delays no other.
 
-Their tables have no pages: a run fails if a table was not loaded, and names the commands that show and fix it.
+A table of the warehouse `lake` is the asset `warehouses/lake/nyc/flights`. Notices are about the first warehouse, so
+the job of another one fails if a table was not loaded, and names the commands that show and fix it.
 """
 
 # Dagster reads the annotation of `context`: no postponed annotations here.
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import dagster as dg
 
+from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.errors import TransientError
-from kbq_assets.defs.assets import LOAD_POOL
-from kbq_assets.defs.jobs import LOAD_TAG, bounded_job
+from kbq_assets.defs.assets import LOAD_POOL, shown_by, tables_asset
+from kbq_assets.defs.jobs import LOAD_TAG, OpEvents, bounded_job
+from kbq_assets.defs.loading.datasets import dataset_spec
+from kbq_assets.defs.loading.step import LoadStep
+from kbq_assets.defs.observation.check_events import OF_RUNS
+from kbq_assets.defs.observation.checks import check_spec, checks_of
+from kbq_assets.defs.observation.page_checks import table_check_specs
+from kbq_assets.defs.pages import Pages
 from kbq_assets.defs.runs import find_run
 from kbq_assets.defs.sensors import POLL_SECONDS, decide_load, seconds_to_next_load
 from kbq_assets.pipelines.loading.loader import Loader
+from kbq_assets.pipelines.spine import Spine
 
 
-def other_warehouse_definitions(loaders: Mapping[str, Loader]) -> dg.Definitions:
-    """A job and a sensor for each warehouse, by name."""
-    jobs = {name: _job(name, loader) for name, loader in loaders.items()}
-    sensors = [_sensor(name, loader, jobs[name]) for name, loader in loaders.items()]
-    return dg.Definitions(jobs=list(jobs.values()), sensors=sensors)
+def other_warehouse_definitions(spine: Spine, pages: Pages) -> dg.Definitions:
+    """Assets, checks, a job and a sensor for each warehouse besides the first."""
+    names = spine.deployment.settings.other_warehouses
+    found = [
+        _of_warehouse(name, spine.for_warehouse(name), pages_of_warehouse(pages, name)) for name in names
+    ]
+    return dg.Definitions.merge(*found) if found else dg.Definitions()
+
+
+def pages_of_warehouse(pages: Pages, name: str) -> Pages:
+    """The tables that get rows in a warehouse besides the first, under its own keys."""
+    own = {topic for topic, entry in pages.topics.items() if name in entry.settings.destination.warehouses}
+    tables = {table: found for table, found in pages.tables.items() if own.intersection(pages.feeding(table))}
+    return replace(pages, translator=replace(pages.translator, warehouse=name), tables=tables)
+
+
+def _of_warehouse(name: str, spine: Spine, pages: Pages) -> dg.Definitions:
+    step = LoadStep(spine.loader, spine.observer, pages, warehouse=name)
+    job = _job(name, step)
+    names = OF_RUNS[Role.LOAD]
+    checks = [*(check_spec(each, pages.translator) for each in names), *table_check_specs(pages, names)]
+    return dg.Definitions(
+        assets=list(_assets(name, step)),
+        asset_checks=[checks_of(f"checks_{name}", spine.observer, pages, checks)],
+        jobs=[job],
+        sensors=[_sensor(name, spine.loader, job)],
+    )
+
+
+def _assets(name: str, step: LoadStep) -> Iterator[dg.AssetsDefinition | dg.AssetSpec]:
+    settings, pages = step.loader.deployment.settings, step.pages
+    own = shown_by(pages.translator)
+    yield own(pages.translator.tables_spec(settings))
+    by = f"load_sensor_{name}"
+    if specs := [own(dataset_spec(settings, pages, table, by)) for table in pages.tables]:
+        yield tables_asset(step, specs, f"tables_{name}", _pool(name))
 
 
 def _tag(name: str) -> str:
     return f"{LOAD_TAG}_{name}"
 
 
-def _job(name: str, loader: Loader) -> dg.JobDefinition:
-    @dg.op(name=f"load_{name}", pool=f"{LOAD_POOL}_{name}", out=dg.Out(dg.Nothing))
-    def load(context: dg.OpExecutionContext) -> None:
-        report = loader.load()
-        context.log.info(f"loaded {report.rows:,} rows into {name}")
-        troubled = [t for t in report.tables if t.state in ("blocked", "parked", "failed")]
-        if troubled:
-            lines = "\n".join(f"{t.table}: {t.state}: {t.message}" for t in troubled)
-            raise dg.Failure(
-                f"{len(troubled)} tables of {name} were not loaded; next: kbq --warehouse {name} status\n{lines}",
-                allow_retries=False,
-            )
+def _pool(name: str) -> str:
+    return f"{LOAD_POOL}_{name}"
 
-    seconds = 2 * int(loader.deployment.settings.run.load_wait_seconds) + 1800
+
+def _job(name: str, step: LoadStep) -> dg.JobDefinition:
+    @dg.op(name=f"load_{name}", pool=_pool(name), out=dg.Out(dg.Nothing))
+    def load(context: dg.OpExecutionContext) -> OpEvents:
+        yield from step.run(context)
+        yield dg.Output(None)
+
+    seconds = 2 * int(step.loader.deployment.settings.run.load_wait_seconds) + 1800
 
     def body() -> None:
         load()

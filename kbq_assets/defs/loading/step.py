@@ -26,11 +26,12 @@ from kbq_assets.pipelines.observation.status import TableStatus
 
 @dataclass(frozen=True)
 class LoadStep:
-    """Loads what is committed."""
+    """Loads what is committed. ``warehouse`` is the name of one that no notice is about, "" for the first."""
 
     loader: Loader
     observer: Observer
     pages: Pages
+    warehouse: str = ""
 
     @property
     def translator(self) -> AssetTranslator:
@@ -41,7 +42,7 @@ class LoadStep:
         """Load what is committed. ``chosen`` are tables; None means everything.
 
         Raises dagster.Failure if a table was not loaded because of a transient error, or nothing chosen is a table. A
-        parked table is a failed check, not a failed run.
+        parked table is a failed check, not a failed run, but for a warehouse without notices.
         """
         keys = None if chosen is None else parsed(context, chosen, TableReference.parse)
         only = None if keys is None else frozenset(keys.values())
@@ -51,10 +52,19 @@ class LoadStep:
             checks=DagsterChecks(context.instance, self.translator),
         )
         yield from self._load_events(context, report, only or frozenset())
-        failed = [t for t in report.tables if t.state == "failed"]
+        self._raise_failures(report)
+
+    def _raise_failures(self, report: LoadReport) -> None:
+        states = ("blocked", "parked", "failed") if self.warehouse else ("failed",)
+        failed = [t for t in report.tables if t.state in states]
         if failed:
+            where = (
+                f" into {self.warehouse}; next: kbq --warehouse {self.warehouse} status"
+                if self.warehouse
+                else ""
+            )
             lines = "\n".join(f"{t.table}: {t.message}" for t in failed)
-            raise dg.Failure(f"{len(failed)} tables were not loaded\n{lines}", allow_retries=False)
+            raise dg.Failure(f"{len(failed)} tables were not loaded{where}\n{lines}", allow_retries=False)
 
     def _load_events(
         self, context: StepContext, report: LoadReport, chosen: frozenset[TableReference]

@@ -7,7 +7,7 @@ wrong while nothing runs, so that a sensor polls, and writes what has changed.
 # Dagster reads the annotation of `context`: no postponed annotations here.
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import dagster as dg
@@ -35,9 +35,16 @@ RENEW_MS: Final = 3_600_000
 
 
 def build_checks(observer: Observer, pages: Pages) -> Iterator[dg.AssetChecksDefinition]:
-    """The checks, which a person can repeat after a fix. All chosen checks share one reading of state and broker."""
-    translator = pages.translator
-    overall = {dg.AssetCheckKey(asset_of(name, translator), name) for name in FREE}
+    """The checks, which a person can repeat after a fix."""
+    specs = [*(check_spec(name, pages.translator) for name in FREE), *page_check_specs(pages)]
+    yield checks_of("checks", observer, pages, specs)
+
+
+def checks_of(
+    step: str, observer: Observer, pages: Pages, specs: Sequence[dg.AssetCheckSpec]
+) -> dg.AssetChecksDefinition:
+    """Checks over all topics or tables, and of their pages. All chosen ones share one reading of state and broker."""
+    overall = {dg.AssetCheckKey(asset_of(name, pages.translator), name) for name in FREE}
 
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         report = observer.checks()
@@ -47,8 +54,7 @@ def build_checks(observer: Observer, pages: Pages) -> Iterator[dg.AssetChecksDef
             else:
                 yield from map(as_result, page_evaluations(pages, report, key))
 
-    specs = [*(check_spec(name, translator) for name in FREE), *page_check_specs(pages)]
-    yield dg.multi_asset_check(name="checks", specs=specs, can_subset=True)(checks)
+    return dg.multi_asset_check(name=step, specs=specs, can_subset=True)(checks)
 
 
 def _overall(

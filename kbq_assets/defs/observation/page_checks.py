@@ -36,8 +36,15 @@ def page_check_specs(pages: Pages) -> Iterator[dg.AssetCheckSpec]:
     """The checks of every page. A table shows the stops of the topics that are named for it, too."""
     for key in pages.staged:
         yield from (dg.AssetCheckSpec(n, asset=key, description=CHECKS[n].meaning) for n in _OF_TOPIC)
+    yield from table_check_specs(pages, _OF_TABLE)
     for key, table in pages.loaded.items():
-        names = (*_OF_TABLE, PARTITIONS_RUN) if pages.tables[table].topics else _OF_TABLE
+        if pages.tables[table].topics:
+            yield dg.AssetCheckSpec(PARTITIONS_RUN, asset=key, description=CHECKS[PARTITIONS_RUN].meaning)
+
+
+def table_check_specs(pages: Pages, names: Sequence[str]) -> Iterator[dg.AssetCheckSpec]:
+    """These checks of every table's page."""
+    for key in pages.loaded:
         yield from (dg.AssetCheckSpec(n, asset=key, description=CHECKS[n].meaning) for n in names)
 
 
