@@ -177,18 +177,19 @@ def notes_of(dataset: Dataset, policy_tags: Mapping[str, str]) -> TableNotes:
 
 
 def sample_query(table: TableReference, warehouse: WarehousePlace) -> str:
-    """A cheap query: at most a hundred rows of the newest day, whenever that was."""
+    """A cheap query: at most a hundred rows of the newest day, whenever that was; of the newest month if BigQuery's
+    table has partitions of months."""
     if not isinstance(warehouse, BigQueryProject):
         name = f'"{table.dataset}"."{table.table}"'
         return f"SELECT *\nFROM {name}\nWHERE event_date = (SELECT max(event_date) FROM {name})\nLIMIT 100;"
     dataset = f"{warehouse.data_project}.{table.dataset}"
-    # A variable prunes partitions, a subquery does not.
+    # A variable prunes partitions, a subquery does not. Ids are 2026112308, 20261123 or 202611.
     return (
         "DECLARE newest DATE DEFAULT (\n"
-        "  SELECT MAX(SAFE.PARSE_DATE('%Y%m%d', partition_id))\n"
+        "  SELECT MAX(SAFE.PARSE_DATE('%Y%m%d', RPAD(SUBSTR(partition_id, 1, 8), 8, '01')))\n"
         f"  FROM `{dataset}.INFORMATION_SCHEMA.PARTITIONS`\n"
         f"  WHERE table_name = '{table.table}');\n"
-        f"SELECT *\nFROM `{dataset}.{table.table}`\nWHERE event_date = newest\nLIMIT 100;"
+        f"SELECT *\nFROM `{dataset}.{table.table}`\nWHERE event_date >= newest\nLIMIT 100;"
     )
 
 

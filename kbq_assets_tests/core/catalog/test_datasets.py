@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import date
+import re
+from datetime import date, datetime
 from pathlib import Path
 
 import duckdb
@@ -215,7 +216,7 @@ def test_tables_of_bad_records_are_datasets_where_there_may_be_some() -> None:
 def test_a_sample_query_is_in_the_warehouse_s_words() -> None:
     google = sample_query(TABLE, BigQueryProject("p", "EU"))
     assert "FROM `p.sales.INFORMATION_SCHEMA.PARTITIONS`\n  WHERE table_name = 'orders'" in google
-    assert google.endswith("FROM `p.sales.orders`\nWHERE event_date = newest\nLIMIT 100;")
+    assert google.endswith("FROM `p.sales.orders`\nWHERE event_date >= newest\nLIMIT 100;")
     assert 'FROM "sales"."orders"\nWHERE event_date = (' in sample_query(TABLE, DuckDbFile(Path("x")))
 
 
@@ -226,6 +227,21 @@ def test_a_sample_query_returns_rows_however_old_they_are() -> None:
         assert connection.execute(sample_query(TABLE, DuckDbFile(Path("x")))).fetchall() == [
             (2, date(2013, 1, 2))
         ]
+
+
+@pytest.mark.parametrize(
+    ("partition_id", "begins"), [("2013010223", "20130102"), ("20130102", "20130102"), ("201301", "20130101")]
+)
+def test_a_sample_query_finds_the_newest_partition_of_hours_days_and_months(
+    partition_id: str, begins: str
+) -> None:
+    """DuckDB has both functions; a partition of rows without a date has no date in its id."""
+    found = re.search(r"RPAD\(.*?'01'\)", sample_query(TABLE, BigQueryProject("p", "EU")))
+    assert found is not None
+    ids = f"(VALUES ('{partition_id}'), ('__NULL__'), ('__UNPARTITIONED__'), ('2012'))"
+    query = f"SELECT max(try_strptime({found[0]}, '%Y%m%d')) FROM {ids} AS ids(partition_id)"
+    with duckdb.connect() as connection:
+        assert connection.execute(query).fetchall() == [(datetime.strptime(begins, "%Y%m%d"),)]
 
 
 def test_columns_in_snake_case_keep_the_notes_levels_and_tags_of_their_fields() -> None:
