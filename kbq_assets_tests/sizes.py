@@ -29,9 +29,9 @@ STATEMENT_SCHEDULES: Final = _size(24, 1_000)
 LOADER_STARTS: Final = _size(100, 1_000)
 #: Runs of the simulated platform that Hypothesis steers. It finds most of its ways in the first hundred.
 MACHINE_RUNS: Final = _size(100, 300)
-#: A process dies, or sleeps, at every nth kind of point in its run. Neighbors in the alphabet are mostly the two ends
-#: of one call. A point costs a CPU second.
-EVERY_NTH_POINT: Final = _size(8, 1)
+#: A process dies, or sleeps, at every nth kind of point in its run, beginning at another one for each kind of run and
+#: home: runs in homes of several ages pass much the same kinds of points. A point costs two CPU seconds.
+EVERY_NTH_POINT: Final = _size(12, 1)
 #: The same for loads of each kind of statement, in one process. The kinds begin at points of their own.
 EVERY_NTH_STATEMENT_POINT: Final = _size(100, 15, "KBQ_TEST_STATEMENT_POINTS")
 #: The same for runs of file batches, in `make test-all` alone. There are over 200 points; each costs two CPU seconds.

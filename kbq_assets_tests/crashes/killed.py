@@ -6,7 +6,7 @@ import signal
 
 from kbq_assets.core.errors import KbqError
 from kbq_assets_tests.crashes.forks import Event, Forks
-from kbq_assets_tests.crashes.probes import Point, chosen
+from kbq_assets_tests.crashes.probes import Point, chosen, every_nth
 from kbq_assets_tests.crashes.scenes import Scenes, log, order
 from kbq_assets_tests.sizes import EVERY_NTH_POINT
 
@@ -23,7 +23,7 @@ def kill_at_every_kind_of_point(
     points = [point for point in chosen(scenes.points(run, of)) if about in point.kind]
     assert len(points) >= at_least, f"only {len(points)} kinds of points: {points}"
     failures: dict[str, str] = {}
-    for point in points[::EVERY_NTH_POINT]:
+    for point in every_nth(points, EVERY_NTH_POINT, f"{run} {of} {about}"):
         try:
             _kill(scenes, forks, run, of, point)
         except (AssertionError, KbqError) as error:

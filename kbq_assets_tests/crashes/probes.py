@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
@@ -140,6 +141,11 @@ class ProbedConnection:
     def close(self) -> None:
         """Close between two points: DuckDB moves its log into the file."""
         self._probe.around("duckdb close", self._connection.close)
+
+
+def every_nth(points: list[Point], step: int, subject: str) -> list[Point]:
+    """At least one of some points: every ``step``-th, from a place that depends on what they are points of."""
+    return points[zlib.crc32(subject.encode()) % min(step, len(points)) :: step]
 
 
 def chosen(passed: Mapping[str, int]) -> list[Point]:

@@ -15,7 +15,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets_tests.crashes import child
 from kbq_assets_tests.crashes.forks import Event, Forks
-from kbq_assets_tests.crashes.probes import Point, chosen
+from kbq_assets_tests.crashes.probes import Point, chosen, every_nth
 from kbq_assets_tests.crashes.scenes import Scenes, log, order
 from kbq_assets_tests.integration.world import World
 from kbq_assets_tests.sizes import EVERY_NTH_POINT, STARTS_AT_ONCE
@@ -75,7 +75,7 @@ def test_a_zombie_comes_back_when_others_have_done_its_work(
     points = _sleeping_places(scenes.points(run, of), run)
     assert len(points) >= 2
     failures: dict[str, str] = {}
-    for point in points[::EVERY_NTH_POINT]:
+    for point in every_nth(points, EVERY_NTH_POINT, f"sleep {run} {of}"):
         world = scenes.copy(of)
         pid = _stopped(forks, world, run, point)
         try:
