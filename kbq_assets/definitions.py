@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.adapters.staging import staging_client
 from kbq_assets.commands import command_line as command_line  # noqa: PLC0414 - for mypy, a public name
 from kbq_assets.core.config.google_permissions import Role
@@ -56,19 +57,13 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     from kbq_assets.worker.unit import WorkerPorts
 
 
-def _system_clock() -> Clock:
-    from kbq_assets.adapters.clock import SystemClock
-
-    return SystemClock()
-
-
 @dataclass(eq=False)
 class Adapters:
     """Opens each port as the settings say, and imports its SDK then. Google's clients are ``clients`` if given."""
 
     settings: Settings
     clients: GoogleClients | None = None
-    clock: Clock = field(default_factory=_system_clock)
+    clock: Clock = field(default_factory=SystemClock)
 
     def store(self) -> ObjectStore:
         """The staging area, with the extraction's credentials."""
@@ -233,10 +228,8 @@ class Parts:
         """From Kafka to staged files."""
         from kbq_assets.pipelines.extraction.extractor import Extractor
 
-        adapters = self.adapters
-        return Extractor(
-            self.deployment, adapters.engine, adapters.advisory_groups, adapters.resident_engines
-        )
+        ports = self.adapters
+        return Extractor(self.deployment, ports.engine, ports.advisory_groups, ports.resident_engines)
 
     @cached_property
     def loader(self) -> Loader:
