@@ -20,6 +20,8 @@ _MOST_NODES: Final = 10_000
 #: Parts that judge one value, and links between them: what this analysis itself may take.
 _MOST_LINKS: Final = 200_000
 _MOST_WORK: Final = 2_000_000
+#: No document is nested deeper: those that are, are bad records.
+_DEEPEST: Final = 500
 #: So many steps for one value are as good as endless.
 _ENDLESS: Final = 10**9
 
@@ -54,10 +56,11 @@ class Effort:
         return size * self._by_depth[min(depth, len(self._by_depth) - 1)]
 
     def _steps(self, root: Any) -> Iterator[int]:
-        cost = dict.fromkeys(self._parts.reached(root), 0)
+        own = {node: self._parts.own(node) for node in self._parts.reached(root)}
+        cost = dict.fromkeys(own, 0)
         links = sum(map(len, chain.from_iterable(self._parts.inside(node) for node in cost)))
-        for depth in range(2 + _MOST_WORK // (links + len(cost) + 1)):
-            grown = {node: self._parts.own(node) for node in cost}
+        for depth in range(2 + min(_DEEPEST, _MOST_WORK // (links + len(cost) + 1))):
+            grown = dict(own)
             for node in cost if depth else ():
                 groups = self._parts.inside(node)
                 inner = (sum(times * cost[each] for each, times in group.items()) for group in groups)
