@@ -1,4 +1,4 @@
-"""Personal data that is withheld says so; a run that read nothing names its cause."""
+"""Personal data that is withheld or dropped says so; a run that read nothing names its cause."""
 
 from __future__ import annotations
 
@@ -34,3 +34,13 @@ def test_the_cause_of_a_run_that_read_nothing_is_its_most_common_failure(tmp_pat
     report = world.parts.extractor.extract()
     assert report.cause.startswith(f"{TOPIC}[0]: ")
     assert "the registry is down" in report.cause
+
+
+def test_values_that_no_decision_names_are_counted_where_they_are_dropped(tmp_path: Path) -> None:
+    options = "format=json_columns pii=x:keep,_key:keep headers=false pii_others=drop"
+    world = FakePlatform(tmp_path, sources=f"{TOPIC} dataset=shop table=orders {options}\n")
+    for document in (b'{"x": 1, "y": 2, "z": 3}', b'{"x": 1}', b'{"y": 2}'):
+        world.produce(value=document)
+    shown = Shell(world).done("extract")
+    assert "3 values that no decision of pii names were dropped" in shown
+    assert Shell(world).json("status")["partitions"][0]["dropped_values"] == 3
