@@ -45,9 +45,9 @@ SMALL_FILES: Final = _size(300, 5_000)
 DEMO_KILLS: Final = _size(2, 4)
 #: A loader over the local Google servers dies at every nth point of each outcome of a job, beginning at another one for
 #: each outcome. The simulator has thousands of such deaths; these show them over the real clients.
-GOOGLE_NTH_DEATH: Final = _size(3, 1)
+GOOGLE_NTH_DEATH: Final = _size(6, 1)
 #: Seeds of twenty starts of two loaders over the local Google servers; the simulator has hundreds of starts.
-GOOGLE_SEEDS: Final = _size(2, 10)
+GOOGLE_SEEDS: Final = _size(1, 10)
 #: Random JSON documents that the kernel and Python objects encode.
 JSON_DOCUMENTS: Final = _size(20_000, 1_000_000, "KBQ_TEST_JSON_DOCUMENTS")
 #: Random Protobuf messages that the kernel and Google's library encode.

@@ -48,7 +48,7 @@ class UpsertBench(DuckDbBench):
         return {key: x for key, x in self.last.items() if x is not None}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_interleaved_schemas_tombstones_and_ranges_read_again_show_the_last_state(
     tmp_path: Path, seed: int
 ) -> None:
