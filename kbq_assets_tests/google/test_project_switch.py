@@ -54,6 +54,7 @@ def test_it_says_what_it_needs() -> None:
     assert (code, "RUN_INTEGRATION_TESTS=true needs KBQ_TEST_GCP_BUCKET" in said) == (1, True), said
 
 
+@pytest.mark.slow  # eight tests of the suite, in a process of their own
 def test_it_runs_where_the_variables_say_and_leaves_nothing(
     gcs_server: GcsServer, bigquery_server: BigQueryServer
 ) -> None:

@@ -125,6 +125,7 @@ def test_json_protobuf_and_personal_data_become_rows_of_bigquery(
     assert world.rows("email, n", "people") == [(PSEUDONYMS.of("email", b"a@example.com"), 5)]
 
 
+@pytest.mark.slow  # a minute of local-bigquery; DuckDB shows the same in test_evolution.py
 def test_a_schema_that_changes_has_its_columns_in_the_cycle_that_first_sees_it(
     gcs_server: GcsServer, bigquery_server: BigQueryServer, tmp_path: Path
 ) -> None:
