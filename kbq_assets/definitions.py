@@ -117,7 +117,7 @@ class Adapters:
         """The warehouse's part in replays. Raises ConfigurationError if it has none yet."""
         from kbq_assets.adapters.replay import open_replay_tables
 
-        return open_replay_tables(self.settings.warehouse)
+        return open_replay_tables(self.settings, self.clients)
 
     def over(self, settings: Settings) -> Adapters:
         """The same adapters over another staging area."""

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from kbq_assets.core.config.locations import DuckDbFile, WarehousePlace
+from typing import TYPE_CHECKING
+
+from kbq_assets.core.config.locations import DuckDbFile, LakeAddress
+from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.ports.replay import ReplayTables
 
+if TYPE_CHECKING:
+    from kbq_assets.adapters.google.clients import GoogleClients
 
-def open_replay_tables(place: WarehousePlace) -> ReplayTables:
-    """The tables of a warehouse, as replays need them. Raises ConfigurationError."""
+
+def open_replay_tables(settings: Settings, clients: GoogleClients | None = None) -> ReplayTables:
+    """The tables of a warehouse, as replays need them, with the loader's credentials. Raises ConfigurationError."""
+    place = settings.warehouse
     if isinstance(place, DuckDbFile):
         from kbq_assets.adapters.duckdb.replay import DuckDbReplayTables
 
         return DuckDbReplayTables(place.path)
-    raise ConfigurationError(
-        "replays are built for DuckDB alone so far", next_step="kbq reset reads a topic again in a new epoch"
-    )
+    if isinstance(place, LakeAddress):
+        raise ConfigurationError(
+            "replays of Iceberg tables are not built yet",
+            next_step="kbq reset reads a topic again in a new epoch",
+        )
+    from kbq_assets.adapters.bigquery import open_bigquery
+    from kbq_assets.adapters.google.auth import GoogleAccess
+
+    google = settings.google
+    access = GoogleAccess(google.load_credentials, google.bigquery_endpoint, google.kms_key)
+    return open_bigquery(settings.warehouse_url, access, clients.bigquery() if clients else None).replays

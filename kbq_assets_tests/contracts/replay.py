@@ -53,6 +53,14 @@ class ReplayTablesContract:
         warehouse.create_table(table, columns_of(SCHEMA), TableOptions())
         uri = stage(f"{table}.avro", avro_file(rows))
         warehouse.insert_job(load_job(f"kbq-{table.table}-1", uri, table=table))
+        self.wait(warehouse, f"kbq-{table.table}-1")
+
+    def wait(self, warehouse: Warehouse, job_id: str) -> None:
+        """Until a job has ended; most warehouses end it at once."""
+
+    def run_replacement(self, warehouse: Warehouse, replays: ReplayTables, job: ReplaceJob) -> None:
+        replays.replace(job)
+        self.wait(warehouse, job.job_id)
 
     def test_rows_of_a_range_are_counted_by_partition_and_day(self, replays: ReplayTables) -> None:
         found = replays.days([LIVE, REPLAYED, GONE], rows_in((0, 2, 4), (1, 0, 9)))
@@ -88,7 +96,7 @@ class ReplayTablesContract:
         self, warehouse: Warehouse, replays: ReplayTables
     ) -> None:
         warehouse.update_columns(LIVE, [Column("_kbq_replay", "INT64")])
-        replays.replace(self.replacement("kbq-r-1", (0, 2, 6)))
+        self.run_replacement(warehouse, replays, self.replacement("kbq-r-1", (0, 2, 6)))
         assert (self.places(warehouse, LIVE), self.places(warehouse, FORMER)) == (
             [0, 1, 2, 3, 4],
             [2, 3, 4, 5],
@@ -96,21 +104,21 @@ class ReplayTablesContract:
         assert sum(warehouse.kafka_ranges(LIVE).values()) == 8
         assert replays.differences(LIVE, REPLAYED, rows_in((0, 2, 6)), 9) == ()
         status = warehouse.get_job("kbq-r-1", warehouse.project, warehouse.location)
-        assert status and (status.state, status.output_rows) == ("DONE", 3)
-        assert status.source_uris == ("replay:shop.orders",)
+        assert status and (status.state, status.source_uris) == ("DONE", ("replay:shop.orders",))
         back = Replacement(LIVE, FORMER)
-        replays.replace(ReplaceJob("kbq-r-2", rows_in((0, 2, 6)), (back,)))
+        self.run_replacement(warehouse, replays, ReplaceJob("kbq-r-2", rows_in((0, 2, 6)), (back,)))
         assert self.places(warehouse, LIVE) == [0, 1, 2, 3, 4, 5]
         assert replays.differences(LIVE, FORMER, rows_in((0, 2, 6)), 9) == ()
 
     def test_a_range_without_new_rows_is_deleted(self, warehouse: Warehouse, replays: ReplayTables) -> None:
-        replays.replace(ReplaceJob("kbq-r-1", rows_in((0, 1, 3), (1, 0, 9)), (Replacement(LIVE, None),)))
+        job = ReplaceJob("kbq-r-1", rows_in((0, 1, 3), (1, 0, 9)), (Replacement(LIVE, None),))
+        self.run_replacement(warehouse, replays, job)
         assert self.places(warehouse, LIVE) == [0, 3, 4, 5]
         assert KafkaRange("t", 1, 1) not in warehouse.kafka_ranges(LIVE)
 
     def test_a_replacement_runs_once_by_its_id(self, warehouse: Warehouse, replays: ReplayTables) -> None:
         warehouse.update_columns(LIVE, [Column("_kbq_replay", "INT64")])
-        replays.replace(self.replacement("kbq-r-1", (0, 2, 4)))
+        self.run_replacement(warehouse, replays, self.replacement("kbq-r-1", (0, 2, 4)))
         with pytest.raises(JobAlreadyExists):
             replays.replace(ReplaceJob("kbq-r-1", rows_in((0, 0, 9)), (Replacement(LIVE, None),)))
         warehouse.burn_job("kbq-r-2", warehouse.project, warehouse.location)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -18,6 +19,9 @@ BURNED: Final[Mapping[str, str]] = {"kbq": "burned"}
 STATEMENT: Final = "kbq_statement"
 #: The label of an erasure's job: the digest of its tables.
 ERASURE: Final = "kbq_erase"
+#: The label of a replay's replacement. Its text names a source of the job in each of its first lines.
+REPLAY: Final = "kbq_replay"
+SOURCE: Final = "-- source: "
 
 #: Reasons of https://cloud.google.com/bigquery/docs/error-messages after which the same files may load under a new id.
 #: ``stopped`` is a job that was cancelled or reached its time limit. All others, and unknown new ones, are permanent:
@@ -101,6 +105,9 @@ def _source_uris(job: Any) -> tuple[str, ...]:
         return ()
     if isinstance(job, bigquery.QueryJob) and ERASURE in job.labels:
         return (f"erase:{job.labels[ERASURE]}",)
+    if isinstance(job, bigquery.QueryJob) and REPLAY in job.labels:
+        lines = itertools.takewhile(lambda line: line.startswith(SOURCE), job.query.splitlines())
+        return tuple(line.removeprefix(SOURCE) for line in lines) or ("(no tables)",)
     return (f"({job.job_type} job)",)
 
 

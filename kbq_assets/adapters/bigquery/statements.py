@@ -17,6 +17,7 @@ from kbq_assets.adapters.bigquery import jobs, schema
 from kbq_assets.adapters.bigquery.insertions import TIMEOUT_SECONDS, JobKey, insert_query
 from kbq_assets.adapters.bigquery.outcomes import calls, insertion
 from kbq_assets.adapters.bigquery.queries import Query
+from kbq_assets.adapters.bigquery.renaming import sql_type
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.errors import ConfigurationError, JobFailed, NotFound, Unavailable, UnknownOutcome
 from kbq_assets.core.loading.tables import Column
@@ -144,7 +145,7 @@ class BigQueryStatements:
 
     def empty(self, columns: Iterable[Column]) -> str:
         """A query of these columns in parentheses, which reads nothing."""
-        values = (f"CAST(NULL AS {_sql_type(c)}) AS {BIGQUERY.quoted(c.name)}" for c in columns)
+        values = (f"CAST(NULL AS {sql_type(c)}) AS {BIGQUERY.quoted(c.name)}" for c in columns)
         return f"(SELECT {', '.join(values)})"
 
     def _dry_run(self, sql: str, project: str, location: str) -> bigquery.QueryJob:
@@ -184,9 +185,3 @@ def _raised(ledger: str, wanted: LedgerRow) -> str:
 def _shape(column: Column) -> Column:
     """A column without its description."""
     return replace(column, description="", fields=tuple(map(_shape, column.fields)))
-
-
-def _sql_type(column: Column) -> str:
-    fields = ", ".join(f"{BIGQUERY.quoted(field.name)} {_sql_type(field)}" for field in column.fields)
-    scalar = f"STRUCT<{fields}>" if column.fields else column.type
-    return f"ARRAY<{scalar}>" if column.mode == "REPEATED" else scalar

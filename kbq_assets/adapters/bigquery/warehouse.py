@@ -12,6 +12,7 @@ from kbq_assets.adapters.bigquery import catalog, jobs, probe, queries, schema
 from kbq_assets.adapters.bigquery.erasure import BigQueryErasureTables
 from kbq_assets.adapters.bigquery.errors_replay import BigQueryErrorReplays
 from kbq_assets.adapters.bigquery.outcomes import calls
+from kbq_assets.adapters.bigquery.replay import BigQueryReplayTables
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.adapters.bigquery.statements import BigQueryStatements
 from kbq_assets.adapters.clock import SystemClock
@@ -69,6 +70,7 @@ class BigQueryWarehouse:
         self.statements: Statements | None = BigQueryStatements(self._session)
         self.errors_replay: ErrorReplays | None = BigQueryErrorReplays(self._session, clock or SystemClock())
         self.erasures: ErasureTables | None = BigQueryErasureTables(self._session)
+        self.replays = BigQueryReplayTables(self._session)
 
     # Jobs -------------------------------------------------------------------------------------------------------
 
@@ -80,7 +82,8 @@ class BigQueryWarehouse:
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> JobStatus | None:
         """A job's status, None if BigQuery has no such id there."""
-        return self._session.find_job(job_id, project, location)
+        found = self._session.find_job(job_id, project, location)
+        return found and self.replays.settled(found)
 
     def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
         """Use up an id with a query that reads nothing and costs nothing."""

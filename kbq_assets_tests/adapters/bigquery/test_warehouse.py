@@ -17,6 +17,7 @@ from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery import BigQueryWarehouse
 from kbq_assets.adapters.bigquery.erasure import BigQueryErasureTables
+from kbq_assets.adapters.bigquery.replay import BigQueryReplayTables
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.adapters.bigquery.statements import BigQueryStatements
 from kbq_assets.adapters.clock import SystemClock
@@ -25,10 +26,12 @@ from kbq_assets.core.errors import ConfigurationError, JobAlreadyExists, JobFail
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.erasure import ErasureJob
+from kbq_assets.ports.replay import ReplaceJob
 from kbq_assets.ports.statements import StatementJob
 from kbq_assets.ports.warehouse import JobError, JobStatus, KafkaRange, LoadJob, Warehouse
 from kbq_assets_tests.contracts.erasure import ErasureTablesContract
 from kbq_assets_tests.contracts.errors_replay import ErrorReplaysContract
+from kbq_assets_tests.contracts.replay import ReplayTablesContract
 from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
     POLICY_TAG,
@@ -83,6 +86,17 @@ class PlacedErasures(BigQueryErasureTables):
         super().erase(replace(job, job_id=self._prefix + job.job_id))
 
 
+class PlacedReplays(BigQueryReplayTables):
+    """As `PlacedWarehouse`, for replays."""
+
+    def __init__(self, prefix: str, session: Session) -> None:
+        super().__init__(session)
+        self._prefix = prefix
+
+    def replace(self, job: ReplaceJob) -> None:
+        super().replace(replace(job, job_id=self._prefix + job.job_id))
+
+
 class PlacedWarehouse(BigQueryWarehouse):
     """Takes the contract's jobs, which name a local warehouse's place, for its own, and gives their ids a prefix: ids
     are for ever, and local-bigquery gets slow with many projects."""
@@ -92,6 +106,7 @@ class PlacedWarehouse(BigQueryWarehouse):
         self._prefix = prefix
         self.statements = PlacedStatements(prefix, self._session)
         self.erasures = PlacedErasures(prefix, self._session)
+        self.replays = PlacedReplays(prefix, self._session)
 
     def insert_job(self, job: LoadJob) -> None:
         super().insert_job(self._placed(job))
@@ -134,13 +149,8 @@ class OpenWarehouse:
         return PlacedWarehouse(self.prefix, client)
 
 
-class TestBigQueryWarehouse(
-    ErasureTablesContract, ErrorReplaysContract, StatementsContract, SharedWarehouseContract
-):
-    appends_columns = True
-
-    def wait(self, warehouse: Warehouse, job_id: str) -> None:
-        self.finish(warehouse, job_id)
+class OnLocalServers:
+    """The fixtures of the contracts."""
 
     @pytest.fixture
     def opener(self, bigquery_server: BigQueryServer) -> Opener:
@@ -169,6 +179,29 @@ class TestBigQueryWarehouse(
             return f"gs://{bucket.name}/{name}"
 
         return write
+
+
+class TestBigQueryReplayTables(OnLocalServers, ReplayTablesContract):
+    @pytest.fixture
+    def replays(self, warehouse: PlacedWarehouse) -> BigQueryReplayTables:
+        return warehouse.replays
+
+    def wait(self, warehouse: Warehouse, job_id: str) -> None:
+        clock = HastyClock()
+        while (found := warehouse.get_job(job_id, warehouse.project, warehouse.location)) is None or (
+            found.state != "DONE"
+        ):
+            clock.sleep(1)
+        assert found.error is None
+
+
+class TestBigQueryWarehouse(
+    OnLocalServers, ErasureTablesContract, ErrorReplaysContract, StatementsContract, SharedWarehouseContract
+):
+    appends_columns = True
+
+    def wait(self, warehouse: Warehouse, job_id: str) -> None:
+        self.finish(warehouse, job_id)
 
     def test_a_job_for_a_missing_table_fails(self, warehouse: Warehouse, stage: Stage) -> None:
         """In a dataset that exists: one that does not has no location, and the insertion is refused (below)."""

@@ -9,7 +9,7 @@ import pytest
 from kbq_assets.adapters.duckdb import DuckDbWarehouse
 from kbq_assets.adapters.duckdb.replay import DuckDbReplayTables
 from kbq_assets.adapters.replay import open_replay_tables
-from kbq_assets.core.config.locations import parse_warehouse
+from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.ports.replay import ReplayTables
 from kbq_assets.ports.warehouse import Warehouse
@@ -24,7 +24,7 @@ class TestDuckDbReplayTables(ReplayTablesContract):
 
     @pytest.fixture
     def replays(self, tmp_path: Path) -> ReplayTables:
-        found = open_replay_tables(parse_warehouse(f"duckdb:{tmp_path / 'w.duckdb'}"))
+        found = open_replay_tables(parse_settings({"KBQ_WAREHOUSE": f"duckdb:{tmp_path / 'w.duckdb'}"}))
         assert isinstance(found, DuckDbReplayTables)
         return found
 
@@ -38,5 +38,5 @@ class TestDuckDbReplayTables(ReplayTablesContract):
 
 
 def test_a_warehouse_without_replays_is_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match="DuckDB alone"):
-        open_replay_tables(parse_warehouse("bigquery://project"))
+    with pytest.raises(ConfigurationError, match="Iceberg"):
+        open_replay_tables(parse_settings({"KBQ_WAREHOUSE": "iceberg:./lake"}))

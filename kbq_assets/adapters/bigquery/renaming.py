@@ -1,0 +1,65 @@
+"""SQL that copies rows between tables whose columns have another order, or lack some: BigQuery compares the fields of
+records by their place, not by their name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.statements.dialects import BIGQUERY
+
+
+def insertion(
+    target: str, into: Iterable[Column], source: str, columns: Sequence[Column], added: str = ""
+) -> str:
+    """An INSERT of all columns of ``source`` by their names, up to its WHERE. ``added`` is a column that gets
+    ``@number`` instead."""
+    known = {column.name.lower(): column for column in columns}
+    pairs = [
+        (column.name, value_of(f"s.{BIGQUERY.quoted(found.name)}", column, found))
+        for column in into
+        if (found := known.get(column.name.lower())) is not None and column.name != added
+    ]
+    pairs += [(added, "@number")] if added else []
+    names = ", ".join(BIGQUERY.quoted(name) for name, _ in pairs)
+    return (
+        f"INSERT INTO {target} ({names}) SELECT {', '.join(value for _, value in pairs)} FROM {source} AS s"
+    )
+
+
+def value_of(path: str, target: Column, source: Column, depth: int = 0) -> str:
+    """A value of one type as one of another, field by field. Fields that ``source`` lacks are null, or empty."""
+    if _is_same(target, source):
+        return path
+    repeated = target.mode == "REPEATED"
+    inner = f"e{depth}" if repeated else path
+    known = {field.name.lower(): field for field in source.fields}
+    fields = ", ".join(
+        f"{value_of(f'{inner}.{BIGQUERY.quoted(found.name)}', field, found, depth + 1) if found else nothing(field)}"
+        f" AS {BIGQUERY.quoted(field.name)}"
+        for field in target.fields
+        for found in (known.get(field.name.lower()),)
+    )
+    if repeated:
+        at = f"o{depth}"
+        return f"ARRAY(SELECT AS STRUCT {fields} FROM UNNEST({path}) AS {inner} WITH OFFSET AS {at} ORDER BY {at})"
+    return f"IF({path} IS NULL, NULL, STRUCT({fields}))"
+
+
+def nothing(column: Column) -> str:
+    """The value of a column that has none."""
+    return f"CAST({'[]' if column.mode == 'REPEATED' else 'NULL'} AS {sql_type(column)})"
+
+
+def sql_type(column: Column) -> str:
+    """A column's type in SQL."""
+    fields = ", ".join(f"{BIGQUERY.quoted(field.name)} {sql_type(field)}" for field in column.fields)
+    scalar = f"STRUCT<{fields}>" if column.fields else column.type
+    return f"ARRAY<{scalar}>" if column.mode == "REPEATED" else scalar
+
+
+def _is_same(one: Column, other: Column) -> bool:
+    return len(one.fields) == len(other.fields) and all(
+        a.name.lower() == b.name.lower() and _is_same(a, b)
+        for a, b in zip(one.fields, other.fields, strict=True)
+    )
