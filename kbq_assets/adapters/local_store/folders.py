@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kbq_assets.core.errors import UnknownOutcome
+
+
+class _Syncs:
+    """The syncs of one folder, one at a time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.begun = self.ended = 0
 
 
 @dataclass(frozen=True)
@@ -16,6 +26,8 @@ class Folders:
 
     root: str
     durable: bool
+    #: of folders that threads wait for
+    _syncs: weakref.WeakValueDictionary[str, _Syncs] = field(default_factory=weakref.WeakValueDictionary)
 
     def make(self, folder: str) -> None:
         """Create a folder and its parents. Raises OSError."""
@@ -40,6 +52,17 @@ class Folders:
                 f"{operation} {path}: it may not be on the disk: {error.strerror}",
                 next_step="check the disk",
             ) from error
+
+    def sync_shared(self, operation: str, path: str, folder: str) -> None:
+        """As `sync`, for a name that exists by now: threads that wait for the same folder share a sync."""
+        syncs = self._syncs.setdefault(folder, _Syncs())
+        needed = syncs.begun + 1  # one that begins from now on
+        with syncs.lock:
+            if syncs.ended >= needed:
+                return
+            syncs.begun += 1
+            self.sync(operation, path, folder)
+            syncs.ended = syncs.begun
 
     def finish_deletions(self, folder: str, deleted: Sequence[str]) -> dict[str, Exception]:
         """Make all deletions of a folder durable by one sync, and remove it if it is empty; return the failures."""

@@ -114,6 +114,8 @@ class LocalObjectStore:
         """
         file = self._file(path)
         with writing("create", path):
+            if not data:
+                return self._create_empty(path, file)
             if os.path.lexists(file):
                 raise _taken(path, file)
             with Temporary(self._temporary) as temporary:
@@ -188,6 +190,26 @@ class LocalObjectStore:
 
     def _file(self, path: str) -> str:
         return self._prefix + check_path(path)
+
+    def _create_empty(self, path: str, file: str) -> int:
+        """Create an empty object: it is whole as soon as it has a name, so it needs no temporary file."""
+        temporary, folder = self._temporary, os.path.dirname(file)
+        while True:
+            generation = time.time_ns()
+            try:
+                descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+                break
+            except FileExistsError as error:
+                raise _taken(path, file) from error
+            except FileNotFoundError:  # no folder yet, or a deletion has just removed it
+                os.stat(temporary)
+                self._folders.make(folder)
+        try:
+            os.utime(descriptor, ns=(generation, generation))
+        finally:
+            os.close(descriptor)
+        self._folders.sync_shared("create", path, folder)
+        return generation
 
     def _link(self, temporary: Temporary, path: str, file: str) -> int:
         generation = time.time_ns()

@@ -15,6 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final
 
 from pyspark import InheritableThread, SparkContext
@@ -70,14 +71,18 @@ class SparkEngine:
         if self._slots:
             return self._slots
         try:
-            grows = self._context.getConf().get(DYNAMIC_ALLOCATION, "false") == "true"
-            cores = self._context.defaultParallelism
+            grows, cores = self._grows, self._context.defaultParallelism
         except Exception as error:  # a stopped context and a dead JVM have many
             raise EngineEnded(
                 f"the Spark application on {self._context.master} has ended: {cause(error)}",
                 next_step="start the command again: the next run continues where this one ended",
             ) from error
         return cores * 2 if grows else cores
+
+    @cached_property
+    def _grows(self) -> bool:
+        # Read once: Spark copies all of its options, which takes as long as a job.
+        return str(self._context.getConf().get(DYNAMIC_ALLOCATION, "false")) == "true"
 
     def submit(self, units: tuple[Unit, ...]) -> None:
         """Start one task."""

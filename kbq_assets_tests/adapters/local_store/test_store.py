@@ -328,6 +328,41 @@ def test_an_object_is_on_the_disk_before_it_has_its_name_and_its_name_before_it_
     steps.clear()
     store.delete_many(["x/a", "x/b"])
     assert steps == ["unlink", "fsync x"]
+    steps.clear()
+    store.create("x/empty", b"")
+    assert steps == ["utime", "fsync x"]
+
+
+def test_an_empty_object_in_a_folder_that_goes_and_comes_is_a_new_generation(store: LocalObjectStore) -> None:
+    generations = []
+    for _ in range(3):
+        generations.append(store.create("x/y/empty", b""))
+        with pytest.raises(PreconditionFailed):
+            store.create("x/y/empty", b"")
+        assert store.get("x/y/empty").generation == generations[-1]
+        store.delete("x/y/empty")
+    assert len(set(generations)) == 3
+
+
+def test_threads_that_create_empty_objects_share_the_syncs_of_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, original = LocalObjectStore(tmp_path), os.fsync
+    store.create("done/first", b"")
+    names = [f"done/{number}" for number in range(8)]
+    synced: list[int] = []
+
+    def fsync(descriptor: int) -> None:
+        while not all((tmp_path / name).exists() for name in names):
+            time.sleep(0.001)
+        synced.append(descriptor)
+        original(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(lambda name: store.create(name, b""), names))
+    assert 1 <= len(synced) <= 2
+    assert sorted(paths(store)) == sorted([*names, "done/first"])
 
 
 def note_calls(monkeypatch: pytest.MonkeyPatch, steps: list[str]) -> None:

@@ -141,12 +141,14 @@ def test_event_logs_of_the_latest_runs_stay(tmp_path: Path) -> None:
     assert {log.name for log in events.iterdir()} == {f"local-{age}" for age in range(KEPT_EVENT_LOGS)}
 
 
-def test_slots_follow_the_executors_that_are_there() -> None:
-    context: Any = SimpleNamespace(defaultParallelism=2, getConf=conf)
+def test_slots_follow_the_executors_that_are_there_but_options_are_read_once() -> None:
+    read: list[Any] = []
+    context: Any = SimpleNamespace(defaultParallelism=2, getConf=lambda: read.append(conf()) or read[-1])
     engine = SparkEngine(context, lambda units: [])
     assert engine.idle_slots == 2
     context.defaultParallelism = 100
     assert engine.idle_slots == 100
+    assert len(read) == 1
 
 
 def conf(**options: str) -> Any:
