@@ -367,3 +367,23 @@ def test_loaded_manifests_leave_and_parked_tables_files_go_to_their_backlog() ->
     assert state.read_head(bench.store, commit_path(TOPIC)).value.manifests == ()
     clean(bench.store)
     assert bench.paths("manifests/") == []
+
+
+@pytest.mark.parametrize("limits", [LIMITS, NO_TAIL], ids=["head", "manifests"])
+def test_an_idle_run_encodes_and_writes_nothing_whatever_waits(
+    limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    with tiny_manifests(limits):
+        for _ in range(3):
+            bench.produce(1, 2)
+            bench.extract()
+        bench.extract()  # marks the manifests whose done files it has seen
+        before = dict(bench.store.objects)
+        monkeypatch.setattr(codec, "encode", lambda value: pytest.fail(f"{value} is encoded"))
+        monkeypatch.setattr("kbq_assets.core.protocol.manifests.encode", codec.encode)
+        assert bench.extract().partitions == ()
+    changed = {
+        path for path in {*before, *bench.store.objects} if before.get(path) != bench.store.objects.get(path)
+    }
+    assert changed == set()

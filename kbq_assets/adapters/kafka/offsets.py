@@ -82,7 +82,7 @@ class KafkaOffsetReader:
     def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, BrokerOffsets]:
         """Log start and last stable offset of each partition. Raises Unavailable."""
         # Ask for the log start first: retention may move it, and it must not lie beyond the end.
-        earliest = self._offsets(partitions, _SPEC.earliest())
+        earliest = self._offsets(self._known(partitions), _SPEC.earliest())
         latest = self._offsets(earliest, _SPEC.latest())
         return {
             tp: BrokerOffsets(earliest[tp].offset, found.offset, _leader_epoch(found.leader_epoch))
@@ -93,7 +93,7 @@ class KafkaOffsetReader:
         self, partitions: Collection[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
         """The first offset at or after a time, else the last stable offset. Raises Unavailable."""
-        latest = self._offsets(partitions, _SPEC.latest())
+        latest = self._offsets(self._known(partitions), _SPEC.latest())
         at_time = self._offsets(latest, _SPEC.for_timestamp(timestamp_ms))
         return {
             tp: min(found.offset, latest[tp].offset) if found.offset >= 0 else latest[tp].offset
@@ -109,10 +109,13 @@ class KafkaOffsetReader:
             futures = self._admin.list_offsets(asked, isolation_level=level, request_timeout=seconds)
             return {TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()}
 
-        # If all requested partitions lack a leader, librdkafka does not distinguish them from unknown ones.
+        return self._gather("offsets", list(partitions), ask)
+
+    def _known(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """The partitions that exist. If all of some lack a leader, librdkafka does not distinguish them from unknown
+        ones."""
         known = {topic: found.partitions for topic, found in self._metadata().topics.items()}
-        wanted = [tp for tp in partitions if tp.partition in known.get(tp.topic, {})]
-        return self._gather("offsets", wanted, ask)
+        return [tp for tp in partitions if tp.partition in known.get(tp.topic, {})]
 
     def _describe(self, names: list[str], seconds: float) -> dict[str, Future[Any]]:
         return self._admin.describe_topics(TopicCollection(names), request_timeout=seconds)

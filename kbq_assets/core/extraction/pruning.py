@@ -61,7 +61,9 @@ def plan_pruning(commit: Commit, states: WarehouseStates, patience: int | None =
         aside.add(file.path)
         for warehouse in states.waiting(file):
             chunks[warehouse_path(_chunk_path(file), warehouse)].append(file)
-    kept = commits.drop_files(pruned, lambda file: file.path in aside) if aside else pruned
+    if not aside:
+        return PruningPlan({}, pruned)
+    kept = commits.drop_files(pruned, lambda file: file.path in aside)
     # A window may now have only loaded files left.
     found = {path: BacklogChunk(tuple(files)) for path, files in chunks.items()}
     return PruningPlan(found, commits.prune(kept, states.is_loaded))
@@ -73,6 +75,8 @@ def _moving(
     """Files that go to backlogs. Those of one chunk move together: a chunk is written once, and a file that came
     later would be in no list (W3)."""
     waiting = [file for file in commit.files if states.waiting(file)]
+    if not any(map(may_wait_aside, waiting)):  # as in most runs
+        return []
     stay = {_chunk_path(file) for file in waiting if not may_wait_aside(file)}
     return [file for file in waiting if _chunk_path(file) not in stay]
 
@@ -98,8 +102,8 @@ def _is_parked_or_loaded(file: StagedFile, states: WarehouseStates) -> bool:
     return all(states.is_parked(warehouse, file) for warehouse in states.waiting(file))
 
 
-def expected_done_files(commit: Commit, states: WarehouseStates) -> Iterator[DoneFileName]:
-    """Done files that must exist (E5): those of unloaded files, and of each partition's last pending window.
+def files_to_announce(commit: Commit, states: WarehouseStates) -> Iterator[StagedFile]:
+    """Files whose done files must exist (E5): unloaded ones, and those of each partition's last pending window.
 
     The last window's done files must exist even if they are loaded: a partition's highest one is never missing (L7).
     """
@@ -108,7 +112,7 @@ def expected_done_files(commit: Commit, states: WarehouseStates) -> Iterator[Don
             is_last = window is partition.windows[-1]
             for file in window.files:
                 if is_last or not states.is_loaded(file):
-                    yield file.done
+                    yield file
 
 
 def plan_sweep(listed: Iterable[str], commits_: Iterable[Commit], in_use: frozenset[str]) -> list[str]:

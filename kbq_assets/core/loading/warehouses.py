@@ -53,7 +53,8 @@ class WarehouseStates:
         return [name for name in file.wanted_by if name not in self.removed]
 
     def _state(self, warehouse: str, file: StagedFile) -> TableState | None:
-        return self.by_name.get(warehouse, {}).get(file.table)
+        tables = self.by_name.get(warehouse)
+        return tables.get(file.table) if tables else None
 
 
 def is_done_with(state: TableState, file: StagedFile) -> bool:

@@ -30,6 +30,12 @@ _LARGEST_ID: Final = 2**31 - 1
 _LARGEST_OFFSET: Final = 2**63 - 1
 
 
+def done_path(staged_path: str, until: int) -> str:
+    """The path of a staged file's done file, without parsing the staged one. ``until`` follows the last position."""
+    base = staged_path.rpartition("/")[2].removesuffix(".avro")
+    return f"{DONE}{base}.{until - 1}.done"
+
+
 @dataclass(frozen=True)
 class DoneFileName:
     """``<topic>.<partition>.<dataset>.<table>[.<schemaId>].<firstOffset>.<lastOffset>.done`` in ``done/``.

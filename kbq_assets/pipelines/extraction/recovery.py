@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from kbq_assets.core.errors import Defect, PreconditionFailed, TransientError
-from kbq_assets.core.extraction.pruning import PATIENCE, expected_done_files, may_leave, plan_pruning
+from kbq_assets.core.extraction.pruning import PATIENCE, files_to_announce, may_leave, plan_pruning
 from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.done_files import DoneFileName
+from kbq_assets.core.protocol.done_files import DoneFileName, done_path
 from kbq_assets.core.protocol.manifests import CommitParts, Manifest, packed, whole
-from kbq_assets.core.protocol.names import commit_path, shard_of
+from kbq_assets.core.protocol.names import DONE, commit_path, shard_of
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.pipelines.protocol.done_files import list_done_files, write_done_files
+from kbq_assets.pipelines.protocol.done_files import write_done_files
 from kbq_assets.pipelines.protocol.manifests import LostManifest, read_manifest
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.threads import parallel
@@ -43,9 +43,9 @@ def repair_and_prune(store: ObjectStore, *, done_files: bool = True) -> None:
     found = parallel(lambda head: _alone(_examined, head, store, states), heads)
     current = [commit for commit in found if commit is not None]
     if done_files:
-        existing = frozenset(list_done_files(store))
-        expected = {c.path: _alone(_expected, c, states) for c in current}
-        wanted = [name for names in expected.values() for name in names or () if name not in existing]
+        existing = frozenset(entry.path for entry in store.list(DONE))
+        expected = {c.path: _alone(_expected, c, states, existing) for c in current}
+        wanted = [name for names in expected.values() for name in names or ()]
         missing = {commit_path(tp.topic, shard_of(tp.partition)) for tp in write_done_files(store, wanted)}
         current = [c for c in current if expected[c.path] is not None and c.path not in missing]
     parallel(lambda commit: _alone(_prune, commit, store, states), current)
@@ -67,8 +67,12 @@ def _alone(
         return None
 
 
-def _expected(commit: Versioned[Commit], states: WarehouseStates) -> list[DoneFileName]:
-    return list(expected_done_files(commit.value, states))
+def _expected(
+    commit: Versioned[Commit], states: WarehouseStates, existing: frozenset[str]
+) -> list[DoneFileName]:
+    """Done files of a commit that do not exist."""
+    files = files_to_announce(commit.value, states)
+    return [file.done for file in files if done_path(file.path, file.until) not in existing]
 
 
 def _examined(
@@ -90,12 +94,21 @@ def _examined(
     return replace(head, value=whole(parts), parts=parts)
 
 
+def _is_settled(parts: CommitParts) -> bool:
+    """Whether a head needs no swap if no window leaves: its manifests are marked, and it has nothing for one."""
+    is_marked = all(entry.done or entry.name not in parts.manifests for entry in parts.head.manifests)
+    has_gaps = any(partition.accepted_gaps for partition in parts.head.partitions.values())
+    return is_marked and not has_gaps and not parts.head.given_up
+
+
 def _prune(commit: Versioned[Commit], store: ObjectStore, states: WarehouseStates) -> None:
     """Prune one commit. If the store fails, a later run does it."""
     assert commit.parts is not None
     unread = sum(e.windows for e in commit.parts.head.manifests if e.name not in commit.parts.manifests)
     patience = max(0, PATIENCE - unread // max(1, len(commit.value.partitions)))
     planned = plan_pruning(commit.value, states, patience)
+    if planned.commit == commit.value and _is_settled(commit.parts):
+        return
     draft = packed(commit.parts, planned.commit, rewrite=False, done=commit.parts.manifests.keys())
     try:
         for path, chunk in planned.chunks.items():

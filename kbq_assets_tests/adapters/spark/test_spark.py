@@ -143,7 +143,12 @@ def test_event_logs_of_the_latest_runs_stay(tmp_path: Path) -> None:
 
 def test_slots_follow_the_executors_that_are_there_but_options_are_read_once() -> None:
     read: list[Any] = []
-    context: Any = SimpleNamespace(defaultParallelism=2, getConf=lambda: read.append(conf()) or read[-1])
+
+    def read_options() -> Any:
+        read.append(conf())
+        return read[-1]
+
+    context: Any = SimpleNamespace(defaultParallelism=2, getConf=read_options)
     engine = SparkEngine(context, lambda units: [])
     assert engine.idle_slots == 2
     context.defaultParallelism = 100

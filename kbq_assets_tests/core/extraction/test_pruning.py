@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from kbq_assets.core.extraction.pruning import (
-    expected_done_files,
+    files_to_announce,
     plan_pruning,
     plan_sweep,
     superseded_done_files,
@@ -16,7 +16,7 @@ from kbq_assets.core.loading.table_state import TableState, begin_job, park, rec
 from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit
-from kbq_assets.core.protocol.done_files import DoneFileName
+from kbq_assets.core.protocol.done_files import DoneFileName, done_path
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import ParkReason
@@ -58,7 +58,9 @@ def test_a_parked_tables_files_move_to_its_backlog_and_hold_nothing_up() -> None
 
 
 def test_done_files_are_expected_of_pending_files_and_of_the_last_window() -> None:
-    names = [name.format() for name in expected_done_files(PENDING, _first({A: _loaded(FILE_A, NEXT_A)}))]
+    files = list(files_to_announce(PENDING, _first({A: _loaded(FILE_A, NEXT_A)})))
+    names = [done_path(file.path, file.until) for file in files]
+    assert names == [file.done.format() for file in files]
     assert names == ["done/t.0.d.b.1.14.14.done", "done/t.0.d.a.1.15.19.done"]
 
 

@@ -246,3 +246,17 @@ def test_the_search_for_cycles_continues_after_reading_and_after_failing_to() ->
     with pytest.raises(CorruptState):
         codec.loads(TableState, b"{}", "p")
     assert gc.isenabled()
+
+
+def test_an_object_is_parsed_once_while_it_is_among_the_latest_bytes() -> None:
+    first, second = (codec.dumps(TopicRegistry(warehouses={name: "active"})) for name in ("a", "b"))
+    parsed = codec._Parsed(len(first) + len(second))
+    kept = parsed.get(TopicRegistry, first)
+    assert parsed.get(TopicRegistry, second) is not kept
+    assert parsed.get(TopicRegistry, bytes(bytearray(first))) is kept
+    third = parsed.get(TopicRegistry, codec.dumps(TopicRegistry(warehouses={"c": "active"})))
+    assert parsed.get(TopicRegistry, first) is kept, "the second was used before it"
+    assert third.warehouses == {"c": "active"}
+    huge = codec.dumps(TopicRegistry(warehouses={f"w{number}": "active" for number in range(99)}))
+    assert parsed.get(TopicRegistry, huge) == parsed.get(TopicRegistry, huge)
+    assert parsed._values == {}
