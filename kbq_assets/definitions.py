@@ -284,7 +284,7 @@ class Parts:
         """Persons whose records are forgotten."""
         from kbq_assets.pipelines.erasure.erasures import Erasures
 
-        return Erasures(self.deployment, self.adapters.source)
+        return Erasures(self, self.adapters.source)
 
     @cached_property
     def orchestrator(self) -> Orchestrator:

@@ -206,6 +206,9 @@ def _print(found: Erasure) -> None:
         click.echo(f"  {name}: {number(rows)} rows deleted")
     if found.files:
         click.echo(f"  {number(found.files)} files written again")
+    for name, each in {"": found.first, **found.others}.items():
+        if each.problem and found.phase != ErasurePhase.DONE:
+            click.echo(f"  waits for {f'warehouse {name}' if name else 'the warehouse'}: {each.problem}")
     if found.phase != ErasurePhase.DONE:
         click.echo(f"next: kbq erase resume {found.number}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,6 +50,9 @@ class ErasureTables(Protocol):
     """Guarantees: a job id runs at most once, as in `Warehouse`, whose `get_job` finds these jobs too; its deletions
     become visible at once, or not at all."""
 
+    #: the most tables of one job, None for any number: no commit of a lake changes two tables
+    tables_per_job: int | None
+
     def find(
         self, tables: Collection[TableReference], topic: str, column: str, value: str, limit: int
     ) -> Mapping[TableReference, RowPlaces]:
@@ -60,6 +63,10 @@ class ErasureTables(Protocol):
         self, tables: Collection[TableReference], rows: RowPlaces
     ) -> Mapping[TableReference, Mapping[tuple[int, int], ErasedRows]]:
         """The rows that each table has of these, by partition and epoch. Raises Unavailable."""
+
+    def keeps(self, tables: Collection[TableReference]) -> Iterable[str]:
+        """Lines about where the warehouse itself keeps deleted rows of these tables, and until when. Raises
+        Unavailable."""
 
     def erase(self, job: ErasureJob) -> None:
         """Delete the rows. Tables that do not exist have none. Raises JobAlreadyExists, UnknownOutcome, Unavailable."""

@@ -252,7 +252,7 @@ def with_canary(world: FakePlatform) -> None:
 
 def staged(world: FakePlatform) -> str:
     """Everything that files of the store say, decompressed by another library."""
-    paths = [path for path in world.objects() if path.endswith(".avro")]
+    paths = [entry.path for entry in world.store.list("") if entry.path.endswith(".avro")]
     return repr([list(fastavro.reader(world.store.open_read(path))) for path in paths])
 
 

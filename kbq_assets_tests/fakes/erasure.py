@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbq_assets.core.erasure.offsets import has, offsets_of
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 class FakeErasureTables:
     """``view`` announces the deletion to its fault plan."""
+
+    tables_per_job: int | None = None
 
     def __init__(self, warehouse: FakeWarehouse, view: WarehouseView | None = None) -> None:
         self._warehouse = warehouse
@@ -53,6 +55,9 @@ class FakeErasureTables:
             loaded = Counter((row.partition, row.epoch) for row in all_ if row not in added)
             found[table] = {at: ErasedRows(n, loaded[at]) for at, n in counts.items()}
         return found
+
+    def keeps(self, tables: Collection[TableReference]) -> Iterable[str]:
+        return ()
 
     def erase(self, job: ErasureJob) -> None:
         if self._view is None:

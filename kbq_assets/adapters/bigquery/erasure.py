@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from google.cloud import bigquery
@@ -22,6 +23,8 @@ from kbq_assets.ports.erasure import ErasedRows, ErasureJob, RowPlaces
 
 #: Places of one request, whose size BigQuery limits to 10 MB.
 _MOST_PLACES: Final = 150_000
+#: How long BigQuery's time travel keeps rows at most, and then its fail-safe.
+_TIME_TRAVEL: Final = timedelta(days=7)
 _PLACE: Final = "CONCAT({})".format(
     ", '/', ".join(f"CAST({name} AS STRING)" for name in ("_kafka_partition", "_kbq_epoch", "_kafka_offset"))
 )
@@ -29,6 +32,8 @@ _PLACE: Final = "CONCAT({})".format(
 
 class BigQueryErasureTables:
     """Runs erasures by a session's client."""
+
+    tables_per_job: int | None = None
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -70,6 +75,15 @@ class BigQueryErasureTables:
             counted = self._session.query(str(table), Query(sql, parameters))
             found[table] = {(p, epoch): ErasedRows(all_, own) for p, epoch, all_, own in counted}
         return found
+
+    def keeps(self, tables: Collection[TableReference]) -> Iterable[str]:
+        """Time travel, and the fail-safe after it."""
+        now = datetime.now(UTC)
+        until, last = ((now + n * _TIME_TRAVEL).date().isoformat() for n in (1, 2))
+        yield (
+            f"BigQuery's time travel, until {until} unless the dataset keeps less, then its fail-safe until {last}; and"
+            " your snapshots and clones of the tables"
+        )
 
     def erase(self, job: ErasureJob) -> None:
         """Send the transaction once. Raises by the table of outcomes."""

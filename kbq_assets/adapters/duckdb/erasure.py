@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 
 import duckdb
@@ -24,6 +24,8 @@ _IS_ERASED = (
 
 class DuckDbErasureTables:
     """Runs erasures by a warehouse's connections, as `DuckDbStatements` does."""
+
+    tables_per_job: int | None = None
 
     def __init__(
         self,
@@ -50,6 +52,10 @@ class DuckDbErasureTables:
         """The rows that each table has."""
         with self._writing() as connection:
             return {t: _counted(connection, t, rows) for t in tables if schema.exists(connection, t)}
+
+    def keeps(self, tables: Collection[TableReference]) -> Iterable[str]:
+        """Free blocks."""
+        yield "free blocks of the DuckDB file, until it writes over them; and your own copies of the file"
 
     def erase(self, job: ErasureJob) -> None:
         """Delete the rows, in one transaction with the job's row."""

@@ -18,7 +18,7 @@ from kbq_assets.core.errors import InvalidName, MissingState
 from kbq_assets.core.protocol.codec import INLINE, RESTORE, Stored
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
-from kbq_assets.core.protocol.names import check_topic, parse_number
+from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, check_topic, parse_number
 from kbq_assets.core.protocol.offsets import TopicPartition
 
 ERASURES: Final = "erasures/"
@@ -67,6 +67,24 @@ class RewrittenFile(Stored):
 
 
 @dataclass(frozen=True)
+class Deletion(Stored):
+    """The deletion of an erasure's rows in one warehouse."""
+
+    #: deletions of rows so far, and the job of one that has not ended with the rows per table
+    attempt: int = 0
+    job_id: str = ""
+    deleting: Mapping[str, int] = field(default_factory=dict)
+    #: staged files that this deletion wrote again, while their tables wait
+    staged: tuple[RewrittenFile, ...] = ()
+    #: rows deleted so far per table
+    rows: Mapping[str, int] = field(default_factory=dict)
+    #: files that were written again so far; the first warehouse counts those of backups too
+    files: int = 0
+    #: why its last run did not end
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Erasure(Stored):
     """`erasures/<number>.json`."""
 
@@ -81,16 +99,34 @@ class Erasure(Stored):
     copies: Mapping[str, Offsets] = field(default_factory=dict)
     phase: str = str(ErasurePhase.BEGUN)
     times: ErasureTimes = field(default_factory=ErasureTimes, metadata=INLINE)
-    #: deletions of rows so far, and the job of one that has not ended with the rows per table
-    attempt: int = 0
-    job_id: str = ""
-    deleting: Mapping[str, int] = field(default_factory=dict)
-    #: staged files that this deletion wrote again, while their tables wait
-    staged: tuple[RewrittenFile, ...] = ()
-    #: rows deleted so far per table
-    rows: Mapping[str, int] = field(default_factory=dict)
-    #: files that were written again so far
-    files: int = 0
+    #: the rows of the first warehouse, and of the others by name
+    first: Deletion = field(default_factory=Deletion, metadata=INLINE)
+    others: Mapping[str, Deletion] = field(default_factory=dict)
+
+    def deletion(self, warehouse: str) -> Deletion:
+        """The deletion of rows in a warehouse."""
+        return self.first if warehouse == FIRST_WAREHOUSE else self.others.get(warehouse, Deletion())
+
+    def with_deletion(self, warehouse: str, deletion: Deletion) -> Erasure:
+        """The erasure with another progress in a warehouse."""
+        if warehouse == FIRST_WAREHOUSE:
+            return dataclasses.replace(self, first=deletion)
+        if deletion == self.deletion(warehouse):
+            return self
+        return dataclasses.replace(self, others={**self.others, warehouse: deletion})
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        """Rows deleted so far per table, those of other warehouses by ``warehouse/table``."""
+        others = (
+            (f"{name}/{t}", rows) for name, each in self.others.items() for t, rows in each.rows.items()
+        )
+        return dict(sorted((*self.first.rows.items(), *others)))
+
+    @property
+    def files(self) -> int:
+        """How many files were written again so far."""
+        return sum(each.files for each in (self.first, *self.others.values()))
 
     @property
     def records(self) -> int:
@@ -198,9 +234,11 @@ def check_version(commit: Commit, log: ErasureLog | None) -> ErasureLog | None:
     return log
 
 
-def erased_rows(commit: Commit, job_id: str, changes: Sequence[tuple[int, int, Counts]]) -> Commit:
-    """A commit after a deletion of rows, once (X3): ``changes`` are partition, epoch and counts. Rows of epochs that it
-    no longer counts change nothing.
+def erased_rows(
+    commit: Commit, job_id: str, changes: Sequence[tuple[int, int, Counts]], warehouse: str = FIRST_WAREHOUSE
+) -> Commit:
+    """A commit after a deletion of a warehouse's rows, once (X3): ``changes`` are partition, epoch and counts. Rows of
+    epochs that it no longer counts change nothing.
 
     A partition keeps the sum under the last job's id: a topic's deletions follow each other, so ids only rise.
     """
@@ -208,13 +246,16 @@ def erased_rows(commit: Commit, job_id: str, changes: Sequence[tuple[int, int, C
         found = commit.partitions.get(number)
         if found is None:
             continue
-        before = [key for key in found.replaced if key.startswith(JOB_PREFIX)]
+        known = found.changes_of(warehouse)
+        before = [key for key in known if key.startswith(JOB_PREFIX)]
         if any(_turn(key) >= _turn(job_id) for key in before):
             continue
         own = [counts for p, epoch, counts in changes if p == number and epoch >= found.since]
-        kept = {key: counts for key, counts in found.replaced.items() if key not in before}
-        kept[job_id] = sum([*(found.replaced[key] for key in before), *own], Counts())
-        commit = commit.with_partition(number, dataclasses.replace(found, replaced=kept))
+        kept = {key: counts for key, counts in known.items() if key not in before}
+        kept[job_id] = sum([*(known[key] for key in before), *own], Counts())
+        changed = {**found.replaced_in, warehouse: kept}
+        parts = {"replaced": kept} if warehouse == FIRST_WAREHOUSE else {"replaced_in": changed}
+        commit = commit.with_partition(number, dataclasses.replace(found, **parts))
     return commit
 
 

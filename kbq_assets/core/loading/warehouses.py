@@ -49,6 +49,11 @@ class WarehouseStates:
         states = (tables[table] for tables in self.by_name.values() if table in tables)
         return [state.in_flight for state in states if state.in_flight is not None]
 
+    def is_done_with(self, file: StagedFile) -> bool:
+        """Whether no warehouse needs a staged file any more (W4)."""
+        states = [self._state(name, file) for name in self._wanting(file)]
+        return all(state is not None and is_done_with(state, file) for state in states)
+
     def _wanting(self, file: StagedFile) -> list[str]:
         return [name for name in file.wanted_by if name not in self.removed]
 

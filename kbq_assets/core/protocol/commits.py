@@ -85,10 +85,8 @@ class StagedFile(Stored):
     @property
     def done(self) -> DoneFileName:
         """Its done file (PROTOCOL E5): the last offset is the last position covered."""
-        name = self.name
-        return DoneFileName(
-            name.topic_partition, name.table, name.schema_id, name.first_offset, self.until - 1
-        )
+        at = self.name
+        return DoneFileName(at.topic_partition, at.table, at.schema_id, at.first_offset, self.until - 1)
 
 
 @dataclass(frozen=True)
@@ -157,8 +155,9 @@ class PartitionCommit(Stored):
     delivered: Mapping[str, Counts] = field(default_factory=dict)
     #: the part of ``totals`` that the first was not given
     withheld: Counts = field(default_factory=Counts)
-    #: by how much replays changed the rows of the first, by the job that replaced them
+    #: by how much replays and erasures changed the rows of the first, by job; of the others, by warehouse and job
     replaced: Mapping[str, Counts] = field(default_factory=dict)
+    replaced_in: Mapping[str, Mapping[str, Counts]] = field(default_factory=dict)
 
     @property
     def epoch_known_until(self) -> int:
@@ -168,11 +167,15 @@ class PartitionCommit(Stored):
         return self.epoch_until or (self.start if has_gaps_alone else self.next)
 
     def totals_for(self, warehouse: str) -> Counts:
-        """The rows given to a warehouse since ``start``, as replays changed them."""
-        if warehouse != FIRST_WAREHOUSE:
-            return self.delivered.get(warehouse, Counts())
-        given = self.totals if self.withheld == Counts() else self.totals - self.withheld
-        return sum(self.replaced.values(), given)
+        """The rows given to a warehouse since ``start``, as replays and erasures changed them."""
+        given = self.delivered.get(warehouse, Counts())
+        if warehouse == FIRST_WAREHOUSE:
+            given = self.totals if self.withheld == Counts() else self.totals - self.withheld
+        return sum(self.changes_of(warehouse).values(), given)
+
+    def changes_of(self, warehouse: str) -> Mapping[str, Counts]:
+        """By how much replays and erasures changed the rows of a warehouse, by job."""
+        return self.replaced if warehouse == FIRST_WAREHOUSE else self.replaced_in.get(warehouse, {})
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from kbq_assets.core.erasure.offsets import Offsets, has
 from kbq_assets.core.errors import NotFound, StateError
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.extras.reconcile.findings import DELETE_ROWS, Finding, read_again
@@ -148,6 +148,8 @@ class Witnesses:
     judge: Judge
     #: what erasures left out of a commit's partition
     erased: Callable[[Commit, int], Offsets] = lambda commit, partition: ()
+    #: whose rows are compared
+    warehouse: str = FIRST_WAREHOUSE
 
 
 @dataclass
@@ -307,8 +309,8 @@ class Account:
 
     @property
     def _totals(self) -> Counts:
-        """The rows extracted, as replays changed them."""
-        return sum(self.state.replaced.values(), self.state.totals)
+        """The rows extracted, as replays and erasures changed them."""
+        return sum(self.state.changes_of(self.witnesses.warehouse).values(), self.state.totals)
 
     @property
     def _erased(self) -> Offsets:

@@ -226,7 +226,7 @@ def _check_given(commits: Iterable[Commit], warehouse: str) -> None:
     """Raise Refused if the warehouse was given a part of a topic's records only: which ones is not kept."""
     for commit in commits:
         for partition in commit.partitions.values():
-            all_ = sum(partition.replaced.values(), partition.totals)
+            all_ = sum(partition.changes_of(warehouse).values(), partition.totals)
             given = partition.totals_for(warehouse)
             if (given.staged, given.errors) != (all_.staged, all_.errors):
                 raise Refused(
@@ -256,6 +256,7 @@ def _accounts(
         lambda topic: topic in settings and settings[topic].records.tombstones == "skip",
         Again(ports.worker, settings).judge,
         partial(erased_of, ports.store),
+        warehouse_of(ports.store),
     )
     accounts = []
     for commit in commits:

@@ -3,7 +3,8 @@
     begin     the erasure is written: which records it forgets
     log       the erasure log has it, then every commit knows: nobody reads the records again, or publishes them
     replays   refuses while one has copies
-    rows      tables wait; staged files are written again, rows deleted from all tables in one transaction
+    rows      for each warehouse: tables wait; staged files are written again, rows deleted from all tables in one
+              transaction. A warehouse that fails delays no other one
     copies    backup files that have some are written again
     clean     files of dead runs, and old backup files
     done      once a search finds nothing
@@ -17,12 +18,10 @@ import dataclasses
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, cast
 
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.config.locations import BigQueryProject, WarehousePlace
 from kbq_assets.core.erasure.model import (
     ERASURES,
     Erasure,
@@ -32,42 +31,46 @@ from kbq_assets.core.erasure.model import (
 )
 from kbq_assets.core.erasure.offsets import size
 from kbq_assets.core.erasure.selection import PersonRecords
-from kbq_assets.core.errors import NotFound, PreconditionFailed, Refused
+from kbq_assets.core.errors import NotFound, PreconditionFailed, Refused, TransientError
+from kbq_assets.core.loading.warehouses import REMOVED
 from kbq_assets.core.protocol import codec
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.backup.clean import clean_backups
 from kbq_assets.pipelines.deployment import Deployment
-from kbq_assets.pipelines.erasure.rows import RowDeleter, count_rows
-from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_replays
+from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_replays, delete_loaded
+from kbq_assets.pipelines.erasure.warehouse import ErasedWarehouse
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.protocol import erasures as log
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.ports.erasure import ErasureTables
+from kbq_assets.pipelines.spine import Spine
 from kbq_assets.ports.kafka import RecordSource
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.erasure.copies import TopicBackup
-    from kbq_assets.pipelines.erasure.staged import StagedRows
     from kbq_assets.wire.files.codec import Codec
 
 
 @dataclass(frozen=True)
 class Erasures:
-    """Erases records from everything that a deployment keeps."""
+    """Erases records from everything that a deployment keeps, in all of its warehouses."""
 
-    live: Deployment
+    spine: Spine
     open_source: Callable[[], RecordSource]
 
-    @property
-    def _tables(self) -> ErasureTables:
-        """The warehouse's part. Raises Refused if it has none."""
-        if (found := self.live.warehouse.erasures) is None:
-            raise Refused(
-                "rows of this warehouse cannot be erased yet: erasures are built for DuckDB and BigQuery alone",
-                next_step="docs/erasure.md names what has to be deleted by hand",
-            )
-        return found
+    @cached_property
+    def live(self) -> Deployment:
+        """The deployment with its first warehouse."""
+        deployment = self.spine.deployment
+        if not deployment.settings.warehouse_area:
+            return deployment
+        return self.spine.for_warehouse(deployment.settings.warehouses[0].name).deployment
+
+    @cached_property
+    def _places(self) -> tuple[ErasedWarehouse, ...]:
+        """Every warehouse, the first first."""
+        others = (self.spine.for_warehouse(name).deployment for name in self.live.settings.other_warehouses)
+        return tuple(map(ErasedWarehouse, (self.live, *others)))
 
     def find(self, number: int) -> Erasure:
         """An erasure. Raises NotFound."""
@@ -90,29 +93,26 @@ class Erasures:
 
         self._check_alone(topic)
         check_replays(self.live, topic, f"kbq erase start {topic}")
-        tables = self._tables
         number = max(self._numbers(), default=0) + 1
-        search = Search(self.live, self.open_source(), tables)
+        search = Search(self._places, self.open_source())
         erasure, gaps = search.run(number, ErasedTopic.read(self.live, topic), chosen)
-        lines = (*self._plan(tables, erasure), *(f"not searched: {line}" for line in gaps))
+        lines = (*self._plan(erasure), *(f"not searched: {line}" for line in gaps))
         return erasure, Proposal(f"erasure {number} of {topic}", lines, lambda: self._start(erasure))
 
-    def _plan(self, tables: ErasureTables, erasure: Erasure) -> Iterable[str]:
+    def _plan(self, erasure: Erasure) -> Iterable[str]:
         """The tables and files of an erasure, and the places beyond its reach."""
         yield f"forgets {erasure.records:,} records, and keeps those of the same person from these positions on:"
         for number, each in sorted(erasure.partitions.items()):
             yield f"  {erasure.topic}[{number}]: {size(each.offsets):,} records below {each.until}"
-        counted = count_rows(self.live, tables, erasure)
-        for table, rows in counted.items():
-            yield f"{table}: {sum(each.rows for each in rows.values()):,} rows are deleted"
-        files = list(self._staged(erasure).left())
-        if files:
-            yield f"staged: {len(files):,} files are written again without {sum(n for _, n in files):,} rows"
+        for place in self._places:
+            yield from place.plan(erasure)
         copies = [at for area in self._areas(erasure) for at in self._copies(area, erasure).left(erasure)]
         if copies:
             records = sum(size(found) for _, _, found in copies)
             yield f"backup: {len(copies):,} files are written again without {records:,} records"
-        yield from beyond_reach(self.live.settings.warehouse, self.live.clock.now_ms())
+        known = state.table_registry(self.live.load_store).warehouses
+        removed = sorted(name for name, status in known.items() if status == REMOVED)
+        yield from beyond_reach(self._places, removed, erasure)
 
     def _check_alone(self, topic: str) -> None:
         """Raise Refused while another erasure of the topic is not done (X1)."""
@@ -150,19 +150,17 @@ class Erasures:
             self._enter(number, ErasurePhase.BEGUN, ErasurePhase.LOGGED)
         again = f"kbq erase resume {number}"
         check_replays(live, erasure.topic, again)
-        RowDeleter(live, self._tables).run(number)
+        problems = [error for place in self._places if (error := place.delete(number))]
         self._rewrite(erasure)
+        if problems:
+            raise min(problems, key=lambda error: isinstance(error, TransientError))
+        delete_loaded(live, erasure)
         clean(live.load_store)
         for area in backup_areas(live, erasure.topic, Role.LOAD):
             clean_backups(area, 0)
         if found := self.verify(number):
             raise Refused(f"erasure {number} is not done: {found[0]}", next_step=again)
         return self._enter(number, ErasurePhase.LOGGED, ErasurePhase.DONE)
-
-    def _staged(self, erasure: Erasure) -> StagedRows:
-        from kbq_assets.pipelines.erasure.staged import StagedRows  # arrays: not for every command
-
-        return StagedRows(self.live, erasure)
 
     def _areas(self, erasure: Erasure) -> list[BackupArea]:
         return backup_areas(self.live, erasure.topic)
@@ -184,11 +182,7 @@ class Erasures:
     def verify(self, number: int) -> tuple[str, ...]:
         """Where records of an erasure still are; nothing once it is done. Raises Unavailable."""
         erasure = self.find(number)
-        counted = count_rows(self.live, self._tables, erasure)
-        rows = (
-            f"{table}: {sum(each.rows for each in found.values()):,} rows" for table, found in counted.items()
-        )
-        files = (f"{each.file.path}: {left} rows" for each, left in self._staged(erasure).left())
+        rows = (line for place in self._places for line in place.left(erasure))
         known = log.read_log(self.live.store, erasure.topic)
         is_logged = known is not None and known.version >= number
         missing = () if is_logged else (f"the erasure log of {erasure.topic} lacks it",)
@@ -197,7 +191,7 @@ class Erasures:
             for area in self._areas(erasure)
             for _, file, found in self._copies(area, erasure).left(erasure)
         )
-        return (*missing, *rows, *files, *copies)
+        return (*missing, *rows, *copies)
 
     def _enter(self, number: int, before: ErasurePhase, phase: ErasurePhase) -> Erasure:
         def change(erasure: Erasure) -> Erasure:
@@ -212,26 +206,19 @@ class Erasures:
 
 
 def _with_files(erasure: Erasure, *, files: int) -> Erasure:
-    return dataclasses.replace(erasure, files=erasure.files + files)
+    return dataclasses.replace(
+        erasure, first=dataclasses.replace(erasure.first, files=erasure.first.files + files)
+    )
 
 
-def beyond_reach(place: WarehousePlace, now_ms: int) -> Iterable[str]:
+def beyond_reach(
+    places: Iterable[ErasedWarehouse], removed: Iterable[str], erasure: Erasure
+) -> Iterable[str]:
     """The places that no command of KBQ's reaches, and until when records stay there: lines of a plan."""
-
-    def day(days: int) -> str:
-        return datetime.fromtimestamp(now_ms / 1000 + 86_400 * days, UTC).date().isoformat()
-
     yield "beyond reach: Kafka, until the topic's retention or a tombstone removes the records"
-    if isinstance(place, BigQueryProject):
-        yield (
-            f"beyond reach: BigQuery's time travel, until {day(_TIME_TRAVEL)} unless the dataset keeps less, then its"
-            f" fail-safe until {day(2 * _TIME_TRAVEL)}; and your snapshots and clones of the tables"
-        )
-    else:
-        yield "beyond reach: free blocks of the DuckDB file, until it writes over them; and your own copies of the file"
+    for place in places:
+        yield from place.keeps(erasure)
+    for name in removed:
+        yield f"beyond reach: the tables of warehouse {name}, which was removed"
     yield "beyond reach: deleted objects of a bucket, until its soft delete and old versions expire"
     yield "beyond reach: tables that others derive from these"
-
-
-#: Days of BigQuery's time travel, and of its fail-safe.
-_TIME_TRAVEL: Final = 7

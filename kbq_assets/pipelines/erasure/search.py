@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,15 +14,14 @@ from kbq_assets.core.erasure.copies import is_present
 from kbq_assets.core.erasure.model import ErasedPartition, Erasure, ErasureTimes
 from kbq_assets.core.erasure.offsets import MOST_OFFSETS, offsets_of
 from kbq_assets.core.erasure.selection import PersonRecords
-from kbq_assets.core.errors import NotFound, Refused
+from kbq_assets.core.errors import NotFound, Refused, TransientError
 from kbq_assets.core.protocol.commits import PartitionCommit
-from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.erasure.copies import TopicBackup
 from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_same_log, unloaded_files
+from kbq_assets.pipelines.erasure.warehouse import ErasedWarehouse
 from kbq_assets.pipelines.protocol.erasures import erased_of
-from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.kafka import RecordSource
 from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.read_container import DamagedFile
@@ -60,9 +59,13 @@ class SearchResult:
 class Search:
     """Searches everything that knows a person of one topic."""
 
-    live: Deployment
+    places: Sequence[ErasedWarehouse]
     source: RecordSource
-    tables: ErasureTables
+
+    @property
+    def live(self) -> Deployment:
+        """The deployment with its first warehouse."""
+        return self.places[0].live
 
     def run(self, number: int, topic: ErasedTopic, chosen: PersonRecords) -> tuple[Erasure, tuple[str, ...]]:
         """The erasure of what was found, and lines about what was not searched. Raises Refused, Unavailable."""
@@ -80,7 +83,7 @@ class Search:
             self._search_tables(topic, column, value, found)
             found.check_size()
         if chosen.columns:
-            found.gaps += self._unloaded(topic.topic)
+            found.gaps += [line for place in self.places for line in _unloaded(place, topic.topic)]
         partitions = {
             tp.partition: ErasedPartition(
                 state.since,
@@ -163,31 +166,39 @@ class Search:
 
     def _search_tables(self, topic: ErasedTopic, column: str, value: str, found: SearchResult) -> None:
         since = {tp.partition: state.since for tp, (_, state) in topic.partitions.items()}
-        tables = topic.tables(self.live)
-        rows = self.tables.find(tables, topic.topic, column, value, MOST_OFFSETS + 1)
-        if not rows:
+        known: list[str] = []
+        has_column = False
+        for place in self.places:
+            try:
+                tables, rows = place.find(topic.topic, column, value, MOST_OFFSETS + 1)
+            except TransientError as error:
+                found.gaps.append(f"{place.label}its tables by column {column}: {error.message}")
+                continue
+            known += [f"{place.label}{table}" for table in tables]
+            has_column = has_column or bool(rows)
+            for each in rows.values():
+                for partition, epoch, offsets in each.places:
+                    found.add(partition, epoch, since.get(partition, epoch), offsets)
+            found.gaps += [
+                f"{place.label}{table} has no column {column}: its rows were not searched by it"
+                for table in tables
+                if table not in rows
+            ]
+        if not has_column:
             raise Refused(
                 f"no table of {topic.topic} has a column {column}",
-                next_step=f"its tables: {', '.join(map(str, tables)) or 'none'}",
+                next_step=f"its tables: {', '.join(known) or 'none'}",
             )
-        for each in rows.values():
-            for partition, epoch, offsets in each.places:
-                found.add(partition, epoch, since.get(partition, epoch), offsets)
-        found.gaps += _without(tables, rows, column)
-
-    def _unloaded(self, topic: str) -> Iterator[str]:
-        """Files whose rows no search of a table sees."""
-        files = unloaded_files(self.live, lambda file: file.name.topic_partition.topic == topic)
-        for table, count in sorted(Counter(each.table for each in files).items()):
-            yield f"{table}: {count} staged files are not loaded, and were not searched by column: kbq load first"
 
 
-def _without(tables: list[TableReference], rows: object, column: str) -> Iterator[str]:
-    """Tables that a search by column leaves out."""
-    assert isinstance(rows, dict)
-    for table in tables:
-        if table not in rows:
-            yield f"{table} has no column {column}: its rows were not searched by it"
+def _unloaded(place: ErasedWarehouse, topic: str) -> Iterator[str]:
+    """Files whose rows no search of a table sees."""
+    files = unloaded_files(place.live, lambda file: file.name.topic_partition.topic == topic)
+    for table, count in sorted(Counter(each.table for each in files).items()):
+        yield (
+            f"{place.label}{table}: {count} staged files are not loaded, and were not searched by column: kbq load"
+            " first"
+        )
 
 
 def _readable(tp: TopicPartition, state: PartitionCommit, broker: BrokerOffsets) -> Iterator[OffsetRange]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from kbq_assets.core.erasure.model import Erasure, RewrittenFile
-from kbq_assets.core.errors import NotFound, Refused
+from kbq_assets.core.erasure.staged import for_warehouse, with_rewritten
+from kbq_assets.core.errors import NotFound, Refused, Unavailable
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.verification import damage
-from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import (
     backlog_path,
@@ -26,6 +26,7 @@ from kbq_assets.core.protocol.names import (
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.erasure.topic import WaitingFile, reached, waiting_files
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
 from kbq_assets.wire.arrow.errors import BadFile
 from kbq_assets.wire.files.checksum import ChecksumReader
 from kbq_assets.wire.files.leave_out import RowFilter
@@ -38,9 +39,16 @@ class StagedRows:
     live: Deployment
     erasure: Erasure
 
-    def left(self) -> Iterator[tuple[WaitingFile, int]]:
-        """Files that have such rows, with their number. Raises Refused for one that cannot be read."""
+    @property
+    def _warehouse(self) -> str:
+        return warehouse_of(self.live.load_store)
+
+    def left(self, tables: Container[str] | None = None) -> Iterator[tuple[WaitingFile, int]]:
+        """Files that have such rows, with their number; of all tables, or of some. Raises Refused for one that cannot
+        be read."""
         for each in waiting_files(self.live, self.erasure):
+            if tables is not None and str(each.table) not in tables:
+                continue
             try:
                 for _ in (pieces := self._pieces(each))[1]:
                     pass
@@ -49,12 +57,13 @@ class StagedRows:
             if left_out := pieces[0].left_out:
                 yield each, left_out
 
-    def rewritten(self) -> tuple[RewrittenFile, ...]:
+    def rewritten(self, tables: Container[str]) -> tuple[RewrittenFile, ...]:
         """New files without the rows, which nothing lists yet. Their tables must wait."""
-        return tuple(self._copy(each) for each, _ in self.left())
+        return tuple(self._copy(each) for each, _ in self.left(tables))
 
-    def _pieces(self, each: WaitingFile) -> tuple[RowFilter, Iterator[bytes]]:
-        """A file's filter, and its bytes without the rows, which compare it with its entry at the end."""
+    def _pieces(self, each: WaitingFile, *, is_known: bool = True) -> tuple[RowFilter, Iterator[bytes]]:
+        """A file's filter, and its bytes without the rows, which compare it with its entry at the end if that is
+        known."""
         name = each.file.name
         wanted = reached(self.live, self.erasure).of_epoch(name.topic_partition.partition, name.epoch)
         rows = RowFilter(wanted)
@@ -64,7 +73,7 @@ class StagedRows:
                 with self.live.load_store.open_read(each.stored) as stream:
                     reader = ChecksumReader(stream)
                     yield from rows.contents(reader.buffered())
-                    if why := damage(each.file, *reader.drain()):
+                    if (why := damage(each.file, *reader.drain())) and is_known:
                         raise BadFile(why)
             except BadFile as error:
                 raise Refused(
@@ -75,11 +84,11 @@ class StagedRows:
 
         return rows, pieces()
 
-    def _copy(self, each: WaitingFile) -> RewrittenFile:
+    def _copy(self, each: WaitingFile, *, is_known: bool = True) -> RewrittenFile:
         """A copy without the rows, in a folder of its own attempt: no copy can be taken for one of E11."""
         store, file = self.live.load_store, each.file
         path = dataclasses.replace(file.name, attempt=uuid.uuid4().hex[:20]).format()
-        rows, pieces = self._pieces(each)
+        rows, pieces = self._pieces(each, is_known=is_known)
         writer = store.open_write(quarantine_path(path) if each.is_quarantined else path)
         try:
             for piece in pieces:
@@ -89,7 +98,7 @@ class StagedRows:
             writer.abort()
             raise
         new = dataclasses.replace(
-            file,
+            for_warehouse(file, self._warehouse),
             path=path,
             rows=file.rows - rows.left_out,
             bytes=stored.size,
@@ -98,10 +107,40 @@ class StagedRows:
         )
         return RewrittenFile(file.path, new, rows.left_out)
 
+    def kept(self) -> tuple[RewrittenFile, ...]:
+        """The noted files that exist, or that something lists."""
+        listed = {each.file.path for each in waiting_files(self.live, self.erasure)}
+        noted = self.erasure.deletion(self._warehouse).staged
+        return tuple(each for each in noted if each.old not in listed or self._exists(each.new))
+
+    def _exists(self, file: StagedFile) -> bool:
+        paths = (file.path, quarantine_path(file.path))
+        return any(each.path in paths for path in paths for each in self.live.load_store.checksums(path))
+
     def replace(self) -> None:
         """List the new files in place of the old ones, each by one swap per object. Repeatable."""
-        for each in self.erasure.staged:
-            self._replace(each)
+        for each in self.erasure.deletion(self._warehouse).staged:
+            made = each
+            self._replace(made)
+            while not self._exists(made.new) and (found := self._listed(made.new)):
+                # A clean-up that ran meanwhile took it for an orphan; the old file is still there (E6).
+                made = self._again(found, each, made.new)
+                self._replace(made)
+
+    def _listed(self, file: StagedFile) -> WaitingFile | None:
+        return next((w for w in waiting_files(self.live, self.erasure) if w.file.path == file.path), None)
+
+    def _again(self, lost: WaitingFile, each: RewrittenFile, copy: StagedFile) -> RewrittenFile:
+        """Another copy of an old file, in place of a ``copy`` that is lost. Raises Unavailable."""
+        old = dataclasses.replace(each.new, path=each.old, rows=each.new.rows + each.rows)
+        try:
+            made = self._copy(dataclasses.replace(lost, file=old), is_known=False)
+        except NotFound as error:
+            raise Unavailable(
+                f"a clean-up that ran meanwhile took {copy.path} for an orphan (E6)",
+                next_step=f"kbq restage {copy.path}, then kbq erase resume {self.erasure.number}",
+            ) from error
+        return RewrittenFile(copy.path, made.new, 0)
 
     def _replace(self, each: RewrittenFile) -> None:
         store, new = self.live.load_store, each.new
@@ -111,7 +150,7 @@ class StagedRows:
             self.live.store,
             Commit,
             commit_path(tp.topic, shard_of(tp.partition)),
-            lambda commit: commits.map_files(commit, change),
+            lambda commit: with_rewritten(commit, each, self._warehouse),
         ).value
         if each.old in commit.given_up:
             return

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from kbq_assets.core.erasure.model import (
+    Deletion,
     ErasedPartition,
     Erasure,
     ErasureLog,
+    RewrittenFile,
     check_version,
     erased_rows,
     erasure_path,
@@ -20,9 +22,10 @@ from kbq_assets.core.erasure.model import (
     with_erasure,
 )
 from kbq_assets.core.erasure.selection import PersonRecords, parse_column, pseudonyms_in
+from kbq_assets.core.erasure.staged import for_warehouse, with_rewritten
 from kbq_assets.core.errors import ConfigurationError, InvalidName, MissingState
 from kbq_assets.core.protocol import codec
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.topics.personal import Pseudonyms, parse_decisions
 
@@ -100,6 +103,48 @@ def test_deleted_rows_are_counted_once_and_under_one_id() -> None:
     promoted = replace(COMMIT.partitions[0], replaced={"kbq-replay-a-1-1": Counts(skipped=1)})
     kept = erased_rows(COMMIT.with_partition(0, promoted), "kbq-erase-a-b-7-1", changes)
     assert sorted(kept.partitions[0].replaced) == ["kbq-erase-a-b-7-1", "kbq-replay-a-1-1"]
+
+
+def test_each_warehouse_counts_its_own_deletions() -> None:
+    row = Counts(erased=1, rows={"d.A": -1})
+    both = erased_rows(COMMIT, "kbq-erase-a-b-7-1", [(0, 3, row)])
+    both = erased_rows(both, "kbq-erase-c-d-7-2", [(0, 3, row)], "lake")
+    assert [both.partitions[0].totals_for(name) for name in ("", "lake", "sea")] == [row, row, Counts()]
+    assert erased_rows(both, "kbq-erase-c-d-7-1", [(0, 3, row)], "lake") == both
+    assert codec.loads(Commit, codec.dumps(both), "p") == both
+
+
+@pytest.mark.parametrize(
+    ("listed", "warehouse", "expected"),
+    [
+        ((), "", [("new", ())]),
+        (("", "lake"), "lake", [("old", ()), ("new", ("lake",))]),
+        (("", "lake"), "", [("old", ("lake",)), ("new", ())]),
+        (("", "lake"), "sea", [("old", ("", "lake"))]),
+        (("lake", "sea"), "sea", [("old", ("lake",)), ("new", ("sea",))]),
+    ],
+)
+def test_a_new_file_takes_the_place_of_the_old_one_for_its_warehouse_alone(
+    listed: tuple[str, ...], warehouse: str, expected: list[tuple[str, tuple[str, ...]]]
+) -> None:
+    old = StagedFile("old", 0, 9, 3, 1, 1, "", "", warehouses=listed)
+    new = RewrittenFile("old", for_warehouse(replace(old, path="new", rows=2), warehouse), 1)
+    window = Window(0, 9, Counts(positions=9), (old, replace(old, path="other")))
+    commit = COMMIT.with_partition(0, replace(COMMIT.partitions[0], windows=(window,)))
+    changed = with_rewritten(commit, new, warehouse)
+    files = [(file.path, file.warehouses) for file in changed.partitions[0].windows[0].files]
+    assert files == [*expected, ("other", listed)]
+    assert with_rewritten(changed, new, warehouse) == changed
+
+
+def test_a_warehouse_has_its_own_progress() -> None:
+    lake = Deletion(attempt=2, rows={"d.A": 3}, files=1)
+    both = ERASURE.with_deletion("", Deletion(attempt=1, rows={"d.A": 1}, files=2)).with_deletion(
+        "lake", lake
+    )
+    assert (both.rows, both.files) == ({"d.A": 1, "lake/d.A": 3}, 3)
+    assert (both.deletion("lake"), both.deletion("sea")) == (lake, Deletion())
+    assert codec.loads(Erasure, codec.dumps(both), "p") == both
 
 
 def test_counts_with_erased_records_add_up() -> None:

@@ -22,6 +22,7 @@ from kbq_assets.pipelines.backup.verify import verify_topic
 from kbq_assets.pipelines.erasure import copies as erasure_copies
 from kbq_assets.pipelines.erasure import rows as erasure_rows
 from kbq_assets.pipelines.erasure import topic as erasure_topic
+from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.protocol import erasures as erasure_log
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.wire.backup.read import read_chunks
@@ -31,7 +32,7 @@ from kbq_assets_tests.fakes.platform import GOOD, POISON, SOURCES, TOPIC, FakePl
 ORDERS, ERRORS = (TableReference("shop", name) for name in ("orders", "kbq_errors"))
 #: What may become of a write, and which other process may run just before it.
 OUTCOMES = ("CRASH_BEFORE", "CRASH_AFTER", "CRASH_LATE", "LOST_REPLY", "OWN_RETRY", "UNAVAILABLE")
-OTHERS = ("load", "erase", "reset")
+OTHERS = ("load", "erase", "reset", "clean")
 EVENTS = (*OUTCOMES, *OTHERS)
 ANNA = b"anna@example.com"
 
@@ -169,6 +170,8 @@ class Plan:
             act(self.world.parts())
         elif self.event == "reset":
             self.world.reset()
+        elif self.event == "clean":
+            clean(self.world.platform.store)
         else:
             self.world.cycle()
         return Outcome.OK
@@ -212,6 +215,8 @@ def test_an_erasure_survives_an_event_before_each_of_its_writes(tmp_path: Path, 
         (10, "CRASH_LATE"),
         (13, "OWN_RETRY"),
         (15, "load"),
+        (11, "clean"),
+        (12, "clean"),
     ],
 )
 def test_an_erasure_survives_some_events(tmp_path: Path, number: int, event: str) -> None:

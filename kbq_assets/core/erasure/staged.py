@@ -1,0 +1,40 @@
+"""Staged files under an erasure: lists of files in which a new file takes the place of an old one, for one warehouse
+(PROTOCOL X3). Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from kbq_assets.core.erasure.model import RewrittenFile
+from kbq_assets.core.protocol.commits import Commit, StagedFile
+from kbq_assets.core.protocol.names import FIRST_WAREHOUSE
+
+
+def with_rewritten(commit: Commit, each: RewrittenFile, warehouse: str) -> Commit:
+    """A commit that lists the new file for a warehouse. Other warehouses keep the old one: they erase by themselves,
+    and may be loading it."""
+    for number, found in commit.partitions.items():
+        windows = tuple(
+            dataclasses.replace(
+                w, files=tuple(new for old in w.files for new in _split(old, each, warehouse))
+            )
+            for w in found.windows
+        )
+        if windows != found.windows:
+            commit = commit.with_partition(number, dataclasses.replace(found, windows=windows))
+    return commit
+
+
+def for_warehouse(file: StagedFile, warehouse: str) -> StagedFile:
+    """A file that is for one warehouse alone."""
+    return dataclasses.replace(file, warehouses=() if warehouse == FIRST_WAREHOUSE else (warehouse,))
+
+
+def _split(file: StagedFile, each: RewrittenFile, warehouse: str) -> Iterator[StagedFile]:
+    if file.path != each.old or warehouse not in file.wanted_by:
+        yield file
+        return
+    if others := tuple(name for name in file.wanted_by if name != warehouse):
+        yield dataclasses.replace(file, warehouses=() if others == (FIRST_WAREHOUSE,) else others)
+    yield each.new

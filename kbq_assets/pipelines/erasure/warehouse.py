@@ -1,0 +1,108 @@
+"""One of the warehouses that an erasure covers. If it is out of reach, it delays itself alone: its rows wait."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kbq_assets.core.erasure.model import Erasure, erasure_path
+from kbq_assets.core.errors import KbqError, Refused, TransientError
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.erasure.rows import RowDeleter, count_rows
+from kbq_assets.pipelines.erasure.topic import ErasedTopic
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.erasure import ErasureTables, RowPlaces
+
+if TYPE_CHECKING:
+    from kbq_assets.pipelines.erasure.staged import StagedRows
+
+
+@dataclass(frozen=True)
+class ErasedWarehouse:
+    """A warehouse, with its deployment."""
+
+    live: Deployment
+
+    @property
+    def name(self) -> str:
+        """Its name in stored state, "" for the first."""
+        return self.live.settings.warehouse_area
+
+    @property
+    def tables(self) -> ErasureTables:
+        """The warehouse's part. Raises Refused if it has none."""
+        if (found := self.live.warehouse.erasures) is None:
+            raise Refused(
+                f"rows of {self._named('this warehouse')} cannot be erased yet: erasures are built for DuckDB and"
+                " BigQuery alone",
+                next_step="docs/erasure.md names what has to be deleted by hand",
+            )
+        return found
+
+    def find(
+        self, topic: str, column: str, value: str, limit: int
+    ) -> tuple[list[TableReference], Mapping[TableReference, RowPlaces]]:
+        """The tables of a topic, and the rows of those that have a column. Raises Unavailable."""
+        tables = ErasedTopic.read(self.live, topic).tables(self.live)
+        return tables, self.tables.find(tables, topic, column, value, limit)
+
+    def plan(self, erasure: Erasure) -> Iterator[str]:
+        """The rows and files that an erasure deletes. Raises Refused."""
+        try:
+            counted = count_rows(self.live, self.tables, erasure)
+        except TransientError as error:
+            yield f"{self._named('the warehouse')} is out of reach, and the erasure waits for it: {error.message}"
+        else:
+            for table, rows in counted.items():
+                yield f"{self.label}{table}: {sum(each.rows for each in rows.values()):,} rows are deleted"
+        if files := list(self._staged(erasure).left()):
+            rows_left = sum(left for _, left in files)
+            yield f"{self.label}staged: {len(files):,} files are written again without {rows_left:,} rows"
+
+    def keeps(self, erasure: Erasure) -> Iterator[str]:
+        """Where the warehouse itself keeps deleted rows, and until when."""
+        try:
+            tables = ErasedTopic.read(self.live, erasure.topic).tables(self.live)
+            yield from (f"beyond reach: {self.label}{line}" for line in self.tables.keeps(tables))
+        except TransientError as error:
+            yield f"beyond reach: what {self._named('the warehouse')} keeps is unknown: {error.message}"
+
+    def delete(self, number: int) -> KbqError | None:
+        """Delete the rows; return why that did not end, and note it in the erasure."""
+        found: KbqError | None = None
+        try:
+            RowDeleter(self.live, self.tables).run(number)
+        except KbqError as error:
+            found = error
+        self._note(number, f"{found.message}; {found.next_step}" if found else "")
+        return found
+
+    def left(self, erasure: Erasure) -> Iterator[str]:
+        """The rows and files that an erasure has not deleted. Raises Unavailable."""
+        for table, rows in count_rows(self.live, self.tables, erasure).items():
+            yield f"{self.label}{table}: {sum(each.rows for each in rows.values()):,} rows"
+        for each, left in self._staged(erasure).left():
+            yield f"{self.label}{each.file.path}: {left} rows"
+
+    def _note(self, number: int, problem: str) -> None:
+        def noted(now: Erasure) -> Erasure:
+            own = dataclasses.replace(now.deletion(self.name), problem=problem)
+            return now.with_deletion(self.name, own)
+
+        state.change(self.live.store, Erasure, erasure_path(number), noted)
+
+    def _staged(self, erasure: Erasure) -> StagedRows:
+        from kbq_assets.pipelines.erasure.staged import StagedRows  # arrays: not for every command
+
+        return StagedRows(self.live, erasure)
+
+    @property
+    def label(self) -> str:
+        """What lines about it begin with."""
+        return f"{self.name}: " if self.name else ""
+
+    def _named(self, unnamed: str) -> str:
+        return f"warehouse {self.name}" if self.name else unnamed
