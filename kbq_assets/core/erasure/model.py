@@ -247,15 +247,18 @@ def erased_rows(
         if found is None:
             continue
         known = found.changes_of(warehouse)
-        before = [key for key in known if key.startswith(JOB_PREFIX)]
-        if any(_turn(key) >= _turn(job_id) for key in before):
+        before = [job for job in known if job.startswith(JOB_PREFIX)]
+        if any(_turn(job) >= _turn(job_id) for job in before):
             continue
         own = [counts for p, epoch, counts in changes if p == number and epoch >= found.since]
-        kept = {key: counts for key, counts in known.items() if key not in before}
-        kept[job_id] = sum([*(known[key] for key in before), *own], Counts())
-        changed = {**found.replaced_in, warehouse: kept}
-        parts = {"replaced": kept} if warehouse == FIRST_WAREHOUSE else {"replaced_in": changed}
-        commit = commit.with_partition(number, dataclasses.replace(found, **parts))
+        place = f"{warehouse}/" if warehouse else ""
+        kept = {
+            key: counts
+            for key, counts in found.replaced.items()
+            if key not in {place + job for job in before}
+        }
+        kept[place + job_id] = sum([*(known[job] for job in before), *own], Counts())
+        commit = commit.with_partition(number, dataclasses.replace(found, replaced=kept))
     return commit
 
 

@@ -155,9 +155,8 @@ class PartitionCommit(Stored):
     delivered: Mapping[str, Counts] = field(default_factory=dict)
     #: the part of ``totals`` that the first was not given
     withheld: Counts = field(default_factory=Counts)
-    #: by how much replays and erasures changed the rows of the first, by job; of the others, by warehouse and job
+    #: by how much replays and erasures changed rows: those of the first by job, of others by `<warehouse>/<job>`
     replaced: Mapping[str, Counts] = field(default_factory=dict)
-    replaced_in: Mapping[str, Mapping[str, Counts]] = field(default_factory=dict)
 
     @property
     def epoch_known_until(self) -> int:
@@ -175,7 +174,8 @@ class PartitionCommit(Stored):
 
     def changes_of(self, warehouse: str) -> Mapping[str, Counts]:
         """By how much replays and erasures changed the rows of a warehouse, by job."""
-        return self.replaced if warehouse == FIRST_WAREHOUSE else self.replaced_in.get(warehouse, {})
+        jobs = ((*key.rpartition("/"), counts) for key, counts in self.replaced.items())
+        return {job: counts for name, _, job, counts in jobs if name == warehouse}
 
 
 @dataclass(frozen=True)
