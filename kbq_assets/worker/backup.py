@@ -76,11 +76,6 @@ class BackupWindowWriter:
         self._writer = BackupWriter(self._file, target.epoch, tp.partition, marker, target.place.codec)
 
     @property
-    def crosses_hour(self) -> bool:
-        """Whether it began a new hour: a backup has none."""
-        return False
-
-    @property
     def records(self) -> int:
         """Records so far."""
         return self._writer.rows

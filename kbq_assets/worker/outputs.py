@@ -45,12 +45,8 @@ class OpenWindow(Protocol):
     def bytes_written(self) -> int:
         """Bytes of files so far."""
 
-    @property
-    def crosses_hour(self) -> bool:
-        """Whether its last batch began a new hour of a table by hour."""
-
-    def add(self, batch: RecordBatch) -> None:
-        """Take a batch."""
+    def add(self, batch: RecordBatch) -> RecordBatch | None:
+        """Take a batch. Returns the part that belongs to the next window: this one ends before it."""
 
     def close(self) -> Window:
         """Make the window's files visible."""
@@ -70,6 +66,8 @@ class Output:
     opened_ms: list[int] = field(default_factory=list)
     error: Exception | None = None
     _writer: OpenWindow | None = None
+    #: the position after the last record
+    _read_until: int = 0
 
     @property
     def position(self) -> int:
@@ -85,21 +83,33 @@ class Output:
         """Write a batch. An error ends this output alone."""
         if self.error is not None:
             return
+        rest: RecordBatch | None = batch
         try:
-            if self._writer is None:
-                assert self.open_window is not None, "an output without writers has an error"
-                self._writer = self.open_window(self.position)
-                self.opened_ms.append(self.clock.now_ms())
-            self._writer.add(batch)
+            while rest is not None and self.error is None:
+                rest = self._add(rest)
         except Exception as error:
             self.fail(error)
 
+    def _add(self, batch: RecordBatch) -> RecordBatch | None:
+        """Write a batch up to the end of its window. Returns the rest, for the next window."""
+        if self._writer is None:
+            assert self.open_window is not None, "an output without writers has an error"
+            self._writer = self.open_window(self.position)
+            self.opened_ms.append(self.clock.now_ms())
+        rest = self._writer.add(batch)
+        written = len(batch.chunk) - (0 if rest is None else len(rest.chunk))
+        if written:
+            self._read_until = int(batch.chunk.offsets[written - 1]) + 1
+        if rest is not None:
+            self.close(self._read_until)
+        return rest
+
     def is_full(self) -> bool:
-        """Whether the open window has reached a limit of bytes or records, or began a new hour of a table by hour."""
+        """Whether the open window has reached a limit of bytes or records."""
         limits, writer = self.unit.limits, self._writer
         if writer is None or not self.has_progress:
             return False
-        return writer.bytes_written >= limits.bytes or writer.records >= limits.records or writer.crosses_hour
+        return writer.bytes_written >= limits.bytes or writer.records >= limits.records
 
     def close(self, epoch_until: int) -> None:
         """End the open window, which becomes visible if it covers a position. ``epoch_until`` follows the last record.

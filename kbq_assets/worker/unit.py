@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kbq_assets.adapters.backup import BackupLog, BackupSource
 from kbq_assets.core.backup.names import state_path
@@ -21,11 +21,13 @@ from kbq_assets.core.errors import (
     UnreadableBatch,
 )
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WorkerProcess
+from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.core.topics.evolution import PARK
+from kbq_assets.core.topics.ordering_options import HOUR
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.backup_schemas import BackedUpSchemas
@@ -33,6 +35,7 @@ from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import RecordBatch, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import WriterSchemas
+from kbq_assets.wire.files.hours import UnitHours
 from kbq_assets.wire.privacy.json import LostValues
 from kbq_assets.worker.backup import BackupTarget, BackupWindowWriter, KeptSchemas
 from kbq_assets.worker.backup_place import BackupPlace
@@ -47,6 +50,10 @@ from kbq_assets.worker.window import Staging, WindowWriter
 
 if TYPE_CHECKING:
     from kbq_assets.wire.privacy.sealing import SealKey
+
+
+#: No hour is later.
+_NO_LATER: Final = 2**62
 
 
 def random_attempt() -> str:
@@ -118,6 +125,7 @@ def extract_unit(
         if commit is None or (not again and _is_superseded(unit, commit)):
             return UnitOutcome(unit, superseded=True)
         read.has_order = [*commit.partitions] == [0]
+        read.hours = _hours(unit, commit, ports.clock, again=again)
         read.erasures = read_log(ports.store, commit)
         read.erased = read.erasures.of(commit, unit.range.topic_partition.partition) if read.erasures else ()
         if unit.tables:
@@ -158,6 +166,8 @@ class _Read:
     erased: Offsets = ()
     #: whether the topic has one partition, so that all of its records have an order
     has_order: bool = False
+    #: of a topic by hour
+    hours: UnitHours | None = None
 
     def note(self, batch: RecordBatch, range_: OffsetRange) -> None:
         """Note a batch's leader epoch and last record. Raises OffsetOutOfRange for records before the range."""
@@ -207,6 +217,15 @@ def _is_superseded(unit: Unit, commit: Commit) -> bool:
     earlier slices are read or wait to be published."""
     position = commit.partitions[unit.range.topic_partition.partition].next
     return commit.epoch != unit.epoch or position > unit.range.from_offset
+
+
+def _hours(unit: Unit, commit: Commit, clock: Clock, *, again: bool) -> UnitHours | None:
+    """The hour of business time that a partition has reached; None if its files have no hours. A window that is read
+    ``again`` ends where it ended."""
+    if unit.settings.ordering.order != HOUR:
+        return None
+    reached = commit.partitions[unit.range.topic_partition.partition].watermark.event_ms
+    return UnitHours(_NO_LATER if again else reached // HOUR_MS, clock.now_ms() // HOUR_MS + 1)
 
 
 def _open(
@@ -264,7 +283,9 @@ def _open_tables(output: Output, ports: WorkerPorts, read: _Read) -> tuple[bool,
     records = settings.records
     to_errors = "error_table" in (records.errors, records.tombstones) or unit.accept_errors_until > 0
     to_errors |= choice is not None  # records without a table
-    staging = Staging(unit, attempt, routes, ports.store, translator, copies, ports.written_schemas, lost)
+    staging = Staging(
+        unit, attempt, routes, ports.store, translator, copies, ports.written_schemas, lost, read.hours
+    )
     output.open_window = partial(WindowWriter, staging)
     keys = settings.keys.are_stored or to_errors or records.tombstones == "row"
     needs_headers = choice is not None and choice.needs_headers

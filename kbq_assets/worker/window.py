@@ -12,13 +12,11 @@ import numpy as np
 
 from kbq_assets.core.errors import KbqError, PreconditionFailed
 from kbq_assets.core.extraction.units import Unit
-from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.protocol.business_times import BusinessTimes
 from kbq_assets.core.protocol.commits import StagedFile, Stop, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import StagedFileName, TableReference, schema_path
 from kbq_assets.core.protocol.waits import StopReason
-from kbq_assets.core.topics.ordering_options import HOUR
 from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.ports.object_store import ObjectStore, ObjectWriter
 from kbq_assets.wire.chunk import Chunk
@@ -37,6 +35,7 @@ from kbq_assets.wire.files.encode import (
     WindowEncoder,
 )
 from kbq_assets.wire.files.error_rows import ERROR_FINGERPRINT, ErrorRows, error_schema_json
+from kbq_assets.wire.files.hours import UnitHours, WindowHours
 from kbq_assets.wire.privacy.json import LostValues
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.verdicts import RecordLimits
@@ -84,6 +83,8 @@ class Staging:
     error_copies: ErrorCopies | None = None
     written_schemas: set[str] | None = None
     lost: LostValues = field(default_factory=LostValues)
+    #: of a topic whose files never cross an hour of business time (O8)
+    hours: UnitHours | None = None
 
     def context(self, format_: FileFormat) -> WindowContext:
         """How the records of a window are read and written."""
@@ -113,16 +114,15 @@ class WindowWriter:
         self._written_schemas = staging.written_schemas
         self._translator = staging.translator
         self._error_copies = staging.error_copies
+        self._all_lost = staging.lost
         self._lost = staging.lost.counter()
         self._tally = _Tally()
-        #: whether the last batch began a new hour of business time: tables by hour end the window there (O8)
-        self.crosses_hour = False
-        self._first_hour = 0
         self._writers: dict[NewFile, ObjectWriter] = {}
         self._finished: list[EncodedFile] = []
         marker = hashlib.sha256(f"{unit.epoch}-{staging.attempt}/{first}".encode()).digest()[:16]
         context = staging.context(FileFormat(marker, cast("Codec", unit.settings.extraction.codec)))
-        self._encoder = WindowEncoder(context, self._resolve, self._open_sink)
+        self._hours = WindowHours(staging.hours) if staging.hours else None
+        self._encoder = WindowEncoder(context, self._resolve, self._open_sink, self._hours)
         table = str(unit.settings.destination.error_table)
         self._errors = ErrorRows(context.origin, table, self._open_sink, context.format)
 
@@ -136,8 +136,26 @@ class WindowWriter:
         """Bytes of staged files so far, without open blocks."""
         return self._encoder.bytes_written + self._errors.bytes_written
 
-    def add(self, batch: RecordBatch) -> None:
-        """Stage a batch. Raises StopWindow; errors of the registry and the store propagate."""
+    def add(self, batch: RecordBatch) -> RecordBatch | None:
+        """Stage a batch. Returns the part that begins a later hour, for the next window, if files have hours. Raises
+        StopWindow; errors of the registry and the store propagate."""
+        if not len(batch.chunk):
+            self._count(batch)
+            return None
+        lost = self._all_lost.count
+        rejects = self._encode(batch.chunk)
+        if self._encoder.later is not None:
+            self._all_lost.count = lost  # both parts are read again
+            head, rest = _split(batch, self._encoder.later)
+            self.add(head)
+            return rest
+        self._count(batch)
+        self._judge(batch.chunk, rejects, batch.position)
+        if self._hours is None:
+            self._finished.extend(self._encoder.rotate(max_bytes=self._unit.limits.file_bytes))
+        return None
+
+    def _count(self, batch: RecordBatch) -> None:
         chunk, tally = batch.chunk, self._tally
         tally.records += len(chunk) + batch.erased
         tally.erased += batch.erased
@@ -145,9 +163,6 @@ class WindowWriter:
             tally.bytes += int((chunk.ends - chunk.starts).sum())
             tally.oldest_ms = min(tally.oldest_ms, int(chunk.timestamps.min()))
             tally.newest_ms = max(tally.newest_ms, int(chunk.timestamps.max()))
-            self._judge(chunk, self._encode(chunk), batch.position)
-            self._finished.extend(self._encoder.rotate(max_bytes=self._unit.limits.file_bytes))
-            self._note_hour()
         tally.leader_epoch = max(tally.leader_epoch, batch.leader_epoch)
         self.position = batch.position
 
@@ -175,13 +190,6 @@ class WindowWriter:
         """Abandon the window: nothing of it becomes visible."""
         for writer in self._writers.values():
             writer.abort()
-
-    def _note_hour(self) -> None:
-        newest = min(self._encoder.newest_ms, self._tally.newest_ms)
-        if newest > 0 and self._unit.settings.ordering.order == HOUR:
-            hour = newest // HOUR_MS
-            self._first_hour = self._first_hour or hour
-            self.crosses_hour = hour > self._first_hour
 
     def _encode(self, chunk: Chunk) -> Rejects:
         translated = chunk if self._translator is None else self._translator.translate(chunk)
@@ -309,7 +317,10 @@ class WindowWriter:
         )
 
     def _until(self, file: EncodedFile) -> int:
-        """The first offset of the next file after rotation, or the window's end."""
+        """The first offset of the next file after rotation, or the window's end. Files of hours do not follow each
+        other."""
+        if self._hours is not None:
+            return self.position
         key = (file.table, file.schema_id)
         following = [f.first_offset for f in self._finished if (f.table, f.schema_id) == key]
         return min((first for first in following if first > file.first_offset), default=self.position)
@@ -325,3 +336,10 @@ class WindowWriter:
             self._store.create(schema_path(fingerprint), schema.encode())
         if self._written_schemas is not None:
             self._written_schemas.add(fingerprint)
+
+
+def _split(batch: RecordBatch, first: int) -> tuple[RecordBatch, RecordBatch]:
+    """A batch before its record ``first``, and from it on."""
+    chunk = batch.chunk
+    head = dataclasses.replace(batch, chunk=chunk.slice(0, first), position=int(chunk.offsets[first]))
+    return head, dataclasses.replace(batch, chunk=chunk.slice(first, len(chunk)), erased=0)

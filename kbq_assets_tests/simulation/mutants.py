@@ -38,6 +38,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets.ports.registry import RegisteredSchema
 from kbq_assets.wire.files.error_rows import ErrorRows
+from kbq_assets.wire.files.hours import WindowHours
 from kbq_assets.wire.files.staged_file import FileEncoder
 from kbq_assets.wire.records.hours import HourCounter
 from kbq_assets.worker import unit
@@ -312,9 +313,10 @@ ORDER_MUTANTS = (
 )  # fmt: skip
 #: Schedules of tables by hour notice these.
 HOUR_MUTANTS = (
+    Mutant("a file crosses an hour", "O8", ((WindowHours, "divide", ordered.in_one_file),), seed=0),
     Mutant("an hour is released early", "O8", ((hours, "released", lambda queues, release: queues),), seed=2),
     Mutant("one partition's watermark decides", "O8",
-           ((hours_of_view, "slowest_partitions", ordered.fastest_partitions),), seed=10),
+           ((hours_of_view, "slowest_partitions", ordered.fastest_partitions),), seed=7),
 )  # fmt: skip
 #: Schedules of mishaps (mishaps.py) notice these.
 MENDING_MUTANTS = (

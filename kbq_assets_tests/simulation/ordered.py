@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +15,18 @@ from kbq_assets.core.loading.completeness import HOUR_MS, SourcePartition
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry, TableOrder
+from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, TableReference, audit_path
+from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.pipelines.loading import completeness
 from kbq_assets.pipelines.ordering.decisions import decide
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.wire.files.hours import MOST_HOURS, OTHERS, RouteRows, WindowHours
 
 if TYPE_CHECKING:
     from kbq_assets.core.topics.topic_settings import TopicSettings
     from kbq_assets.pipelines.loading.view import LoadView
+    from kbq_assets.wire.chunk import Chunk
     from kbq_assets_tests.fakes.warehouse import Row
     from kbq_assets_tests.simulation.world import World
 
@@ -92,6 +96,14 @@ def judge_hours(world: World, before: TableState, after: TableState) -> list[str
     return [f"hours after {passed} were released early: {early[:3]}"] if early else []
 
 
+def judge_files(world: World, files: Sequence[StagedFile]) -> list[str]:
+    """Files of a window that cross an hour, although it has few hours (O8)."""
+    if world.recipe.settings.ordering.order != "hour" or len(files) >= MOST_HOURS:
+        return []
+    crossing = [f.path for f in files if f.table.table != ERROR_TABLE and len(f.events.hours) > 1]
+    return [f"{path} crosses an hour" for path in crossing]
+
+
 def given_up(world: World) -> set[str]:
     """The paths that resets gave up."""
     commits = state.read_commits(world.store, state.topic_registry(world.store))
@@ -149,6 +161,15 @@ def check_visible(world: World) -> str:
     return ""
 
 
+def as_visible(world: World) -> Iterator[tuple[TableReference, Row]]:
+    """The rows in the order in which they become visible. Those of one job do so at once: files of hours take turns."""
+    log, begin = world.warehouse.log, 0
+    for end in (*world.warehouse.job_ends, len(log)):
+        rows = log[begin:end]
+        yield from sorted(rows, key=lambda each: each[1].offset) if world.by_hour else rows
+        begin = end
+
+
 def is_ordered(world: World, table: TableReference, row: Row) -> bool:
     """Whether a row has to become visible in order."""
     is_ours = table.table != "kbq_errors" and row not in world.brought_back
@@ -188,6 +209,11 @@ _skip = transitions.skip
 def by_schema(*arguments: Any) -> LoadBatch | None:
     """The batch of a table without an order."""
     return batches.plan_batch(*arguments[:-1])
+
+
+def in_one_file(self: WindowHours, chunk: Chunk, parts: list[RouteRows]) -> Iterator[tuple[int, RouteRows]]:
+    """All rows in one file per table and schema."""
+    return ((OTHERS, part) for part in parts)
 
 
 def fastest_partitions(view: LoadView, options: Mapping[str, TopicSettings]) -> dict[str, SourcePartition]:

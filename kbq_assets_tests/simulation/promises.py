@@ -34,7 +34,7 @@ def check_order(world: World) -> None:
         raise PromiseBroken(f"ORDERED: {world.out_of_order or late}")
     last: dict[tuple[object, ...], int] = {}
     schema_of = _schema_ids(world)
-    for table, row in world.warehouse.log:
+    for table, row in ordered.as_visible(world):
         if row in world.brought_back:
             continue
         key = (table, row.topic, row.partition, row.epoch, schema_of(row))

@@ -238,6 +238,8 @@ class World:
         #: business times of records that have their own, with Kafka's
         self.own_times: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
         self.began_ms = self.store.time_ms
+        #: whether tables begin by hour
+        self.by_hour = self.recipe.settings.ordering.order == "hour"
         others = [name for name in self.warehouses if name]
         register(others, lambda: self.store, lambda: self.store)
         if self.recipe.settings.records.event_date:
@@ -331,6 +333,7 @@ class World:
             position = known.next if known and before.epoch == after.epoch else 0
             found = self.windows[after.topic_partition(number), after.epoch]
             for window in partition.windows:
+                self.out_of_order.extend(ordered.judge_files(self, window.files))
                 if window.first >= position and window.files:
                     found[range(window.first, window.until)] = window.files[0].wanted_by
 
@@ -383,8 +386,12 @@ class World:
             is_of_schema = file.table == ERRORS or self.schema_ids.get((tp, offset)) == str(
                 file.name.schema_id
             )
-            if expected.get(offset) == file.table and is_of_schema:
+            if expected.get(offset) == file.table and is_of_schema and self._is_of_hour(file, offset):
                 yield offset
+
+    def _is_of_hour(self, file: StagedFile, offset: int) -> bool:
+        """Whether a record may be in a file of one hour of its window (O8)."""
+        return not self.by_hour or file.table == ERRORS or self._hour(file, offset) in file.events.hours
 
     def _hour(self, file: StagedFile, offset: int) -> int:
         name = file.name

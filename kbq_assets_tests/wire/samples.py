@@ -94,7 +94,8 @@ def window(sinks: Sinks, routes: Mapping[int, StagedSchema], **options: Any) -> 
     resolve, open_sink = options.pop("resolve", resolver(routes)), options.pop("open_sink", sinks.open)
     of_format: dict[str, Any] = {"sync_marker": SYNC_MARKER}
     of_format |= {key: options.pop(key) for key in ("codec", "block_bytes", "sync_marker") if key in options}
-    return WindowEncoder(WindowContext(SOURCE, FileFormat(**of_format), **options), resolve, open_sink)
+    hours = options.pop("hours", None)
+    return WindowEncoder(WindowContext(SOURCE, FileFormat(**of_format), **options), resolve, open_sink, hours)
 
 
 def staged(*fields: tuple[str, Any], metadata: MetadataColumns = MetadataColumns()) -> StagedSchema:  # noqa: B008

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from kbq_assets.core.protocol.commits import StagedFile, Stop, Window
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.evolution import Evolution
+from kbq_assets.core.topics.ordering_options import HOUR
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 
@@ -24,10 +25,11 @@ class WindowLimits:
     file_bytes: int = 256 * 1024 * 1024
 
     def of_topic(self, settings: TopicSettings) -> WindowLimits:
-        """With a topic's own limits, where it has them."""
+        """With a topic's own limits, where it has them. A window whose files have hours ends before a file is full."""
+        size = settings.extraction.window_bytes or self.bytes
         return dataclasses.replace(
             self,
-            bytes=settings.extraction.window_bytes or self.bytes,
+            bytes=min(size, self.file_bytes) if settings.ordering.order == HOUR else size,
             records=settings.extraction.window_records or self.records,
             seconds=settings.extraction.window_seconds or self.seconds,
         )

@@ -167,8 +167,8 @@ def _warehouses(window: Window) -> list[str]:
 
 
 def _hole_between(window: Window, own: list[StagedFile]) -> Iterator[str]:
-    """Gaps between a window's files: those of one table and schema follow each other and end with the window (E8),
-    unless all of them were loaded or moved to a backlog."""
+    """Gaps between a window's files: those of one table and schema follow each other, or each reaches to the window's
+    end (files of one hour, O8). The last ends with the window (E8), unless all were loaded or moved to a backlog."""
 
     def series(file: StagedFile) -> tuple[TableReference, int]:
         return file.table, file.name.schema_id
@@ -178,7 +178,7 @@ def _hole_between(window: Window, own: list[StagedFile]) -> Iterator[str]:
         if chain[0].name.first_offset < window.first or chain[-1].until != window.until:
             yield f"the files of {chain[0].table} do not lie in it"
         for before, after in pairwise(chain):
-            if before.until != after.name.first_offset:
+            if before.until not in (after.name.first_offset, window.until):
                 yield f"{after.path} does not follow the file that ends at {before.until}"
 
 

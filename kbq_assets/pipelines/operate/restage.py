@@ -26,6 +26,7 @@ from kbq_assets.core.protocol.names import (
     shard_of,
 )
 from kbq_assets.core.protocol.offsets import OffsetRange
+from kbq_assets.core.topics.ordering_options import HOUR
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.operate.commands import Proposal
@@ -126,8 +127,12 @@ class _Restage:
             raise Refused(f"Kafka no longer has {range_}: it has {has}", next_step=self._give_up)
 
     def range_of(self, file: StagedFile) -> OffsetRange:
-        """The positions of the file's rows."""
-        return OffsetRange(self._name.topic_partition, self._name.first_offset, file.until)
+        """The positions of the file's rows. A file of one hour has rows of its whole window."""
+        topic = self._name.topic_partition.topic
+        settings = self._ports.settings([topic]).get(topic)
+        by_hour = settings is not None and settings.ordering.order == HOUR
+        first = file.window if by_hour else self._name.first_offset
+        return OffsetRange(self._name.topic_partition, first, file.until)
 
     def apply(self, file: StagedFile) -> None:
         """Read, compare, and replace the file where it is listed."""

@@ -15,6 +15,7 @@ from kbq_assets.wire.chunk import Chunk, Longs
 from kbq_assets.wire.files.assemble import RecordOrigin
 from kbq_assets.wire.files.choices import TableChoices
 from kbq_assets.wire.files.container import FileFormat, Sink
+from kbq_assets.wire.files.hours import RouteRows, WindowHours
 from kbq_assets.wire.files.open_files import OpenFiles
 from kbq_assets.wire.files.row_sizes import TOO_LARGE_ROW, oversized
 from kbq_assets.wire.files.staged_file import EncodedFile, FileEncoder, NewFile, OpenSink
@@ -63,13 +64,24 @@ class WindowEncoder:
     sink's ``write`` raises comes out of :meth:`add`; drop the window then, its files are incomplete.
     """
 
-    def __init__(self, context: WindowContext, resolve: Resolve, open_sink: OpenSink) -> None:
+    def __init__(
+        self,
+        context: WindowContext,
+        resolve: Resolve,
+        open_sink: OpenSink,
+        hours: WindowHours | None = None,
+    ) -> None:
         self._context = context
         self._resolve = resolve
         self._routes: dict[int, Route | RejectedSchema] = {}
         self._choices = TableChoices(context.max_tables)
         self._files = OpenFiles(context, open_sink)
+        self._hours = hours
+        self._to_divide: list[RouteRows] = []
         self.rows = 0
+        #: the first record of the last chunk that belongs to the next window, if files have hours: then nothing of the
+        #: chunk was appended
+        self.later: int | None = None
 
     @property
     def open_files(self) -> tuple[FileEncoder, ...]:
@@ -80,11 +92,6 @@ class WindowEncoder:
     def bytes_written(self) -> int:
         """Bytes in all sinks, those of finished files included."""
         return self._files.bytes_written
-
-    @property
-    def newest_ms(self) -> int:
-        """The newest business time of a record in the open files; 0 if none has one."""
-        return max((file.newest_ms for file in self._files.files.values()), default=0)
 
     def add(self, chunk: Chunk, *, is_translated: bool = False) -> Rejects:
         """Append the good records of ``chunk`` to their files; returns all others. A position in a translated value is
@@ -100,6 +107,8 @@ class WindowEncoder:
                 self._add_unreadable(chunk, schema_id, rows, rejected)
             else:
                 self._add_group(chunk, schema_id, rows, rejected)
+        if self._hours is not None:
+            self._divide(chunk, self._hours)
         return rejected.sorted()
 
     def rotate(self, *, max_bytes: int) -> tuple[EncodedFile, ...]:
@@ -173,8 +182,7 @@ class WindowEncoder:
         if not len(rows):
             return
         if route.chooser is None:
-            self._files.write(route, schema_id, chunk, rows, captures)
-            self.rows += len(rows)
+            self._write(RouteRows(route, schema_id, rows, captures), chunk)
             return
         chosen: list[tuple[Route, Longs]] = []
         for choice, picked in self._choices.split(route, schema_id, chunk, rows, captures):
@@ -182,9 +190,32 @@ class WindowEncoder:
                 rejected.all(rows[picked], choice.reason, schema_id, choice.message)
             else:
                 chosen.append((choice, picked))
-                self.rows += len(picked)
         own = captures.first(route.schema.program.captures - route.schema.program.routes)
-        self._files.write_each(chosen, schema_id, chunk, rows, own)
+        if self._hours is None:
+            self.rows += sum(len(picked) for _, picked in chosen)
+            self._files.write_each(chosen, schema_id, chunk, rows, own)
+            return
+        for choice, picked in chosen:
+            self._write(RouteRows(choice, schema_id, rows[picked], own.take(picked)), chunk)
+
+    def _write(self, part: RouteRows, chunk: Chunk) -> None:
+        if self._hours is not None:
+            self._to_divide.append(part)
+            return
+        self._files.write(part.route, part.schema_id, chunk, part.rows, part.captures)
+        self.rows += len(part.rows)
+
+    def _divide(self, chunk: Chunk, hours: WindowHours) -> None:
+        """Append the chunk's records to the files of their hours, unless a record begins the next window."""
+        parts, self._to_divide, self.later = self._to_divide, [], None
+        if not parts:
+            return
+        self.later = hours.later(chunk, parts, is_new=self.rows == 0)
+        if self.later is not None:
+            return
+        for hour, part in hours.divide(chunk, parts):
+            self._files.write(part.route, part.schema_id, chunk, part.rows, part.captures, hour)
+            self.rows += len(part.rows)
 
     def _route(self, schema_id: int) -> Route | RejectedSchema:
         if schema_id not in self._routes:

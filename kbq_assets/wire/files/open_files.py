@@ -21,8 +21,8 @@ from kbq_assets.wire.records.verdicts import Captures
 _MANY_FILES, _SMALL_BLOCK = 32, 64 * 1024
 """Beyond this many open files, blocks of further ones have this size; snappy does not compress larger ones better."""
 
-FileKey: TypeAlias = tuple[str, int, str]
-"""Table, schema id and fingerprint."""
+FileKey: TypeAlias = tuple[str, int, str, int]
+"""Table, schema id, fingerprint, and the hour of files that have one."""
 
 
 class OpenFiles:
@@ -47,10 +47,12 @@ class OpenFiles:
         """Bytes in all sinks, those of finished files included."""
         return self._bytes_in_finished + sum(file.bytes_written for file in self._files.values())
 
-    def write(self, route: Route, schema_id: int, chunk: Chunk, rows: Longs, captures: Captures) -> None:
-        """Append records to the file of their route."""
-        many = len(self._files) >= _MANY_FILES
-        file = self._file(route, schema_id, int(chunk.offsets[rows[0]]), self._small if many else None)
+    def write(
+        self, route: Route, schema_id: int, chunk: Chunk, rows: Longs, captures: Captures, hour: int = 0
+    ) -> None:
+        """Append records to the file of their route, and of their hour if it has one."""
+        format_ = self._small if len(self._files) >= _MANY_FILES else None
+        file = self._file(route, schema_id, int(chunk.offsets[rows[0]]), format_, hour=hour)
         file.append(chunk, rows, captures, self._prefix)
 
     def write_each(
@@ -144,10 +146,11 @@ class OpenFiles:
         first_offset: int,
         format_: FileFormat | None = None,
         shared: SharedBlocks | None = None,
+        hour: int = 0,
     ) -> FileEncoder:
-        key = (route.table, schema_id, route.schema.fingerprint)
+        key = (route.table, schema_id, route.schema.fingerprint, hour)
         if key not in self._files:
-            new = NewFile(*key, first_offset)
+            new = NewFile(*key[:3], first_offset)
             sink = self._open_sink(new)
             format_ = self._small if shared is not None else format_ or self._context.format
             suffix = Suffix(self._context.origin, route.schema)

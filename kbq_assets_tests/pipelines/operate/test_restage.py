@@ -8,13 +8,14 @@ from functools import partial
 import pytest
 
 from kbq_assets.core.errors import Refused, Unavailable
+from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.restage import RestagePorts, propose_restage
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.worker.unit import WorkerPorts, extract_unit
 from kbq_assets_tests.fakes.script import Script
-from kbq_assets_tests.pipelines.bench import TOPIC, TP, A, Bench
+from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, TP, A, Bench, value
 
 
 def ports(bench: Bench) -> RestagePorts:
@@ -120,3 +121,17 @@ def test_a_compacted_range_is_refused_and_nothing_changes() -> None:
     with pytest.raises(Refused, match="had 2 rows"):
         restage(bench, path)
     assert bench.store.objects == before
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_file_of_one_hour_is_read_again_among_the_other_hours_of_its_window(lost: int) -> None:
+    bench = Bench(settings=SETTINGS.with_options(order="hour"), window=WindowLimits(records=100))
+    for minute in (65, 5, 66, 6):
+        bench.kafka.produce(TP, value(1), timestamp=minute * 60_000)
+    bench.extract()
+    files = list(bench.commit().files)
+    assert [(file.name.first_offset, file.rows) for file in files] == [(0, 2), (1, 2)]
+    bench.store.delete(files[lost].path)
+    restage(bench, files[lost].path)
+    bench.load()
+    assert sorted(bench.offsets(A)) == [0, 1, 2, 3]

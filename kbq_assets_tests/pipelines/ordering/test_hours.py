@@ -20,6 +20,7 @@ from kbq_assets.pipelines.ordering.decisions import decide
 from kbq_assets.pipelines.ordering.orders import order_status
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.wire.files.hours import MOST_HOURS
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, A, Bench, value
 
@@ -236,14 +237,55 @@ def test_a_loader_that_dies_shows_no_hour_early(calls: int) -> None:
     assert bench.shown() == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-def test_a_window_ends_where_a_new_hour_begins() -> None:
+def staged_hours(bench: HourlyBench) -> list[list[tuple[int, list[int]]]]:
+    """Per window its files: the first offset, and the hours after noon of the rows."""
+    windows = bench.commit().partitions[0].windows
+    return [
+        [(f.name.first_offset, [hour - NOON // HOUR_MS for hour in f.events.hours]) for f in window.files]
+        for window in windows
+    ]
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_no_file_crosses_an_hour_and_a_window_ends_where_a_new_hour_begins(chunk: int) -> None:
     bench = hourly(1)
-    bench.window = WindowLimits(records=1_000)
-    bench.at(0, 5, 30, 59, 65, 66, 125, 61)
+    bench.window, bench.kafka.chunk_records = WindowLimits(records=1_000), chunk
+    bench.at(0, 5, 30, 59, 65, 66, 125, 61, 126, 10, 62, 3)
     bench.extract()
-    [windows] = [state_.windows for state_ in bench.commit().partitions.values()]
-    assert [(w.first, w.until) for w in windows] == [(0, 4), (4, 6), (6, 7)]
+    assert staged_hours(bench) == [[(0, [0])], [(3, [1])], [(5, [2]), (6, [1]), (8, [0])]]
+    bench.at(0, 200)
+    bench.cycle()
+    bench.cycle()
+    assert len(bench.shown()) == 11
     without = HourlyBench(settings=SETTINGS, window=WindowLimits(records=1_000))
     without.at(0, 5, 30, 59, 65, 66, 125, 61)
     without.extract()
-    assert len(without.commit().partitions[0].windows) == 1
+    assert staged_hours(without) == [[(0, [0, 1, 2])]]
+
+
+def test_hours_in_turn_make_few_files() -> None:
+    bench = hourly(1)
+    bench.window, bench.kafka.chunk_records = WindowLimits(records=1_000), 100
+    bench.at(0, 110, *(-60 * (n % 40) for n in range(400)))
+    bench.extract()
+    [window] = staged_hours(bench)
+    assert sorted(len(hours) for _, hours in window) == [*[1] * MOST_HOURS, 41 - MOST_HOURS]
+
+
+def test_a_unit_goes_on_at_the_hour_that_its_partition_has_reached() -> None:
+    bench = hourly(1)
+    bench.window, bench.kafka.chunk_records = WindowLimits(records=1_000), 100
+    bench.at(0, 5, 70)
+    bench.extract()
+    bench.at(0, 6, 71, 7)
+    bench.extract()
+    assert staged_hours(bench)[2:] == [[(2, [0]), (3, [1])]]
+
+
+def test_a_window_with_a_record_of_another_century_ends_where_it_would_have_ended() -> None:
+    bench = hourly(1)
+    bench.window, bench.kafka.chunk_records = WindowLimits(records=1_000), 100
+    bench.at(0, 5, 70_000_000, 6, 65)
+    bench.extract()
+    [first, second] = staged_hours(bench)
+    assert ([offset for offset, _ in first], second) == ([0, 1], [(3, [1])])

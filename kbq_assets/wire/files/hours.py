@@ -1,0 +1,112 @@
+"""Files that never cross an hour of business time (PROTOCOL O8), for topics with `order: hour`.
+
+A window has one hour: the highest that its unit has reached. It ends before the first record of a later one. A row of
+another hour, such as a late one, goes to a file of its own hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from kbq_assets.wire.chunk import Chunk, Longs
+from kbq_assets.wire.files.window import Route
+from kbq_assets.wire.records.event_time import HOUR_MICROS, event_times, kafka_times
+from kbq_assets.wire.records.schema import BodyKind
+from kbq_assets.wire.records.verdicts import Captures
+
+#: Hours of a window with files of their own. Rows of further ones share a file per table and schema: every open file
+#: takes memory and becomes an object, and producers may send any times in turn.
+MOST_HOURS: Final = 16
+#: The file of these further hours.
+OTHERS: Final = -(2**62)
+
+
+class RouteRows(NamedTuple):
+    """Good records of one chunk that go to one table and schema."""
+
+    route: Route
+    schema_id: int
+    rows: Longs
+    captures: Captures
+
+
+@dataclass
+class UnitHours:
+    """The highest hour since 1970 that a unit has reached. A record counts if its time is neither after its Kafka time
+    nor after ``horizon``: a clock that is ahead moves nothing."""
+
+    highest: int = 0
+    horizon: int = 2**62
+
+
+@dataclass
+class WindowHours:
+    """Divides the rows of one window by their hours."""
+
+    unit: UnitHours
+    _own: dict[int, int] = field(default_factory=dict)
+
+    def later(self, chunk: Chunk, parts: list[RouteRows], *, is_new: bool) -> int | None:
+        """The first record of the chunk that belongs to the next window; None if there is none. If the window
+        ``is_new``, without a row, its first row may begin its hour."""
+        rows = np.concatenate([part.rows for part in parts])
+        order = np.argsort(rows)
+        reached = np.concatenate([self._reached(chunk, part) for part in parts])[order]
+        highest = self.unit.highest
+        beyond = np.flatnonzero(reached > highest)
+        if len(beyond) and is_new and not (reached[: beyond[0]] > 0).any():
+            highest = int(reached[beyond[0]])
+            beyond = np.flatnonzero(reached > highest)
+        if len(beyond):
+            return int(rows[order][beyond[0]])
+        self.unit.highest = highest
+        return None
+
+    def divide(self, chunk: Chunk, parts: list[RouteRows]) -> Iterator[tuple[int, RouteRows]]:
+        """The rows by the hour of their file."""
+        hours = [_times(chunk, part)[0] // HOUR_MICROS for part in parts]
+        self._own.setdefault(self.unit.highest, self.unit.highest)
+        self._meet(np.concatenate(hours), np.concatenate([part.rows for part in parts]))
+        for part, of_rows in zip(parts, hours, strict=True):
+            found = np.unique(of_rows)
+            files = np.array([self._own.get(hour, OTHERS) for hour in found.tolist()])
+            if len(found) == 1:
+                yield int(files[0]), part
+                continue
+            file_of = files[np.searchsorted(found, of_rows)]
+            for hour in np.unique(file_of).tolist():
+                picked = np.flatnonzero(file_of == hour)
+                yield hour, part._replace(rows=part.rows[picked], captures=part.captures.take(picked))
+
+    def _meet(self, hours: Longs, rows: Longs) -> None:
+        """Give hours that are new a file, in the order of their first records."""
+        hours = hours[np.argsort(rows)]
+        found, first = np.unique(hours, return_index=True)
+        for hour in found[np.argsort(first)].tolist():
+            if len(self._own) < MOST_HOURS:
+                self._own.setdefault(hour, hour)
+
+    def _reached(self, chunk: Chunk, part: RouteRows) -> Longs:
+        """The hours up to which records move the window; -1 for records that move nothing."""
+        times, has_fallbacks = _times(chunk, part)
+        known = kafka_times(chunk.timestamps[part.rows])
+        reached = np.where(known > 0, np.minimum(times, known), times) // HOUR_MICROS
+        idle = reached > self.unit.horizon
+        if has_fallbacks:  # rows without a business time have Kafka's
+            idle |= times == known
+        if part.route.schema.event_time and part.route.schema.body is BodyKind.EMPTY:
+            idle[:] = True
+        return np.where(idle, -1, reached)
+
+
+def _times(chunk: Chunk, part: RouteRows) -> tuple[Longs, bool]:
+    """The rows' business times, and whether some are Kafka's for want of one."""
+    schema = part.route.schema
+    found = event_times(chunk, part.rows, part.captures, schema.event_unit, schema.metadata.bounds)
+    if len(found.times):
+        return found.times, found.fallbacks > 0
+    return kafka_times(chunk.timestamps[part.rows]), False
