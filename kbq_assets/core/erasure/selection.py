@@ -48,7 +48,7 @@ def pseudonyms_in(
     ConfigurationError for a column without pseudonyms."""
     hidden = [each for each in decisions if each.action == "pseudonym"]
     for column, value in columns:
-        contexts = sorted({each.context for each in hidden if _name(each.path) == _name(column)})
+        contexts = sorted({each.context for each in hidden if common_name(each.path) == common_name(column)})
         if not contexts:
             raise ConfigurationError(
                 f"the topic's options make no pseudonyms of the column {column}",
@@ -60,7 +60,7 @@ def pseudonyms_in(
                 yield column, pseudonym
 
 
-def _name(column: str) -> str:
+def common_name(column: str) -> str:
     """A name that a field has in common with its column."""
     name = ".".join(snake_case(legal_name(each)) for each in column.split(".")).lower()
     return KEY if name == "_kafka_key" else name

@@ -84,12 +84,14 @@ class NamedRecords:
 
 @dataclass
 class OtherRows:
-    """Rows at no place of a record that was applied. ``undecided`` are those whose records Kafka no longer has."""
+    """Rows at no place of a record that was applied. ``undecided`` are those whose records Kafka no longer has.
+    ``has_several_pseudonyms``: a key may have several rows (hidden_keys.py)."""
 
     rows: int = 0
     unknown: NamedRecords = field(default_factory=NamedRecords)
     strange: list[str] = field(default_factory=list)
     undecided: int = 0
+    has_several_pseudonyms: bool = False
 
 
 @dataclass
@@ -191,8 +193,12 @@ class NewestAccount:
 
     def _name_all(self) -> None:
         may_be_newer = bool(self.other.undecided) and self.rule.tie == TIMESTAMP
-        self._name("doubled rows", self._doubled, DELETE_ROWS)
-        self._name("rows that are older than their key's newest record", self._older)
+        several = self.other.has_several_pseudonyms
+        note = "several rows of a key, whose pseudonyms changed: " if several else ""
+        self._name(f"{note}doubled rows", self._doubled, DELETE_ROWS, is_unknown=several)
+        self._name(
+            f"{note}rows that are older than their key's newest record", self._older, is_unknown=several
+        )
         self._name("rows of records before the last truncation", self._truncated, DELETE_ROWS)
         self._name("rows of no record that was applied", self.other.unknown, DELETE_ROWS)
         for text in self.other.strange:

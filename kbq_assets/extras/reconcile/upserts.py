@@ -1,8 +1,8 @@
 """Accounts of upsert tables: extraction reads the topics again, and the newest record of each key is the table's row.
 
 A verdict needs a table that nobody loads meanwhile. What cannot be decided is named: records that Kafka no longer has,
-a topic that the source list does not select, pseudonyms as keys. Of change events the newest one of a key counts too:
-a truncation deletes every key of its topic's older ones.
+a topic that the source list does not select, keys under several pseudonyms. Of change events the newest one of a key
+counts too: a truncation deletes every key of its topic's older ones.
 
 Memory holds the positions of one partition's rows and one part of the keys (spill.py), whatever the topics have.
 """
@@ -18,7 +18,7 @@ from typing import Any, Final
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.debezium.columns import DELETED as ROW_DELETED
 from kbq_assets.core.debezium.columns import OP, TRUNCATE
-from kbq_assets.core.errors import KbqError
+from kbq_assets.core.errors import JobFailed, KbqError
 from kbq_assets.core.loading.table_notes import has_own_columns_alone
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import columns_of
@@ -31,6 +31,7 @@ from kbq_assets.core.statements.rules import DELETED, MARK, UPSERT, StatementRul
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.again import Again, ScratchStore
 from kbq_assets.extras.reconcile.findings import Finding
+from kbq_assets.extras.reconcile.hidden_keys import has_several_pseudonyms
 from kbq_assets.extras.reconcile.newest import (
     PER_PART,
     KeyedRecord,
@@ -84,6 +85,7 @@ class UpsertComparison:
                 now = self.read_states()[table]
                 if now.in_flight is not None or now.jobs.ended != state.jobs.ended:
                     return UpsertAccount(table, findings=(_loaded_meanwhile(table),))
+                reading.other.has_several_pseudonyms = self._has_several_pseudonyms(table, rule, topics)
                 found = reading.other, reading.truncations, reading.findings
                 return NewestAccount(table, rule, spill, *found).settle()
         except _NotCompared as error:
@@ -109,9 +111,17 @@ class UpsertComparison:
                 rule = settings.statement.rule  # its first batch was skipped
             if settings.statement.rule.kind != UPSERT or rule.kind != UPSERT:
                 raise _NotCompared("it has rows that no upsert wrote")
-            if any(decision.action == "pseudonym" for decision in settings.privacy.decisions):
-                raise _NotCompared("its keys may be pseudonyms under several keys")
         return rule
+
+    def _has_several_pseudonyms(
+        self, table: TableReference, rule: StatementRule, topics: Collection[str]
+    ) -> bool:
+        decisions = [each for topic in topics for each in self.settings[topic].privacy.decisions]
+        known = self.again.open_ports().pseudonyms() if decisions else None
+        try:
+            return has_several_pseudonyms(self.warehouse, table, rule, decisions, known)
+        except JobFailed as error:
+            raise _NotCompared(f"its keys cannot be read: {error.message}") from error
 
 
 def _positions(commits: Iterable[Commit]) -> int:

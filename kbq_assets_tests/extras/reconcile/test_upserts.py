@@ -11,10 +11,11 @@ import duckdb
 import pytest
 
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.extras.reconcile.newest import UpsertAccount
 from kbq_assets.extras.reconcile.records import Reconciliation, reconcile
-from kbq_assets_tests.pipelines.bench import TOPIC, A
+from kbq_assets_tests.pipelines.bench import TOPIC, TP, A
 from kbq_assets_tests.pipelines.statements.test_upsert_load import UpsertBench
 
 
@@ -132,14 +133,54 @@ def test_a_row_set_to_an_older_version_is_named_with_the_newest(filled: Reconcil
     ("options", "why"),
     [
         ({"load": "append", "key": ""}, "it has rows that no upsert wrote"),
-        ({"pii": "x:pseudonym,_key:keep"}, "its keys may be pseudonyms"),
+        ({"pii": "x:keep,_key:pseudonym"}, "there is no key"),
     ],
 )
 def test_what_cannot_be_compared_is_said(filled: ReconciledBench, options: dict[str, str], why: str) -> None:
     filled.settings = filled.settings.with_options(**options)
     result = filled.settled()
     assert result.verdict == "unknown"
-    assert f"{A}: not compared (load: upsert): {why}" in str(result.findings)
+    [finding] = [str(each) for each in result.findings]
+    assert finding.startswith(f"{A}: not compared (load: upsert): ")
+    assert why in finding
+
+
+def hidden(path: Path, pii: str, **options: object) -> ReconciledBench:
+    """A table of pseudonyms, under the key `a`."""
+    bench = new_bench(path, pii=pii, **options)
+    bench.pseudonyms = Pseudonyms("a", {"a": b"a" * 32, "b": b"b" * 32})
+    fill(bench, [1, 2])
+    return bench
+
+
+@pytest.mark.parametrize("pii", ["x:pseudonym,_key:keep,y:keep", "x:keep,_key:pseudonym,y:keep"])
+def test_pseudonyms_under_one_key_are_compared(tmp_path: Path, pii: str) -> None:
+    bench = hidden(tmp_path, pii)
+    account, living = bench.account(), len(bench.expected())
+    assert (bench.settled().verdict, account.findings) == ("yes", ())
+    assert (account.rows, account.deleted) == (living, len(bench.last) - living)
+    bench.pseudonyms = Pseudonyms("b", bench.pseudonyms.keys)  # type: ignore[union-attr]
+    assert bench.settled().verdict == "yes"  # the rows have the key of before
+    bench.by_hand("DELETE FROM d.A WHERE _kafka_offset = (SELECT MAX(_kafka_offset) FROM d.A)")
+    assert "keys without their newest row" in str(bench.account().findings)
+    assert bench.settled().verdict == "no"
+
+
+@pytest.mark.parametrize("deletes", ["remove", pytest.param("mark", marks=pytest.mark.slow)])
+def test_keys_whose_pseudonyms_changed_are_compared_as_far_as_that_says_something(
+    tmp_path: Path, deletes: str
+) -> None:
+    bench = hidden(tmp_path, "x:keep,_key:pseudonym,y:keep", deletes=deletes)
+    bench.pseudonyms = Pseudonyms("b", bench.pseudonyms.keys)  # type: ignore[union-attr]
+    bench.change(b"k0", 8)
+    bench.cycle()
+    assert bench.settled().verdict == "unknown"
+    assert [str(each) for each in bench.account().findings] == [
+        f"{A}: several rows of a key, whose pseudonyms changed: rows that are older than their key's newest record:"
+        f" {TOPIC}[0] offset 0 (newest: {TOPIC}[0] offset {bench.kafka.view('t').offsets([TP])[TP].latest - 1})"
+    ]
+    bench.by_hand("DELETE FROM d.A WHERE x = 8")
+    assert bench.settled().verdict == "no"
 
 
 def test_rows_whose_records_kafka_lost_leave_the_verdict_unknown(filled: ReconciledBench) -> None:
