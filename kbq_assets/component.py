@@ -12,7 +12,7 @@ import dagster as dg
 from pydantic import Field
 
 from kbq_assets.definitions import Parts, parts
-from kbq_assets.defs import default_resources
+from kbq_assets.defs.build import default_resources
 from kbq_assets.defs.events import BATCH_SIZE, BATCH_VARIABLE
 from kbq_assets.defs.extraction.engine import ENGINE
 from kbq_assets.defs.translator import AssetTranslator

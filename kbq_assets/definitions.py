@@ -338,7 +338,7 @@ class Parts:
         self, translator: AssetTranslator | None = None, resources: Mapping[str, Any] | None = None
     ) -> dg.Definitions:
         """Everything in Dagster. ``resources`` replace the default ones. Raises ConfigurationError."""
-        from kbq_assets.defs import default_resources
+        from kbq_assets.defs.build import default_resources
 
         opened = default_resources(self.adapters.settings, resources)
         return self.with_resources(opened)._definitions(translator, opened)
@@ -348,7 +348,7 @@ class Parts:
     ) -> dg.Definitions:
         import dagster as dg
 
-        from kbq_assets.defs import build_definitions
+        from kbq_assets.defs.build import build_definitions
         from kbq_assets.defs.translator import AssetTranslator
         from kbq_assets.extras.filebatches.defs import file_definitions
         from kbq_assets.extras.notices.defs import notice_definitions

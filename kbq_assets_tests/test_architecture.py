@@ -140,7 +140,7 @@ sys.meta_path.insert(0, Deleted())
 from click.testing import CliRunner
 
 from kbq_assets import cli
-from kbq_assets.defs import build_definitions
+from kbq_assets.defs.build import build_definitions
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets_tests.fakes.platform import FakePlatform
 

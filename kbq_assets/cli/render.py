@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Without a terminal no line is folded, so that grep finds whole lines.
 _WIDE = 1000
+#: Characters of a JSON document above which it is one line.
+_MOST_INDENTED = 1_000_000
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -70,7 +72,9 @@ def echo_json(value: object) -> None:
     if context is not None and DOCUMENT in context.meta:
         context.meta[DOCUMENT].append(value)
         return
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    text = json.dumps(value, ensure_ascii=False)
+    # No person reads more, and Python's own code indents: a second for each 5 MB.
+    click.echo(text if len(text) > _MOST_INDENTED else json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def stop_lines(stops: Iterable[PartitionStop]) -> list[str]:

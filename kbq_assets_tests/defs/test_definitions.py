@@ -48,7 +48,7 @@ def test_importing_the_definitions_reads_no_environment() -> None:
         "    def __iter__(self): raise AssertionError('read as a whole')\n"
         "    keys = items = values = copy = __iter__\n"
         "os.environ = Watched()\n"
-        "import kbq_assets.definitions, kbq_assets.defs, kbq_assets.defs.instance.orchestrator\n"
+        "import kbq_assets.definitions, kbq_assets.defs.build, kbq_assets.defs.instance.orchestrator\n"
         "print('untouched')\n"
     )
     ran = python(code, HOME="/nonexistent")
@@ -61,6 +61,13 @@ def test_importing_the_definitions_reads_no_environment() -> None:
 def test_workers_and_commands_do_not_import_dagster(module: str) -> None:
     code = f"import sys, {module}\nprint(sorted(m for m in sys.modules if m.startswith('dagster')))"
     ran = python(code)
+    assert (ran.stdout, ran.returncode) == ("[]\n", 0), ran.stderr
+
+
+def test_a_command_that_starts_spark_imports_no_assets() -> None:
+    ran = python(
+        "import sys, kbq_assets.defs.extraction.engine\nprint([m for m in sys.modules if 'defs.assets' in m])"
+    )
     assert (ran.stdout, ran.returncode) == ("[]\n", 0), ran.stderr
 
 

@@ -51,7 +51,7 @@ def plan_pruning(commit: Commit, states: WarehouseStates, patience: int | None =
     late = {(commit.topic_partition(number), window.first) for number, window in _late(pruned, patience)}
 
     def may_wait_aside(file: StagedFile) -> bool:
-        is_late = (file.name.topic_partition, file.window) in late and states.is_ahead(file)
+        is_late = bool(late) and (file.name.topic_partition, file.window) in late and states.is_ahead(file)
         return is_late or _is_parked_or_loaded(file, states)
 
     chunks: dict[str, list[StagedFile]] = defaultdict(list)

@@ -14,9 +14,10 @@ completes the announcements.
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import Final
 
 from kbq_assets.core.extraction.cost import Usage, with_outcome
@@ -27,7 +28,6 @@ from kbq_assets.core.extraction.units import TaskTime, Unit, UnitOutcome
 from kbq_assets.core.observation.run_totals import WorkerUse
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import stop_commands
@@ -175,7 +175,7 @@ class _Run:
         """The result of the run."""
         partitions = tuple(
             PartitionReport(
-                tp, windows[0].first, windows[-1].until, sum((w.counts for w in windows), Counts()),
+                tp, windows[0].first, windows[-1].until, reduce(operator.add, (w.counts for w in windows)),
                 len(windows), tuple(f for w in windows for f in w.files),
             )
             for tp, windows in sorted(self._publisher.published.items())

@@ -13,7 +13,7 @@ from dagster_pyspark import LazyPySparkResource, PySparkResource
 from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.definitions import Adapters
-from kbq_assets.defs import default_resources
+from kbq_assets.defs.build import default_resources
 from kbq_assets.defs.compaction.rewriting import spark_rewriter
 from kbq_assets.defs.extraction.engine import ENGINE, PYSPARK, KbqPySpark
 from kbq_assets.ports.engine import ExtractionEngine
