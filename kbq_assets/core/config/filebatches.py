@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.config.variables import Variable, choice, place, variable
+from kbq_assets.core.config.variables import Variable, choice, place, variable, whole
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.filebatches.destinations import DEFAULT_REGEX, compile_regex
 
@@ -97,4 +97,10 @@ class FileBatchSettings:
         "an ordered batch that sorts before the last one applied: apply or park",
         "apply",
         choice("apply", "park"),
+    )
+    max_wait_seconds: int = variable(
+        "KBQ_FILES_MAX_WAIT_SECONDS",
+        "report a batch of files that waits longer than this after its upload; 0: never",
+        7_200,
+        whole(),
     )

@@ -41,16 +41,18 @@ class PendingBatch:
 
 @dataclass(frozen=True)
 class BatchRules:
-    """The rules of a table prefix. ``held`` says why ordered batches wait, "" if they do not."""
+    """The rules of a table prefix. ``held`` says why ordered batches wait, "" if they do not; ``validates``: because a
+    person validates the last one."""
 
     apply_reuploads: bool = False
     park_late: bool = False
     held: str = ""
+    validates: bool = False
 
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """A batch, its state, and the reason in words."""
+    """A batch, its state, and the reason in words. ``by_person``: it waits until a person validates the last one."""
 
     path: str
     generation: int
@@ -58,6 +60,7 @@ class PlannedBatch:
     state: BatchState
     why: str = ""
     uploaded_ms: int = 0
+    by_person: bool = False
 
 
 def plan_batches(
@@ -85,7 +88,10 @@ def plan_batches(
         if each.ordered and own[0] not in _ASIDE:
             before = before or f"{each.found.path} comes first"
         batch = each.found
-        planned.append(PlannedBatch(batch.path, batch.generation, each.ordered, *own, batch.uploaded_ms))
+        by_person = own[0] is BatchState.WAITS and rules.validates and own[1] == rules.held
+        planned.append(
+            PlannedBatch(batch.path, batch.generation, each.ordered, *own, batch.uploaded_ms, by_person)
+        )
     found = {each.found.path for each in pending}
     return sorted([*planned, *_lost(state, found)], key=lambda each: each.path)
 

@@ -14,7 +14,7 @@ class PrefixArrivals:
     """The batches of one table prefix that are not applied.
 
     ``failed`` and ``parked`` wait for a person: a job failed, or the configuration or a rule keeps the batch back.
-    ``waiting`` need nobody; the oldest was uploaded at ``oldest_ms``, 0 if that is unknown.
+    ``waiting`` need no decision; the oldest was uploaded at ``oldest_ms``, 0 if that is unknown.
     """
 
     prefix: str
@@ -22,7 +22,7 @@ class PrefixArrivals:
     parked: int = 0
     waiting: int = 0
     oldest_ms: int = 0
-    #: what waits for a person, in words, and the commands that go on
+    #: what waits for a person or too long, in words, and the commands that go on
     problems: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
 

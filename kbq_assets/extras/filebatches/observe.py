@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kbq_assets.core.errors import Defect, TransientError
-from kbq_assets.core.filebatches.planning import BatchState
+from kbq_assets.core.filebatches.planning import BatchState, PlannedBatch
 from kbq_assets.core.observation.arrivals import Arrivals, PrefixArrivals
 from kbq_assets.extras.filebatches.open import open_file_batches
 from kbq_assets.pipelines.deployment import Deployment
@@ -32,7 +32,9 @@ def arrivals_reader(open_batches: Callable[[], FileBatches]) -> Callable[[], Arr
 
     def read() -> Arrivals:
         try:
-            return arrivals_of(opened().status())
+            batches = opened()
+            now_ms = batches.ports.store.now_ms()
+            return arrivals_of(batches.status(), now_ms, batches.ports.settings.max_wait_seconds)
         except TransientError as error:
             return Arrivals(unknown=error.message)
         except Exception as error:
@@ -44,9 +46,10 @@ def arrivals_reader(open_batches: Callable[[], FileBatches]) -> Callable[[], Arr
     return read
 
 
-def arrivals_of(report: FilesReport) -> Arrivals:
-    """The table prefixes of a report. Batches without a table are one entry, however many there are."""
-    found = [_of_prefix(each) for each in report.tables]
+def arrivals_of(report: FilesReport, now_ms: int, patience: int) -> Arrivals:
+    """The table prefixes of a report at ``now_ms``. A batch may wait ``patience`` seconds after its upload, 0: for
+    ever. Batches without a table are one entry, however many there are."""
+    found = [_of_prefix(each, now_ms, patience) for each in report.tables]
     if report.homeless:
         lines = tuple(f"{path or 'the root'}: {why}" for path, why in report.homeless.items())
         found.append(
@@ -63,12 +66,24 @@ def commands_of(report: PrefixReport) -> tuple[str, ...]:
     return f"kbq files retry {batch}", f"kbq files skip {batch} --reason TEXT"
 
 
-def _of_prefix(report: PrefixReport) -> PrefixArrivals:
+def _overdue(waiting: Sequence[PlannedBatch], now_ms: int, patience: int) -> list[str]:
+    """The first batch that waits for a person's validation, or that has waited too long for anything, in words."""
+    for each in waiting:
+        if each.by_person:
+            return [f"{each.path} waits: {each.why}"]
+        if patience and 0 < each.uploaded_ms < now_ms - patience * 1000:
+            why = each.why or "no run of kbq files applied it"
+            return [f"{each.path} has waited longer than {patience} seconds after its upload: {why}"]
+    return []
+
+
+def _of_prefix(report: PrefixReport, now_ms: int, patience: int) -> PrefixArrivals:
     stopped = report.stopped
     waiting = [each for each in report.batches if each.state not in NEEDS_PERSON]
     failed = sum(each.state is BatchState.FAILED for each in stopped)
     lines = [report.error] if report.error else []
     lines += [f"{each.path} {each.state}: {each.why}" for each in stopped]
+    lines = lines or _overdue(waiting, now_ms, patience)
     return PrefixArrivals(
         report.prefix,
         failed=failed,

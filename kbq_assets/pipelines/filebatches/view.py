@@ -114,20 +114,22 @@ def plan_prefix(
 ) -> list[PlannedBatch]:
     """The state of each batch of a table prefix that is not applied."""
     settings = ports.settings
-    rules = BatchRules(settings.on_reupload == "apply", settings.on_late == "park", _held(ports, view, now))
+    held, validates = _held(ports, view, now)
+    rules = BatchRules(settings.on_reupload == "apply", settings.on_late == "park", held, validates)
     applied = {**table.applied, **{each.path: each.generation for each in now.applied}}
     return plan_batches(now, applied, table.pending, rules, ports.store.now_ms())
 
 
-def _held(ports: FilePorts, view: FilesView, now: FileTableState) -> str:
+def _held(ports: FilePorts, view: FilesView, now: FileTableState) -> tuple[str, bool]:
+    """Why ordered batches wait, and whether for a person's validation."""
     if lock := _foreign_lock(ports, view, now):
-        return lock
+        return lock, False
     marker = ports.settings.start_backfill
     if marker and not view.listing.sign(now.prefix, marker):
-        return f"there is no {now.prefix}/{marker} yet (KBQ_FILES_START_BACKFILL_FILENAME)"
+        return f"there is no {now.prefix}/{marker} yet (KBQ_FILES_START_BACKFILL_FILENAME)", False
     if now.validating and view.listing.sign(now.prefix, BACKFILL) in (0, now.backfill):
-        return f"the last batch waits for its validation: a new {now.prefix}/{BACKFILL} is missing"
-    return ""
+        return f"the last batch waits for its validation: a new {now.prefix}/{BACKFILL} is missing", True
+    return "", False
 
 
 def _foreign_lock(ports: FilePorts, view: FilesView, now: FileTableState) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,61 @@ def test_a_batch_that_a_rule_or_its_configuration_keeps_back_is_parked() -> None
     for found, why in ((items, "unsupported"), (orders, "KBQ_FILES_ON_LATE=park")):
         assert (found.failed, found.parked, found.waiting) == (0, 1, 0)
         assert why in found.message
+
+
+def test_a_batch_that_waits_for_a_persons_validation_is_reported_at_once() -> None:
+    world = FilesWorld(order_per_table=True, wait_for_validation=True)
+    world.batch("shop/orders/1")
+    world.run()
+    assert not list(arrivals_in(world).problems)
+    world.batch("shop/orders/2")
+    world.batch("shop/orders/3")
+    [found] = arrivals_in(world).problems
+    assert (found.failed, found.parked, found.waiting) == (0, 0, 2)
+    assert "shop/orders/2 waits: the last batch waits for its validation" in found.message
+    assert found.commands == (f"kbq files status {PREFIX}",)
+    world.put("shop/orders/_BACKFILL", "")
+    world.run()
+    [found] = arrivals_in(world).problems
+    assert "shop/orders/3 waits" in found.message
+
+
+@pytest.mark.parametrize(
+    ("held", "settings", "why"),
+    [
+        ("shop/orders/_bqlock", {}, "_bqlock is somebody else's"),
+        ("", {"start_backfill": "_HISTORYDONE"}, "there is no shop/orders/_HISTORYDONE yet"),
+        ("", {}, "no run of kbq files applied it"),
+    ],
+)
+def test_a_batch_that_waits_too_long_is_reported_with_what_it_waits_for(
+    held: str, settings: dict[str, Any], why: str
+) -> None:
+    world = FilesWorld(order_per_table=True, max_wait_seconds=600, **settings)
+    if held:
+        world.put(held, "another tool")
+    world.batch("shop/orders/0")
+    if held or settings:
+        world.run()
+    assert not list(arrivals_in(world).problems)
+    world.store.time_ms = world.source.objects["shop/orders/0/_SUCCESS"].updated_ms + 600_001
+    [found] = arrivals_in(world).problems
+    assert why in found.message
+    assert "longer than 600 seconds" in found.message
+    assert not found.result.passed
+    world.settings = replace(world.settings, max_wait_seconds=0)
+    assert not list(arrivals_in(world).problems)
+
+
+def test_a_batch_behind_one_that_a_person_decides_about_sends_no_notice_of_its_own() -> None:
+    world = FilesWorld(order_per_table=True, max_wait_seconds=600)
+    world.batch("shop/orders/1")
+    bad(world, "shop/orders/1")
+    world.batch("shop/orders/2")
+    world.run()
+    world.store.time_ms += 10_000_000
+    [found] = arrivals_in(world).problems
+    assert found.problems == ("shop/orders/1 failed: invalid: bad row",)
 
 
 def test_many_batches_without_a_table_are_one_entry() -> None:
