@@ -14,8 +14,9 @@ from kbq_assets.ports.warehouse import JobStatus
 @dataclass(frozen=True)
 class FileJob:
     """A job of one batch: all rows of its files become visible at once, or none. ``config`` are BigQuery's keys of a
-    load job or, with ``sql``, of the external table `temp_ext`. ``sizes`` are the files' by URI. With ``fail_on_zero``
-    a statement that changes no row has failed: in the job itself, or by `JobStatus.changed_rows`."""
+    load job or, with ``sql``, of the external table `temp_ext`. ``sizes`` are the files' by URI; ``patterns`` match
+    files beyond a job's limit. With ``fail_on_zero`` a statement that changes no row has failed: in the job itself, or
+    by `JobStatus.changed_rows`."""
 
     job_id: str
     project: str
@@ -27,11 +28,12 @@ class FileJob:
     digest: str = ""
     fail_on_zero: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
+    patterns: tuple[str, ...] = ()
 
     @property
     def source_uris(self) -> tuple[str, ...]:
-        """The URIs of the files."""
-        return tuple(self.sizes)
+        """The URIs of the files, or the patterns that match them."""
+        return self.patterns or tuple(self.sizes)
 
 
 class FileJobs(Protocol):

@@ -74,7 +74,7 @@ class FakeFileWarehouse:
     def finish(self, job_id: str) -> None:
         """Run a job to its end."""
         job = self.pending.pop(job_id)
-        paths = [self._source.path_of(uri) for uri in job.source_uris]
+        paths = [path for uri in job.source_uris for path in self._matched(self._source.path_of(uri))]
         contents = tuple(
             self._source.objects[path].data.decode() if path in self._source.objects else "gone"
             for path in paths
@@ -96,6 +96,12 @@ class FakeFileWarehouse:
             statement=before.statement,
             changed_rows=self.changed_rows if job.sql else -1,
         )
+
+    def _matched(self, path: str) -> list[str]:
+        """The objects that a URI means: those that begin as it does, if a `*` ends it."""
+        if not path.endswith("*"):
+            return [path]
+        return [each for each in sorted(self._source.objects) if each.startswith(path[:-1])]
 
     def get_job(self, job_id: str, project: str, location: str, table: object = None) -> JobStatus | None:
         self.calls_left -= 1
@@ -120,10 +126,10 @@ class FileWarehouseView:
     """One process's warehouse: every call carries its name, and can fail."""
 
     project, location = FakeFileWarehouse.project, FakeFileWarehouse.location
-    limits = FakeFileWarehouse.limits
 
     def __init__(self, warehouse: FakeFileWarehouse, process: str) -> None:
         self._warehouse = warehouse
+        self.limits = warehouse.limits
         self._process = process
 
     def check(self, config: Mapping[str, Any], sql: str) -> None:

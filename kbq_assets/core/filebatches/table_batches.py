@@ -73,6 +73,8 @@ class BatchInFlight(Stored):
     entered_ms: int = 0
     tries: int = 1
     end: JobEnd = field(default_factory=JobEnd, metadata=INLINE)
+    #: in place of files beyond a job's limit: names and patterns that match them
+    patterns: tuple[str, ...] = ()
 
     @property
     def file_paths(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from kbq_assets.core.errors import InvalidName, JobAlreadyExists, JobFailed, Una
 from kbq_assets.core.filebatches import table_batches
 from kbq_assets.core.filebatches.config import FileBatchConfig
 from kbq_assets.core.filebatches.discovery import BACKFILL, ListedObject
+from kbq_assets.core.filebatches.patterns import MOST_FILES, patterns_of
 from kbq_assets.core.filebatches.planning import BatchState, PlannedBatch
 from kbq_assets.core.filebatches.table_batches import (
     BatchFile,
@@ -22,6 +23,7 @@ from kbq_assets.core.filebatches.table_batches import (
     job_id_of,
 )
 from kbq_assets.pipelines.filebatches.ports import FilePorts
+from kbq_assets.pipelines.filebatches.source import BatchObjects
 from kbq_assets.pipelines.filebatches.states import FileStates
 from kbq_assets.pipelines.filebatches.view import FilesView, PrefixView, plan_prefix
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -88,10 +90,10 @@ class PrefixRun:
 
     def _enter(self, planned: PlannedBatch) -> bool:
         batch, config = self._table.found(planned.path), self._table.configs.get(planned.path)
-        files = self._ports.source.files(batch, self._view.listing) if batch else None
-        if batch is None or config is None or files is None:
+        objects = self._ports.source.files(batch, self._view.listing) if batch else None
+        if batch is None or config is None or objects is None:
             return False  # another batch is there by now: the next view decides
-        running = self._entry(planned, config, files)
+        running, files = self._entry(planned, config, objects), objects.files
         entered = table_batches.enter(
             self._now, running, self._view.listing.sign(self._table.prefix, BACKFILL)
         )
@@ -102,9 +104,7 @@ class PrefixRun:
         self._submit(running)
         return True
 
-    def _entry(
-        self, planned: PlannedBatch, config: FileBatchConfig, files: tuple[ListedObject, ...]
-    ) -> BatchInFlight:
+    def _entry(self, planned: PlannedBatch, config: FileBatchConfig, objects: BatchObjects) -> BatchInFlight:
         ports, state, to = self._ports, self._now, config.destination
         target = FileTarget(to.table.dataset, to.table.table, to.decorator, to.project)
         own = len(planned.path) + 1 if planned.path else 0
@@ -119,7 +119,7 @@ class PrefixRun:
             ports.warehouse.project,
             ports.warehouse.location,
             target,
-            tuple(BatchFile(each.path[own:], each.size, each.generation) for each in files),
+            tuple(BatchFile(each.path[own:], each.size, each.generation) for each in objects.files),
             config.external if config.sql else config.load,
             config.sql,
             bool(config.sql) and ports.settings.fail_on_zero,
@@ -127,6 +127,16 @@ class PrefixRun:
             planned.ordered,
             ports.store.now_ms(),
             failed.tries + 1 if failed and failed.retry_at_ms else 1,
+            patterns=self._patterns(objects, own),
+        )
+
+    def _patterns(self, objects: BatchObjects, own: int) -> tuple[str, ...]:
+        """Patterns for the files, if they are too many to name; none if no few patterns match them alone."""
+        most = self._ports.warehouse.limits.files
+        if not most < len(objects.files) <= MOST_FILES:
+            return ()
+        return patterns_of(
+            [each.path[own:] for each in objects.files], [path[own:] for path in objects.others], most
         )
 
     def _problem(self, running: BatchInFlight, files: tuple[ListedObject, ...]) -> str:
@@ -137,8 +147,10 @@ class PrefixRun:
         limits, size = self._ports.warehouse.limits, sum(each.size for each in files)
         if not files:
             return "the batch has no files: upload them, then kbq files retry"
-        if len(files) > limits.files:
-            return f"the batch has {len(files):,} files, and a job takes {limits.files:,}: split it"
+        if len(files) > limits.files and not running.patterns:
+            most = MOST_FILES if len(files) > MOST_FILES else limits.files
+            why = "" if most == MOST_FILES else " or patterns that match them alone"
+            return f"the batch has {len(files):,} files, and a job takes {most:,}{why}: split it"
         # A local warehouse's limit is for jobs that KBQ forms itself: it reads a batch of any size.
         if limits.partitions and size > limits.bytes:
             return f"the batch has {size:,} bytes, and a job takes {limits.bytes:,}: split it"
@@ -227,6 +239,7 @@ class PrefixRun:
             digest_of(running) if running.sql else "",
             running.fail_on_zero,
             running.labels,
+            tuple(store.uri(f"{running.path}/{each}" if running.path else each) for each in running.patterns),
         )
 
 

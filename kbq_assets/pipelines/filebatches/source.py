@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from kbq_assets.core.errors import ConfigurationError, NotFound
 from kbq_assets.core.filebatches.discovery import (
@@ -16,6 +16,13 @@ from kbq_assets.ports.object_store import ObjectEntry, ObjectStore
 
 #: A configuration may have so many bytes.
 _MOST_BYTES: Final = 1 << 20
+
+
+class BatchObjects(NamedTuple):
+    """The files of a batch, and the paths of all other objects below its directory."""
+
+    files: tuple[ListedObject, ...]
+    others: tuple[str, ...]
 
 
 class FileSource:
@@ -47,13 +54,15 @@ class FileSource:
             self._texts[key] = found.data
         return self._texts[key]
 
-    def files(self, batch: FoundBatch, listing: SourceListing) -> tuple[ListedObject, ...] | None:
-        """The files of a batch now; None if its success object is another one by now. Raises Unavailable."""
+    def files(self, batch: FoundBatch, listing: SourceListing) -> BatchObjects | None:
+        """The objects of a batch now; None if its success object is another one by now. Raises Unavailable."""
         objects = [_listed(each) for each in self.store.list(f"{batch.path}/" if batch.path else "")]
         success = f"{batch.path}/{self.success}" if batch.path else self.success
         if not any(each.path == success and each.generation == batch.generation for each in objects):
             return None
-        return files_of(batch.path, objects, listing.batches, self._steering)
+        files = files_of(batch.path, objects, listing.batches, self._steering)
+        own = {each.path for each in files}
+        return BatchObjects(files, tuple(each.path for each in objects if each.path not in own))
 
     def current(self, folder: str, paths: tuple[str, ...]) -> dict[str, tuple[int, int]]:
         """Generation and size of those of ``paths`` that exist below a directory now. Raises Unavailable."""

@@ -12,8 +12,10 @@ from kbq_assets.core.errors import MissingState, NotFound, Refused
 from kbq_assets.core.filebatches import table_batches
 from kbq_assets.core.filebatches.names import file_registry_path, file_state_path
 from kbq_assets.core.protocol.archives import ArchiveRule
+from kbq_assets.pipelines.filebatches import prefix_run
 from kbq_assets.ports.file_loads import FileJob
 from kbq_assets.ports.warehouse import JobError, JobStatus
+from kbq_assets_tests.fakes.faults import Outcome
 from kbq_assets_tests.pipelines.filebatches.world import FilesWorld
 
 BAD = JobError("invalid", "bad row", transient=False)
@@ -344,13 +346,59 @@ def test_a_data_source_names_its_jobs() -> None:
     assert dict(job.labels) == {"kbq": "files", "batch-id": "b1"}
 
 
-def test_too_many_files_for_a_job_are_named_before_it_is_submitted() -> None:
-    world = FilesWorld()
+def of_two_uris(**settings: object) -> FilesWorld:
+    world = FilesWorld(**settings)
     world.warehouse.limits = dataclasses.replace(world.warehouse.limits, files=2)
-    world.batch("shop/orders/1", "a", "b", "c")
+    return world
+
+
+def test_too_many_files_for_a_job_are_named_before_it_is_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = of_two_uris()
+    world.batch("shop/orders/1", "a1", "b1", "c1")
+    for name in "abc":
+        world.put(f"shop/orders/1/{name}0", "")  # empty: no file of the batch
     world.run()
     [stopped] = world.batches().status().tables[0].stopped
     assert "3 files" in stopped.why and not world.warehouse.jobs
+    monkeypatch.setattr(prefix_run, "MOST_FILES", 3)
+    world.batch("shop/items/1", "a1", "a2", "a3", "a4")
+    world.run()
+    assert "4 files, and a job takes 3: split it" in world.batches().status().tables[0].stopped[0].why
+
+
+@pytest.mark.parametrize("sql", ["", "INSERT {dest_dataset}.{dest_table}"])
+def test_more_files_than_a_job_takes_are_one_job_with_patterns(sql: str) -> None:
+    world = of_two_uris(order_per_table=True)
+    if sql:
+        world.put("shop/orders/_config/bq_transform.sql", sql)
+    names = [f"part-{number}" for number in range(40)]
+    world.batch("shop/orders/1", *names)
+    world.batch("shop/orders/1/deeper", "part-0")
+    world.batch("shop/orders/2", "part-0")
+    world.warehouse.held = True
+    world.run()
+    [job] = world.warehouse.inserted
+    assert job.source_uris == (world.source.uri("shop/orders/1/part-*"),)
+    assert len(job.sizes) == 40
+    world.warehouse.held = False
+    world.warehouse.finish(job.job_id)
+    world.run()
+    assert {len(visible.contents) for visible in world.warehouse.visible} == {40, 1}
+    assert len(world.warehouse.visible) == 3 and not world.waiting()
+
+
+def test_a_job_with_patterns_whose_reply_is_lost_is_found_again() -> None:
+    world = of_two_uris()
+    world.batch("shop/orders/1", *(f"part-{number}" for number in range(9)))
+    world.warehouse.faults = lambda call: Outcome.LOST_REPLY if call.operation == "insert" else Outcome.OK
+    world.batches("runner").run()
+    world.warehouse.faults = None
+    world.run()
+    assert [job.source_uris for job in world.warehouse.inserted] == [
+        (world.source.uri("shop/orders/1/part-*"),)
+    ]
+    assert [len(visible.contents) for visible in world.warehouse.visible] == [9]
+    assert not world.waiting()
 
 
 def transformed(**settings: object) -> FilesWorld:
