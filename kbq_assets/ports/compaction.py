@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from kbq_assets.core.compaction.model import LakeView, RewriteTask, Rewritten
 from kbq_assets.core.errors import ConflictError
@@ -14,6 +14,8 @@ from kbq_assets.core.protocol.names import TableReference
 #: Rewrites groups of files, here or in Spark tasks: an outcome per task, failures among them.
 Rewriter: TypeAlias = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
 OpenRewriter: TypeAlias = Callable[[], AbstractContextManager[Rewriter]]
+#: Less is rewritten in this process: a Spark application takes 10 s to start.
+IN_PROCESS_BYTES: Final = 256 << 20
 
 
 class TableMoved(ConflictError):

@@ -7,16 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from kbq_assets.core.erasure.offsets import Offsets
+from kbq_assets.core.erasure.offsets import RowPlaces
 from kbq_assets.core.protocol.names import TableReference
-
-
-@dataclass(frozen=True)
-class RowPlaces:
-    """Rows of one topic: partition, epoch and offsets."""
-
-    topic: str
-    places: tuple[tuple[int, int, Offsets], ...]
+from kbq_assets.ports.compaction import OpenRewriter
 
 
 @dataclass(frozen=True)
@@ -47,8 +40,8 @@ class ErasureJob:
 
 
 class ErasureTables(Protocol):
-    """Guarantees: a job id runs at most once, as in `Warehouse`, whose `get_job` finds these jobs too; its deletions
-    become visible at once, or not at all."""
+    """Guarantees: a job id runs at most once, as in `Warehouse`, whose `get_job` finds these jobs too, by one of their
+    tables; its deletions become visible at once, or not at all."""
 
     #: the most tables of one job, None for any number: no commit of a lake changes two tables
     tables_per_job: int | None
@@ -68,5 +61,6 @@ class ErasureTables(Protocol):
         """Lines about where the warehouse itself keeps deleted rows of these tables, and until when. Raises
         Unavailable."""
 
-    def erase(self, job: ErasureJob) -> None:
-        """Delete the rows. Tables that do not exist have none. Raises JobAlreadyExists, UnknownOutcome, Unavailable."""
+    def erase(self, job: ErasureJob, open_rewriter: OpenRewriter) -> None:
+        """Delete the rows. Tables that do not exist have none. A lake writes many bytes again by tasks of
+        ``open_rewriter``. Raises JobAlreadyExists, UnknownOutcome, Unavailable, JobFailed."""

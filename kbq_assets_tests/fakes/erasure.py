@@ -6,11 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kbq_assets.core.erasure.offsets import has, offsets_of
+from kbq_assets.core.erasure.offsets import RowPlaces, has, offsets_of
 from kbq_assets.core.errors import JobAlreadyExists
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import is_error_table
-from kbq_assets.ports.erasure import ErasedRows, ErasureJob, RowPlaces
+from kbq_assets.ports.compaction import OpenRewriter
+from kbq_assets.ports.erasure import ErasedRows, ErasureJob
 from kbq_assets.ports.warehouse import JobStatus
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class FakeErasureTables:
     def keeps(self, tables: Collection[TableReference]) -> Iterable[str]:
         return ()
 
-    def erase(self, job: ErasureJob) -> None:
+    def erase(self, job: ErasureJob, open_rewriter: OpenRewriter) -> None:
         if self._view is None:
             self._erase(job)
         else:

@@ -16,10 +16,11 @@ from kbq_assets.adapters.bigquery import jobs
 from kbq_assets.adapters.bigquery.insertions import JobKey, insert_query
 from kbq_assets.adapters.bigquery.queries import Query, all_partitions, loaded_rows
 from kbq_assets.adapters.bigquery.session import Session
-from kbq_assets.core.erasure.offsets import offsets_of, pairs
+from kbq_assets.core.erasure.offsets import RowPlaces, offsets_of, pairs
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.ports.erasure import ErasedRows, ErasureJob, RowPlaces
+from kbq_assets.ports.compaction import OpenRewriter
+from kbq_assets.ports.erasure import ErasedRows, ErasureJob
 
 #: Places of one request, whose size BigQuery limits to 10 MB.
 _MOST_PLACES: Final = 150_000
@@ -85,7 +86,7 @@ class BigQueryErasureTables:
             " your snapshots and clones of the tables"
         )
 
-    def erase(self, job: ErasureJob) -> None:
+    def erase(self, job: ErasureJob, open_rewriter: OpenRewriter) -> None:
         """Send the transaction once. Raises by the table of outcomes."""
         deletions = [
             f"DELETE FROM {_name(stored)} WHERE {_is_erased(stored)};"

@@ -11,9 +11,10 @@ import duckdb
 from kbq_assets.adapters.duckdb import jobs, schema
 from kbq_assets.adapters.duckdb.errors_replay import loaded
 from kbq_assets.adapters.duckdb.types import quoted
-from kbq_assets.core.erasure.offsets import offsets_of, pairs
+from kbq_assets.core.erasure.offsets import RowPlaces, offsets_of, pairs
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.ports.erasure import ErasedRows, ErasureJob, RowPlaces
+from kbq_assets.ports.compaction import OpenRewriter
+from kbq_assets.ports.erasure import ErasedRows, ErasureJob
 from kbq_assets.ports.warehouse import JobStatus
 
 _IS_ERASED = (
@@ -57,7 +58,7 @@ class DuckDbErasureTables:
         """Free blocks."""
         yield "free blocks of the DuckDB file, until it writes over them; and your own copies of the file"
 
-    def erase(self, job: ErasureJob) -> None:
+    def erase(self, job: ErasureJob, open_rewriter: OpenRewriter) -> None:
         """Delete the rows, in one transaction with the job's row."""
         with self._writing() as connection, self._transaction(connection, job.job_id):
             jobs.record(connection, JobStatus(job.job_id, "DONE", job.sources))

@@ -25,7 +25,7 @@ from kbq_assets.adapters.iceberg import job_records
 BATCH: Final = 20
 GRACE: Final = timedelta(days=3)
 MAX_AGE, MIN_SNAPSHOTS = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
-_DEFAULT_AGE: Final = timedelta(days=5)
+DEFAULT_AGE: Final = timedelta(days=5)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 #: A job's data file, or the list of its sources: job id, then the attempt's token.
 _OWN: Final = re.compile(r"(?:(?P<data>.+)-[0-9a-f]{12}-\d{5,}\.parquet|kbq-(?P<list>.+)-[0-9a-f]{12}\.json)")
@@ -53,7 +53,7 @@ def keep_house(table: Table, *, batch: int = BATCH, now_ms: int | None = None) -
 def expirable(table: Table, now_ms: int) -> list[Snapshot]:
     """Snapshots beyond the table's age and number, oldest first."""
     properties = table.properties
-    age = int(properties.get(MAX_AGE, _DEFAULT_AGE // _MILLISECOND))
+    age = int(properties.get(MAX_AGE, DEFAULT_AGE // _MILLISECOND))
     least = max(1, int(properties.get(MIN_SNAPSHOTS, 1)))
     kept = {reference.snapshot_id for reference in table.metadata.refs.values()}
     ordered = sorted(table.snapshots(), key=lambda snapshot: snapshot.timestamp_ms)

@@ -13,11 +13,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from kbq_assets.core.erasure.model import JOB_PREFIX
 from kbq_assets.ports.warehouse import JobError
 
 PREFIX: Final = "kbq.jobs."
 #: Jobs that a series remembers in full. One is in flight at a time.
 REMEMBERED: Final = 4
+#: The series of all erasures. Those of two topics may run in any order, so it remembers more of them, and an id that it
+#: does not know may run.
+ERASURES: Final = JOB_PREFIX.removesuffix("-")
+REMEMBERED_ERASURES: Final = 64
 _MESSAGE: Final = 500
 _NUMBERED: Final = re.compile(r"(.+)-(\d{1,18})")
 
@@ -44,6 +49,8 @@ class JobRecord:
 
 def series_of(job_id: str) -> tuple[str, int]:
     """The series of a job id, and its number: 0 if it has none."""
+    if job_id.startswith(JOB_PREFIX):
+        return ERASURES, 0
     numbered = _NUMBERED.fullmatch(job_id)
     return (numbered[1], int(numbered[2])) if numbered else (job_id, 0)
 
@@ -55,7 +62,8 @@ def find(properties: Mapping[str, str], job_id: str) -> JobRecord | None:
     last, jobs = _stored(properties, series)
     if number > last:
         return None
-    return next((job for job in jobs if job.job_id == job_id), JobRecord(job_id, ""))
+    burned = None if series == ERASURES else JobRecord(job_id, "")
+    return next((job for job in jobs if job.job_id == job_id), burned)
 
 
 def recorded(
@@ -65,7 +73,7 @@ def recorded(
     series, number = series_of(record.job_id)
     _, jobs = _stored(properties, series)
     record = JobRecord(**{**asdict(record), "message": record.message[:_MESSAGE]})
-    kept = (*jobs, record)[-REMEMBERED:]
+    kept = (*jobs, record)[-(REMEMBERED_ERASURES if series == ERASURES else REMEMBERED) :]
     value = {"last": number, "jobs": [{k: v for k, v in asdict(job).items() if v} for job in kept]}
     return {PREFIX + series: json.dumps(value, separators=(",", ":"))}, jobs[: len(jobs) + 1 - len(kept)]
 

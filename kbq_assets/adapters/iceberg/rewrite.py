@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import StaticTable, Table
 
+from kbq_assets.adapters.iceberg.erased_rows import without
 from kbq_assets.adapters.iceberg.lake import lake_errors, shown
 from kbq_assets.adapters.iceberg.writer import FLUSH_BYTES, OpenFile, sort_columns
 from kbq_assets.core.compaction.model import RewriteTask, Rewritten, RowsDigest
@@ -62,14 +63,16 @@ def _new_path(table: Table, task: RewriteTask) -> str:
 
 def _rewritten(table: Table, task: RewriteTask, path: str) -> Rewritten:
     schema = schema_to_pyarrow(table.schema())
-    before = RowsDigest()
+    before, erased = RowsDigest(), 0
     columns = [(name, "ascending") for name in sort_columns(table)]
     file = OpenFile(path, schema, table.io.new_output(path).create())
     waiting: list[pa.RecordBatch] = []
     size = 0
     try:
         for old in task.group.paths:
-            for batch in _batches(table, old, schema):
+            for read in _batches(table, old, schema):
+                batch = read if task.erased is None else without(read, task.erased)
+                erased += read.num_rows - batch.num_rows
                 before += digest(batch)
                 waiting.append(batch)
                 size += batch.nbytes
@@ -80,7 +83,7 @@ def _rewritten(table: Table, task: RewriteTask, path: str) -> Rewritten:
     finally:
         file.close()
     after = sum((digest(batch) for batch in _batches(table, path, schema)), RowsDigest())
-    return Rewritten(task, path, len(table.io.new_input(path)), before, after)
+    return Rewritten(task, path, len(table.io.new_input(path)), before, after, erased=erased)
 
 
 def _flush(file: OpenFile, waiting: list[pa.RecordBatch], columns: list[tuple[str, str]]) -> None:

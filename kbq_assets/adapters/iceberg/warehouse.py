@@ -18,10 +18,12 @@ from pyiceberg.table import Table
 from kbq_assets.adapters.iceberg import queries, schema
 from kbq_assets.adapters.iceberg.commits import commit_job, tag_complete
 from kbq_assets.adapters.iceberg.compaction import LakeCompaction
+from kbq_assets.adapters.iceberg.erasure import LakeErasureTables
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.jobs import LakeJobs
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
 from kbq_assets.adapters.iceberg.writer import ParquetWriter
+from kbq_assets.core.erasure.model import JOB_PREFIX
 from kbq_assets.core.errors import (
     ConfigurationError,
     InvalidName,
@@ -78,7 +80,6 @@ class IcebergWarehouse:
     statements: Statements | None = None
     #: No transaction changes two tables.
     errors_replay: ErrorReplays | None = None
-    erasures: ErasureTables | None = None
 
     def __init__(
         self, name: str, properties: Mapping[str, str], *, open_uri: OpenUri = open_file_uri
@@ -87,6 +88,7 @@ class IcebergWarehouse:
         self._jobs = LakeJobs(self.lake)
         self._open_uri = open_uri
         self.compaction: Compaction = LakeCompaction(self.lake)
+        self.erasures: ErasureTables | None = LakeErasureTables(self.lake, self._jobs)
 
     def insert_job(self, job: LoadJob) -> None:
         """Run a load job. If the files are to blame for a failure, the job ends DONE with an error."""
@@ -271,7 +273,9 @@ def _write_sources(table: Table, job: LoadJob, token: str) -> str:
 
 def _status(record: JobRecord, table: Table | None) -> JobStatus:
     uris: tuple[str, ...] = ()
-    if record.sources and table is not None:
+    if record.job_id.startswith(JOB_PREFIX):
+        uris = (record.sources,) if record.sources else ()
+    elif record.sources and table is not None:
         with table.io.new_input(record.sources).open() as stream:
             uris = tuple(json.loads(stream.read()))
     elif record.sources or record.reason:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kbq_assets.core.erasure.offsets import RowPlaces
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import TableReference
 
@@ -160,19 +161,20 @@ class RowsDigest:
 @dataclass(frozen=True)
 class RewriteTask:
     """A group to rewrite: what a Spark task needs, and no secret. ``metadata`` is the file with the table's metadata;
-    ``job_id`` and ``token`` name the new file."""
+    ``job_id`` and ``token`` name the new file, which gets no ``erased`` rows."""
 
     table: TableReference
     metadata: str
     job_id: str
     token: str
     group: FileGroup
+    erased: RowPlaces | None = None
 
 
 @dataclass(frozen=True)
 class Rewritten:
     """A group's new file, "" if there is none: then ``failure`` says why. ``before`` are the rows as they were read,
-    ``after`` as they are read back. ``gone``: an input file does not exist any more."""
+    without ``erased`` ones, ``after`` as they are read back. ``gone``: an input file does not exist any more."""
 
     task: RewriteTask
     path: str = ""
@@ -181,12 +183,13 @@ class Rewritten:
     after: RowsDigest = RowsDigest()
     failure: str = ""
     gone: bool = False
+    erased: int = 0
 
     @property
     def difference(self) -> str:
         """Why the new file may not replace the old ones, "" if it may (PROTOCOL C4)."""
-        if self.before.rows != self.task.group.rows:
-            return f"its files have {self.before.rows} rows, but the table lists {self.task.group.rows}"
+        if (rows := self.before.rows + self.erased) != self.task.group.rows:
+            return f"its files have {rows} rows, but the table lists {self.task.group.rows}"
         if self.before != self.after:
             return f"{self.before.rows} rows went in and {self.after.rows} came out, or their values differ"
         return ""

@@ -5,12 +5,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TypeAlias
 
 #: Firsts and ends in turn, each greater than the one before it.
 Offsets: TypeAlias = tuple[int, ...]
 #: Offsets of one erasure. A person has thousands of records, not millions; a larger set is divided.
 MOST_OFFSETS = 200_000
+
+
+@dataclass(frozen=True)
+class RowPlaces:
+    """Rows of one topic: partition, epoch and offsets."""
+
+    topic: str
+    places: tuple[tuple[int, int, Offsets], ...]
 
 
 def offsets_of(values: Iterable[int]) -> Offsets:

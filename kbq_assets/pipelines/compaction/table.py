@@ -20,10 +20,8 @@ from kbq_assets.core.compaction.model import (
 from kbq_assets.core.compaction.planning import next_round, plan_compaction
 from kbq_assets.core.errors import KbqError, NotFound, TransientError
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.ports.compaction import Compaction, OpenRewriter, Rewriter, TableMoved
+from kbq_assets.ports.compaction import IN_PROCESS_BYTES, Compaction, OpenRewriter, Rewriter, TableMoved
 
-#: Plans smaller than this are rewritten in this process: a Spark application takes 10 s to start.
-IN_PROCESS_BYTES: Final = 256 << 20
 #: How often a round is planned anew before the next run goes on.
 ATTEMPTS: Final = 20
 

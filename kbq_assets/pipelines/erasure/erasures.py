@@ -4,7 +4,7 @@
     log       the erasure log has it, then every commit knows: nobody reads the records again, or publishes them
     replays   refuses while one has copies
     rows      for each warehouse: tables wait; staged files are written again, rows deleted from all tables in one
-              transaction. A warehouse that fails delays no other one
+              transaction (in a lake, one commit per table). A warehouse that fails delays no other one
     copies    backup files that have some are written again
     clean     files of dead runs, and old backup files
     done      once a search finds nothing
@@ -58,19 +58,23 @@ class Erasures:
     spine: Spine
     open_source: Callable[[], RecordSource]
 
-    @cached_property
+    @property
     def live(self) -> Deployment:
         """The deployment with its first warehouse."""
-        deployment = self.spine.deployment
-        if not deployment.settings.warehouse_area:
-            return deployment
-        return self.spine.for_warehouse(deployment.settings.warehouses[0].name).deployment
+        return self._first.deployment
+
+    @cached_property
+    def _first(self) -> Spine:
+        settings = self.spine.deployment.settings
+        return (
+            self.spine.for_warehouse(settings.warehouses[0].name) if settings.warehouse_area else self.spine
+        )
 
     @cached_property
     def _places(self) -> tuple[ErasedWarehouse, ...]:
         """Every warehouse, the first first."""
-        others = (self.spine.for_warehouse(name).deployment for name in self.live.settings.other_warehouses)
-        return tuple(map(ErasedWarehouse, (self.live, *others)))
+        others = map(self.spine.for_warehouse, self.live.settings.other_warehouses)
+        return tuple(map(ErasedWarehouse.of, (self._first, *others)))
 
     def find(self, number: int) -> Erasure:
         """An erasure. Raises NotFound."""

@@ -18,6 +18,7 @@ from kbq_assets.core.erasure.model import (
     erasure_path,
     key_of,
 )
+from kbq_assets.core.erasure.offsets import RowPlaces
 from kbq_assets.core.errors import (
     ConfigurationError,
     JobAlreadyExists,
@@ -40,7 +41,8 @@ from kbq_assets.pipelines.loading.replacing import POLL_SECONDS, WAIT_SECONDS
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
-from kbq_assets.ports.erasure import ErasedRows, ErasureJob, ErasureTables, RowPlaces
+from kbq_assets.ports.compaction import OpenRewriter
+from kbq_assets.ports.erasure import ErasedRows, ErasureJob, ErasureTables
 from kbq_assets.ports.warehouse import JobStatus
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class RowDeleter:
 
     live: Deployment
     tables: ErasureTables
+    open_rewriter: OpenRewriter
 
     @property
     def _warehouse(self) -> str:
@@ -171,7 +174,7 @@ class RowDeleter:
     def _delete(self, erasure: Erasure) -> None:
         """Run the job, or find that it ran. Raises Unavailable, JobFailed."""
         try:
-            self.tables.erase(self._job(erasure))
+            self.tables.erase(self._job(erasure), self.open_rewriter)
         except JobAlreadyExists:
             pass
         except UnknownOutcome as error:

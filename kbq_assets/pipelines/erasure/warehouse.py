@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kbq_assets.core.erasure.model import Erasure, erasure_path
+from kbq_assets.core.erasure.offsets import RowPlaces
 from kbq_assets.core.errors import KbqError, Refused, TransientError
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.erasure.rows import RowDeleter, count_rows
 from kbq_assets.pipelines.erasure.topic import ErasedTopic
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.ports.erasure import ErasureTables, RowPlaces
+from kbq_assets.pipelines.spine import Spine
+from kbq_assets.ports.compaction import OpenRewriter, Rewriter
+from kbq_assets.ports.erasure import ErasureTables
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.erasure.staged import StagedRows
@@ -22,9 +26,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ErasedWarehouse:
-    """A warehouse, with its deployment."""
+    """A warehouse, with its deployment, and Spark for many bytes of a lake."""
 
     live: Deployment
+    open_rewriter: OpenRewriter
+
+    @classmethod
+    def of(cls, spine: Spine) -> ErasedWarehouse:
+        """The warehouse of these parts."""
+
+        def open_rewriter() -> AbstractContextManager[Rewriter]:
+            return spine.compactor.open_rewriter()  # imports Spark: not for every erasure
+
+        return cls(spine.deployment, open_rewriter)
 
     @property
     def name(self) -> str:
@@ -36,8 +50,7 @@ class ErasedWarehouse:
         """The warehouse's part. Raises Refused if it has none."""
         if (found := self.live.warehouse.erasures) is None:
             raise Refused(
-                f"rows of {self._named('this warehouse')} cannot be erased yet: erasures are built for DuckDB and"
-                " BigQuery alone",
+                f"rows of {self._named('this warehouse')} cannot be erased yet",
                 next_step="docs/erasure.md names what has to be deleted by hand",
             )
         return found
@@ -74,7 +87,7 @@ class ErasedWarehouse:
         """Delete the rows; return why that did not end, and note it in the erasure."""
         found: KbqError | None = None
         try:
-            RowDeleter(self.live, self.tables).run(number)
+            RowDeleter(self.live, self.tables, self.open_rewriter).run(number)
         except KbqError as error:
             found = error
         self._note(number, f"{found.message}; {found.next_step}" if found else "")

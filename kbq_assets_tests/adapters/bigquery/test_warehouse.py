@@ -25,6 +25,7 @@ from kbq_assets.core.config.google_permissions import SET_CATEGORY
 from kbq_assets.core.errors import ConfigurationError, JobAlreadyExists, JobFailed, UnknownOutcome
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.compaction import OpenRewriter
 from kbq_assets.ports.erasure import ErasureJob
 from kbq_assets.ports.replay import ReplaceJob
 from kbq_assets.ports.statements import StatementJob
@@ -82,8 +83,8 @@ class PlacedErasures(BigQueryErasureTables):
         super().__init__(session)
         self._prefix = prefix
 
-    def erase(self, job: ErasureJob) -> None:
-        super().erase(replace(job, job_id=self._prefix + job.job_id))
+    def erase(self, job: ErasureJob, open_rewriter: OpenRewriter) -> None:
+        super().erase(replace(job, job_id=self._prefix + job.job_id), open_rewriter)
 
 
 class PlacedReplays(BigQueryReplayTables):

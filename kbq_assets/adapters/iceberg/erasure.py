@@ -1,0 +1,311 @@
+"""Erasures in a lake (`ports.erasure.ErasureTables`): the data files that have such rows are written again without
+them, and one commit replaces exactly these files. Old snapshots keep the rows until they expire (PROTOCOL X7)."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, LessThan, Reference
+from pyiceberg.expressions.literals import literal
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from kbq_assets.adapters.iceberg import job_records, schema
+from kbq_assets.adapters.iceberg.commits import COMPLETE, JOB_ID, commit_job, commit_once, turn_retries_off
+from kbq_assets.adapters.iceberg.erased_rows import is_erased
+from kbq_assets.adapters.iceberg.housekeeping import DEFAULT_AGE, GRACE, MAX_AGE
+from kbq_assets.adapters.iceberg.job_records import JobRecord
+from kbq_assets.adapters.iceberg.jobs import LakeJobs
+from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
+from kbq_assets.adapters.iceberg.rewrite import rewrite
+from kbq_assets.core.compaction.model import FileGroup, RewriteTask, Rewritten
+from kbq_assets.core.erasure.offsets import RowPlaces, offsets_of
+from kbq_assets.core.errors import JobFailed, Unavailable
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.compaction import IN_PROCESS_BYTES, OpenRewriter, Rewriter
+from kbq_assets.ports.erasure import ErasedRows, ErasureJob
+
+#: Attempts against compaction and other writers of the table: its loads wait.
+_ATTEMPTS: Final = 20
+#: The column of rows that replays of error rows added, which no load job wrote.
+_ADDED: Final = "_kbq_replayed_at"
+
+
+class LakeErasureTables:
+    """Runs erasures on a catalog's tables."""
+
+    tables_per_job: int | None = 1
+
+    def __init__(self, lake: IcebergLake, jobs: LakeJobs) -> None:
+        self._lake = lake
+        self._jobs = jobs
+
+    def find(
+        self, tables: Collection[TableReference], topic: str, column: str, value: str, limit: int
+    ) -> Mapping[TableReference, RowPlaces]:
+        """Rows whose column has a value."""
+        steps, found = column.split("."), {}
+        for reference, table in self._existing(tables):
+            path = _path(schema.columns_in(table), steps)
+            if path is None:
+                continue
+            by_range: dict[tuple[int, int], set[int]] = defaultdict(set)
+            with lake_errors(f"a search of {reference}"):
+                wanted = (*schema.POSITIONS, path[0]) if path[0] not in schema.POSITIONS else schema.POSITIONS
+                scan = table.scan(
+                    EqualTo(term=Reference("_kafka_topic"), value=literal(topic)), selected_fields=wanted
+                )
+                for batch in scan.to_arrow_batch_reader():
+                    for row in np.flatnonzero(_has(batch, path, value))[:limit].tolist():
+                        at = (batch["_kafka_partition"][row].as_py(), batch["_kbq_epoch"][row].as_py())
+                        by_range[at].add(batch["_kafka_offset"][row].as_py())
+                    if sum(map(len, by_range.values())) >= limit:
+                        break
+            found[reference] = RowPlaces(
+                topic, tuple((*at, offsets_of(own)) for at, own in sorted(by_range.items()))
+            )
+        return found
+
+    def count(
+        self, tables: Collection[TableReference], rows: RowPlaces
+    ) -> Mapping[TableReference, Mapping[tuple[int, int], ErasedRows]]:
+        """The rows that each table has."""
+        found = {}
+        for reference, table in self._existing(tables):
+            with lake_errors(f"a search of {reference}"):
+                found[reference] = _counted(table, rows)
+        return found
+
+    def keeps(self, tables: Collection[TableReference]) -> Iterable[str]:
+        """Snapshots, tags and branches, and files of jobs that failed."""
+        now = datetime.now(UTC)
+        for reference, table in self._existing(tables):
+            age = timedelta(
+                milliseconds=int(table.properties.get(MAX_AGE, DEFAULT_AGE // timedelta(milliseconds=1)))
+            )
+            yield (
+                f"{reference}: its present snapshots, until {(now + age).date()}, and files of failed jobs, until"
+                f" {(now + GRACE).date()}: then kbq expire --table {reference} deletes them"
+            )
+            for name, ref in sorted(table.metadata.refs.items()):
+                if name not in ("main", COMPLETE):
+                    yield f"{reference}: {ref.snapshot_ref_type} {name}, until {_until(table, ref)}"
+
+    def erase(self, job: ErasureJob, open_rewriter: OpenRewriter) -> None:
+        """Replace the files of the job's table."""
+        [reference] = job.tables
+        with lake_errors(f"job {job.job_id}"):
+            for _ in range(_ATTEMPTS):
+                table = self._jobs.free_table(reference, job.job_id)
+                token = uuid.uuid4().hex[:12]
+                record = JobRecord(job.job_id, token, job.sources[0], 0, int(time.time() * 1000))
+                if table is None:
+                    return self._jobs.note_in_dataset(reference, record)
+                if self._replace(reference, table, job, record, open_rewriter):
+                    return
+        raise Unavailable(
+            f"job {job.job_id}: {reference} changed {_ATTEMPTS} times while it was written",
+            next_step="run again; check which other program writes to the table",
+        )
+
+    def _replace(
+        self,
+        reference: TableReference,
+        table: Table,
+        job: ErasureJob,
+        record: JobRecord,
+        open_rewriter: OpenRewriter,
+    ) -> bool:
+        """Write the files again and commit. False if the table moved meanwhile."""
+        turn_retries_off(table)
+        files = list(_touched(table, job.rows))
+        if not files:
+            commit_job(table, record)
+            return True
+        tasks = [
+            RewriteTask(
+                reference,
+                table.metadata_location,
+                job.job_id,
+                f"{record.commit[:6]}{number:06x}",
+                _group(file),
+                job.rows,
+            )
+            for number, file in enumerate(files)
+        ]
+        with self._rewriter(sum(file.file_size_in_bytes for file in files), open_rewriter) as rewriter:
+            results = rewriter(tasks)
+        paths = [each.path for each in results if each.path]
+        if failed := [each for each in results if each.failure or each.difference]:
+            _discard(table, paths)
+            if all(each.gone for each in failed):
+                return False
+            why = failed[0].failure or failed[0].difference
+            raise JobFailed(f"{reference}: {failed[0].task.group.paths[0]} cannot be written again: {why}")
+        try:
+            _commit(table, record, files, results)
+        except CommitFailedException:
+            _discard(table, paths)
+            return False
+        _discard(table, [each.path for each in results if not each.after.rows])
+        return True
+
+    def _rewriter(self, size: int, open_rewriter: OpenRewriter) -> AbstractContextManager[Rewriter]:
+        if size < IN_PROCESS_BYTES:
+            return nullcontext(lambda tasks: [rewrite(task, self._lake.properties) for task in tasks])
+        return open_rewriter()
+
+    def _existing(self, tables: Collection[TableReference]) -> Iterator[tuple[TableReference, Table]]:
+        for reference in tables:
+            with lake_errors(str(reference)):
+                table = self._lake.table(reference)
+            if table is not None:
+                yield reference, table
+
+
+def _where(rows: RowPlaces) -> BooleanExpression:
+    """What all of the rows have in common: the statistics of files leave most of them out."""
+    bounds = [bound for _, _, offsets in rows.places for bound in (offsets[0], offsets[-1])]
+    partitions = {literal(partition) for partition, _, _ in rows.places}
+    offset = Reference("_kafka_offset")
+    within = And(
+        GreaterThanOrEqual(term=offset, value=literal(min(bounds, default=0))),
+        LessThan(term=offset, value=literal(max(bounds, default=0))),
+    )
+    own = And(
+        EqualTo(term=Reference("_kafka_topic"), value=literal(rows.topic)),
+        In(term=Reference("_kafka_partition"), values=partitions),
+    )
+    return And(own, within)
+
+
+def _counted(table: Table, rows: RowPlaces) -> dict[tuple[int, int], ErasedRows]:
+    if not rows.places:
+        return {}
+    names = {field.name for field in table.schema().fields}
+    fields = (*schema.POSITIONS, *({_ADDED} & names))
+    all_: Counter[tuple[int, int]] = Counter()
+    added: Counter[tuple[int, int]] = Counter()
+    for batch in table.scan(_where(rows), selected_fields=fields).to_arrow_batch_reader():
+        chosen = batch.filter(pa.array(is_erased(batch, rows)))
+        places = list(
+            zip(chosen["_kafka_partition"].to_pylist(), chosen["_kbq_epoch"].to_pylist(), strict=True)
+        )
+        all_.update(places)
+        if _ADDED in chosen.schema.names:
+            is_added = chosen[_ADDED].is_valid().to_pylist()
+            added.update(place for place, mine in zip(places, is_added, strict=True) if mine)
+    return {at: ErasedRows(n, n - added[at]) for at, n in sorted(all_.items())}
+
+
+def _touched(table: Table, rows: RowPlaces) -> Iterator[DataFile]:
+    """The data files that have such rows. Raises JobFailed for one that KBQ cannot replace."""
+    if not rows.places:
+        return
+    for task in table.scan(_where(rows)).plan_files():
+        with table.io.new_input(task.file.file_path).open() as stream:
+            batches = pq.ParquetFile(stream).iter_batches(columns=list(schema.POSITIONS), use_threads=False)
+            if not any(is_erased(batch, rows).any() for batch in batches):
+                continue
+        if task.delete_files or task.file.spec_id != table.metadata.default_spec_id:
+            why = (
+                "another program deleted rows of it by delete files"
+                if task.delete_files
+                else "it has another spec"
+            )
+            raise JobFailed(
+                f"{task.file.file_path} has erased rows, and {why}: KBQ cannot replace it",
+                next_step="CALL system.rewrite_data_files with the program that did this, then resume the erasure",
+            )
+        yield task.file
+
+
+def _group(file: DataFile) -> FileGroup:
+    return FileGroup("", (file.file_path,), file.file_size_in_bytes, file.record_count)
+
+
+def _commit(table: Table, record: JobRecord, old: Sequence[DataFile], results: Sequence[Rewritten]) -> None:
+    """One commit without the old files, under the job's id. KBQ's own tag moves with it, as its hours stay complete."""
+    transaction = table.transaction()
+    with transaction.update_snapshot({JOB_ID: record.job_id}).overwrite() as producer:
+        for file in old:
+            producer.delete_data_file(file)
+        for result in results:
+            if result.after.rows:
+                producer.append_data_file(parquet_file_to_data_file(table.io, table.metadata, result.path))
+    changed, _ = job_records.recorded(table.properties, record)
+    transaction.set_properties(changed)
+    _move_tag(table, transaction)
+    commit_once(transaction.commit_transaction, record)
+    _drop_bounds(table)
+
+
+def _drop_bounds(table: Table) -> None:
+    """An empty snapshot: the one before it lists the old files as deleted, with the lowest and highest values of their
+    columns. If it fails, the next load job's snapshot does the same."""
+    transaction = table.transaction()
+    with transaction.update_snapshot().fast_append():
+        pass
+    _move_tag(table, transaction)
+    with contextlib.suppress(CommitFailedException):
+        transaction.commit_transaction()
+
+
+def _move_tag(table: Table, transaction: Transaction) -> None:
+    snapshot = transaction.table_metadata.current_snapshot_id
+    if COMPLETE in table.metadata.refs and snapshot is not None:
+        with ManageSnapshots(transaction) as references:
+            references.create_tag(snapshot, COMPLETE)
+
+
+def _discard(table: Table, paths: Iterable[str]) -> None:
+    for path in paths:
+        try:
+            table.io.delete(path)
+        except OSError:
+            continue  # an orphan, which a clean-up deletes
+
+
+def _until(table: Table, ref: SnapshotRef) -> str:
+    """When a tag or branch goes away."""
+    snapshot = table.snapshot_by_id(ref.snapshot_id)
+    if ref.max_ref_age_ms is None or snapshot is None:
+        return "you drop it"
+    return datetime.fromtimestamp((snapshot.timestamp_ms + ref.max_ref_age_ms) / 1000, UTC).date().isoformat()
+
+
+def _path(columns: Iterable[Column], steps: Sequence[str]) -> list[str] | None:
+    """The names of a column and of the steps into its records as the table spells them, None if it lacks one."""
+    found = [column for column in columns if column.name.lower() == steps[0].lower()]
+    if not found or found[0].mode == "REPEATED":
+        return None
+    rest = _path(found[0].fields, steps[1:]) if len(steps) > 1 else []
+    return None if rest is None else [found[0].name, *rest]
+
+
+def _has(batch: pa.RecordBatch, path: Sequence[str], value: str) -> Any:
+    """For each row whether a column has a value, written as text."""
+    column = batch[path[0]]
+    for step in path[1:]:
+        column = pc.struct_field(column, step)
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        matching = pc.equal(column, pa.scalar(value.encode(), column.type))
+    else:
+        matching = pc.equal(column.cast(pa.string()), value)
+    return pc.fill_null(matching, False).to_numpy(zero_copy_only=False)

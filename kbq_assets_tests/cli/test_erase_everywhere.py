@@ -1,0 +1,113 @@
+"""A canary person in every place that KBQ has: after an erasure a search of all bytes and by SQL finds nothing, and
+every other row is the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+from pyiceberg.catalog import load_catalog
+
+from kbq_assets.adapters.iceberg.housekeeping import MAX_AGE
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.wire.arrow.row_hash import row_hashes
+from kbq_assets_tests.adapters.iceberg.test_erasure import hits
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.cli.test_erase import named
+from kbq_assets_tests.cli.test_erase_warehouses import is_whole
+from kbq_assets_tests.cli.test_warehouses import BOTH, TwoWarehouses
+from kbq_assets_tests.fakes.platform import POISON, TOPIC
+
+CANARY = "canary-5c1e"
+TABLES = ("orders", "kbq_errors")
+
+
+class Everywhere:
+    """DuckDB and a lake, a backup, and staged files that nothing has loaded."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        warehouses = f"main=duckdb:{folder}/main.duckdb,lake=iceberg:{folder}/lake"
+        self.world = TwoWarehouses(folder, warehouses, BOTH.strip() + " error_share=1 backup=true\n")
+        self.run = Shell(self.world)
+
+    def produce(self, *names: str) -> None:
+        """A good record and a bad one of each."""
+        for name in names:
+            for value in (named(name), POISON + name.encode()):
+                self.world.kafka.produce(TopicPartition(TOPIC, 0), value, key=name.encode())
+
+    def cycle(self) -> None:
+        self.run.done("extract")
+        self.run.done("load")
+
+    def rows(self) -> dict[tuple[str, str], dict[int, str]]:
+        """Every row as text or hash, by warehouse and table, then offset."""
+        found = {}
+        for table in TABLES:
+            with duckdb.connect(f"{self.folder}/main.duckdb") as connection:
+                all_ = connection.execute(f"SELECT _kafka_offset, * FROM shop.{table}").fetchall()
+            found["main", table] = {row[0]: str(row[1:]) for row in all_}
+            stored = self.catalog.load_table(("shop", table)).scan().to_arrow().combine_chunks().to_batches()
+            found["lake", table] = {
+                offset: str(value)
+                for batch in stored
+                for offset, value in zip(batch["_kafka_offset"].to_pylist(), row_hashes(batch), strict=True)
+            }
+        return found
+
+    @property
+    def catalog(self):  # type: ignore[no-untyped-def]
+        """The lake, as any reader opens it."""
+        return load_catalog(
+            "kbq",
+            type="sql",
+            uri=f"sqlite:///{self.folder}/lake/catalog.db",
+            warehouse=f"file://{self.folder}/lake",
+        )
+
+    def expire(self) -> None:
+        """Drop the lake's old snapshots at once."""
+        for table in TABLES:
+            with self.catalog.load_table(("shop", table)).transaction() as transaction:
+                transaction.set_properties({MAX_AGE: "0"})
+        self.run.done("--warehouse", "lake", "expire")
+
+
+@pytest.mark.slow
+def test_a_canary_person_is_nowhere_after_an_erasure(tmp_path: Path) -> None:
+    at = Everywhere(tmp_path)
+    at.produce("bert", CANARY, "carla")
+    at.cycle()
+    # In a backlog: the lake's table is parked while windows come.
+    at.run.done("--warehouse", "lake", "park", "--table", "shop.orders", "--yes")
+    at.produce("dora", CANARY)
+    at.run.done("extract")
+    assert at.run("load").exit_code == 1  # a table is parked
+    at.run.done("extract")
+    # And in staged files that no warehouse has loaded.
+    at.produce(CANARY, "emil")
+    at.run.done("extract")
+    before, places = at.rows(), hits(tmp_path, CANARY)
+    for kind in ("/staging/", "/backup/", ".parquet", "metadata/"):
+        assert [path for path in places if kind in f"/{path}"], (kind, places)
+    at.run.done("erase", "start", TOPIC, "--key", CANARY, "--yes")
+    at.run.done("--warehouse", "lake", "resume", "--table", "shop.orders", "--yes")
+    at.cycle()
+    at.cycle()
+    at.expire()
+    assert hits(tmp_path, CANARY) == []
+    after = at.rows()
+    assert CANARY not in str([rows for (name, _), rows in after.items() if name == "main"])
+    canaries = {2, 3, 8, 9, 10, 11}
+    for place, rows in before.items():
+        assert {offset: after[place][offset] for offset in rows if offset not in canaries} == {
+            offset: value for offset, value in rows.items() if offset not in canaries
+        }
+    for table, first in (("orders", 0), ("kbq_errors", 1)):
+        for name in ("main", "lake"):
+            assert sorted(after[name, table]) == [o for o in range(first, 14, 2) if o not in canaries]
+    is_whole(at.run)
+    at.run.done("backup", "verify", "--topic", TOPIC)
+    at.run.done("erase", "verify", "1")
