@@ -15,6 +15,7 @@ from kbq_assets.definitions import Parts, parts
 from kbq_assets.defs.build import default_resources
 from kbq_assets.defs.events import BATCH_SIZE, BATCH_VARIABLE
 from kbq_assets.defs.extraction.engine import ENGINE
+from kbq_assets.defs.lake_tasks import LAKE_SPARK
 from kbq_assets.defs.translator import AssetTranslator
 
 #: They delete old runs of a whole Dagster instance, which belongs to the project.
@@ -71,8 +72,8 @@ class KafkaTopics(dg.Component, dg.Model, dg.Resolvable):
             jobs=[job for job in found.jobs or () if job.name not in _OF_INSTANCE],
             schedules=[each for each in found.schedules or () if each.name not in _OF_INSTANCE],
             sensors=found.sensors,
-            # A project may have a `gcs` or a `pyspark` of its own. KBQ's steps ask for nothing but the engine.
-            resources={ENGINE: resources[ENGINE]},
+            # A project may have a `gcs` or a `pyspark` of its own. KBQ's steps ask for nothing but these.
+            resources={key: (found.resources or {})[key] for key in (ENGINE, LAKE_SPARK)},
         )
 
     def _environ(self, context: dg.ComponentLoadContext) -> dict[str, str]:

@@ -236,12 +236,17 @@ class Parts:
         """From staged files to tables."""
         from kbq_assets.pipelines.loading.loader import Loader
 
-        return Loader(self.deployment)
+        return Loader(self.deployment, open_tasks=self._load_tasks)
+
+    def _load_tasks(self) -> AbstractContextManager[Any]:
+        from kbq_assets.defs.lake_tasks import open_writer  # it imports Dagster
+
+        return open_writer(self.deployment.settings)
 
     @cached_property
     def compactor(self) -> Compactor:
         """From many small files of a lake to few."""
-        from kbq_assets.defs.compaction.rewriting import compactor_of
+        from kbq_assets.defs.lake_tasks import compactor_of
 
         return compactor_of(self.deployment)
 
@@ -304,9 +309,8 @@ class Parts:
         """The catalog, compared with broker and registry."""
         from kbq_assets.extras.catalog.apply import CatalogCommands, protobuf_fields
 
-        adapters, catalog = self.adapters, self.deployment.sources.catalog
-        env = adapters.settings.catalog.env
-        return CatalogCommands(catalog, env, adapters.topic_admin, adapters.subjects, protobuf_fields)
+        ports, read, env = self.adapters, self.deployment.sources.catalog, self.adapters.settings.catalog.env
+        return CatalogCommands(read, env, ports.topic_admin, ports.subjects, protobuf_fields)
 
     @cached_property
     def notices(self) -> NoticePorts:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import dagster as dg
+from dagster_pyspark import PySparkResource
 
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.defs.extraction.backfills import whole_choice
@@ -96,8 +97,10 @@ def tables_asset(
 ) -> dg.AssetsDefinition:
     """The tables of a warehouse, of which a run takes any."""
 
-    def tables(context: dg.AssetExecutionContext) -> StepEvents:
+    def tables(
+        context: dg.AssetExecutionContext, lake_spark: dg.ResourceParam[PySparkResource]
+    ) -> StepEvents:
         chosen = sorted(str(step.pages.loaded[key]) for key in context.selected_asset_keys)
-        yield from step.run(context, chosen)
+        yield from step.run(context, lake_spark, chosen)
 
     return dg.multi_asset(name=name, specs=specs, can_subset=True, pool=pool)(tables)

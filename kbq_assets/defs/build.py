@@ -15,6 +15,7 @@ from kbq_assets.defs.extraction.engine import ENGINE, PYSPARK, KbqPySpark, Spark
 from kbq_assets.defs.extraction.step import ExtractionStep
 from kbq_assets.defs.instance.history import build_history
 from kbq_assets.defs.jobs import build_jobs, clean_schedule
+from kbq_assets.defs.lake_tasks import LAKE_SPARK, LakeSpark
 from kbq_assets.defs.loading.completeness import build_completeness_sensor
 from kbq_assets.defs.loading.other_warehouses import other_warehouse_definitions
 from kbq_assets.defs.loading.step import LoadStep
@@ -71,4 +72,8 @@ def default_resources(settings: Settings, replaced: Mapping[str, Any] | None = N
 
         found |= google_resources(settings)
     found |= replaced or {}
-    return {ENGINE: SparkExtraction(pyspark=found[PYSPARK], settings=settings), **found}
+    own = {
+        ENGINE: SparkExtraction(pyspark=found[PYSPARK], settings=settings),
+        LAKE_SPARK: LakeSpark(pyspark=found[PYSPARK]),
+    }
+    return {**own, **found}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import dagster as dg
+from dagster_pyspark import PySparkResource
 from pydantic import Field
 
 from kbq_assets.defs.assets import EXTRACT_POOL, LOAD_POOL
@@ -162,8 +163,10 @@ def _load_op(step: LoadStep) -> dg.OpDefinition:
         return map(str, state.table_registry(step.loader.deployment.load_store).tables)
 
     @dg.op(ins={"extracted": dg.In(dg.Nothing)}, pool=LOAD_POOL, out=dg.Out(dg.Nothing))
-    def load(context: dg.OpExecutionContext, config: TableKeys) -> OpEvents:
-        yield from step.run(context, chosen_keys(config.keys, tables))
+    def load(
+        context: dg.OpExecutionContext, config: TableKeys, lake_spark: dg.ResourceParam[PySparkResource]
+    ) -> OpEvents:
+        yield from step.run(context, lake_spark, chosen_keys(config.keys, tables))
         yield dg.Output(None)
 
     return load

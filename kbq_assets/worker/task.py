@@ -49,7 +49,7 @@ class UnitTask:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", self.settings.for_tasks)
-        if not self.settings.spark.master.startswith("local"):
+        if not self.settings.spark.is_local:
             _refuse_plain_secrets(self.settings)
 
     def __call__(self, units: tuple[Unit, ...]) -> list[UnitOutcome]:

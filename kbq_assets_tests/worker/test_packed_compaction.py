@@ -1,4 +1,4 @@
-"""A worker compacts a lake with the packages of `kbq pack` alone."""
+"""A worker compacts and fills a lake with the packages of `kbq pack` alone."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kbq_assets.adapters.spark.environment import distributions
-from kbq_assets.core.compaction.model import Rewritten
 from kbq_assets.core.config.locations import LakeAddress
+from kbq_assets.core.config.settings import parse_settings
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.ports.load_tasks import WriteTask
 from kbq_assets.worker.compaction import RewriteOnWorker
+from kbq_assets.worker.loading import WriteOnWorker
 from kbq_assets_tests.adapters.iceberg.test_compaction import Lake
+from kbq_assets_tests.adapters.iceberg.test_tasks import job_of
 from kbq_assets_tests.contracts.compaction import all_files, view_of
 
 #: Runs a pickled task; the modules that its arguments name are not installed.
@@ -25,8 +30,8 @@ class NotPacked:
         if name.partition(".")[0] in sys.argv[1:]:
             raise ModuleNotFoundError(f"{name} is not packed", name=name)
 sys.meta_path.insert(0, NotPacked())
-rewrite, task = pickle.load(sys.stdin.buffer)
-sys.stdout.buffer.write(pickle.dumps(rewrite(task)))
+calls = pickle.load(sys.stdin.buffer)
+sys.stdout.buffer.write(pickle.dumps([call(task) for call, task in calls]))
 """
 
 
@@ -37,22 +42,47 @@ def not_packed(*, with_lake: bool) -> list[str]:
     return [name for name, owners in installed.items() if not packed & {*owners}]
 
 
-def test_workers_of_a_lake_compact_with_what_is_packed(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    lake.load(1)
-    lake.load(2)
-    task = all_files(view_of(lake))
-    missing = not_packed(with_lake=True)
-    assert {"dagster", "duckdb", "pandas"} <= {*missing}
+def outcomes(missing: list[str], *calls: tuple[object, object]) -> list[Any]:
+    """What a worker without these modules returns."""
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, *missing],
-        input=pickle.dumps((RewriteOnWorker(LakeAddress(folder=lake.folder), tmp_path), task)),
+        input=pickle.dumps(calls),
         capture_output=True,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr.decode()
-    result: Rewritten = pickle.loads(ran.stdout)
-    assert (result.failure, result.difference, result.after.rows) == ("", "", 2)
+    found: list[Any] = pickle.loads(ran.stdout)
+    return found
+
+
+def test_workers_of_a_lake_compact_and_load_with_what_is_packed(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.load(1)
+    lake.load(2)
+    settings = parse_settings({"KBQ_HOME": str(tmp_path), "KBQ_WAREHOUSE": f"iceberg:{tmp_path}/lake"})
+    missing = not_packed(with_lake=True)
+    assert {"dagster", "duckdb", "pandas"} <= {*missing}
+    load = WriteTask(job_of(tmp_path), lake.table.metadata_location)
+    rewritten, written = outcomes(
+        missing,
+        (RewriteOnWorker(LakeAddress(folder=lake.folder), tmp_path), all_files(view_of(lake))),
+        (WriteOnWorker.of(settings), load),
+    )
+    assert (rewritten.failure, rewritten.difference, rewritten.after.rows) == ("", "", 2)
+    assert (written.error, written.rows, len(written.files)) == (None, 20, 2)
+    [unpacked] = outcomes([*missing, "pyiceberg"], (WriteOnWorker.of(settings), load))
+    assert isinstance(unpacked.error, ConfigurationError)
+    assert "kbq pack" in unpacked.error.next_step
+
+
+def test_no_secret_goes_to_a_worker_with_a_load() -> None:
+    secret = {"KBQ_REGISTRY_PASSWORD": "hunter2", "KBQ_KAFKA_SASL_PASSWORD": "hunter2"}
+    settings = parse_settings({**secret, "KBQ_LOAD_CREDENTIALS": "file:/key", "KBQ_STAGING": "gs://bucket/x"})
+    shipped = WriteOnWorker.of(settings)
+    assert b"hunter2" in pickle.dumps(settings)
+    assert b"hunter2" not in pickle.dumps(shipped)
+    assert shipped.settings.staging_url == "gs://bucket/x"
+    assert shipped.settings.google.load_credentials == "file:/key"
 
 
 @pytest.mark.parametrize("name", ["pyarrow", "pyiceberg"])

@@ -10,6 +10,7 @@
     job_records.py  the jobs of a table, in its properties: pure
     jobs.py         which jobs of a table have ended
     writer.py       staged Avro to Parquet files, one per partition
+    tasks.py        the same in tasks of a large job, and the job that collects their files
     spill.py        rows of many partitions, until each is written
     commits.py      one snapshot per job, and nothing else
     compaction.py   a table's files, and the commit that replaces some of them

@@ -15,6 +15,7 @@ from kbq_assets.adapters.iceberg.commits import commit_job
 from kbq_assets.adapters.iceberg.housekeeping import keep_house
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.lake import IcebergLake, shown
+from kbq_assets.adapters.iceberg.tasks import TaskWriter
 from kbq_assets.adapters.iceberg.writer import ParquetWriter
 from kbq_assets.core.errors import JobAlreadyExists, Unavailable
 from kbq_assets.core.protocol.names import TableReference
@@ -34,7 +35,9 @@ class LakeJobs:
         found = next(self._records(table, stored, job_id), None)
         return None if found is None else (found, stored)
 
-    def commit(self, table: Table, record: JobRecord, writer: ParquetWriter, *, replace: bool) -> None:
+    def commit(
+        self, table: Table, record: JobRecord, writer: ParquetWriter | TaskWriter, *, replace: bool
+    ) -> None:
         """Commit a job. Files of one that certainly was not committed are deleted."""
         try:
             forgotten = commit_job(table, record, writer.files, replace=replace)

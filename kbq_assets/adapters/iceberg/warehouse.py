@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from typing import Final
 
@@ -22,6 +24,7 @@ from kbq_assets.adapters.iceberg.erasure import LakeErasureTables
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.jobs import LakeJobs
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
+from kbq_assets.adapters.iceberg.tasks import LargeJobs, job_writer
 from kbq_assets.adapters.iceberg.writer import ParquetWriter
 from kbq_assets.core.erasure.model import JOB_PREFIX
 from kbq_assets.core.errors import (
@@ -37,6 +40,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import Compaction
 from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.errors_replay import ErrorReplays
+from kbq_assets.ports.load_tasks import RunTasks
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
     EVERYTHING,
@@ -55,6 +59,8 @@ from kbq_assets.wire.arrow.errors import LoadError, MissingSource
 from kbq_assets.wire.arrow.staged import OpenUri, open_file_uri
 
 LOCAL: Final = "local"
+#: Most bytes of a job that tasks write.
+_TASKS_BYTES: Final = 4 << 30
 
 
 class IcebergWarehouse:
@@ -89,6 +95,14 @@ class IcebergWarehouse:
         self._open_uri = open_uri
         self.compaction: Compaction = LakeCompaction(self.lake)
         self.erasures: ErasureTables | None = LakeErasureTables(self.lake, self._jobs)
+        self._tasks: LargeJobs | None = None
+
+    def by_tasks(self, run: RunTasks, from_bytes: int) -> IcebergWarehouse:
+        """The same warehouse, whose load jobs of ``from_bytes`` of files or more are written by tasks."""
+        other = copy.copy(self)
+        other._tasks = LargeJobs(run, from_bytes)
+        other.limits = replace(self.limits, bytes=_TASKS_BYTES)
+        return other
 
     def insert_job(self, job: LoadJob) -> None:
         """Run a load job. If the files are to blame for a failure, the job ends DONE with an error."""
@@ -100,7 +114,7 @@ class IcebergWarehouse:
                 return self._jobs.note_in_dataset(job.table, _failed(job, missing, ""))
             token = uuid.uuid4().hex[:12]
             sources = _write_sources(table, job, token)
-            writer = ParquetWriter(table, job, token, self._open_uri)
+            writer = job_writer(table, job, token, self._open_uri, self._tasks)
             try:
                 writer.write()
                 record = _record(job.job_id, token, sources, writer.rows)
@@ -115,7 +129,7 @@ class IcebergWarehouse:
         """A job's status, None if no such id was inserted for the table."""
         _check_place(project, location)
         with lake_errors(f"job {job_id}"):
-            for reference in (table,) if table else tuple(self._kafka_tables()):
+            for reference in (table,) if table else tuple(_kafka_tables(self.lake)):
                 if (found := self._jobs.find(reference, job_id)) is not None:
                     return _status(*found)
         return None
@@ -204,19 +218,7 @@ class IcebergWarehouse:
     def tables(self) -> tuple[TableReference, ...]:
         """All tables with Kafka positions, sorted."""
         with lake_errors("the list of tables"):
-            return tuple(sorted(self._kafka_tables()))
-
-    def _kafka_tables(self) -> Iterator[TableReference]:
-        catalog = self.lake.catalog
-        for namespace in catalog.list_namespaces():
-            for identifier in catalog.list_tables(namespace):
-                try:
-                    reference = TableReference(*identifier)
-                except (InvalidName, TypeError):  # someone's own table, with a name that KBQ never writes
-                    continue
-                stored = self.lake.table(reference)
-                if stored is not None and schema.has_positions(stored):
-                    yield reference
+            return tuple(sorted(_kafka_tables(self.lake)))
 
     def positions(
         self, table: TableReference, range_: KafkaRange, offset: int | None = None
@@ -261,6 +263,18 @@ class IcebergWarehouse:
     def _reading(self, table: TableReference) -> Iterator[Table | None]:
         with lake_errors(str(table)):
             yield self.lake.table(table)
+
+
+def _kafka_tables(lake: IcebergLake) -> Iterator[TableReference]:
+    for namespace in lake.catalog.list_namespaces():
+        for identifier in lake.catalog.list_tables(namespace):
+            try:
+                reference = TableReference(*identifier)
+            except (InvalidName, TypeError):  # someone's own table, with a name that KBQ never writes
+                continue
+            stored = lake.table(reference)
+            if stored is not None and schema.has_positions(stored):
+                yield reference
 
 
 def _write_sources(table: Table, job: LoadJob, token: str) -> str:

@@ -58,7 +58,7 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
         "spark.scheduler.mode": "FAIR",
         "spark.ui.showConsoleProgress": "false",
         # One machine has Dagster's UI and `kbq status`; a cluster's operators look for an application here.
-        "spark.ui.enabled": str(not _is_local(settings)).lower(),
+        "spark.ui.enabled": str(not settings.is_local).lower(),
         "spark.driver.memory": "1g",
         _JAVA_OPTIONS: " ".join([QUICK_JVM, *archive_options(find_java(home / "java"))]),
         "spark.executor.extraJavaOptions": _QUICK_EXECUTOR,
@@ -68,9 +68,9 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
         "spark.eventLog.dir": events.as_uri(),
         "spark.sql.warehouse.dir": (home / "spark-warehouse").as_uri(),
     }
-    if _is_local(settings):
+    if settings.is_local:
         config |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
-    if daemon and (_is_local(settings) or _is_packed(settings)):
+    if daemon and (settings.is_local or _is_packed(settings)):
         config["spark.python.daemon.module"] = daemon
     config |= settings.options
     theirs = settings.options.get(_REDACTION)
@@ -85,7 +85,7 @@ def resident_options(settings: SparkSettings) -> dict[str, str]:
         **dict.fromkeys(("spark.ui.retainedJobs", "spark.ui.retainedStages"), "200"),
         "spark.ui.retainedTasks": "1000",
     }
-    if not _is_local(settings):
+    if not settings.is_local:
         options |= {DYNAMIC_ALLOCATION: "true", "spark.dynamicAllocation.shuffleTracking.enabled": "true"}
     return options | dict(settings.options)
 
@@ -112,18 +112,14 @@ def prepare_environment(settings: SparkSettings, home: Path) -> None:
         "SPARK_LAUNCHER_OPTS", _QUICK_EXECUTOR
     )  # for the JVM that builds the driver's command
     os.environ.setdefault("PYSPARK_PYTHON", PYTHON if _is_packed(settings) else sys.executable)
-    if _is_local(settings):
+    if settings.is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-
-
-def _is_local(settings: SparkSettings) -> bool:
-    return settings.master.startswith("local")
 
 
 def _is_packed(settings: SparkSettings) -> bool:
     """Whether the archive of `kbq pack` is shipped with the job."""
     archives = settings.options.get("spark.archives", "").split(",")
-    return not _is_local(settings) and any(archive.endswith(f"#{FOLDER}") for archive in archives)
+    return not settings.is_local and any(archive.endswith(f"#{FOLDER}") for archive in archives)
 
 
 @contextmanager

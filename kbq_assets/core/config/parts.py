@@ -145,10 +145,22 @@ class GoogleSettings:
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """The Spark session. ``options`` are Spark's, by their own names."""
+    """The Spark session. ``options`` are Spark's, by their own names. ``lake_mb``: how large a load job of a lake is
+    that runs there, 0 for none."""
 
     master: str = variable("KBQ_SPARK_MASTER", "local[*], spark://host:port, k8s://…, yarn", "local[*]")
     options: Mapping[str, str] = field(default_factory=dict)
+    lake_mb: int = variable(
+        "KBQ_LAKE_SPARK_MB",
+        "load jobs of a lake with as many MB of files run on Spark; 0: none",
+        256,
+        whole(),
+    )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether tasks run on this machine."""
+        return self.master.startswith("local")
 
 
 _PORT: Final = "{}, or a free one if that is taken"

@@ -17,8 +17,8 @@ from dagster_pyspark import PySparkResource
 
 from kbq_assets.core.config.locations import LakeAddress
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.defs.compaction.rewriting import spark_rewriter
 from kbq_assets.defs.jobs import bounded_job
+from kbq_assets.defs.lake_tasks import spark_rewriter
 from kbq_assets.defs.loading.other_warehouses import pages_of_warehouse
 from kbq_assets.defs.pages import Pages
 from kbq_assets.pipelines.compaction.compactor import Compactor
@@ -84,10 +84,10 @@ def _asset(
         description=f"The small files of `{table}`, day by day, joined into few.",
     )
     def compacted(
-        context: dg.AssetExecutionContext, pyspark: dg.ResourceParam[PySparkResource]
+        context: dg.AssetExecutionContext, lake_spark: dg.ResourceParam[PySparkResource]
     ) -> dg.MaterializeResult[None]:
         days = {(date.fromisoformat(day) - _EPOCH).days for day in context.partition_keys}
-        report = on_spark(compactor, pyspark).compact(table, days)
+        report = on_spark(compactor, lake_spark).compact(table, days)
         _raise_failures([report])
         return dg.MaterializeResult(metadata=_metadata(report))
 
@@ -98,8 +98,8 @@ def _job(name: str, compactor: Compactor, keys: Mapping[TableReference, dg.Asset
     suffix = f"_{name}" if name else ""
 
     @dg.op(name=f"compact{suffix}", pool=f"{POOL}{suffix}", out=dg.Out(dg.Nothing))
-    def compact(context: dg.OpExecutionContext, pyspark: dg.ResourceParam[PySparkResource]) -> None:
-        own = on_spark(compactor, pyspark)
+    def compact(context: dg.OpExecutionContext, lake_spark: dg.ResourceParam[PySparkResource]) -> None:
+        own = on_spark(compactor, lake_spark)
         reports: list[CompactionReport | ExpiryReport] = []
         for table in own.chosen(()):
             expired, compacted = own.expire(table), own.compact(table)

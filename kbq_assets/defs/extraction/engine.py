@@ -77,9 +77,16 @@ class SparkExtraction(dg.ConfigurableResource[ExtractionEngine]):
 
 
 @contextmanager
+def open_spark(settings: Settings) -> Iterator[PySparkResource]:
+    """The resource of one command."""
+    with KbqPySpark(settings=settings).process_config_and_initialize_cm() as started:
+        yield started
+
+
+@contextmanager
 def open_engine(settings: Settings) -> Iterator[ExtractionEngine]:
     """Spark, for one run."""
-    with KbqPySpark(settings=settings).process_config_and_initialize_cm() as started:
+    with open_spark(settings) as started:
         yield spark_engine(started, settings)
 
 

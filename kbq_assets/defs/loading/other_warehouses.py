@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import dagster as dg
+from dagster_pyspark import PySparkResource
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.errors import TransientError
@@ -77,8 +78,8 @@ def _pool(name: str) -> str:
 
 def _job(name: str, step: LoadStep) -> dg.JobDefinition:
     @dg.op(name=f"load_{name}", pool=_pool(name), out=dg.Out(dg.Nothing))
-    def load(context: dg.OpExecutionContext) -> OpEvents:
-        yield from step.run(context)
+    def load(context: dg.OpExecutionContext, lake_spark: dg.ResourceParam[PySparkResource]) -> OpEvents:
+        yield from step.run(context, lake_spark)
         yield dg.Output(None)
 
     seconds = 2 * int(step.loader.deployment.settings.run.load_wait_seconds) + 1800

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 
 import dagster as dg
+from dagster_pyspark import PySparkResource
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.defs import metadata
 from kbq_assets.defs.events import in_batches
+from kbq_assets.defs.lake_tasks import spark_writer
 from kbq_assets.defs.loading.asset_checks import DagsterChecks
 from kbq_assets.defs.loading.datasets import loaded_metadata
 from kbq_assets.defs.pages import Pages
@@ -38,15 +41,20 @@ class LoadStep:
         """Names of the assets."""
         return self.pages.translator
 
-    def run(self, context: StepContext, chosen: Collection[str] | None = None) -> StepEvents:
-        """Load what is committed. ``chosen`` are tables; None means everything.
+    def run(
+        self, context: StepContext, pyspark: PySparkResource, chosen: Collection[str] | None = None
+    ) -> StepEvents:
+        """Load what is committed. ``chosen`` are tables; None means everything. ``pyspark`` starts with the first large
+        load job of a lake.
 
         Raises dagster.Failure if a table was not loaded because of a transient error, or nothing chosen is a table. A
         parked table is a failed check, not a failed run, but for a warehouse without notices.
         """
         keys = None if chosen is None else parsed(context, chosen, TableReference.parse)
         only = None if keys is None else frozenset(keys.values())
-        report = self.loader.load(
+        settings = self.loader.deployment.settings
+        loader = replace(self.loader, open_tasks=lambda: nullcontext(spark_writer(pyspark, settings)))
+        report = loader.load(
             only=only,
             on_table=lambda table: _log_table(context, table),
             checks=DagsterChecks(context.instance, self.translator),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.config.locations import BigQueryProject
+from kbq_assets.core.config.locations import BigQueryProject, LakeAddress
 from kbq_assets.core.errors import KbqError, NotFound
 from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.protocol.names import TableReference
@@ -23,6 +24,8 @@ from kbq_assets.pipelines.observation import pending
 from kbq_assets.pipelines.observation.run_log import RunLog
 from kbq_assets.pipelines.statements.plan import StatementPlan, statement_plan
 from kbq_assets.ports.asset_checks import AssetChecks
+from kbq_assets.ports.load_tasks import LoadsByTasks, OnDemandTasks, OpenTasks
+from kbq_assets.ports.warehouse import Warehouse
 
 #: Tables whose jobs are submitted and polled in parallel; DuckDB has one writer.
 LOADS_AT_ONCE: Final = 16
@@ -32,10 +35,12 @@ _LOGGER: Final = logging.getLogger("kbq.staging")
 
 @dataclass(frozen=True)
 class Loader:
-    """Plans and runs loads. ``publishes_hours``: whether a load also writes the tables of complete hours."""
+    """Plans and runs loads. ``publishes_hours``: whether a load also writes the tables of complete hours.
+    ``open_tasks``: what writes the files of a lake's large load jobs; None: this process."""
 
     deployment: Deployment
     publishes_hours: bool = True
+    open_tasks: OpenTasks | None = None
 
     def chosen(self, tables: Iterable[str]) -> frozenset[TableReference] | None:
         """Tables that a user named, None for none. Raises NotFound if one never had staged files."""
@@ -73,17 +78,30 @@ class Loader:
         deployment = self.deployment
         deployment.check_staging(Role.LOAD)
         deployment.register_warehouses()
-        ports = replace(self._ports(), checks=checks)
-        report = loading.load(
-            ports, self._options(), only=only, on_table=on_table, cache=deployment.load_cache
-        )
+        with self._warehouse() as warehouse:
+            ports = replace(self._ports(), checks=checks, warehouse=warehouse)
+            report = loading.load(
+                ports, self._options(), only=only, on_table=on_table, cache=deployment.load_cache
+            )
         RunLog(deployment.load_store, deployment.clock).end_loading(report)
         try:
             if self.publishes_hours:
-                publish_hours(ports, read_view(deployment.load_cache))
+                publish_hours(self._ports(), read_view(deployment.load_cache))
         except KbqError as error:  # rows are loaded: the report must reach the caller
             _LOGGER.warning("the next load publishes the hours: %s", error.message)
         return report
+
+    @contextmanager
+    def _warehouse(self) -> Iterator[Warehouse]:
+        """The warehouse; the large jobs of a lake run as tasks."""
+        warehouse, settings = self.deployment.warehouse, self.deployment.settings
+        place, from_mb = settings.warehouse, settings.spark.lake_mb
+        is_shared = settings.spark.is_local or not (isinstance(place, LakeAddress) and place.folder)
+        if self.open_tasks is None or not from_mb or not is_shared or not isinstance(warehouse, LoadsByTasks):
+            yield warehouse
+            return
+        with OnDemandTasks(self.open_tasks) as tasks:
+            yield warehouse.by_tasks(tasks, from_mb << 20)
 
     def poll(self, start: str = "") -> pending.PendingLoads:
         """Whether a load would do anything: in pages, if very much is staged."""

@@ -11,13 +11,14 @@ import pytest
 from dagster_pyspark import LazyPySparkResource, PySparkResource
 
 from kbq_assets.core.config.settings import Settings, parse_settings
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.definitions import Adapters
 from kbq_assets.defs.build import default_resources
-from kbq_assets.defs.compaction.rewriting import spark_rewriter
 from kbq_assets.defs.extraction.engine import ENGINE, PYSPARK, KbqPySpark
+from kbq_assets.defs.lake_tasks import spark_rewriter, spark_writer
 from kbq_assets.ports.engine import ExtractionEngine
 from kbq_assets_tests.adapters.iceberg.test_compaction import Lake
+from kbq_assets_tests.adapters.iceberg.test_tasks import job_of
 from kbq_assets_tests.contracts.compaction import all_files, view_of
 
 
@@ -97,6 +98,7 @@ def test_options_of_the_resource_win_and_a_session_is_on_the_same_context(tmp_pa
         assert spark.spark_session.sparkContext is spark.spark_context
         assert spark.spark_session.range(3).count() == 3
         check_compaction(spark, tmp_path)
+        check_load(spark, tmp_path)
 
 
 def check_compaction(spark: PySparkResource, folder: Path) -> None:
@@ -115,3 +117,29 @@ def check_compaction(spark: PySparkResource, folder: Path) -> None:
     assert (len(view_of(lake).files), lake.offsets()) == (1, list(range(6)))
     with pytest.raises(ConfigurationError, match="is no lake"):
         spark_rewriter(spark, settings_of(folder))
+
+
+def check_load(spark: PySparkResource, folder: Path) -> None:
+    """Tasks on the resource's context write a job's files, and the driver commits; a bad file fails the job."""
+    lake = Lake(folder / "loads")
+    writer = spark_writer(spark, settings_of(folder, KBQ_WAREHOUSE=f"iceberg:{folder}/loads/lake"))
+    by_tasks = lake.warehouse.by_tasks(writer, 1)
+    by_tasks.insert_job(job_of(folder, 1))
+    assert lake.offsets() == list(range(20, 40))
+    job = job_of(folder, 2)
+    (folder / "2-0.avro").write_bytes(b"no Avro")
+    by_tasks.insert_job(job)
+    status = by_tasks.get_job(job.job_id, "local", "local", job.table)
+    assert status is not None
+    assert status.error is not None
+    assert status.error.reason == "damaged"
+    assert lake.offsets() == list(range(20, 40))
+
+
+def test_spark_that_does_not_start_leaves_the_job_to_the_next_run(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    settings = settings_of(tmp_path, KBQ_WAREHOUSE=f"iceberg:{tmp_path}/lake")
+    job, by_tasks = job_of(tmp_path, 1), lake.warehouse.by_tasks(spark_writer(UsersSpark(), settings), 1)
+    with pytest.raises(Unavailable, match="the user's Spark was asked"):
+        by_tasks.insert_job(job)
+    assert by_tasks.get_job(job.job_id, "local", "local", job.table) is None

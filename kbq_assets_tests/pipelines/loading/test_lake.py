@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 
 from kbq_assets.adapters.iceberg import IcebergWarehouse
 from kbq_assets.adapters.iceberg.connect import embedded
+from kbq_assets.adapters.iceberg.tasks import write
 from kbq_assets.core.config.locations import LakeAddress
 from kbq_assets.core.errors import Unavailable, UnknownOutcome
 from kbq_assets.core.loading.completeness import TableHours
@@ -34,6 +35,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets.ports.compaction import Rewriter
+from kbq_assets.ports.load_tasks import RunTasks, WriteTask, WrittenFiles
 from kbq_assets.ports.warehouse import ErrorQuery, LoadJob
 from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.pipelines.bench import ERRORS, TP, A, B, Bench
@@ -70,6 +72,15 @@ class LakeBench(Bench):
         """One run of the lake's loader."""
         ports = LoadPorts(self.area, self.lake, self.clock)
         return load(ports, LoadOptions(wait_seconds=100.0, poll_seconds=10.0))
+
+    def load_lake_by_tasks(self, run: RunTasks) -> LoadReport:
+        """One run of the lake's loader, whose jobs tasks write."""
+        ports = LoadPorts(self.area, self.lake.by_tasks(run, 1), self.clock)
+        return load(ports, LoadOptions(wait_seconds=100.0, poll_seconds=10.0))
+
+    def write(self, tasks: Sequence[WriteTask]) -> list[WrittenFiles]:
+        """Run tasks."""
+        return [write(task, {}, self.lake._open_uri) for task in tasks]
 
     def everything(self) -> None:
         """Extract, then load both."""
@@ -117,6 +128,36 @@ def test_one_extraction_fills_both_and_both_reconcile(bench: LakeBench) -> None:
     assert bench.paths("staging/") == []  # both have them
     assert bench.reconcile().accounted
     assert reconciled_in_the_lake(bench).accounted
+
+
+def test_jobs_by_tasks_load_the_same_rows_once(bench: LakeBench) -> None:
+    bench.produce(1, 3, 1)
+    bench.kafka.produce(TP, b"not in Confluent's framing")
+    bench.extract()
+    bench.load()
+
+    def killed(tasks: Sequence[WriteTask]) -> list[WrittenFiles]:
+        bench.write(tasks)
+        raise Crash
+
+    with contextlib.suppress(Crash):
+        bench.load_lake_by_tasks(killed)
+    assert bench.offsets_in_lake(A) == []
+    bench.load_lake_by_tasks(bench.write)
+    assert bench.offsets_in_lake(A) == [0, 2]
+    assert bench.offsets_in_lake(B) == [1]
+    assert reconciled_in_the_lake(bench).accounted
+
+
+def test_a_file_that_a_task_finds_damaged_parks_its_table_alone(bench: LakeBench) -> None:
+    bench.produce(1, 3)
+    bench.extract()
+    [damaged] = [path for path in bench.paths("staging/") if f".{A}." in path]
+    stored = bench.store.objects[damaged]
+    bench.store.objects[damaged] = replace(stored, data=stored.data[:-1] + b"x")
+    report = bench.load_lake_by_tasks(bench.write)
+    assert {table.table: table.state for table in report.tables} == {A: "parked", B: "idle"}
+    assert (bench.offsets_in_lake(A), bench.offsets_in_lake(B)) == ([], [1])
 
 
 def test_a_compacted_lake_reconciles_and_loads_on(bench: LakeBench) -> None:

@@ -1,0 +1,55 @@
+"""The inside of a Spark task of a load job: one part of its files."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from kbq_assets.core.config.locations import LakeAddress
+from kbq_assets.core.config.settings import Settings, parse_settings
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.ports.load_tasks import WriteTask, WrittenFiles
+
+
+@dataclass(frozen=True)
+class WriteOnWorker:
+    """The callable that Spark ships: the addresses of staging area and lake, without secrets. Workers of a named
+    catalog read pyiceberg's configuration themselves."""
+
+    settings: Settings
+
+    @staticmethod
+    def of(settings: Settings) -> WriteOnWorker:
+        """For the lake of the settings."""
+        blank = parse_settings({"KBQ_HOME": str(settings.home)})
+        return WriteOnWorker(
+            dataclasses.replace(
+                blank,
+                staging_url=settings.staging_url,
+                warehouse_urls=settings.warehouse_url,
+                google=settings.google,
+            )
+        )
+
+    def __call__(self, task: WriteTask) -> WrittenFiles:
+        """Write one part."""
+        try:
+            from kbq_assets.adapters.iceberg.connect import configured
+            from kbq_assets.adapters.iceberg.tasks import write
+            from kbq_assets.adapters.staging import staged_files
+            from kbq_assets.worker.adapters import open_load_store
+
+            place = self.settings.warehouse
+            properties = configured(place.catalog) if isinstance(place, LakeAddress) and place.catalog else {}
+            return write(
+                task, properties, staged_files(self.settings, lambda: open_load_store(self.settings))
+            )
+        except ModuleNotFoundError as error:
+            return WrittenFiles(
+                error=ConfigurationError(
+                    f"Spark's workers lack {error.name}",
+                    next_step="run kbq pack with KBQ_WAREHOUSE set, or set KBQ_LAKE_SPARK_MB=0",
+                )
+            )
+        except ConfigurationError as error:
+            return WrittenFiles(error=error)
