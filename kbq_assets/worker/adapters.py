@@ -100,6 +100,6 @@ def open_seal_key(settings: Settings) -> SealKey | None:
 
 def backup_places(settings: Settings) -> Callable[[TopicSettings], BackupPlace]:
     """Where a task copies a topic's records. Each store opens once."""
-    codec = cast("Codec", settings.backup.codec)
-    opened = cache(lambda area: BackupPlace(open_backup_store(settings, area), codec))
+    codec, level = cast("Codec", settings.backup.codec), settings.backup.level
+    opened = cache(lambda area: BackupPlace(open_backup_store(settings, area), codec, level))
     return lambda topic: opened(area_of(topic))

@@ -73,7 +73,8 @@ class BackupWindowWriter:
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
         tp = target.topic_partition
         marker = hashlib.sha256(f"{target.epoch}-{target.attempt}/{tp}/{first}".encode()).digest()[:16]
-        self._writer = BackupWriter(self._file, target.epoch, tp.partition, marker, target.place.codec)
+        place = target.place
+        self._writer = BackupWriter(self._file, target.epoch, tp.partition, marker, place.codec, place.level)
 
     @property
     def records(self) -> int:

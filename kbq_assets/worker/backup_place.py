@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kbq_assets.core.config.backup import ZSTD_LEVEL
 from kbq_assets.ports.object_store import ObjectStore
 
 if TYPE_CHECKING:  # the driver opens places, and must not load what compresses
@@ -17,3 +18,4 @@ class BackupPlace:
 
     store: ObjectStore
     codec: Codec = "zstandard"
+    level: int = ZSTD_LEVEL

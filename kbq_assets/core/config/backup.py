@@ -8,6 +8,8 @@ from typing import Final
 from kbq_assets.core.config.variables import choice, place, variable, whole
 
 CODECS: Final = ("zstandard", "snappy", "deflate", "null")
+#: The level of zstandard. 1 takes more time by a quarter to a third, and makes files smaller by as much.
+ZSTD_LEVEL: Final = -5
 STORAGE_CLASSES: Final = ("", "STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE")
 
 
@@ -41,6 +43,13 @@ class BackupSettings:
         "compression of backup files: zstandard, snappy, deflate or null; DuckDB reads all but zstandard",
         CODECS[0],
         choice(*CODECS),
+    )
+    level: int = variable(
+        "KBQ_BACKUP_LEVEL",
+        "level of zstandard in backup files, from -7 to 19: 1 makes them smaller by a fifth to a quarter, and takes"
+        " half as much time again",
+        ZSTD_LEVEL,
+        whole(least=-7, most=19),
     )
     storage_class: str = variable(
         "KBQ_BACKUP_STORAGE_CLASS",

@@ -81,7 +81,8 @@ def whole(least: int = 0, most: int = sys.maxsize) -> Parser:
     """Parse a whole number within bounds."""
 
     def parse(variable: Variable, value: str) -> int:
-        if not value.isascii() or not value.isdigit():
+        digits = value.removeprefix("-") if least < 0 else value
+        if not digits.isascii() or not digits.isdigit():
             raise _refused(variable, "is not a whole number")
         if not least <= int(value) <= most:
             expected = f"{least} or more" if most == sys.maxsize else f"{least} to {most}"

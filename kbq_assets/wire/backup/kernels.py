@@ -96,10 +96,10 @@ def _put_nullable(out: Any, at: int, buffer: Any, start: int, end: int) -> int:
 
 
 @kernel
-def find_rows(block: Any, end: int, prefix: Any, fields: Any) -> int:
-    """Fill ``fields`` with the records of a block; return the position after the last one, -1 if it is damaged."""
-    at = 0
-    for row in range(fields.shape[1]):
+def find_rows(block: Any, at: int, end: int, prefix: Any, fields: Any, first: int, count: int) -> int:
+    """Fill ``fields`` from ``first`` on with the records of a block from ``at`` on; return the position after the last
+    one, -1 if it is damaged."""
+    for row in range(first, first + count):
         if len(prefix) > end - at:
             return -1
         for index in range(len(prefix)):
@@ -165,4 +165,4 @@ def warm_up() -> None:
     numbers, spans = (row, row, row, row), (row, row, row, row, row, row, row, row)
     lay_rows(numbers, spans, (buffer, buffer, buffer, buffer), buffer[:2], 0, buffer, 0, 1)
     one_schema_id(buffer, row, row)
-    find_rows(buffer, 0, buffer[:2], np.zeros((COLUMNS, 1), np.int64))
+    find_rows(buffer, 0, 0, buffer[:2], np.zeros((COLUMNS, 1), np.int64), 0, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, get_args
+from typing import Any, Final, TypeAlias, get_args
 
 import numpy as np
 
@@ -12,43 +12,70 @@ from kbq_assets.wire.backup import kernels
 from kbq_assets.wire.backup.write import row_prefix
 from kbq_assets.wire.chunk import PADDING, UNREADABLE_HEADERS, Bytes, Chunk, Origins, Spans
 from kbq_assets.wire.files.codec import BadBlock, Codec, decompress
-from kbq_assets.wire.files.read_container import DamagedFile, Readable, read_blocks, read_header
+from kbq_assets.wire.files.read_container import DamagedFile, Header, Readable, read_blocks, read_header
 
+#: A block's number of records, and its bytes.
+_Block: TypeAlias = tuple[int, Any]
+#: Uncompressed bytes of blocks that are read as one chunk: a chunk costs a task as much time as some hundred records.
+_CHUNK_BYTES: Final = 4 * 1024 * 1024
 #: Least bytes of a row: nothing smaller can hold the number of rows that a block claims.
 _SMALLEST_ROW: Final = 10
 
 
 def read_chunks(stream: Readable, epoch: int, window: OffsetRange) -> Iterator[tuple[Chunk, Bytes]]:
-    """The records of a file in chunks, each with its block's bytes. Raises DamagedFile for any byte that the writer
-    cannot have written."""
+    """The records of a file in chunks, each with the bytes of its blocks. Raises DamagedFile for any byte that the
+    writer cannot have written."""
     header = read_header(stream)
     if header.codec not in get_args(Codec):
         raise DamagedFile(f"its codec {header.codec!r} is not one of KBQ's")
     prefix = row_prefix(epoch, window.topic_partition.partition)
     position = window.from_offset
-    for count, packed in read_blocks(stream, header):
-        block, size = _unpacked(header.codec, packed)
-        if not 0 < count <= size // _SMALLEST_ROW:
-            raise DamagedFile(f"a block claims {count} records in {size} bytes")
-        fields = np.empty((kernels.COLUMNS, count), np.int64)
-        if kernels.find_rows(block, size, prefix, fields) != size:
-            raise DamagedFile("the records of a block do not parse")
-        offsets = fields[kernels.OFFSET]
+    for blocks in _joined(stream, header):
+        chunk, data = _found(blocks, prefix)
+        offsets = chunk.offsets
         if offsets[0] < position or offsets[-1] >= window.until_offset or (np.diff(offsets) <= 0).any():
-            raise DamagedFile(f"a block has offsets from {offsets[0]} to {offsets[-1]}, out of order")
+            raise DamagedFile(f"blocks have offsets from {offsets[0]} to {offsets[-1]}, out of order")
         position = int(offsets[-1]) + 1
-        yield _chunk(block, fields), block[:size]
+        yield chunk, data
 
 
-def _unpacked(codec: str, packed: bytes) -> tuple[Bytes, int]:
+def _joined(stream: Readable, header: Header) -> Iterator[list[_Block]]:
+    """Unpacked blocks, as many as make one chunk."""
+    blocks: list[_Block] = []
+    size = 0
+    for count, packed in read_blocks(stream, header):
+        data = _unpacked(header.codec, packed)
+        if not 0 < count <= len(data) // _SMALLEST_ROW:
+            raise DamagedFile(f"a block claims {count} records in {len(data)} bytes")
+        if blocks and size + len(data) > _CHUNK_BYTES:
+            yield blocks
+            blocks, size = [], 0
+        blocks.append((count, data))
+        size += len(data)
+    if blocks:
+        yield blocks
+
+
+def _unpacked(codec: str, packed: bytes) -> Any:
     try:
-        data = decompress(codec, packed)
+        return decompress(codec, packed)
     except BadBlock as error:
         raise DamagedFile(error.message) from error
-    size = len(data)
-    block = np.empty(size + PADDING, np.uint8)
-    block[:size] = np.frombuffer(data, np.uint8)
-    return block, size
+
+
+def _found(blocks: list[_Block], prefix: Bytes) -> tuple[Chunk, Bytes]:
+    """The records of blocks, and their bytes."""
+    size = sum(len(data) for _, data in blocks)
+    joined = np.empty(size + PADDING, np.uint8)
+    fields = np.empty((kernels.COLUMNS, sum(count for count, _ in blocks)), np.int64)
+    at = row = 0
+    for count, data in blocks:
+        end = at + len(data)
+        joined[at:end] = np.frombuffer(data, np.uint8)
+        if kernels.find_rows(joined, at, end, prefix, fields, row, count) != end:
+            raise DamagedFile("the records of a block do not parse")
+        at, row = end, row + count
+    return _chunk(joined, fields), joined[:size]
 
 
 def _chunk(block: Bytes, fields: np.ndarray) -> Chunk:

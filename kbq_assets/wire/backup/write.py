@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from kbq_assets.core.config.backup import ZSTD_LEVEL
 from kbq_assets.wire.backup import kernels
 from kbq_assets.wire.backup.schema import SCHEMA
 from kbq_assets.wire.chunk import UNREADABLE_HEADERS, Bytes, Chunk, Longs, Origins, Spans, encode_long
@@ -32,10 +33,16 @@ class BackupWriter:
     """Writes the records of one window to a sink. Memory is one block, and the largest record."""
 
     def __init__(
-        self, sink: Sink, epoch: int, partition: int, marker: bytes, codec: Codec = "zstandard"
+        self,
+        sink: Sink,
+        epoch: int,
+        partition: int,
+        marker: bytes,
+        codec: Codec = "zstandard",
+        level: int = ZSTD_LEVEL,
     ) -> None:
         self._sink = _HashedSink(sink)
-        self._container = ContainerWriter(self._sink, SCHEMA, FileFormat(marker, codec, BLOCK_BYTES))
+        self._container = ContainerWriter(self._sink, SCHEMA, FileFormat(marker, codec, BLOCK_BYTES, level))
         self._prefix = row_prefix(epoch, partition)
         self._block = np.empty(_room(0), np.uint8)
         self._used = self._rows_in_block = 0

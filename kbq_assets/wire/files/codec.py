@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import cramjam
 
+from kbq_assets.core.config.backup import ZSTD_LEVEL
 from kbq_assets.core.errors import EncoderMisuse, EncodingError
 from kbq_assets.wire.files.snappy import Snappy
 
@@ -22,16 +23,14 @@ Codec: TypeAlias = Literal["snappy", "deflate", "null", "zstandard"]
 Compress: TypeAlias = Callable[[Any], bytes]
 """From a block's bytes (any contiguous buffer) to its bytes in the file."""
 
-#: Level 3 takes twice the time and saves little.
-_ZSTD_LEVEL: Final = 1
 _RAW_DEFLATE = -15  # window bits: Avro's deflate stream has no zlib header
 
 
-def compressor(codec: Codec) -> Compress:
-    """The function that compresses one block. Raises EncoderMisuse for an unknown codec."""
+def compressor(codec: Codec, level: int = ZSTD_LEVEL) -> Compress:
+    """The function that compresses one block; ``level`` is zstandard's. Raises EncoderMisuse for an unknown codec."""
     if codec not in get_args(Codec):
         raise EncoderMisuse(f"unknown Avro codec {codec!r}: use one of {', '.join(get_args(Codec))}")
-    return {"snappy": _snappy(), "deflate": _deflate, "null": _null, "zstandard": _zstd}[codec]
+    return {"snappy": _snappy(), "deflate": _deflate, "null": _null, "zstandard": _zstd(level)}[codec]
 
 
 def _snappy() -> Compress:
@@ -50,8 +49,8 @@ def _deflate(block: Any) -> bytes:
     return bytes(stream.compress(block) + stream.flush())
 
 
-def _zstd(block: Any) -> bytes:
-    return bytes(cramjam.zstd.compress(block, _ZSTD_LEVEL))
+def _zstd(level: int) -> Compress:
+    return lambda block: bytes(cramjam.zstd.compress(block, level))
 
 
 def _null(block: Any) -> bytes:

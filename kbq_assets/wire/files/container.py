@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import google_crc32c
 
 from kbq_assets.core.avro.header import header_schema
+from kbq_assets.core.config.backup import ZSTD_LEVEL
 from kbq_assets.core.errors import EncoderMisuse
 from kbq_assets.wire.chunk import encode_bytes, encode_long
 from kbq_assets.wire.files.codec import Codec, compressor
@@ -32,6 +33,8 @@ class FileFormat:
     codec: Codec = "snappy"
     #: Uncompressed bytes at which a block is written.
     block_bytes: int = BLOCK_BYTES
+    #: zstandard's
+    level: int = ZSTD_LEVEL
 
     def __post_init__(self) -> None:
         if len(self.sync_marker) != SYNC_SIZE:
@@ -58,7 +61,7 @@ class ContainerWriter:
     ) -> None:
         self._sink = sink
         self._sync_marker = format_.sync_marker
-        self._compress = compressor(format_.codec)
+        self._compress = compressor(format_.codec, format_.level)
         self._checksum: Any = _Checksum()
         self.bytes_written = 0
         self._write(header(schema_json, format_.codec, format_.sync_marker, extra_metadata or {}))

@@ -126,6 +126,27 @@ def test_the_content_hash_does_not_depend_on_chunks_and_blocks() -> None:
     assert written(chunk_of(changed))[1].content != one.content
 
 
+def test_blocks_are_read_as_few_chunks_of_bounded_size() -> None:
+    sizes = [900] * 12_000 + [6_000_000] + [900] * 10
+    many = [RawRecord(b"v" * size, i, i, b"k") for i, size in enumerate(sizes)]
+    data, writer = written(chunk_of(many), codec="snappy")
+    chunks = found(data)
+    assert records_of(chunks) == many
+    assert writer.raw_bytes / 4e6 < len(chunks) < 8  # and of over a hundred blocks
+    assert max(len(chunk.buffer) for chunk in chunks if len(chunk) > 1) <= 4 * 1024 * 1024 + 64
+
+
+def test_a_higher_level_makes_a_smaller_file_of_the_same_records() -> None:
+    many = [RawRecord(b"order %d of nobody" % (i * 7919), i, i, b"k%d" % i) for i in range(5_000)]
+    fast, dense = io.BytesIO(), io.BytesIO()
+    for sink, level in ((fast, -5), (dense, 3)):
+        writer = BackupWriter(sink, 2, TP.partition, b"m" * 16, level=level)
+        writer.add(chunk_of(many))
+        writer.finish()
+    assert len(dense.getvalue()) < 0.9 * len(fast.getvalue())
+    assert records_of(found(dense.getvalue())) == records_of(found(fast.getvalue())) == many
+
+
 def test_a_record_larger_than_a_block_has_a_block_of_its_own() -> None:
     sizes = [10, 3 * BLOCK_BYTES, 10, BLOCK_BYTES + 1, BLOCK_BYTES - 1, 0]
     many = [RawRecord(b"x" * size, i, 1, None) for i, size in enumerate(sizes)]
