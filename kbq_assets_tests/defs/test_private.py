@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dagster_webserver import app
 
 import kbq_assets
-from kbq_assets.defs.instance.webserver import LocalWebserver
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 from kbq_assets_tests.sources import parse_source
 
@@ -43,6 +41,12 @@ def test_private_names_of_dagster_are_still_there(file: str, module: str, name: 
 
 
 def test_the_webserver_makes_its_application_from_the_class_that_is_replaced() -> None:
+    from dagster_webserver import (
+        app,
+    )  # seconds, which each of pytest's workers would pay to collect this file
+
+    from kbq_assets.defs.instance.webserver import LocalWebserver
+
     made = inspect.getsource(app.create_app_from_workspace_process_context)
     assert "DagsterWebserver(" in made
     assert vars(app)["DagsterWebserver"] in LocalWebserver.__mro__

@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import chdb
-import polars as pl
 import pytest
 
 from kbq_assets.adapters.iceberg import IcebergWarehouse
@@ -236,7 +234,12 @@ def folder_of(bench: LakeBench, table: TableReference) -> str:
     return stored.location().removeprefix("file://")
 
 
+# Importing ClickHouse and Polars takes seconds, which each of pytest's workers would pay to collect this file.
+
+
 def test_clickhouse_reads_the_rows(filled: LakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    import chdb
+
     monkeypatch.chdir("/")  # ClickHouse reads files below its folder alone
     query = (
         f"SELECT _kafka_offset, x, y, _kbq_schema_id FROM icebergLocal('{folder_of(filled, A)}') ORDER BY 1"
@@ -258,6 +261,8 @@ def test_the_demo_counts_rows_by_clickhouse(filled: LakeBench) -> None:
 
 
 def test_polars_reads_the_rows(filled: LakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    import polars as pl
+
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # it reads the files on its own
     stored = filled.lake.lake.table(A)
     assert stored is not None
