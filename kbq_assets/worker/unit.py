@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kbq_assets.adapters.backup import BackupLog, BackupSource
 from kbq_assets.core.backup.names import state_path
@@ -21,13 +21,11 @@ from kbq_assets.core.errors import (
     UnreadableBatch,
 )
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WorkerProcess
-from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.core.topics.evolution import PARK
-from kbq_assets.core.topics.ordering_options import HOUR
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.backup_schemas import BackedUpSchemas
@@ -40,6 +38,7 @@ from kbq_assets.wire.privacy.json import LostValues
 from kbq_assets.worker.backup import BackupTarget, BackupWindowWriter, KeptSchemas
 from kbq_assets.worker.backup_place import BackupPlace
 from kbq_assets.worker.erasure import read_log, without
+from kbq_assets.worker.hours import hours_of
 from kbq_assets.worker.outputs import Output, go_on
 from kbq_assets.worker.pinned_schemas import PinnedSchemas
 from kbq_assets.worker.privacy.avro import ErrorCopies
@@ -50,10 +49,6 @@ from kbq_assets.worker.window import Staging, WindowWriter
 
 if TYPE_CHECKING:
     from kbq_assets.wire.privacy.sealing import SealKey
-
-
-#: No hour is later.
-_NO_LATER: Final = 2**62
 
 
 def random_attempt() -> str:
@@ -125,7 +120,7 @@ def extract_unit(
         if commit is None or (not again and _is_superseded(unit, commit)):
             return UnitOutcome(unit, superseded=True)
         read.has_order = [*commit.partitions] == [0]
-        read.hours = _hours(unit, commit, ports.clock, again=again)
+        read.hours = hours_of(unit, commit, ports.store, ports.clock, again=again)
         read.erasures = read_log(ports.store, commit)
         read.erased = read.erasures.of(commit, unit.range.topic_partition.partition) if read.erasures else ()
         if unit.tables:
@@ -217,15 +212,6 @@ def _is_superseded(unit: Unit, commit: Commit) -> bool:
     earlier slices are read or wait to be published."""
     position = commit.partitions[unit.range.topic_partition.partition].next
     return commit.epoch != unit.epoch or position > unit.range.from_offset
-
-
-def _hours(unit: Unit, commit: Commit, clock: Clock, *, again: bool) -> UnitHours | None:
-    """The hour of business time that a partition has reached; None if its files have no hours. A window that is read
-    ``again`` ends where it ended."""
-    if unit.settings.ordering.order != HOUR:
-        return None
-    reached = commit.partitions[unit.range.topic_partition.partition].watermark.event_ms
-    return UnitHours(_NO_LATER if again else reached // HOUR_MS, clock.now_ms() // HOUR_MS + 1)
 
 
 def _open(

@@ -83,6 +83,8 @@ class Unit:
     backup_epoch: int = 0
     #: where it is read from, if not from Kafka
     copies: Copies | None = None
+    #: of a range that is read again for one file: rows of hours before this one are late (O8)
+    late_before: int = 0
 
     @property
     def lane(self) -> tuple[TopicPartition, bool]:

@@ -9,7 +9,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering.table_order import OrderRule
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import ERROR_TABLE
-from kbq_assets.core.topics.ordering_options import APPLY, HOUR, NONE, PARK
+from kbq_assets.core.topics.ordering_options import APPLY, HOUR, NONE, PARK, is_late_table
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 
@@ -20,11 +20,11 @@ def order_rule(
     with the gates of all.
 
     A topic that is not selected any more says nothing: while one is missing, an ordered table stays as it is. Error
-    rows of many topics share a table, which has no order.
+    rows of many topics share a table, which has no order. Neither has a table of late rows.
     """
-    if table.table == ERROR_TABLE:
-        return OrderRule()
     asked = [settings[topic].ordering for topic in sorted(topics) if topic in settings]
+    if table.table == ERROR_TABLE or is_late_table(table, asked):
+        return OrderRule()
     ordered = [each for each in asked if each.order != NONE]
     if len(asked) < len(topics) and now.by and not ordered:
         return now

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.declaration import option
 from kbq_assets.core.topics.option_types import TEXT, OptionType, choice
 
@@ -18,6 +20,9 @@ HOUR: Final = "hour"
 #: What becomes of a batch with rows of an hour that is complete.
 APPLY: Final = "apply"
 PARK: Final = "park"
+#: or of these rows: they go to another table, whose name ends so.
+TABLE: Final = "table"
+LATE_SUFFIX: Final = "_late"
 #: Gates: a person's `kbq order continue`, a query whose rows are bad.
 PERSON: Final = "person"
 SQL: Final = "sql"
@@ -81,9 +86,10 @@ class OrderingOptions:
 
     late_rows: str = option(
         APPLY,
-        choice(APPLY, PARK),
-        "`order=hour`: rows of an hour that is complete are loaded and counted (`apply`), or stop the table before "
-        "their batch (`park`), [until somebody lets them in](ordered.md#by-hour-of-business-time)",
+        choice(APPLY, PARK, TABLE),
+        "`order=hour`: rows of an hour that is complete are loaded and counted (`apply`), stop the table before "
+        "their batch (`park`), [until somebody lets them in](ordered.md#by-hour-of-business-time), or go to the table "
+        "`<table>_late` (`table`)",
         place="loading.late_rows",
     )
 
@@ -101,3 +107,8 @@ class OrderingOptions:
             raise ConfigurationError(
                 "gate=sql and gate_sql need each other", next_step="set both, or neither"
             )
+
+
+def is_late_table(table: TableReference, ordering: Iterable[OrderingOptions]) -> bool:
+    """Whether a table takes the late rows of another one, by the options of the topics that feed it."""
+    return table.table.endswith(LATE_SUFFIX) and any(each.late_rows == TABLE for each in ordering)

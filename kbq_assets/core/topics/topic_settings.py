@@ -22,7 +22,7 @@ from kbq_assets.core.topics.options import (
     PrivacyOptions,
     RecordOptions,
 )
-from kbq_assets.core.topics.ordering_options import HOUR, NONE, OrderingOptions
+from kbq_assets.core.topics.ordering_options import HOUR, NONE, TABLE, OrderingOptions
 from kbq_assets.core.topics.personal import HEADERS, KEY
 from kbq_assets.core.topics.statement_options import StatementOptions
 from kbq_assets.core.topics.wait_options import WaitOptions
@@ -58,6 +58,11 @@ class TopicSettings:
             raise ConfigurationError(
                 "order=hour waits until hours are complete, and complete_after_seconds=0 completes none",
                 next_step="complete_after_seconds=900",
+            )
+        if self.ordering.late_rows == TABLE and not self.statement.rule.appends:
+            raise ConfigurationError(
+                "late_rows=table: a statement needs all rows of its keys in one table",
+                next_step="load=append",
             )
         self.check_inputs(self.destination.template.inputs)
         if records.format.startswith("json_") and self.destination.route == "record_name":

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from kbq_assets.core.errors import NotFound, Refused, Unavailable
 from kbq_assets.core.extraction.pruning import BacklogChunk
@@ -26,7 +27,7 @@ from kbq_assets.core.protocol.names import (
     shard_of,
 )
 from kbq_assets.core.protocol.offsets import OffsetRange
-from kbq_assets.core.topics.ordering_options import HOUR
+from kbq_assets.core.topics.ordering_options import HOUR, is_late_table
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.operate.commands import Proposal
@@ -36,6 +37,8 @@ from kbq_assets.ports.object_store import ObjectStore
 
 #: Extracts a unit that is committed already, into a new attempt's folder.
 ReadAgain = Callable[[Unit], UnitOutcome]
+#: Every hour is before this one.
+_ALL_LATE: Final = 2**62
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,7 @@ class _Restage:
             self._name.epoch,
             dataclasses.replace(settings, records=records),
             limits=WindowLimits(2**62, 2**62, math.inf, 2**62),
+            late_before=_ALL_LATE if is_late_table(file.table, [settings.ordering]) else 0,
         )
         outcome = self._ports.read_again(unit)
         if outcome.stop is None:

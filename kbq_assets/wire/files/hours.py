@@ -6,12 +6,14 @@ another hour, such as a late one, goes to a file of its own hour.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from kbq_assets.core.topics.ordering_options import LATE_SUFFIX
 from kbq_assets.wire.chunk import Chunk, Longs
 from kbq_assets.wire.files.window import Route
 from kbq_assets.wire.records.event_time import HOUR_MICROS, event_times, kafka_times
@@ -41,6 +43,8 @@ class UnitHours:
 
     highest: int = 0
     horizon: int = 2**62
+    #: the hour from which on a table takes rows: those of earlier ones go to its table of late rows
+    late_before: Callable[[str], int] = lambda table: 0
 
 
 @dataclass
@@ -72,15 +76,24 @@ class WindowHours:
         self._own.setdefault(self.unit.highest, self.unit.highest)
         self._meet(np.concatenate(hours), np.concatenate([part.rows for part in parts]))
         for part, of_rows in zip(parts, hours, strict=True):
-            found = np.unique(of_rows)
-            files = np.array([self._own.get(hour, OTHERS) for hour in found.tolist()])
-            if len(found) == 1:
-                yield int(files[0]), part
-                continue
-            file_of = files[np.searchsorted(found, of_rows)]
-            for hour in np.unique(file_of).tolist():
-                picked = np.flatnonzero(file_of == hour)
-                yield hour, part._replace(rows=part.rows[picked], captures=part.captures.take(picked))
+            is_late = of_rows < self.unit.late_before(part.route.table)
+            late = replace(part.route, table=part.route.table + LATE_SUFFIX)
+            for route, chosen in ((part.route, ~is_late), (late, is_late)):
+                if chosen.all():
+                    yield from self._by_file(part._replace(route=route), of_rows)
+                elif chosen.any():
+                    yield from self._by_file(_picked(part._replace(route=route), chosen), of_rows[chosen])
+
+    def _by_file(self, part: RouteRows, hours: Longs) -> Iterator[tuple[int, RouteRows]]:
+        """The rows of one table by the hour of their file."""
+        found = np.unique(hours)
+        files = np.array([self._own.get(hour, OTHERS) for hour in found.tolist()])
+        if len(found) == 1:
+            yield int(files[0]), part
+            return
+        file_of = files[np.searchsorted(found, hours)]
+        for hour in np.unique(file_of).tolist():
+            yield hour, _picked(part, file_of == hour)
 
     def _meet(self, hours: Longs, rows: Longs) -> None:
         """Give hours that are new a file, in the order of their first records."""
@@ -101,6 +114,10 @@ class WindowHours:
         if part.route.schema.event_time and part.route.schema.body is BodyKind.EMPTY:
             idle[:] = True
         return np.where(idle, -1, reached)
+
+
+def _picked(part: RouteRows, chosen: NDArray[np.bool_]) -> RouteRows:
+    return part._replace(rows=part.rows[chosen], captures=part.captures.take(chosen))
 
 
 def _times(chunk: Chunk, part: RouteRows) -> tuple[Longs, bool]:
