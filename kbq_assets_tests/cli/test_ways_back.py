@@ -549,6 +549,7 @@ TABLES = [
         failed_statement,
         (
             (working_statements, "resume --table shop.orders"),
+            (working_statements, "order retry shop.orders"),
             (working_statements, "order skip shop.orders --batch 1 --reason by-hand"),
         ),
     ),

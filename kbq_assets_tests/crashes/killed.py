@@ -7,14 +7,14 @@ import signal
 from kbq_assets.core.errors import KbqError
 from kbq_assets_tests.crashes.forks import Event, Forks
 from kbq_assets_tests.crashes.probes import Point, chosen, every_nth
-from kbq_assets_tests.crashes.scenes import Scenes, log, order
+from kbq_assets_tests.crashes.scenes import Homes, log, order
 from kbq_assets_tests.sizes import EVERY_NTH_POINT
 
 _FAILURES_SHOWN = 3
 
 
 def kill_at_every_kind_of_point(
-    scenes: Scenes, forks: Forks, run: str, of: str, at_least: int, about: str = ""
+    scenes: Homes, forks: Forks, run: str, of: str, at_least: int, about: str = ""
 ) -> None:
     """Kill a run at a point of each kind that is about something, each time in a new home.
 
@@ -33,7 +33,7 @@ def kill_at_every_kind_of_point(
     assert not failures, "\n".join(f"{point}: {message}" for point, message in failures.items())
 
 
-def _kill(scenes: Scenes, forks: Forks, run: str, of: str, point: Point) -> None:
+def _kill(scenes: Homes, forks: Forks, run: str, of: str, point: Point) -> None:
     world = scenes.copy(of)
     pid = forks.fork(order(world, run, point, signal.SIGKILL))
     assert forks.wait(pid, "ended") == Event(pid, "ended", -signal.SIGKILL), log(world, run)

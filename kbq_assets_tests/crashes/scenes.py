@@ -6,7 +6,9 @@ import itertools
 import json
 import shutil
 import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from kbq_assets.core.protocol.names import BACKLOG, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -18,12 +20,56 @@ from kbq_assets_tests.crashes.probes import Point
 from kbq_assets_tests.integration.world import Producers, World
 
 _OPTIONS = "dataset=shop route=record_name tombstones=skip keys=true"
-#: Windows of some 16 records: several a partition, several files each.
-_ENVIRON = {"KBQ_WINDOW_RECORDS": "12"}
 
 
-class Scenes:
-    """Homes of several ages over one topic of two partitions, two tables, poison, tombstones and gaps.
+class Homes:
+    """Homes of several ages over one topic."""
+
+    #: What runs get besides.
+    environ: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, folder: Path, producers: Producers, forks: Forks, sources: str) -> None:
+        self.folder = folder
+        self.producers = producers
+        self._forks = forks
+        self._sources = sources
+        self._numbers = itertools.count()
+
+    def copy(self, of: str) -> World:
+        """A new home like one of these."""
+        return self._world(f"{of}-{next(self._numbers)}", of)
+
+    def points(self, run: str, of: str) -> dict[str, int]:
+        """The points that a run in such a home passes, by kind."""
+        world = self.copy(of)
+        assert self._forks.run(order(world, run)).code == 0, log(world, run)
+        passed: dict[str, int] = json.loads(passed_file(world.folder, run).read_text())
+        return passed
+
+    def check(self, world: World) -> None:
+        """Run to the end; all that was produced is there."""
+        raise NotImplementedError
+
+    def remove(self, world: World) -> None:
+        """Free the disk."""
+        shutil.rmtree(world.folder)
+
+    def _world(self, name: str, of: str = "") -> World:
+        folder = self.folder / name
+        if of:
+            # With their times: an object's generation is its time of change.
+            shutil.copytree(self.folder / of, folder, copy_function=shutil.copy2)
+        return World(folder, self.producers, sources=self._sources, environ=self.environ)
+
+    def _age(self, name: str, of: str, run: str) -> World:
+        world = self._world(name, of)
+        if run:
+            assert self._forks.run(order(world, run)).code == 0, log(world, run)
+        return world
+
+
+class Scenes(Homes):
+    """Homes over one topic of two partitions, two tables, poison, tombstones and gaps.
 
     ``fresh``: nothing was done. ``extracted``: the first records are staged. ``loaded``: and in their tables.
     ``grown``: the same, when more records and a new schema have come. ``staged``: those are staged too.
@@ -31,13 +77,12 @@ class Scenes:
     ``backlog``: and an extraction has set its files aside, and it may go on.
     """
 
+    #: Windows of some 16 records: several a partition, several files each.
+    environ = {"KBQ_WINDOW_RECORDS": "12"}
+
     def __init__(self, folder: Path, producers: Producers, forks: Forks) -> None:
-        self._folder = folder
-        self._forks = forks
-        self._producers = producers
-        self._numbers = itertools.count()
         topic = producers.broker.create_topic(2)
-        self._sources = f"{topic} {_OPTIONS}\n"
+        super().__init__(folder, producers, forks, f"{topic} {_OPTIONS}\n")
         partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
         subject = f"{topic}-apple"
         apple = producers.register(("x", "long"), name="Apple", subject=subject)
@@ -60,22 +105,11 @@ class Scenes:
         self._litter()
         self._park()
 
-    def copy(self, of: str) -> World:
-        """A new home like one of these."""
-        return self._world(f"{of}-{next(self._numbers)}", of)
-
-    def points(self, run: str, of: str) -> dict[str, int]:
-        """The points that a run in such a home passes, by kind."""
-        world = self.copy(of)
-        assert self._forks.run(order(world, run)).code == 0, log(world, run)
-        passed: dict[str, int] = json.loads(passed_file(world.folder, run).read_text())
-        return passed
-
     def check(self, world: World) -> None:
         """Run to the end; all that was produced is there exactly once."""
         _resume_all(world)
         totals = world.finish().totals()
-        outcomes = [outcome for offsets in self._producers.log.values() for outcome in offsets.values()]
+        outcomes = [outcome for offsets in self.producers.log.values() for outcome in offsets.values()]
         rows = sum(outcome.startswith("row:") for outcome in outcomes)
         assert totals == {
             "produced": len(outcomes),
@@ -84,22 +118,6 @@ class Scenes:
             "errors": outcomes.count("error"),
             "skipped": outcomes.count("skip"),
         }
-
-    def remove(self, world: World) -> None:
-        """Free the disk."""
-        shutil.rmtree(world.folder)
-
-    def _world(self, name: str, of: str = "") -> World:
-        folder = self._folder / name
-        if of:
-            # With their times: an object's generation is its time of change.
-            shutil.copytree(self._folder / of, folder, copy_function=shutil.copy2)
-        return World(folder, self._producers, sources=self._sources, environ=_ENVIRON)
-
-    def _age(self, name: str, of: str, run: str) -> None:
-        world = self._world(name, of)
-        if run:
-            assert self._forks.run(order(world, run)).code == 0, log(world, run)
 
     def _park(self) -> None:
         world = self._world("parked", "staged")

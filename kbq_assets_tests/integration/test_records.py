@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -16,14 +18,19 @@ from kbq_assets_tests.adapters.protobuf.messages import ORDER, order
 from kbq_assets_tests.integration.world import FIRST_MS, Producers, World
 from kbq_assets_tests.wire.samples import framed
 from kbq_assets_tests.worker.debezium.events import (
+    ANNE,
+    ANNE_MARIE,
     CREATE,
     DELETE,
     MESSAGE,
+    READ,
+    SCHEMA_CHANGE,
     TRUNCATE,
     UPDATE,
     avro_envelope,
     bare,
     encoded,
+    in_avro,
 )
 
 pytestmark = pytest.mark.kafka
@@ -159,6 +166,37 @@ def test_change_events_of_debezium_are_rows_with_their_keys(world: World) -> Non
         ("d", True, 1, 1, "a", "2018-06-20 15:13:16.945104+00", 1.5, [], 46523128),
         ("t", False, None, None, None, None, None, [], 46523128),
     ]
+
+
+def test_the_documented_examples_of_debezium_keep_a_table_that_equals_the_database_s(world: World) -> None:
+    options = "format=debezium key_format=avro tombstones=skip load=upsert order=offset key=_key.id"
+    tp = world.topic(f"dataset=shop table=customers {options}")
+    ddl = world.topic("dataset=shop table=ddl format=debezium")
+    registry = ConfluentSubjects(ConfluentSchemaRegistry(RegistrySettings(world.producers.registry_url)))
+    key = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]}
+    value_id = registry.register(f"{tp.topic}-value", json.dumps(avro_envelope()), "AVRO")
+    key_id = registry.register(f"{tp.topic}-key", json.dumps(key), "AVRO")
+
+    def shown_after(*events: Mapping[str, Any] | None) -> list[tuple[Any, ...]]:
+        first = len(world.producers.log[tp])
+        for offset, event in enumerate(events, first):
+            value = None if event is None else framed(in_avro(event)[5:], value_id)
+            name = None if event is TRUNCATE else encoded(key, {"id": 1}, key_id)
+            world.broker.produce(tp, [RawRecord(value, offset, FIRST_MS, key=name)])
+            world.producers.log[tp][offset] = "skip" if event is None else "row:shop.customers"
+        world.extract()
+        world.load()
+        return world.query("SELECT id, first_name, last_name, email, __op FROM shop.customers")
+
+    world.producers.produce(ddl, [bare(SCHEMA_CHANGE)], "row:shop.ddl")
+    assert shown_after(READ) == [(*ANNE.values(), "r")]
+    assert shown_after(UPDATE) == [(*ANNE_MARIE.values(), "u")]
+    assert shown_after(DELETE, None) == []
+    assert shown_after(CREATE) == [(*ANNE.values(), "c")]
+    assert shown_after(TRUNCATE) == []
+    assert world.reconciled().verdict == "yes"
+    [(statement,)] = world.query("SELECT ddl FROM shop.ddl")
+    assert statement == SCHEMA_CHANGE["ddl"]
 
 
 def test_a_schema_that_grows_adds_a_nullable_column_and_keeps_old_rows(world: World) -> None:

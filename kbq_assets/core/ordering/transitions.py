@@ -33,8 +33,13 @@ def fail_batch(
     job_id = state.in_flight.job_id if state.in_flight else ""
     failed = FailedBatch(state.order.next, job_id, error, tuple(files), tuple(bad))
     stopped = dataclasses.replace(state, order=dataclasses.replace(state.order, failed=failed))
-    named = f"batch {failed.number}{f', job {job_id}' if job_id else ''}: {error}{_files(failed)}"
-    return table_state.park(stopped, reason, named, now_ms)
+    return table_state.park(stopped, reason, named(failed), now_ms)
+
+
+def named(failed: FailedBatch) -> str:
+    """What failed: number, job, error and the first files of a batch."""
+    job = f", job {failed.job_id}" if failed.job_id else ""
+    return f"batch {failed.number}{job}: {failed.error}{_files(failed)}"
 
 
 def _files(failed: FailedBatch) -> str:

@@ -100,8 +100,7 @@ def park_commands(table: TableReference, reason: str) -> tuple[str, ...]:
     if reason == ParkReason.TABLE_GONE:
         return resume, adopt
     if reason in (ParkReason.BATCH_FAILED, ParkReason.STATEMENT_FAILED):
-        first = resume if reason == ParkReason.STATEMENT_FAILED else f"kbq order retry {table}"
-        return first, f"kbq order skip {table} --batch B --reason TEXT"
+        return f"kbq order retry {table}", f"kbq order skip {table} --batch B --reason TEXT"
     if reason in (ParkReason.GATE_WAITS, ParkReason.GATE_RED, ParkReason.LATE_ROWS):
         return (f"kbq order continue {table}",)
     if reason in (ParkReason.HELD, ParkReason.WAITS_FOR_MARKER):

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from kbq_assets.core.errors import JobAlreadyExists, JobFailed, KbqError, UnknownOutcome
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
+from kbq_assets.core.ordering.table_order import FailedBatch
+from kbq_assets.core.ordering.transitions import named
 from kbq_assets.core.protocol.names import TableReference, quarantine_path
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.statements import steps
@@ -160,6 +162,6 @@ def _park(run: TableRun, current: Versioned[TableState], reason: ParkReason, err
     if reason == ParkReason.STATEMENT_FAILED:
         entry = current.value.in_flight
         assert entry is not None and entry.statement is not None
-        error = f"batch {entry.statement.number}: {error}"
+        error = named(FailedBatch(entry.statement.number, entry.job_id, error, entry.files))
         current = dataclasses.replace(current, value=steps.fail_statement(current.value))
     return run.park(current, reason, error)

@@ -94,7 +94,8 @@ def test_a_text_that_the_dry_run_refuses_fails_as_a_statement_and_not_as_a_limit
     monkeypatch.setattr(type(bench.warehouse.view("x").statements), "bytes_billed", refuse)
     bench.warehouse.statements.refuse = 1
     bench.load()
-    assert why_parked(bench).startswith("statement_failed: batch 1: the text is refused")
+    assert why_parked(bench).startswith("statement_failed: batch 1, job ")
+    assert ": the text is refused" in why_parked(bench)
 
 
 def test_a_table_without_a_limit_asks_for_no_dry_run() -> None:

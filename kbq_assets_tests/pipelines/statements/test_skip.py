@@ -33,7 +33,12 @@ def parked() -> StatementBench:
     bench.warehouse.statements.errors = None
     found = bench.table().parked
     assert found is not None
-    assert (found.reason, found.error) == ("statement_failed", "batch 1: invalidQuery: no such column")
+    failed = bench.table().definition.failed
+    assert failed is not None
+    assert found.reason == "statement_failed"
+    assert found.error == (
+        f"batch 1, job {failed.job_id}: invalidQuery: no such column (files: {failed.files[0].path})"
+    )
     return bench
 
 
