@@ -127,14 +127,22 @@ class Comparable:
     null_lists: bool = False
 
     def columns(self, names: Iterable[str]) -> list[str]:
-        """The columns of a table to compare, in its order. A row's place finds it, its epoch may be older, and it
-        may come from a replay."""
+        """The columns of a table to compare, in its order. A row's place finds it, its epoch may be older, it may come
+        from a replay, and it may be older than the column of schema ids."""
         return [name for name in names if name not in self.without and name not in _PLACE]
 
 
 EVERYTHING: Final = Comparable()
 _PLACE: Final = frozenset(
-    {"_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch", REPLAY_COLUMN, REPLAYED_AT}
+    {
+        "_kafka_topic",
+        "_kafka_partition",
+        "_kafka_offset",
+        "_kbq_epoch",
+        "_kbq_schema_id",
+        REPLAY_COLUMN,
+        REPLAYED_AT,
+    }
 )
 
 

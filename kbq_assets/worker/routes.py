@@ -74,6 +74,7 @@ class Routes:
             settings.records.event_bounds,
             settings.records.null_items == KEEP,
             _PSEUDONYM if settings.privacy.action(KEY) == "pseudonym" else "",
+            settings.destination.schema_ids,
         )
 
     def resolve(self, schema_id: int) -> Route | RejectedSchema:

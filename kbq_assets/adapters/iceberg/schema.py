@@ -14,7 +14,7 @@ from pyiceberg.types import TimestamptzType
 
 from kbq_assets.adapters.iceberg.types import NOTED, column_of, fields_of, paths
 from kbq_assets.core.loading.partitions import HOUR, MONTH, time_column
-from kbq_assets.core.loading.table_notes import StoredTable, TableNotes, has_own_columns_alone
+from kbq_assets.core.loading.table_notes import OWN_COLUMNS, StoredTable, TableNotes, has_own_columns_alone
 from kbq_assets.core.loading.tables import Column, TableOptions
 
 POSITIONS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch")
@@ -23,7 +23,8 @@ SCHEMA_ID: Final = "_kbq_schema_id"
 SCHEMA_VERSION, EVENT_HOUR, EVENT_MONTH = "schema_version", "event_hour", "event_month"
 RETRIES: Final = "commit.retry.num-retries"
 _COMMENT, _LABEL, _TAG, _TYPE = "comment", "kbq.label.", "kbq.policy-tag.", "kbq.type."
-_SCHEMA_ID_DOC: Final = "The id of the schema that the record was written with."
+#: A property of a table whose staged files have the column too: only then do batches know of it.
+_STAGED_ID: Final = "kbq.staged-schema-id"
 _PROPERTIES: Final = {
     "format-version": "2",
     # A stale append would be rebased, and a late job would land (PROTOCOL, The lake).
@@ -36,10 +37,11 @@ _PROPERTIES: Final = {
 
 
 def columns_in(table: Table) -> tuple[Column, ...]:
-    """A table's columns, without the column that only partitions need."""
+    """A table's columns, without a column that only partitions need."""
     noted = _with_prefix(table.properties, _TYPE)
     tags = _with_prefix(table.properties, _TAG)
-    return tuple(column_of(f, noted, tags) for f in table.schema().fields if f.name != SCHEMA_ID)
+    hidden = "" if table.properties.get(_STAGED_ID) else SCHEMA_ID
+    return tuple(column_of(f, noted, tags) for f in table.schema().fields if f.name != hidden)
 
 
 def stored_table(table: Table) -> StoredTable:
@@ -64,8 +66,9 @@ def has_positions(table: Table) -> bool:
 def new_schema(columns: Iterable[Column]) -> Schema:
     """The schema of a new table."""
     columns = tuple(columns)
-    if set(POSITIONS) <= {column.name for column in columns}:
-        columns = (*columns, Column(SCHEMA_ID, "INT64", description=_SCHEMA_ID_DOC))
+    names = {column.name for column in columns}
+    if set(POSITIONS) <= names and SCHEMA_ID not in names:
+        columns = (*columns, Column(SCHEMA_ID, "INT64", description=OWN_COLUMNS[SCHEMA_ID]))
     return Schema(*fields_of(columns))
 
 
@@ -166,6 +169,8 @@ def _noted_properties(columns: Iterable[Column], notes: TableNotes) -> dict[str,
     for path, column in paths(columns):
         if column.type in NOTED:
             found[_TYPE + path] = column.type
+        if path == SCHEMA_ID:
+            found[_STAGED_ID] = "true"
         if column.policy_tag:
             found[_TAG + path] = column.policy_tag
     return found

@@ -28,6 +28,7 @@ OWN_COLUMNS: Final[Mapping[str, str]] = {
     "_key": "The record's key, decoded.",
     "_kafka_headers": "The record's headers.",
     "_kbq_epoch": "How often the topic was made anew, or read again from an offset; 1 at first.",
+    "_kbq_schema_id": "The id of the schema that the record was written with.",
     "_kbq_rest": "What of the JSON document has no column of its own, as JSON.",
     "_kbq_replayed_at": "When kbq errors replay turned the bad record into a row; null for all others.",
     "_event_time": "The record's business time, else its time in Kafka.",

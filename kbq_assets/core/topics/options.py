@@ -113,6 +113,9 @@ class DestinationOptions:
     partition_expiry_days: int = option(
         "0", whole(), "the warehouse drops partitions older than this; 0 keeps them"
     )
+    schema_ids: bool = option(
+        "false", FLAG, "add `_kbq_schema_id`, the id of the record's schema; a lake's tables always have it"
+    )
     on_incompatible: str = option(
         PARK,
         choice(PARK, NEW_TABLE_VERSION, VARIANT_COLUMN),

@@ -50,15 +50,16 @@ class RecordOrigin:
 class Suffix:
     """Appends the metadata columns to the bodies of one file: constant columns are encoded once."""
 
-    def __init__(self, origin: RecordOrigin, schema: StagedSchema) -> None:
+    def __init__(self, origin: RecordOrigin, schema: StagedSchema, schema_id: int = 0) -> None:
         self.schema = schema
         self._kind = _KINDS[schema.body]
         self._metadata = schema.metadata
         self._event_time = schema.event_time
         topic = encode_bytes(origin.topic.encode()) + encode_long(origin.partition)
         self._before = _array(topic)
-        self._between = _array(encode_long(origin.epoch))
-        # Topic and partition, epoch, the varying numbers, lengths and branches of JSON, key and headers.
+        of_file = encode_long(schema_id) if schema.metadata.schema_id else b""
+        self._between = _array(encode_long(origin.epoch) + of_file)
+        # Topic and partition, epoch and schema id, the varying numbers, lengths and branches of JSON, key and headers.
         self.most_bytes = len(self._before) + len(self._between) + 9 * _LONG
 
     def append(

@@ -123,7 +123,7 @@ class OpenFiles:
         records: tuple[Chunk, Longs, Longs, Longs],
     ) -> None:
         chunk, rows, slots, times = records
-        suffix = next(iter(files.values())).suffix  # of one window and one schema: alike but for names
+        suffix = next(iter(files.values())).suffix  # of one window, schema and schema id: alike but for names
         done = 0
         while (done := suffix.scatter(blocks, chunk, self._prefix, rows, slots, times, done)) < len(rows):
             full = files[int(slots[done])]
@@ -153,7 +153,7 @@ class OpenFiles:
             new = NewFile(*key[:3], first_offset)
             sink = self._open_sink(new)
             format_ = self._small if shared is not None else format_ or self._context.format
-            suffix = Suffix(self._context.origin, route.schema)
+            suffix = Suffix(self._context.origin, route.schema, schema_id)
             self._files[key] = FileEncoder(new, sink, suffix, format_, shared)
         return self._files[key]
 

@@ -31,6 +31,9 @@ _HEADER_TYPE = "KafkaHeader"
 EVENT_TIME = "_event_time"
 """The column of the full business time, if the topic has one."""
 
+SCHEMA_ID = "_kbq_schema_id"
+"""The column of the id by which a record names its schema, if the topic asks for it: the same in all rows of a file."""
+
 _MICROS = {"type": "long", "logicalType": "timestamp-micros"}
 
 
@@ -61,6 +64,7 @@ class MetadataColumns:
     null_items: bool = True
     #: What the column of keys has, unless it is the key as it was sent.
     key_note: str = ""
+    schema_id: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +98,7 @@ def metadata_fields(
         {"name": "_kafka_offset", "type": "long"},
         {"name": "_kafka_timestamp", "type": {"type": "long", "logicalType": "timestamp-millis"}},
         {"name": "_kbq_epoch", "type": "long"},
+        *([{"name": SCHEMA_ID, "type": "long"}] if metadata.schema_id else []),
         *([_key_field(metadata)] if metadata.key else []),
         *([_headers_field(header_type)] if metadata.headers else []),
         *([{"name": EVENT_TIME, "type": _MICROS, "doc": event_time}] if event_time else []),

@@ -200,6 +200,21 @@ def test_records_are_routed_by_schema_id_and_asked_for_once() -> None:
     assert [row["text"] for row in sinks.rows(table="shop.t1")] == ["B", "F", "B", "F"]
 
 
+def test_a_column_may_have_the_schema_id_of_each_file() -> None:
+    sinks, metadata = Sinks(), MetadataColumns(schema_id=True)
+    encoder = window(
+        sinks, {number: staged(("text", "string"), metadata=metadata) for number in (8, 300_000)}
+    )
+    values = [framed(b"\x02" + bytes([65 + n]), schema_id) for n, schema_id in enumerate((8, 300_000, 8))]
+    assert not len(encoder.add(chunk_of(*values)))
+    encoder.finish()
+    for number, wanted in ((8, ["A", "C"]), (300_000, ["B"])):
+        rows = sinks.rows(schema_id=number)
+        assert [(row["text"], row["_kbq_schema_id"], row["_kbq_epoch"]) for row in rows] == [
+            (text, number, 7) for text in wanted
+        ]
+
+
 def test_rejects_say_why_where_and_which_schema() -> None:
     encoder = window(Sinks(), {1: TEXT})
     values = [
