@@ -24,11 +24,12 @@ from kbq_assets_tests.pipelines.bench import TOPIC, A, Bench
 
 
 class DuckDbBench(Bench):
-    """Extracts from a topic of two partitions, and loads into a file."""
+    """Extracts from a topic, and loads into a file."""
 
-    def __init__(self, path: Path, options: dict[str, Any]) -> None:
+    def __init__(self, path: Path, options: dict[str, Any], partitions: int = 2) -> None:
         self.options = options
-        super().__init__(settings=TopicSettings.of(**options), window=WindowLimits(records=4), partitions=2)
+        window = WindowLimits(records=4)
+        super().__init__(settings=TopicSettings.of(**options), window=window, partitions=partitions)
         store = self.store
         self.duckdb = DuckDbWarehouse(
             path / "w.duckdb", open_uri=lambda uri: store.open_read(store.path_of(uri))
