@@ -77,6 +77,11 @@ def has_every_record_once(records: Sequence[Record], found: Sequence[int]) -> No
     assert list(found) == list(range(len(records)))
 
 
+def shows_the_newest_record_of_each_key(records: Sequence[Record], found: Sequence[int]) -> None:
+    newest = {record.id: record.n for record in records if record.id is not None}
+    assert list(found) == [r.n for r in records if r.id is None or newest[r.id] == r.n]
+
+
 def history_of(records: Sequence[Record]) -> dict[int, tuple[int, int | None]]:
     """By record: the day from which it is valid, and the day of its key's next record."""
     found: dict[int, tuple[int, int | None]] = {}
@@ -104,3 +109,4 @@ KINDS: dict[str, tuple[dict[str, Any], Check]] = {
     "scd2": ({"load": "scd2", "key": "id"}, has_every_record_once),
     "snapshot": ({"load": "snapshot", "version": "v"}, shows_the_newest_version),
 }
+UPSERT: tuple[dict[str, Any], Check] = ({"load": "upsert", "key": "id"}, shows_the_newest_record_of_each_key)

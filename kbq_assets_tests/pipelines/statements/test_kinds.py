@@ -15,7 +15,7 @@ from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.wire.chunk import encode_long
 from kbq_assets_tests.pipelines.bench import TOPIC, A
 from kbq_assets_tests.pipelines.statements.duckdb_bench import DuckDbBench
-from kbq_assets_tests.pipelines.statements.kinds import KINDS, Check, Record, random_records
+from kbq_assets_tests.pipelines.statements.kinds import KINDS, UPSERT, Check, Record, random_records
 from kbq_assets_tests.sizes import EVERY_NTH_STATEMENT_POINT
 
 DAY_MS = 86_400_000
@@ -55,10 +55,10 @@ class KindBench(DuckDbBench):
         return sorted(n for (n,) in self.rows("SELECT n FROM d.A"))
 
 
-each_kind = pytest.mark.parametrize(("options", "check"), KINDS.values(), ids=KINDS)
+KILLED = {**KINDS, "upsert": UPSERT}
 
 
-@each_kind
+@pytest.mark.parametrize(("options", "check"), KILLED.values(), ids=KILLED)
 def test_a_load_that_dies_anywhere_applies_each_batch_once(
     tmp_path: Path, options: dict[str, Any], check: Check
 ) -> None:
@@ -66,7 +66,7 @@ def test_a_load_that_dies_anywhere_applies_each_batch_once(
     points, failed = counted.load_until(0), []
     check(counted.records, counted.found())
     assert points > 60
-    first = [each for each, _ in KINDS.values()].index(options) * EVERY_NTH_STATEMENT_POINT // len(KINDS)
+    first = [each for each, _ in KILLED.values()].index(options) * EVERY_NTH_STATEMENT_POINT // len(KILLED)
     for point in range(1 + first, points + 1, EVERY_NTH_STATEMENT_POINT):
         bench = _prepared(tmp_path / str(point), options)
         bench.load_until(point)
