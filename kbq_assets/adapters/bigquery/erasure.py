@@ -16,7 +16,7 @@ from kbq_assets.adapters.bigquery import jobs
 from kbq_assets.adapters.bigquery.insertions import JobKey, insert_query
 from kbq_assets.adapters.bigquery.queries import Query, all_partitions, loaded_rows
 from kbq_assets.adapters.bigquery.session import Session
-from kbq_assets.core.erasure.offsets import RowPlaces, offsets_of, pairs
+from kbq_assets.core.erasure.offsets import POSITIONS, RowPlaces, offsets_of, pairs, positions_in
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import OpenRewriter
@@ -26,9 +26,6 @@ from kbq_assets.ports.erasure import ErasedRows, ErasureJob
 _MOST_PLACES: Final = 150_000
 #: How long BigQuery's time travel keeps rows at most, and then its fail-safe.
 _TIME_TRAVEL: Final = timedelta(days=7)
-_PLACE: Final = "CONCAT({})".format(
-    ", '/', ".join(f"CAST({name} AS STRING)" for name in ("_kafka_partition", "_kbq_epoch", "_kafka_offset"))
-)
 
 
 class BigQueryErasureTables:
@@ -46,7 +43,7 @@ class BigQueryErasureTables:
         found = {}
         path = ".".join(f"`{name}`" for name in column.split("."))
         for table, stored in self._existing(tables):
-            if not _has(stored.schema, column):
+            if _positions(stored) != POSITIONS[0] or not _has(stored.schema, column):
                 continue
             sql = (
                 f"SELECT DISTINCT _kafka_partition, _kbq_epoch, _kafka_offset FROM {_name(stored)}"
@@ -69,9 +66,11 @@ class BigQueryErasureTables:
         """The rows that each table has."""
         parameters, found = _parameters(rows), {}
         for table, stored in self._existing(tables):
+            if (at := _positions(stored)) is None:
+                continue
             sql = (
-                f"SELECT _kafka_partition, _kbq_epoch, COUNT(*), COUNTIF({loaded_rows(stored)}) FROM {_name(stored)}"
-                f" WHERE {_is_erased(stored)} GROUP BY 1, 2"
+                f"SELECT {at[1]}, {at[2]}, COUNT(*), COUNTIF({loaded_rows(stored)}) FROM {_name(stored)}"
+                f" WHERE {_is_erased(stored, at)} GROUP BY 1, 2"
             )
             counted = self._session.query(str(table), Query(sql, parameters))
             found[table] = {(p, epoch): ErasedRows(all_, own) for p, epoch, all_, own in counted}
@@ -89,8 +88,9 @@ class BigQueryErasureTables:
     def erase(self, job: ErasureJob, open_rewriter: OpenRewriter) -> None:
         """Send the transaction once. Raises by the table of outcomes."""
         deletions = [
-            f"DELETE FROM {_name(stored)} WHERE {_is_erased(stored)};"
+            f"DELETE FROM {_name(stored)} WHERE {_is_erased(stored, at)};"
             for _, stored in self._existing(job.tables)
+            if (at := _positions(stored)) is not None
         ]
         session = self._session
         config = bigquery.QueryJobConfig(
@@ -129,8 +129,13 @@ def _parameters(
     )
 
 
-def _is_erased(table: bigquery.Table) -> str:
-    return _all(table, f"_kafka_topic = @topic AND {_PLACE} IN UNNEST(@places)")
+def _positions(table: bigquery.Table) -> tuple[str, str, str, str] | None:
+    return positions_in(column.name for column in table.schema)
+
+
+def _is_erased(table: bigquery.Table, at: tuple[str, str, str, str]) -> str:
+    place = "CONCAT({})".format(", '/', ".join(f"CAST({name} AS STRING)" for name in at[1:]))
+    return _all(table, f"{at[0]} = @topic AND {place} IN UNNEST(@places)")
 
 
 def _all(table: bigquery.Table, condition: str) -> str:

@@ -11,15 +11,14 @@ import duckdb
 from kbq_assets.adapters.duckdb import jobs, schema
 from kbq_assets.adapters.duckdb.errors_replay import loaded
 from kbq_assets.adapters.duckdb.types import quoted
-from kbq_assets.core.erasure.offsets import RowPlaces, offsets_of, pairs
+from kbq_assets.core.erasure.offsets import POSITIONS, RowPlaces, offsets_of, pairs, positions_in
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import OpenRewriter
 from kbq_assets.ports.erasure import ErasedRows, ErasureJob
 from kbq_assets.ports.warehouse import JobStatus
 
 _IS_ERASED = (
-    "_kafka_topic = ? AND (_kafka_partition, _kbq_epoch, _kafka_offset) IN"
-    " (SELECT unnest(?::BIGINT[]), unnest(?::BIGINT[]), unnest(?::BIGINT[]))"
+    "{} = ? AND ({}, {}, {}) IN (SELECT unnest(?::BIGINT[]), unnest(?::BIGINT[]), unnest(?::BIGINT[]))"
 )
 
 
@@ -52,7 +51,8 @@ class DuckDbErasureTables:
     ) -> Mapping[TableReference, Mapping[tuple[int, int], ErasedRows]]:
         """The rows that each table has."""
         with self._writing() as connection:
-            return {t: _counted(connection, t, rows) for t in tables if schema.exists(connection, t)}
+            places = {table: _positions(connection, table) for table in tables}
+            return {t: _counted(connection, t, rows, at) for t, at in places.items() if at}
 
     def keeps(self, tables: Collection[TableReference]) -> Iterable[str]:
         """Free blocks."""
@@ -63,9 +63,11 @@ class DuckDbErasureTables:
         with self._writing() as connection, self._transaction(connection, job.job_id):
             jobs.record(connection, JobStatus(job.job_id, "DONE", job.sources))
             for table in job.tables:
-                if schema.exists(connection, table):
+                if at := _positions(connection, table):
                     name = schema.name_of(connection, table)
-                    connection.execute(f"DELETE FROM {name} WHERE {_IS_ERASED}", _values(job.rows))
+                    connection.execute(
+                        f"DELETE FROM {name} WHERE {_IS_ERASED.format(*at)}", _values(job.rows)
+                    )
 
 
 def _values(rows: RowPlaces) -> list[object]:
@@ -78,9 +80,17 @@ def _values(rows: RowPlaces) -> list[object]:
     return [rows.topic, *([single[i] for single in singles] for i in range(3))]
 
 
+def _positions(
+    connection: duckdb.DuckDBPyConnection, table: TableReference
+) -> tuple[str, str, str, str] | None:
+    return positions_in(column.name for column in schema.columns(connection, table) or ())
+
+
 def _has(connection: duckdb.DuckDBPyConnection, table: TableReference, column: str) -> bool:
-    """Whether a table has a column, or each step into its records."""
+    """Whether a table has a column, or each step into its records; its rows must have a position."""
     fields = schema.columns(connection, table) or ()
+    if positions_in(field.name for field in fields) != POSITIONS[0]:
+        return False
     for name in column.split("."):
         found = [field for field in fields if field.name.lower() == name.lower()]
         if not found:
@@ -110,11 +120,14 @@ def _found(
 
 
 def _counted(
-    connection: duckdb.DuckDBPyConnection, table: TableReference, rows: RowPlaces
+    connection: duckdb.DuckDBPyConnection,
+    table: TableReference,
+    rows: RowPlaces,
+    at: tuple[str, str, str, str],
 ) -> dict[tuple[int, int], ErasedRows]:
     found = connection.execute(
-        f"SELECT _kafka_partition, _kbq_epoch, count(*), count(*) FILTER ({loaded(connection, table)})"
-        f" FROM {schema.name_of(connection, table)} WHERE {_IS_ERASED} GROUP BY 1, 2",
+        f"SELECT {at[1]}, {at[2]}, count(*), count(*) FILTER ({loaded(connection, table)})"
+        f" FROM {schema.name_of(connection, table)} WHERE {_IS_ERASED.format(*at)} GROUP BY 1, 2",
         _values(rows),
     ).fetchall()
     return {(p, e): ErasedRows(all_, own) for p, e, all_, own in found}

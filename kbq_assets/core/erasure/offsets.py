@@ -22,6 +22,19 @@ class RowPlaces:
     places: tuple[tuple[int, int, Offsets], ...]
 
 
+#: The columns with the position of a row, and with that of the record that deleted a key, which an upsert remembers.
+POSITIONS = (
+    ("_kafka_topic", "_kafka_partition", "_kbq_epoch", "_kafka_offset"),
+    ("kbq_topic", "kbq_partition", "kbq_epoch", "kbq_offset"),
+)
+
+
+def positions_in(columns: Iterable[str]) -> tuple[str, str, str, str] | None:
+    """Those of a table with these columns, None if its rows have no position."""
+    names = frozenset(columns)
+    return next((each for each in POSITIONS if names.issuperset(each)), None)
+
+
 def offsets_of(values: Iterable[int]) -> Offsets:
     """The set of single offsets."""
     bounds: list[int] = []

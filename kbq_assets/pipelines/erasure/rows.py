@@ -31,7 +31,7 @@ from kbq_assets.core.loading.replacing import Replacing
 from kbq_assets.core.loading.table_state import TableState, rows_key
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
-from kbq_assets.core.protocol.names import TableReference, commit_path
+from kbq_assets.core.protocol.names import TableReference, commit_path, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.options import is_error_table
 from kbq_assets.pipelines.deployment import Deployment
@@ -41,6 +41,7 @@ from kbq_assets.pipelines.loading.replacing import POLL_SECONDS, WAIT_SECONDS
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
+from kbq_assets.pipelines.statements.scratch import drop_orphans
 from kbq_assets.ports.compaction import OpenRewriter
 from kbq_assets.ports.erasure import ErasedRows, ErasureJob, ErasureTables
 from kbq_assets.ports.warehouse import JobStatus
@@ -57,9 +58,25 @@ def rows_of(live: Deployment, erasure: Erasure) -> RowPlaces:
 def count_rows(
     live: Deployment, tables: ErasureTables, erasure: Erasure
 ) -> Mapping[TableReference, Mapping[tuple[int, int], ErasedRows]]:
-    """The rows that tables have of an erasure, of those that have some. Raises Unavailable."""
-    found = tables.count(ErasedTopic.read(live, erasure.topic).tables(live), rows_of(live, erasure))
-    return {table: counted for table, counted in sorted(found.items()) if counted}
+    """The rows that tables have of an erasure, of those that have some. Deleted keys that a table remembers are rows of
+    it that no job loaded. Raises Unavailable."""
+    topic = ErasedTopic.read(live, erasure.topic)
+    return count_in(topic, tables, topic.tables(live), rows_of(live, erasure))
+
+
+def count_in(
+    topic: ErasedTopic, tables: ErasureTables, chosen: Iterable[TableReference], rows: RowPlaces
+) -> Mapping[TableReference, Mapping[tuple[int, int], ErasedRows]]:
+    """The same, of chosen tables."""
+    targets = topic.with_memories(chosen)
+    found: dict[TableReference, dict[tuple[int, int], ErasedRows]] = {}
+    for table, counted in sorted(tables.count(list(targets), rows).items()):
+        own = found.setdefault(targets[table], {}) if counted else {}
+        for at, n in counted.items():
+            before = own.get(at, ErasedRows())
+            mine = n.loaded if table == targets[table] else 0
+            own[at] = ErasedRows(before.rows + n.rows, before.loaded + mine)
+    return found
 
 
 @dataclass(frozen=True)
@@ -149,15 +166,16 @@ class RowDeleter:
         """Let a table wait for the deletion."""
 
         def check(found: TableState, files: Iterable[StagedFile]) -> None:
-            if found.has_statements:
-                raise Refused(f"{table} is kept by statements", next_step=self._again(erasure))
+            """Any table may wait."""
 
         def changed(found: TableState) -> Replacing:
-            counted = self.tables.count([table], rows_of(self.live, erasure)).get(table, {})
+            topic = ErasedTopic.read(self.live, erasure.topic)
+            counted = count_in(topic, self.tables, [table], rows_of(self.live, erasure)).get(table, {})
+            # A statement's table has a row for several records: its state counts records.
             rows = {
                 key_of(TopicPartition(erasure.topic, partition), epoch): -each.loaded
                 for (partition, epoch), each in counted.items()
-                if each.loaded
+                if each.loaded and not found.has_statements
             }
             waiting: Counter[str] = Counter()
             for each, left_out in self._staged(erasure).left({str(table)}):
@@ -166,10 +184,15 @@ class RowDeleter:
 
         owner = Replacing(0, self._own(erasure).job_id, erasure=erasure.number)
         replacing.enter(self.live, table, owner, check, changed)
+        current = state.read(self.live.load_store, TableState, table_state_path(table)).value
+        if current.has_statements and (statements := self.live.warehouse.statements) is not None:
+            drop_orphans(statements, table, lambda: current)
 
     def _job(self, erasure: Erasure) -> ErasureJob:
         job_id = self._own(erasure).job_id
-        return ErasureJob(job_id, rows_of(self.live, erasure), tuple(self._tables(erasure)))
+        topic = ErasedTopic.read(self.live, erasure.topic)
+        tables = tuple(sorted(topic.with_memories(self._tables(erasure))))
+        return ErasureJob(job_id, rows_of(self.live, erasure), tables)
 
     def _delete(self, erasure: Erasure) -> None:
         """Run the job, or find that it ran. Raises Unavailable, JobFailed."""
@@ -205,7 +228,8 @@ class RowDeleter:
         return warehouse.get_job(job_id, warehouse.project, warehouse.location, self._tables(erasure)[0])
 
     def _left(self, erasure: Erasure) -> bool:
-        counted = self.tables.count(self._tables(erasure), rows_of(self.live, erasure))
+        topic = ErasedTopic.read(self.live, erasure.topic)
+        counted = count_in(topic, self.tables, self._tables(erasure), rows_of(self.live, erasure))
         return any(counted.values())
 
     def _record(self, erasure: Erasure) -> None:

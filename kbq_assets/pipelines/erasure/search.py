@@ -83,6 +83,7 @@ class Search:
             self._search_tables(topic, column, value, found)
             found.check_size()
         if chosen.columns:
+            found.gaps += [line for place in self.places for line in place.statement_gaps(topic.topic)]
             found.gaps += [line for place in self.places for line in _unloaded(place, topic.topic)]
         partitions = {
             tp.partition: ErasedPartition(

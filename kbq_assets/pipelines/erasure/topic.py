@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from kbq_assets.core.backup.areas import AREAS, PERSONAL
@@ -16,6 +16,8 @@ from kbq_assets.core.protocol.names import TableReference, quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import Phase as ReplayPhase
 from kbq_assets.core.replay.model import Replay, is_shadow
+from kbq_assets.core.statements.names import deleted_table
+from kbq_assets.core.statements.rules import MARK, SQL, UPSERT, StatementRule
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.loading.view import read_view
@@ -67,6 +69,22 @@ class ErasedTopic:
             {*known, *(t for t in live.warehouse.tables() if not is_shadow(t) and self._is_own(live, t))}
         )
 
+    def with_memories(self, tables: Iterable[TableReference]) -> dict[TableReference, TableReference]:
+        """Tables, and the tables of the keys that upserts deleted in them, each with its target."""
+        found = {}
+        for table in tables:
+            found[table] = table
+            rule = _rule(self.states.get(table, TableState("")))
+            if rule.kind == UPSERT and rule.deletes != MARK:
+                found[deleted_table(table)] = table
+        return found
+
+    def statement_tables(self) -> list[TableReference]:
+        """Tables that have a row for several records."""
+        topic = f"{self.topic}/"
+        found = self.states.items()
+        return sorted(t for t, s in found if s.has_statements and any(k.startswith(topic) for k in s.marks))
+
     def _is_own(self, live: Deployment, table: TableReference) -> bool:
         """Whether a table without a state is this staging area's: replays of error rows may have made it."""
         if table in self.states:
@@ -76,6 +94,12 @@ class ErasedTopic:
             stored is not None
             and stored.labels.get(LABEL) == state.table_registry(live.load_store).staging_id
         )
+
+
+def _rule(found: TableState) -> StatementRule:
+    """How a table's rows came to be, or will."""
+    in_flight = found.in_flight.statement if found.in_flight else None
+    return in_flight.rule if in_flight else found.definition.statements.rule
 
 
 def _backed_up(live: Deployment, topic: str) -> Mapping[int, Commit]:
@@ -159,9 +183,9 @@ def _check_reachable(live: Deployment, found: ErasedTopic) -> None:
     if len({(c.cluster_id, c.topic_id) for c in found.commits.values()}) > 1:
         raise Refused(f"the commits of {topic} are of two logs", next_step=f"kbq plan --topic {topic}")
     for table, each in sorted(found.states.items()):
-        if each.has_statements and any(key.startswith(f"{topic}/") for key in each.marks):
+        if _rule(each).kind == SQL and any(key.startswith(f"{topic}/") for key in each.marks):
             raise Refused(
-                f"{table} is kept by statements: an erasure cannot forget its keys yet",
+                f"{table} is kept by your own SQL: nobody knows which of its rows come from which records",
                 next_step="docs/erasure.md names what has to be deleted by hand",
             )
 

@@ -62,6 +62,14 @@ class ErasedWarehouse:
         tables = ErasedTopic.read(self.live, topic).tables(self.live)
         return tables, self.tables.find(tables, topic, column, value, limit)
 
+    def statement_gaps(self, topic: str) -> Iterator[str]:
+        """Tables of which a search by column sees the present rows alone."""
+        for table in ErasedTopic.read(self.live, topic).statement_tables():
+            yield (
+                f"{self.label}{table}: records that other ones replaced, and deleted keys, are found by --key alone: a"
+                " reset would bring them back"
+            )
+
     def plan(self, erasure: Erasure) -> Iterator[str]:
         """The rows and files that an erasure deletes. Raises Refused."""
         try:

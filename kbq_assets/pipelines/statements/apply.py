@@ -14,13 +14,13 @@ from kbq_assets.core.ordering.transitions import named
 from kbq_assets.core.protocol.names import TableReference, quarantine_path
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.statements import steps
-from kbq_assets.core.statements.names import scratch_number
 from kbq_assets.pipelines.loading.job_recovery import finish, wait_for
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import MAX_RETRIES, TableRun
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.statements.jobs import statement_job
 from kbq_assets.pipelines.statements.limits import today
+from kbq_assets.pipelines.statements.scratch import drop_orphans
 from kbq_assets.ports.statements import LedgerRow, StatementJob, Statements
 from kbq_assets.ports.warehouse import JobError, JobStatus
 
@@ -120,20 +120,8 @@ def _record(
         with contextlib.suppress(KbqError):  # a later load drops what remains
             running.statements.drop_scratch(running.scratch)
             if len(run.loaded) == 1:
-                _drop_orphans(run, running.statements)
+                drop_orphans(running.statements, run.table, lambda: run.read_state().value)
     return CONTINUE
-
-
-def _drop_orphans(run: TableRun, statements: Statements) -> None:
-    """Drop scratch tables that no job of the table fills or reads any more: listed before the state is read (S3)."""
-    listed = statements.scratch_tables(run.table.dataset)
-    state = run.read_state().value
-    entry = state.in_flight
-    used = entry.statement.scratch(run.table, entry.job_id) if entry and entry.statement else None
-    for table in listed:
-        number = scratch_number(table.table, state.uuid)
-        if number is not None and number <= state.sequence and table != used:
-            statements.drop_scratch(table)
 
 
 # Statements that failed -----------------------------------------------------------------------------------------------
