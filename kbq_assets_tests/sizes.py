@@ -36,6 +36,10 @@ EVERY_NTH_POINT: Final = _size(12, 1)
 EVERY_NTH_STATEMENT_POINT: Final = _size(100, 15, "KBQ_TEST_STATEMENT_POINTS")
 #: The same for runs of file batches, in `make test-all` alone. There are over 200 points; each costs two CPU seconds.
 EVERY_NTH_FILE_POINT: Final = _size(40, 3)
+#: The same for a backup, a replay and its promotion. There are over 900 points; each costs three CPU seconds.
+EVERY_NTH_REPLAY_POINT: Final = _size(60, 30, "KBQ_TEST_REPLAY_POINTS")
+#: Schedules in which this release and the one before take turns. Each takes ten runs of a tenth of a CPU second.
+RELEASE_SCHEDULES: Final = _size(300, 300, "KBQ_TEST_RELEASE_SCHEDULES")
 #: Worlds in which processes die twelve times, and starts of all processes at once.
 DEATHS: Final = _size(1, 4)
 STARTS_AT_ONCE: Final = _size(1, 3)

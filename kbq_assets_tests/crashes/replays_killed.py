@@ -1,0 +1,175 @@
+"""A backup, a replay from it, its promotion, rollback and acceptance, killed by -9:
+`python -m kbq_assets_tests.crashes.replays_killed FOLDER NTH`.
+
+Every run is a process, forked from this one, over a folder and a DuckDB file; Kafka and the registry are in memory. The
+first run lists its points; each later one is killed at one, and two more runs end what it left. Prints the number of
+points, and what went wrong. Offsets 1 to 6 went to `sales`, and the source list says `orders` now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+
+from kbq_assets.adapters.duckdb import DuckDbWarehouse
+from kbq_assets.adapters.duckdb.replay import DuckDbReplayTables
+from kbq_assets.adapters.local_store import LocalObjectStore
+from kbq_assets.core.backup.areas import REGULAR
+from kbq_assets.core.replay.model import BACKUP, Phase
+from kbq_assets.core.replay.positions import Position
+from kbq_assets.definitions import Parts
+from kbq_assets.pipelines.backup.verify import verify_topic
+from kbq_assets.pipelines.replay.replays import Replays
+from kbq_assets.wire.warm import warm_up
+from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort
+from kbq_assets_tests.fakes.platform import SOURCES, TOPIC, FakePlatform
+
+_OPTIONS: Final = "backup=true"
+_ENVIRON: Final = {"KBQ_WINDOW_RECORDS": "3"}
+_BEFORE, _SINCE = 8, 4
+#: The range that is replayed, `orders` in the end.
+_FIRST, _UNTIL = 1, 7
+_FAILURES_SHOWN: Final = 5
+
+
+class Home(FakePlatform):
+    """The platform over a folder. A topic of one partition has ``records``."""
+
+    def __init__(self, folder: Path, table: str, records: int, probe: Probe | None = None) -> None:
+        folder.mkdir(exist_ok=True)
+        sources = SOURCES.replace("table=orders", f"table={table} {_OPTIONS}")
+        super().__init__(folder, sources=sources, partitions=1, environ=_ENVIRON)
+        self.produce(records)
+        self.path = folder / "warehouse.duckdb"
+        store: Any = LocalObjectStore(folder / "staging")
+        self.store = ProbedPort(store, "store", probe) if probe else store  # type: ignore[assignment]
+        if probe is not None:
+            connect = duckdb.connect
+            duckdb.connect = lambda *args, **options: ProbedConnection(connect(*args, **options), probe)  # type: ignore[assignment]
+
+    def opened(self) -> Parts:
+        """Parts over the files."""
+        return self.reopened(
+            warehouse=lambda: DuckDbWarehouse(self.path), replay_tables=lambda: DuckDbReplayTables(self.path)
+        )
+
+    def cycle(self) -> Parts:
+        """Extract, with the backup, and load."""
+        parts = self.opened()
+        parts.extractor.extract()
+        loaded = parts.loader.load()
+        assert [t.message for t in loaded.tables if t.message] == []
+        return parts
+
+    def rows(self) -> dict[str, list[int]]:
+        """The offsets of each table."""
+        with DuckDbWarehouse(self.path).connect_readonly() as connection:
+            names = connection.execute("SELECT table_name FROM duckdb_tables WHERE schema_name = 'shop'")
+            return {
+                name: [row[0] for row in connection.execute(_ROWS.format(name)).fetchall()]
+                for (name,) in sorted(names.fetchall())
+                if name != "_kbq_completeness"
+            }
+
+
+_ROWS: Final = "SELECT _kafka_offset FROM shop.{} ORDER BY 1"
+
+
+def drive(replays: Replays) -> None:
+    """Read, promote, roll back, promote and accept the one replay, from wherever it is."""
+    if not replays.list():
+        ends = Position(offset=_FIRST), Position(offset=_UNTIL)
+        replays.propose(TOPIC, *ends, BACKUP)[1].apply()
+    while (now := replays.find(1)).phase != Phase.ACCEPTED:
+        match Phase(now.phase):
+            case Phase.READING:
+                assert replays.read(1).is_done
+            case Phase.PROMOTING | Phase.ROLLING_BACK:
+                replays.continue_(1)
+            case Phase.PROMOTED if now.attempt == 1:
+                replays.propose_rollback(1).apply()
+            case Phase.PROMOTED:
+                replays.propose_accept(1).apply()
+            case _:
+                replays.propose_promotion(1).apply()
+    replays.propose_accept(1).apply()  # again: a death may have left tables
+
+
+def prepare(home: Path) -> None:
+    """Rows of the former source list are in `sales`."""
+    Home(home, "sales", _BEFORE).cycle()
+
+
+def run(home: Path, point: Point | None = None) -> None:
+    """Extract new records and repair the old ones; die at a point."""
+    probe = Probe(point, signal.SIGKILL)
+    drive(Home(home, "orders", _BEFORE + _SINCE, probe).cycle().replays)
+    (home / "points.json").write_text(json.dumps(probe.passed))
+
+
+def check(home: Path) -> None:
+    """Every record is in its table once, in the backup once, and nothing is left over."""
+    for _ in range(2):
+        platform = Home(home, "orders", _BEFORE + _SINCE)
+        parts = platform.cycle()
+        drive(parts.replays)
+    whole = range(_BEFORE + _SINCE)
+    moved = [offset for offset in whole if _FIRST <= offset < _UNTIL or offset >= _BEFORE]
+    found = platform.rows()
+    assert found == {"orders": moved, "sales": [o for o in whole if o not in moved]}, found
+    assert parts.reconciler.reconcile(values="all").findings == ()
+    verified = verify_topic(parts.deployment.backup_area(REGULAR), TOPIC)
+    assert (verified.damages, verified.records) == ((), len(whole)), verified
+
+
+def in_child(action: Callable[[], None]) -> int:
+    """The exit code of a process that does it, or the negative number of the signal that killed it."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            action()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def main(folder: Path, nth: int) -> int:
+    """Kill a run at every nth point."""
+    warm_up()
+    fresh, listed = folder / "fresh", folder / "listed"
+    assert in_child(lambda: prepare(fresh)) == 0
+    shutil.copytree(fresh, listed, copy_function=shutil.copy2)  # an object's generation is its time
+    assert in_child(lambda: run(listed)) == 0
+    assert in_child(lambda: check(listed)) == 0
+    passed: dict[str, int] = json.loads((listed / "points.json").read_text())
+    points = [Point(kind, number + 1) for kind, count in sorted(passed.items()) for number in range(count)]
+    failed = []
+    for number, point in enumerate(points[::nth]):
+        home = folder / str(number)
+        shutil.copytree(fresh, home, copy_function=shutil.copy2)
+        killed = in_child(lambda home=home, point=point: run(home, point))  # type: ignore[misc]
+        if killed != -signal.SIGKILL or in_child(lambda home=home: check(home)) != 0:  # type: ignore[misc]
+            failed.append(f"{point}: ended with {killed}")
+        shutil.rmtree(home)
+        if len(failed) == _FAILURES_SHOWN:
+            break
+    about = Counter(point.kind.split(",")[0] for point in points[::nth])
+    print(json.dumps({"points": len(points), "killed": len(points[::nth]), "of": about, "failed": failed}))
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

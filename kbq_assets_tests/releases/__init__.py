@@ -1,0 +1,1 @@
+"""Two releases of KBQ that work on one staging area and one warehouse."""
