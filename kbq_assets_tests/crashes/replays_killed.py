@@ -63,12 +63,12 @@ class Home(FakePlatform):
             warehouse=lambda: DuckDbWarehouse(self.path), replay_tables=lambda: DuckDbReplayTables(self.path)
         )
 
-    def cycle(self) -> Parts:
-        """Extract, with the backup, and load."""
+    def cycle(self, *, waits: bool = False) -> Parts:
+        """Extract, with the backup, and load. A table may wait for a promotion that died."""
         parts = self.opened()
         parts.extractor.extract()
         loaded = parts.loader.load()
-        assert [t.message for t in loaded.tables if t.message] == []
+        assert waits or [t.message for t in loaded.tables if t.message] == []
         return parts
 
     def rows(self) -> dict[str, list[int]]:
@@ -119,9 +119,9 @@ def run(home: Path, point: Point | None = None) -> None:
 
 def check(home: Path) -> None:
     """Every record is in its table once, in the backup once, and nothing is left over."""
-    for _ in range(2):
+    for waits in (True, False):
         platform = Home(home, "orders", _BEFORE + _SINCE)
-        parts = platform.cycle()
+        parts = platform.cycle(waits=waits)
         drive(parts.replays)
     whole = range(_BEFORE + _SINCE)
     moved = [offset for offset in whole if _FIRST <= offset < _UNTIL or offset >= _BEFORE]
