@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from kbq_assets.core.compaction.model import (
@@ -31,6 +32,7 @@ class FakeLake:
         self.current = 0
         self.number = 0
         self.jobs: set[int] = set()
+        self.attempts: Counter[int] = Counter()
         self.layout = "layout"
         self.days: dict[str, int] = {}
         self.corrupt: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda rows: rows
@@ -45,12 +47,20 @@ class FakeLake:
         self.run_job(max(self.jobs, default=0) + 1, *offsets)
 
     def run_job(self, job: int, *offsets: int) -> None:
-        """A load job, which does nothing if its id has ended."""
-        if job not in self.jobs:
-            path = f"job-{job}"
-            self.stored[path] = offsets
-            self._commit((*self.snapshots[self.current], path))
-            self.jobs.add(job)
+        """A load job: it writes its file, and commits it on the snapshot that it read, if its id has not ended."""
+        self.attempts[job] += 1
+        path = f"job-{job}" if self.attempts[job] == 1 else f"job-{job}/{self.attempts[job]}"
+        self.interrupt("before load")
+        self.stored[path] = offsets
+        while job not in self.jobs:
+            read = self.current
+            self.interrupt("before load commit")
+            if read == self.current:
+                self._commit((*self.snapshots[read], path))
+                self.jobs.add(job)
+                self.interrupt("after load commit")
+                return
+        self.stored.pop(path, None)
 
     def replace_all(self, *offsets: int) -> None:
         """A load job whose rows replace all."""
@@ -79,12 +89,14 @@ class FakeLake:
         return Late()
 
     def expire(self) -> None:
-        """Expire all snapshots but the current one, delete what only they list, and orphans of ended compactions."""
+        """Expire all snapshots but the current one, delete what only they list, and orphans of jobs and compactions
+        that have ended."""
         self.snapshots = {self.current: self.snapshots[self.current]}
         needed = set(self.snapshots[self.current])
         for path in [path for path in self.stored if path not in needed]:
             kind, _, rest = path.partition("-")
-            if kind == "job" or int(rest.partition("-")[0]) < self.number:
+            number = int(rest.replace("/", "-").partition("-")[0])
+            if number in self.jobs if kind == "job" else number < self.number:
                 del self.stored[path]
 
     def view(self, table: TableReference) -> LakeView | None:

@@ -197,16 +197,17 @@ def test_spark_rewrites_large_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lake.offsets() == list(range(6))
 
 
-# Schedules: loaders, compactors, expiry and readers at once, each call of which may be the last
+# Schedules: two loaders, two compactors, expiry and readers at once, each call of which may be the last
 
 
 class Schedule:
-    """Random steps over one lake. Within the calls of one compaction others take their steps: two levels deep."""
+    """Random steps over one lake. Within the calls of a job or a compaction others take their steps: two levels deep.
+    A retry is a second loader, which may be late."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.lake = FakeLake(replace(EVERYTHING, target_bytes=7))
-        self.loaded = 0
+        self.started = 0
         self.depth = 0
         self.events: set[str] = set()
 
@@ -219,18 +220,22 @@ class Schedule:
             self.depth = 0
             self.check()
         self.lake.interrupt = lambda call: None
+        for job in range(self.started):
+            self.lake.run_job(job + 1, job)
         compact(self.lake)
         self.check()
+        assert self.lake.offsets() == list(range(self.started))
+        self.lake.expire()
+        assert set(self.lake.stored) == set(self.lake.snapshots[self.lake.current])
 
     def step(self) -> None:
         name = self.chance.choice(["load", "load", "retry", "compact", "compact", "expire"])
         self.events.add(name)
         if name == "load":
-            self.lake.run_job(self.loaded + 1, self.loaded)
-            self.loaded += 1
-        elif name == "retry" and self.loaded:
-            job = self.chance.randrange(self.loaded)
-            self.lake.run_job(job + 1, job)
+            self.started += 1
+            self.load(self.started)
+        elif name == "retry" and self.started:
+            self.load(self.chance.randint(1, self.started))
         elif name == "compact" and self.depth < 3:
             self.depth += 1
             report = compact(self.lake)
@@ -238,6 +243,14 @@ class Schedule:
             self.depth -= 1
         elif name == "expire":
             self.lake.expire()
+
+    def load(self, job: int) -> None:
+        """Run a job. The schedule ends every job that did not land."""
+        if self.depth < 3:
+            self.depth += 1
+            with suppress(UnknownOutcome):
+                self.lake.run_job(job, job - 1)
+            self.depth -= 1
 
     def interrupt(self, call: str) -> None:
         happens = self.chance.random()
@@ -251,7 +264,8 @@ class Schedule:
             self.step()
 
     def check(self) -> None:
-        assert self.lake.offsets() == list(range(self.loaded))  # KeyError: a listed file was deleted
+        ended = [job - 1 for job in sorted(self.lake.jobs)]
+        assert self.lake.offsets() == ended  # KeyError: a listed file was deleted
         for snapshot in self.lake.snapshots:
             assert len(set(self.lake.rows_of(snapshot))) == len(list(self.lake.rows_of(snapshot)))
 
@@ -271,6 +285,10 @@ def test_no_schedule_loses_or_doubles_a_row() -> None:
         "crash before commit",
         "crash after commit",
         "unknown after commit",
+        "crash before load",
+        "crash before load commit",
+        "crash after load commit",
+        "unknown after load commit",
     } <= events
 
 
@@ -301,7 +319,30 @@ class ForgetfulLake(FakeLake):
 
     def expire(self) -> None:
         super().expire()
-        self.jobs &= {int(path.removeprefix("job-")) for path in self.stored if path.startswith("job-")}
+        names = (
+            path.removeprefix("job-").partition("/")[0] for path in self.stored if path.startswith("job-")
+        )
+        self.jobs &= set(map(int, names))
+
+
+class HastyLake(FakeLake):
+    """Mutant: a job looks its id up before it writes its file, and commits on whatever snapshot there is then."""
+
+    def run_job(self, job: int, *offsets: int) -> None:
+        if job not in self.jobs:
+            self.interrupt("before load commit")
+            self.stored[path := f"job-{job}/{len(self.stored)}"] = offsets
+            self._commit((*self.snapshots[self.current], path))
+            self.jobs.add(job)
+
+
+class TidyLake(FakeLake):
+    """Mutant: expiry deletes files of jobs that have not ended."""
+
+    def expire(self) -> None:
+        ended, self.jobs = self.jobs, set(range(1000))
+        super().expire()
+        self.jobs = ended
 
 
 def is_noticed() -> bool:
@@ -321,8 +362,12 @@ def test_the_schedules_notice_a_broken_rule(
     assert is_noticed()
 
 
-def test_the_schedules_notice_an_id_that_is_lost_at_expiry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "FakeLake", ForgetfulLake)
+@pytest.mark.parametrize("mutant", [ForgetfulLake, HastyLake, TidyLake])
+def test_the_schedules_notice_a_lake_that_breaks_a_rule(
+    monkeypatch: pytest.MonkeyPatch, mutant: type[FakeLake]
+) -> None:
+    """An id that is lost at expiry; a commit that is rebased; an orphan that goes before its job has ended."""
+    monkeypatch.setitem(globals(), "FakeLake", mutant)
     assert is_noticed()
 
 
