@@ -24,7 +24,7 @@ from kbq_assets.core.config.variables import (
 #: Of commands' log lines; the first is the default.
 LOG_FORMATS: Final = ("text", "json")
 #: By default, on a bucket: with the defaults, the first event of a quiet partition is a row within 30 minutes.
-QUIET_SECONDS: Final = 900
+QUIET_SECONDS: Final = 600
 KafkaReader: TypeAlias = Literal["auto", "fetch", "librdkafka"]
 _SECRETS: Final = "env:NAME or file:PATH allowed"
 

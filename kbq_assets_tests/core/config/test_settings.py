@@ -153,7 +153,7 @@ def test_a_settings_file_that_is_not_one_is_refused_by_name(tmp_path: Path, text
     ("environ", "expected"),
     [
         ({}, 0),
-        ({"KBQ_STAGING": "gs://bucket/kbq"}, 900),
+        ({"KBQ_STAGING": "gs://bucket/kbq"}, 600),
         ({"KBQ_STAGING": "gs://bucket/kbq", "KBQ_QUIET_SECONDS": "0"}, 0),
         ({"KBQ_QUIET_SECONDS": "60"}, 60),
     ],
