@@ -26,7 +26,7 @@ def table_metadata(report: TableReport, status: TableStatus | None, now_ms: int)
     """Metadata of one table's materialization. ``now_ms`` is the time at which its rows were visible."""
     metadata: Metadata = {"rows": report.rows, "files": report.files, "bytes": report.bytes}
     if status is not None:
-        metadata |= _rows(status)
+        metadata |= _rows(status) | _order(status)
         metadata["pending_rows"] = status.pending_rows
         metadata["late_rows"] = status.late_rows
         if status.complete_until:
@@ -47,7 +47,7 @@ def table_metadata(report: TableReport, status: TableStatus | None, now_ms: int)
 def _rows(status: TableStatus) -> Metadata:
     """The rows in a table. A statement changes rows, so the loaded records are not as many: only their number is known,
     the last batch, and what BigQuery billed."""
-    applied = status.statements
+    applied = status.batches.statements
     if applied == TableStatements():
         return {"dagster/row_count": status.loaded_rows, "rows_in_table": status.loaded_rows}
     return {
@@ -56,6 +56,26 @@ def _rows(status: TableStatus) -> Metadata:
         "last_batch": applied.applied,
         "bytes_billed": applied.billed,
     }
+
+
+def _order(status: TableStatus) -> Metadata:
+    """The batches of an ordered table; {} without an order."""
+    order = status.batches.order
+    if not order.rule.by:
+        return {}
+    found: Metadata = {
+        "order": order.rule.by,
+        "settled_batch": order.settled,
+        "current_batch": order.next,
+        "waiting_files": status.pending_files,
+    }
+    if order.rule.gates:
+        found |= {"validated_batch": order.validated, "open_gates": ", ".join(order.open_gates())}
+    if order.why_held:
+        found["held"] = order.why_held
+    if order.failed is not None:
+        found["failed_batch"] = f"{order.failed.number}: {order.failed.error}"
+    return found
 
 
 def age(name: str, then_ms: int, now_ms: int) -> Metadata:

@@ -16,6 +16,7 @@ from kbq_assets.core.loading.replacing import replacing_words
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.arrivals import Arrivals
+from kbq_assets.core.ordering.table_order import TableOrder
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
@@ -53,6 +54,14 @@ class PartitionStatus:
 
 
 @dataclass(frozen=True)
+class BatchStatus:
+    """The order of a table's batches, and what statements did to it."""
+
+    order: TableOrder = field(default_factory=TableOrder)
+    statements: TableStatements = field(default_factory=TableStatements)
+
+
+@dataclass(frozen=True)
 class TableStatus:
     """One table: rows and files that are loaded or wait, and what is wrong."""
 
@@ -77,8 +86,7 @@ class TableStatus:
     hours: TableHours = field(default_factory=TableHours)
     #: when a job last loaded something (0: never)
     loaded_ms: int = 0
-    #: what statements did to it
-    statements: TableStatements = field(default_factory=TableStatements)
+    batches: BatchStatus = field(default_factory=BatchStatus)
 
     @property
     def complete_until(self) -> int:
@@ -223,7 +231,7 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
         current.definition.changes,
         current.hours,
         current.jobs.ended.last_ms,
-        current.definition.statements,
+        BatchStatus(current.order, current.definition.statements),
     )
 
 
