@@ -37,7 +37,7 @@ def hours_of(
     reached = commit.partitions[unit.range.topic_partition.partition].watermark.event_ms
     hours = UnitHours(_NO_LATER if again else reached // HOUR_MS, clock.now_ms() // HOUR_MS + 1)
     if again:
-        hours.late_before = lambda table: unit.late_before
+        hours.late_before = lambda table: unit.limits.late_before
     elif ordering.late_rows == TABLE:
         hours.late_before = functools.cache(functools.partial(_complete_until, store, unit))
     return hours

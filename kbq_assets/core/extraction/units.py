@@ -17,12 +17,13 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 @dataclass(frozen=True)
 class WindowLimits:
     """A window ends at the first of these limits. ``bytes`` count staged files; ``file_bytes`` ends a file within
-    it."""
+    it. ``late_before``: in a window that is read again for one file, rows of hours before this one are late (O8)."""
 
     bytes: int = 512 * 1024 * 1024
     records: int = 5_000_000
     seconds: float = 300.0
     file_bytes: int = 256 * 1024 * 1024
+    late_before: int = 0
 
     def of_topic(self, settings: TopicSettings) -> WindowLimits:
         """With a topic's own limits, where it has them. A window whose files have hours ends before a file is full."""
@@ -83,8 +84,6 @@ class Unit:
     backup_epoch: int = 0
     #: where it is read from, if not from Kafka
     copies: Copies | None = None
-    #: of a range that is read again for one file: rows of hours before this one are late (O8)
-    late_before: int = 0
 
     @property
     def lane(self) -> tuple[TopicPartition, bool]:

@@ -53,6 +53,14 @@ class JobEnd(Stored):
 
 
 @dataclass(frozen=True)
+class JobBegin(Stored):
+    """When a job was entered, and which try of its batch it is."""
+
+    entered_ms: int = 0
+    tries: int = 1
+
+
+@dataclass(frozen=True)
 class BatchInFlight(Stored):
     """A batch that was entered, with all that its job needs: a second submission is the same job (F3)."""
 
@@ -70,8 +78,7 @@ class BatchInFlight(Stored):
     fail_on_zero: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     ordered: bool = False
-    entered_ms: int = 0
-    tries: int = 1
+    begin: JobBegin = field(default_factory=JobBegin, metadata=INLINE)
     end: JobEnd = field(default_factory=JobEnd, metadata=INLINE)
     #: in place of files beyond a job's limit: names and patterns that match them
     patterns: tuple[str, ...] = ()
@@ -233,7 +240,7 @@ def fail(
     state: FileTableState, running: BatchInFlight, error: str, now_ms: int, *, transient: bool = False
 ) -> FileTableState:
     """The job ended with an error, so nothing of the batch was applied. A transient error is tried again."""
-    again = transient and running.tries < MOST_TRIES
+    again = transient and running.begin.tries < MOST_TRIES
     failed = FailedFileBatch(
         running.path,
         running.generation,
@@ -241,8 +248,8 @@ def fail(
         running.job_id,
         now_ms,
         running.ordered,
-        running.tries,
-        now_ms + FIRST_PAUSE_MS * 2 ** (running.tries - 1) if again else 0,
+        running.begin.tries,
+        now_ms + FIRST_PAUSE_MS * 2 ** (running.begin.tries - 1) if again else 0,
     )
     return dataclasses.replace(_without(state, running), failed=(*state.failed, failed))
 

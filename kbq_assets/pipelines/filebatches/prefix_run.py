@@ -19,6 +19,7 @@ from kbq_assets.core.filebatches.table_batches import (
     BatchInFlight,
     FileTableState,
     FileTarget,
+    JobBegin,
     SettledBatch,
     job_id_of,
 )
@@ -125,8 +126,7 @@ class PrefixRun:
             bool(config.sql) and ports.settings.fail_on_zero,
             labels,
             planned.ordered,
-            ports.store.now_ms(),
-            failed.tries + 1 if failed and failed.retry_at_ms else 1,
+            JobBegin(ports.store.now_ms(), failed.tries + 1 if failed and failed.retry_at_ms else 1),
             patterns=self._patterns(objects, own),
         )
 
@@ -197,7 +197,7 @@ class PrefixRun:
                 warehouse.burn_job(running.job_id, running.project, running.location)
             return False
         days = warehouse.limits.known_days
-        if 0 < days * _DAY_MS < now_ms - running.entered_ms:
+        if 0 < days * _DAY_MS < now_ms - running.begin.entered_ms:
             why = (
                 f"old_job: {running.job_id} was entered over {days} days ago, and nobody knows whether it ran"
             )

@@ -187,12 +187,12 @@ class _Restage:
     def _extract(self, file: StagedFile, settings: TopicSettings) -> UnitOutcome:
         """Extract the range, into one window. If it stops, an operator once accepted its bad records."""
         records = dataclasses.replace(settings.records, error_share=1.0)
+        is_late = is_late_table(file.table, [settings.ordering])
         unit = Unit(
             self.range_of(file),
             self._name.epoch,
             dataclasses.replace(settings, records=records),
-            limits=WindowLimits(2**62, 2**62, math.inf, 2**62),
-            late_before=_ALL_LATE if is_late_table(file.table, [settings.ordering]) else 0,
+            limits=WindowLimits(2**62, 2**62, math.inf, 2**62, _ALL_LATE if is_late else 0),
         )
         outcome = self._ports.read_again(unit)
         if outcome.stop is None:

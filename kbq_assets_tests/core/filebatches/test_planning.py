@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ from kbq_assets.core.filebatches.table_batches import (
     FileDecision,
     FileTableState,
     FileTarget,
+    JobBegin,
     SettledBatch,
     job_id_of,
 )
@@ -53,7 +55,7 @@ def states(
 def running(path: str, *, ordered: bool = True, tries: int = 1, generation: int = 1) -> BatchInFlight:
     target, files = FileTarget("d", "t"), (BatchFile("a.csv", 1, 2),)
     return BatchInFlight(
-        path, generation, f"job-{path}", "p", "US", target, files, ordered=ordered, tries=tries
+        path, generation, f"job-{path}", "p", "US", target, files, ordered=ordered, begin=JobBegin(5, tries)
     )
 
 
@@ -124,7 +126,7 @@ def test_transient_errors_are_tried_again_after_growing_pauses_and_then_wait_for
         "d/t/1": BatchState.READY,
         "d/t/2": BatchState.WAITS,
     }
-    last = dataclasses.replace(own, tries=MOST_TRIES)
+    last = dataclasses.replace(own, begin=JobBegin(5, MOST_TRIES))
     given_up = table_batches.fail(table_batches.enter(EMPTY, last, 0), last, "busy", 100, transient=True)
     assert states(given_up, pending("d/t/1"), now_ms=10**12) == {"d/t/1": BatchState.FAILED}
 
@@ -220,6 +222,12 @@ def test_states_survive_their_codec() -> None:
     assert codec.loads(FileTableState, codec.dumps(state), "x") == state
     registry = PrefixRegistry().announce("d/t", "u").announce("d/t", "v").activate("d/t").activate("d/t")
     assert codec.loads(PrefixRegistry, codec.dumps(registry), "x").prefixes == {"d/t": "u"}
+
+
+def test_a_job_in_flight_is_stored_as_former_releases_store_it() -> None:
+    state, _ = entered("d/t/1", tries=3)
+    [stored] = json.loads(codec.dumps(state))["in_flight"]
+    assert (stored["entered_ms"], stored["tries"]) == (5, 3)
 
 
 def test_names_keep_prefixes_apart() -> None:
