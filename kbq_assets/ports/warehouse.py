@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Final, Protocol, runtime_checkable
@@ -198,6 +199,10 @@ class Warehouse(Protocol):
     verifies: bool
     #: `compare` compares values; otherwise it returns None.
     compares: bool
+
+    @property
+    def session(self) -> Callable[[], AbstractContextManager[object]]:
+        """Surrounds calls that follow one another in a thread: a warehouse that is a file opens it once for them."""
 
     @property
     def statements(self) -> Statements | None:

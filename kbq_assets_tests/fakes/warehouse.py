@@ -15,6 +15,7 @@ import functools
 import io
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
@@ -128,6 +129,8 @@ class FakeWarehouse:
     an error. ``now_ms`` is when jobs are inserted. So many calls of `get_job` do not find a job (``hide_jobs``), and so
     many inserts are refused (``refuse_jobs``). ``keep_records`` keeps whole rows, not just their identity.
     """
+
+    session = nullcontext
 
     def __init__(
         self,
@@ -478,6 +481,8 @@ class FakeWarehouse:
 
 class WarehouseView:
     """One process's `Warehouse`: every call is announced to the fault plan first."""
+
+    session = nullcontext
 
     def __init__(self, warehouse: FakeWarehouse, process: str) -> None:
         self._warehouse = warehouse

@@ -1,4 +1,4 @@
-"""Opens the DuckDB file per call, and closes it at once.
+"""Opens the DuckDB file per call, or once for the calls of a session, and closes it at once.
 
 DuckDB locks the whole file: a writer excludes all other processes, readers included; readers exclude
 writers. KBQ waits for a held lock with growing pauses, then reports the process that holds it.
@@ -40,6 +40,14 @@ _in_process: dict[Path, threading.RLock] = {}
 _in_process_guard = threading.Lock()
 
 
+class _ThreadSession(threading.local):
+    """The session of a thread: ``open`` closes its connection, None outside of sessions."""
+
+    def __init__(self) -> None:
+        self.open: contextlib.ExitStack | None = None
+        self.connection: duckdb.DuckDBPyConnection | None = None
+
+
 class DuckDbDatabase:
     """A DuckDB file. ``memory_limit`` limits DuckDB's own memory, in its syntax (``1GB``)."""
 
@@ -47,6 +55,23 @@ class DuckDbDatabase:
         self.path = path.absolute()
         self._timeout = lock_timeout_seconds
         self._memory_limit = memory_limit
+        self._session = _ThreadSession()
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """This thread's calls inside share an exclusive connection, which the first of them opens. To open a file takes
+        longer the more tables it has. After an error the next call opens another one."""
+        session = self._session
+        if session.open is not None:
+            yield
+            return
+        session.open = contextlib.ExitStack()
+        try:
+            yield
+        finally:
+            opened, session.open, session.connection = session.open, None, None
+            with storage_errors():
+                opened.close()
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -79,6 +104,22 @@ class DuckDbDatabase:
 
     @contextmanager
     def _opened(self, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+        session = self._session
+        if session.open is None:
+            with self._fresh(read_only) as connection:
+                yield connection
+            return
+        if session.connection is None:
+            session.connection = session.open.enter_context(self._fresh(read_only=False))
+        try:
+            yield session.connection
+        except BaseException:
+            session.connection = None
+            session.open.close()
+            raise
+
+    @contextmanager
+    def _fresh(self, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
         deadline = time.monotonic() + self._timeout
         gate = _gate(self.path)
         if not gate.acquire(timeout=self._timeout):

@@ -86,6 +86,7 @@ class DuckDbWarehouse:
     ) -> None:
         self.path = path
         self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
+        self.session = self._database.session
         self.statements: Statements | None = DuckDbStatements(self._writing, self._read, transaction)
         self.errors_replay: ErrorReplays | None = DuckDbErrorReplays(self._writing, transaction, open_uri)
         self.erasures: ErasureTables | None = DuckDbErasureTables(self._writing, transaction)

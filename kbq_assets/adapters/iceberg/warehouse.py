@@ -8,7 +8,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import date
 from typing import Final
@@ -71,6 +71,7 @@ class IcebergWarehouse:
     """
 
     project: str = LOCAL
+    session = nullcontext
     location: str = LOCAL
     limits: LoadLimits = LoadLimits(
         bytes=1024 * 1024 * 1024,

@@ -72,8 +72,9 @@ class TableLoader:
     def advance(self, view: LoadView) -> Turn:
         """Go as far as possible without waiting. An error ends this table's run, and no other's."""
         try:
-            while (turn := self._step(view)) is CONTINUE:
-                pass
+            with self._run.ports.warehouse.session():
+                while (turn := self._step(view)) is CONTINUE:
+                    pass
         except Exception as error:
             turn = self.fail(Defect.of(error))
             if not isinstance(error, KbqError):

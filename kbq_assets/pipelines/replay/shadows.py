@@ -37,6 +37,7 @@ class ShadowWarehouse:
         self._shadow = replay.shadow
         self.project, self.location = real.project, real.location
         self.limits, self.verifies, self.compares = real.limits, real.verifies, real.compares
+        self.session = real.session
 
     @property
     def statements(self) -> Statements | None:

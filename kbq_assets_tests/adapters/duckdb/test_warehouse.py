@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +19,8 @@ import duckdb
 import pytest
 
 from kbq_assets.adapters.duckdb import DuckDbWarehouse
-from kbq_assets.core.errors import ConfigurationError, CorruptState, NotFound, Unavailable
+from kbq_assets.adapters.duckdb.database import DuckDbDatabase
+from kbq_assets.core.errors import ConfigurationError, CorruptState, JobAlreadyExists, NotFound, Unavailable
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of, plan_table_change
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import Comparable, KafkaRange, Warehouse
@@ -127,6 +129,65 @@ def test_the_file_is_free_between_calls(warehouse: DuckDbWarehouse, path: Path) 
     warehouse.columns(TABLE)
     with holder(path):
         pass
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each opening of the file so far was for readers alone."""
+    found: list[bool] = []
+    connect = DuckDbDatabase._connect
+
+    def noting(self: DuckDbDatabase, read_only: bool, deadline: float) -> duckdb.DuckDBPyConnection:
+        found.append(read_only)
+        return connect(self, read_only, deadline)
+
+    monkeypatch.setattr(DuckDbDatabase, "_connect", noting)
+    return found
+
+
+def test_a_session_opens_the_file_once_and_leaves_it_free(
+    warehouse: DuckDbWarehouse, path: Path, stage: Stage, opened: list[bool]
+) -> None:
+    with warehouse.session(), warehouse.session():
+        assert warehouse.get_job("j1", "local", "local") is None
+        warehouse.insert_job(load_job("j1", stage("a.avro", avro_file(records([0])))))
+        assert warehouse.columns(TABLE)
+    assert opened == [False]
+    with holder(path, read_only=True):
+        assert warehouse.kafka_ranges(TABLE) == {KafkaRange("t", 0, 0): 1}
+    assert opened == [False, True]
+
+
+def test_after_an_error_a_session_opens_the_file_again_and_keeps_what_was_committed(
+    warehouse: DuckDbWarehouse, stage: Stage, opened: list[bool]
+) -> None:
+    job = load_job("j1", stage("a.avro", avro_file(records([0]))))
+    with warehouse.session():
+        warehouse.insert_job(job)
+        with pytest.raises(JobAlreadyExists):
+            warehouse.insert_job(job)
+        assert warehouse.kafka_ranges(TABLE) == {KafkaRange("t", 0, 0): 1}
+    assert opened == [False, False]
+
+
+def test_a_session_without_a_call_or_a_file_creates_nothing(path: Path) -> None:
+    missing = DuckDbWarehouse(path.with_name("missing.duckdb"))
+    with missing.session():
+        assert missing.tables() == ()
+    assert not missing.path.exists()
+
+
+def test_another_thread_waits_for_the_end_of_a_session(warehouse: DuckDbWarehouse) -> None:
+    found: list[object] = []
+    reader = threading.Thread(target=lambda: found.append(warehouse.tables()))
+    with warehouse.session():
+        warehouse.columns(TABLE)
+        reader.start()
+        with pytest.raises(Unavailable), ThreadPoolExecutor(1) as pool:
+            pool.submit(DuckDbWarehouse(warehouse.path, lock_timeout_seconds=0.05).tables).result()
+        assert found == []
+    reader.join()
+    assert found == [(TABLE,)]
 
 
 def test_threads_of_one_process_take_turns(warehouse: DuckDbWarehouse, path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -15,10 +17,10 @@ from kbq_assets.core.protocol.names import TableReference, backlog_path, table_s
 from kbq_assets.pipelines.loading.load import plan
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.ports.warehouse import JobError
+from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.script import Script
-from kbq_assets_tests.fakes.warehouse import TRANSIENT
+from kbq_assets_tests.fakes.warehouse import TRANSIENT, WarehouseView
 from kbq_assets_tests.pipelines.bench import TOPIC, TP, A, B, Bench
 
 
@@ -359,3 +361,26 @@ def test_files_lost_without_a_reset_park_the_table() -> None:
     bench.store.delete_many(bench.paths("staging/"))
     [report] = bench.load().tables
     assert (report.state, "gone" in report.message) == ("parked", True)
+
+
+def test_a_turn_of_a_table_is_one_session_of_the_warehouse(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    @contextmanager
+    def session() -> Iterator[None]:
+        steps.append("open")
+        yield
+        steps.append("close")
+
+    insert_job = WarehouseView.insert_job
+
+    def inserting(view: WarehouseView, job: LoadJob) -> None:
+        steps.append("job")
+        insert_job(view, job)
+
+    monkeypatch.setattr(WarehouseView, "session", staticmethod(session))
+    monkeypatch.setattr(WarehouseView, "insert_job", inserting)
+    bench = _staged(1)
+    assert bench.load().rows == 1
+    assert [steps[0], *steps[-1:]] == ["open", "close"]
+    assert steps[steps.index("job") - 1] == "open", "a job is inserted in a session"
