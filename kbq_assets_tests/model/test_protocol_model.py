@@ -36,6 +36,7 @@ for fast in FAST:
     SCOPES.pop(fast.scope, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", SCOPES, ids=SCOPES.get)
 def test_with_the_rule_in_force_the_same_scope_is_safe(scope: Scope) -> None:
     assert explore(StagingAndLoading(scope)).violation is None

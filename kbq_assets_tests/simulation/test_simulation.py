@@ -64,6 +64,7 @@ from kbq_assets_tests.sizes import (
     FULL,
     HOURS_PROPERTY,
     LOADER_STARTS,
+    REPAIRED_SCHEDULES,
     SCHEDULES,
     SCHEDULES_PROPERTY,
     STATEMENT_SCHEDULES,
@@ -166,7 +167,7 @@ def test_tables_that_are_tried_again_by_themselves_keep_the_promises() -> None:
 
 def test_mishaps_that_an_operator_mends_keep_the_promises() -> None:
     met = Counter[str]()
-    for seed in range(10, VARIED_SCHEDULES + 10):
+    for seed in range(10, REPAIRED_SCHEDULES + 10):
         met += run_schedule(seed, MENDING).met
     wanted = {
         "damaged",

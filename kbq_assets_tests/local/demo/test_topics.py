@@ -73,7 +73,7 @@ def test_a_topic_is_as_long_as_it_says(topic: DemoTopic) -> None:
     assert {record.partition for record in records} == set(range(topic.partitions))
 
 
-@pytest.mark.parametrize("count", [1, 1_000, FLIGHT_ROWS + 2])
+@pytest.mark.parametrize("count", [1, 1_000, pytest.param(FLIGHT_ROWS + 2, marks=pytest.mark.slow)])
 def test_there_are_as_many_flights_as_asked_for(count: int) -> None:
     assert sum(1 for _ in committed(FLIGHTS_TOPIC, count)) == count
 

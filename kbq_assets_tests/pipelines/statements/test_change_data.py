@@ -133,7 +133,7 @@ class Database:
         return state.read(self.bench.store, TableState, table_state_path(A)).value
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_any_changes_in_any_batches_show_what_the_database_has(tmp_path: Path, seed: int) -> None:
     chance, database = random.Random(seed), Database(tmp_path, records=4)
     for _ in range(3):

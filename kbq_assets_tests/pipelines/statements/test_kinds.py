@@ -66,7 +66,8 @@ def test_a_load_that_dies_anywhere_applies_each_batch_once(
     points, failed = counted.load_until(0), []
     check(counted.records, counted.found())
     assert points > 60
-    first = [each for each, _ in KILLED.values()].index(options) * EVERY_NTH_STATEMENT_POINT // len(KILLED)
+    kind = [each for each, _ in KILLED.values()].index(options)
+    first = kind * min(EVERY_NTH_STATEMENT_POINT, points) // len(KILLED)
     for point in range(1 + first, points + 1, EVERY_NTH_STATEMENT_POINT):
         bench = _prepared(tmp_path / str(point), options)
         bench.load_until(point)
