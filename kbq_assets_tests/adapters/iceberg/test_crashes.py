@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
@@ -15,19 +17,26 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from kbq_assets.adapters.iceberg import IcebergWarehouse
-from kbq_assets.adapters.iceberg.housekeeping import delete_orphans
+from kbq_assets.adapters.iceberg.housekeeping import MAX_AGE, delete_orphans
+from kbq_assets.adapters.iceberg.tasks import write
 from kbq_assets.core.errors import JobAlreadyExists
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.pipelines.compaction.table import CompactionReport, TableCompaction
 from kbq_assets.ports.compaction import Rewriter
+from kbq_assets.ports.load_tasks import WriteTask, WrittenFiles
 from kbq_assets.ports.warehouse import JobStatus, KafkaRange, LoadJob
+from kbq_assets.wire.arrow.staged import open_file_uri
 from kbq_assets_tests.adapters.iceberg.test_housekeeping import LATER
-from kbq_assets_tests.adapters.iceberg.test_warehouse import files_in, opened
-from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, avro_file, load_job, records
+from kbq_assets_tests.adapters.iceberg.test_warehouse import files_in, of_schema, opened
+from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, avro_file, load_job, record
 
 #: Kill points tried, more than a job has; those beyond its end let it finish.
 POINTS: Final = 30
-BURN, COMPACT = "burn", "compact"
+LOAD, TASKS, BURN, COMPACT, EXPIRE = "load", "tasks", "burn", "compact", "expire"
+#: Points that each has at least: more than 60 together.
+LEAST: Final = {LOAD: 14, TASKS: 14, BURN: 4, COMPACT: 14, EXPIRE: 22}
+#: The days of a job's rows, and so its data files.
+DAYS: Final = (19_000, 19_001, 19_002)
 #: Forks once per point: each child loads one job, or burns its id, and kills itself at its point.
 PARENT: Final = """
 import os, sys
@@ -76,27 +85,59 @@ def mortal(folder: Path) -> IcebergWarehouse:
 
 
 def killed_child(root: Path, what: str, point: int) -> None:
-    """Load one job, burn its id, or compact, until the kill. The table has the rows of an earlier job."""
+    """Load one job, burn its id, compact or expire, until the kill. The table has the rows of an earlier job."""
     folder = root / str(point)
     folder.mkdir()
     lake = mortal(folder)
     lake.create_table(TABLE, columns_of(SCHEMA), TableOptions())
     lake.insert_job(job(root, 1))
-    if what == COMPACT:
+    if what in (COMPACT, EXPIRE):
         lake.insert_job(job(root, 2))
+    if what == EXPIRE:
+        compact(lake)
+        expire_at_once(lake)
     MortalFileIO.left = point
     if what == COMPACT:
         compact(lake)
+    elif what == EXPIRE:
+        lake.compaction.tidy(TABLE)
     elif what == BURN:
         lake.burn_job("kbq-1a2b-2", "local", "local", TABLE)
+    elif what == TASKS:
+        lake.by_tasks(functools.partial(written, lake), 1).insert_job(of_schema(1, job(root, 2)))
     else:
         lake.insert_job(job(root, 2))
 
 
+def written(lake: IcebergWarehouse, tasks: Sequence[WriteTask]) -> list[WrittenFiles]:
+    """Run tasks in this process, which may be killed in one."""
+    return [write(task, lake.lake.properties, open_file_uri) for task in tasks]
+
+
 def compact(lake: IcebergWarehouse) -> CompactionReport:
     """Join all files of the table."""
-    days = {19_000}
-    return TableCompaction(lake.compaction, TABLE, lambda: 0, _no_spark, days).run()
+    return TableCompaction(lake.compaction, TABLE, lambda: 0, _no_spark, DAYS).run()
+
+
+def expire_at_once(lake: IcebergWarehouse) -> None:
+    """Let each snapshot but the last be too old."""
+    table = lake.lake.table(TABLE)
+    assert table is not None
+    with table.transaction() as change:
+        change.set_properties({MAX_AGE: "-1000"})
+
+
+def endings(root: Path, what: str) -> list[str]:
+    """How each child ended; enough of them were killed, and the last ones were not."""
+    for number in (1, 2):
+        rows = [record(offset, event_date=DAYS[offset % 3]) for offset in range(number * 10, number * 10 + 5)]
+        (root / f"{number}.avro").write_bytes(avro_file(rows))
+    command = [sys.executable, "-c", PARENT, str(root), what, str(POINTS)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout.split()
+    kills = ended.count("-9")
+    assert ended == ["-9"] * kills + ["0"] * (POINTS - kills)
+    assert LEAST[what] <= kills < POINTS
+    return ended
 
 
 def _no_spark() -> AbstractContextManager[Rewriter]:
@@ -108,15 +149,9 @@ def job(root: Path, number: int) -> LoadJob:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["load", BURN])
+@pytest.mark.parametrize("what", [LOAD, TASKS, BURN])
 def test_a_killed_job_is_done_or_was_never_inserted(tmp_path: Path, what: str) -> None:
-    for number in (1, 2):
-        (tmp_path / f"{number}.avro").write_bytes(avro_file(records(range(number * 10, number * 10 + 5))))
-    command = [sys.executable, "-c", PARENT, str(tmp_path), what, str(POINTS)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout.split()
-    assert len(ended) == POINTS
-    assert ended[0] == "-9"
-    assert ended[-1] == "0"  # no job has so many points
+    endings(tmp_path, what)
     outcomes = {verdict(tmp_path, what, point) for point in range(POINTS)}
     assert outcomes == {"done", "never inserted"}
 
@@ -143,12 +178,22 @@ def verdict(root: Path, what: str, point: int) -> str:
 
 @pytest.mark.slow
 def test_a_killed_compaction_happened_or_did_not(tmp_path: Path) -> None:
-    for number in (1, 2):
-        (tmp_path / f"{number}.avro").write_bytes(avro_file(records(range(number * 10, number * 10 + 5))))
-    command = [sys.executable, "-c", PARENT, str(tmp_path), COMPACT, str(POINTS)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout.split()
-    assert (len(ended), ended[0], ended[-1]) == (POINTS, "-9", "0")
-    assert {files_after(tmp_path, point) for point in range(POINTS)} == {1, 2}
+    endings(tmp_path, COMPACT)
+    assert {files_after(tmp_path, point) for point in range(POINTS)} == {3, 6}
+
+
+@pytest.mark.slow
+def test_a_killed_expiry_keeps_every_row_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    endings(tmp_path, EXPIRE)
+    for point in range(POINTS):
+        lake = opened(tmp_path / str(point))
+        lake.compaction.tidy(TABLE)
+        table = lake.lake.table(TABLE)
+        assert table is not None
+        delete_orphans(table, LATER)
+        wanted = dict.fromkeys([*range(10, 15), *range(20, 25)], 1)
+        assert lake.positions(TABLE, KafkaRange("t", 0, 0)) == wanted, f"point {point}"
+        assert len(files_in(tmp_path / str(point))) == 3, f"point {point}"
 
 
 def files_after(root: Path, point: int) -> int:
@@ -159,11 +204,11 @@ def files_after(root: Path, point: int) -> int:
     view = lake.compaction.view(TABLE)
     assert view is not None
     report = compact(lake)
-    assert (report.message, report.files_after) == ("", 1)
+    assert (report.message, report.files_after) == ("", 3)
     assert lake.positions(TABLE, KafkaRange("t", 0, 0)) == wanted, f"point {point}"
     table = lake.lake.table(TABLE)
     assert table is not None
-    if len(view.files) == 2:  # the next compaction took the dead one's number: what that left is deleted
+    if len(view.files) == 6:  # the next compaction took the dead one's number: what that left is deleted
         delete_orphans(table, LATER)
-        assert len(files_in(root / str(point))) == 3
+        assert len(files_in(root / str(point))) == 9
     return len(view.files)
