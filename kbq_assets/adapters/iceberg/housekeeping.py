@@ -30,6 +30,10 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 #: A job's data file, or the list of its sources: job id, then the attempt's token.
 _OWN: Final = re.compile(r"(?:(?P<data>.+)-[0-9a-f]{12}-\d{5,}\.parquet|kbq-(?P<list>.+)-[0-9a-f]{12}\.json)")
 
+#: A manifest or a list of manifests, as Iceberg's libraries name them: a commit that died leaves some, with the lowest
+#: and highest values of columns.
+_MANIFEST: Final = re.compile(r"(?:[0-9a-f-]{36}-m\d+|snap-\d+-\d+-[0-9a-f-]{36})\.avro")
+
 
 def keep_house(table: Table, *, batch: int = BATCH, now_ms: int | None = None) -> bool:
     """Expire old snapshots, if there are at least ``batch``, then delete orphans. Returns whether there were.
@@ -87,7 +91,8 @@ def _data_files(table: Table, manifests: Iterable[ManifestFile]) -> set[str]:
 
 
 def delete_orphans(table: Table, now_ms: int) -> list[str]:
-    """Delete KBQ's files that no snapshot lists, are older than the grace time, and belong to a job that has ended.
+    """Delete KBQ's files that no snapshot lists, are older than the grace time, and belong to a job that has ended; and
+    manifests of commits that died.
 
     The listing comes first: a file that is committed after it is in the metadata that is read next.
     """
@@ -100,6 +105,7 @@ def delete_orphans(table: Table, now_ms: int) -> list[str]:
     table.refresh()
     manifests = {each.manifest_path: each for each in _manifests(table, table.snapshots())}
     needed = _data_files(table, manifests.values()) | job_records.source_lists(table.properties)
+    needed |= manifests.keys() | {snapshot.manifest_list for snapshot in table.snapshots()}
     orphans = [path for path in found if path not in needed and _has_ended(table, path)]
     for path in orphans:
         _delete(table, path)
@@ -107,18 +113,20 @@ def delete_orphans(table: Table, now_ms: int) -> list[str]:
 
 
 def _own_files(table: Table, io: PyArrowFileIO) -> Iterator[tuple[str, int]]:
-    """Paths of all files with names that KBQ gives, and when they were written."""
+    """Paths of all files with names that KBQ and its library give, and when they were written."""
     location = table.location().rstrip("/")
     scheme, netloc, root = io.parse_location(location)
     selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
     for each in io.fs_by_scheme(scheme, netloc).get_file_info(selector):
-        if each.is_file and _OWN.fullmatch(each.base_name) and each.mtime is not None:
+        is_ours = _OWN.fullmatch(each.base_name) or _MANIFEST.fullmatch(each.base_name)
+        if each.is_file and is_ours and each.mtime is not None:
             yield location + each.path.removeprefix(root), int(each.mtime.timestamp() * 1000)
 
 
 def _has_ended(table: Table, path: str) -> bool:
     match = _OWN.fullmatch(path.rpartition("/")[2])
-    assert match is not None
+    if match is None:
+        return True  # a manifest
     return job_records.find(table.properties, match["data"] or match["list"]) is not None
 
 

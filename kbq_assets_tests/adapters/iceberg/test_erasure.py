@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from kbq_assets.adapters.iceberg import erasure as module
 from kbq_assets.adapters.iceberg import job_records
 from kbq_assets.adapters.iceberg.commits import COMPLETE
-from kbq_assets.adapters.iceberg.housekeeping import MAX_AGE
+from kbq_assets.adapters.iceberg.housekeeping import MAX_AGE, delete_orphans
 from kbq_assets.adapters.iceberg.job_records import REMEMBERED_ERASURES, JobRecord
 from kbq_assets.adapters.iceberg.rewrite import rewrite
 from kbq_assets.core.compaction.model import RewriteTask, Rewritten
@@ -25,6 +27,7 @@ from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets.wire.arrow.container import read_blocks, read_header
 from kbq_assets.wire.arrow.row_hash import row_hashes
 from kbq_assets_tests.adapters.iceberg.test_compaction import Lake
+from kbq_assets_tests.adapters.iceberg.test_housekeeping import LATER
 from kbq_assets_tests.adapters.iceberg.test_warehouse import opened
 from kbq_assets_tests.contracts.erasure import ErasureTablesContract, no_tasks
 from kbq_assets_tests.contracts.warehouse import TABLE, Stage
@@ -235,3 +238,14 @@ def test_a_replays_rows_are_counted_apart(tmp_path: Path) -> None:
     lake.load(1, 1, 4)
     assert erasures_of(lake).count([TABLE], ROWS) == {TABLE: {(0, 0): ErasedRows(3, 3)}}
     assert erasures_of(lake).count([TABLE], RowPlaces("t", ())) == {TABLE: {}}
+
+
+def test_manifests_of_a_commit_that_died_are_orphans_and_those_of_snapshots_stay(lake: Lake) -> None:
+    metadata = next((lake.folder / "lake").rglob("metadata"))
+    listed = sorted(metadata.glob("*.avro"))
+    dead = [metadata / f"{uuid.uuid4()}-m0.avro", metadata / f"snap-123-0-{uuid.uuid4()}.avro"]
+    for path in dead:
+        path.write_bytes(listed[0].read_bytes())
+    assert delete_orphans(lake.table, int(time.time() * 1000)) == []
+    assert len(delete_orphans(lake.table, LATER)) == 2
+    assert sorted(metadata.glob("*.avro")) == listed and lake.offsets() == [0, 1, 2, 3, 4, 5, 6]
