@@ -7,6 +7,7 @@ largest resident memory.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -20,9 +21,14 @@ import fastavro
 from kbq_assets.adapters.iceberg import IcebergWarehouse
 from kbq_assets.adapters.iceberg.connect import embedded
 from kbq_assets.core.config.locations import LakeAddress
+from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.loading.tables import TableOptions, columns_of
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.names import StagedFileName, TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.defs.lake_tasks import open_writer
 from kbq_assets.ports.warehouse import LoadJob
+from kbq_assets.wire.files.checksum import ChecksumReader
 
 ROWS, FILES = 100_000, 10
 TABLE = TableReference("shop", "orders")
@@ -103,8 +109,39 @@ def main(kind: str) -> None:
     )
 
 
+def on_spark(source: Path, folder: Path, kind: str) -> None:
+    """One load job of all files of a folder, which Spark tasks write."""
+    settings = parse_settings(
+        {
+            "KBQ_HOME": os.environ["KBQ_HOME"],
+            "KBQ_WAREHOUSE": f"iceberg:{folder}",
+            "KBQ_SPARK_MASTER": "local[2]",
+        }
+    )
+    schema = _schema(kind)
+    files = {path.as_uri(): _entry(number, path) for number, path in enumerate(sorted(source.glob("*.avro")))}
+    lake = IcebergWarehouse(*embedded(LakeAddress(folder), folder))
+    lake.create_table(TABLE, columns_of(schema), TableOptions())
+    with open_writer(settings) as tasks:
+        by_tasks = lake.by_tasks(tasks, 1)
+        by_tasks.insert_job(LoadJob("job-1", "local", "local", TABLE, tuple(files), schema, files=files))
+    status = lake.get_job("job-1", "local", "local", TABLE)
+    if status is None or status.error or status.output_rows != len(files) * ROWS:
+        raise RuntimeError(f"not loaded: {status}")
+
+
+def _entry(number: int, path: Path) -> StagedFile:
+    """The commit's entry of a file, with its checksum, which tasks compare."""
+    name = StagedFileName(TopicPartition("shop.orders", 0), TABLE, 1, number * ROWS, 0, "bench").format()
+    with path.open("rb") as stream:
+        size, crc32c = ChecksumReader(stream).drain()
+    return StagedFile(name, number * ROWS, (number + 1) * ROWS, ROWS, size, size, crc32c, "f")
+
+
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
+    if sys.argv[1:2] == ["job"]:
+        on_spark(Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
+    elif len(sys.argv) > 2:
         generate(sys.argv[1], Path(sys.argv[2]))
     else:
         main(sys.argv[1] if len(sys.argv) > 1 else "flat")

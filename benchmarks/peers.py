@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kbq_assets.adapters.java import find_java
+from kbq_assets.adapters.java import JavaRuntime, find_java
 from kbq_assets.local.stack import LocalStack
 from kbq_assets.local.stack.ivy import ivy_jar
 
@@ -49,6 +49,17 @@ class Peers:
 
 def prepare(work: Path, stack: LocalStack, console: Console) -> Peers:
     """Install what is missing: about 500 MB, some minutes the first time."""
+    python, chosen, java = spark(work, console)
+    tools = _fetch(work, f"tools-{KAFKA_TOOLS}", _TOOLS, java.executable, console)
+    connect = _fetch(work, f"connect-{KAFKA_TOOLS}", _CONNECT, java.executable, console)
+    kafka = stack.install().kafka_classpath
+    return Peers(
+        python, chosen, ":".join([kafka, *map(str, tools)]), ":".join([kafka, *map(str, connect)]), java.home
+    )
+
+
+def spark(work: Path, console: Console) -> tuple[Path, tuple[Path, ...], JavaRuntime]:
+    """PySpark's Python, its connectors' jars and Java, installed if they are missing."""
     java = find_java(work / "java")
     environment = work / f"spark-{SPARK}"
     python = environment / "bin" / "python"
@@ -58,13 +69,7 @@ def prepare(work: Path, stack: LocalStack, console: Console) -> Peers:
         subprocess.run([python, "-m", "pip", "install", "-q", f"pyspark=={SPARK}"], check=True)
         (environment / "complete").touch()
     connectors = _fetch(work, f"connectors-{SPARK}", _CONNECTORS, java.executable, console)
-    tools = _fetch(work, f"tools-{KAFKA_TOOLS}", _TOOLS, java.executable, console)
-    connect = _fetch(work, f"connect-{KAFKA_TOOLS}", _CONNECT, java.executable, console)
-    kafka = stack.install().kafka_classpath
-    chosen = tuple(jar for jar in connectors if not jar.name.startswith(_SHIPPED))
-    return Peers(
-        python, chosen, ":".join([kafka, *map(str, tools)]), ":".join([kafka, *map(str, connect)]), java.home
-    )
+    return python, tuple(jar for jar in connectors if not jar.name.startswith(_SHIPPED)), java
 
 
 def _fetch(
