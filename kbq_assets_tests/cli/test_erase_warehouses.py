@@ -178,3 +178,14 @@ def test_stored_erasures_of_the_last_release_are_read(world: TwoFakes, run: Shel
         and '"rows":{"shop.kbq_errors":1,"shop.orders":2}' in text
         and "first" not in text
     )
+
+
+def test_windows_after_an_erasure_count_as_they_were_given(world: TwoFakes, run: Shell) -> None:
+    """Two erasures, and an extraction between them: neither is counted twice."""
+    start(run)
+    for key in ("bert", CANARY):
+        world.kafka.produce(TopicPartition(TOPIC, 1), named(key), key=key.encode())
+    run.done("extract")
+    run.done("load")
+    start(run, "--key", CANARY)
+    is_whole(run)

@@ -258,7 +258,7 @@ def _with_window(state: PartitionCommit, window: Window, tp: TopicPartition) -> 
         raise Defect(f"window {covered}: the files' rows differ from its counts", next_step=BUG)
     warehouses = window.files[0].wanted_by if window.files else (FIRST_WAREHOUSE,)
     others = [name for name in warehouses if name != FIRST_WAREHOUSE]
-    given = {name: state.totals_for(name) + window.counts for name in others}
+    given = {name: state.delivered.get(name, Counts()) + window.counts for name in others}
     return dataclasses.replace(
         state,
         delivered={**state.delivered, **given} if given else state.delivered,
