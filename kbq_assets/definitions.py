@@ -236,12 +236,12 @@ class Parts:
         """From staged files to tables."""
         from kbq_assets.pipelines.loading.loader import Loader
 
-        return Loader(self.deployment, open_tasks=self._load_tasks)
+        def open_tasks() -> AbstractContextManager[Any]:
+            from kbq_assets.defs.lake_tasks import open_writer  # it imports Dagster
 
-    def _load_tasks(self) -> AbstractContextManager[Any]:
-        from kbq_assets.defs.lake_tasks import open_writer  # it imports Dagster
+            return open_writer(self.deployment.settings)
 
-        return open_writer(self.deployment.settings)
+        return Loader(self.deployment, open_tasks=open_tasks)
 
     @cached_property
     def compactor(self) -> Compactor:
