@@ -3,16 +3,21 @@ every other row is the same."""
 
 from __future__ import annotations
 
+import itertools
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from kbq_assets.adapters.iceberg.housekeeping import MAX_AGE
+from kbq_assets.adapters.iceberg.housekeeping import MAX_AGE, delete_orphans
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.erasure.erasures import Erasures
 from kbq_assets.wire.arrow.row_hash import row_hashes
 from kbq_assets_tests.adapters.iceberg.test_erasure import hits
+from kbq_assets_tests.adapters.iceberg.test_housekeeping import LATER
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.cli.test_erase import named
 from kbq_assets_tests.cli.test_erase_warehouses import is_whole
@@ -67,12 +72,22 @@ class Everywhere:
             warehouse=f"file://{self.folder}/lake",
         )
 
+    def killed(self, number: int, point: int) -> int:
+        """Resume an erasure by processes that are killed, until one ends; return how many were killed."""
+        module = "kbq_assets_tests.cli.killed_erasure"
+        command = [sys.executable, "-m", module, str(self.folder), str(number), str(point)]
+        ended = subprocess.run(command, capture_output=True, check=False)
+        assert ended.returncode == 0, ended.stderr.decode()
+        return int(ended.stdout)
+
     def expire(self) -> None:
         """Drop the lake's old snapshots at once."""
         for table in TABLES:
             with self.catalog.load_table(("shop", table)).transaction() as transaction:
                 transaction.set_properties({MAX_AGE: "0"})
         self.run.done("--warehouse", "lake", "expire")
+        for table in TABLES:  # the files and manifests of killed commits, as after three days
+            delete_orphans(self.catalog.load_table(("shop", table)), LATER)
 
 
 @pytest.mark.slow
@@ -111,3 +126,33 @@ def test_a_canary_person_is_nowhere_after_an_erasure(tmp_path: Path) -> None:
     is_whole(at.run)
     at.run.done("backup", "verify", "--topic", TOPIC)
     at.run.done("erase", "verify", "1")
+
+
+@pytest.mark.slow
+def test_an_erasure_that_is_killed_at_every_step_ends_and_loses_nothing(tmp_path: Path) -> None:
+    """Real processes, `kill -9` at one more change each time; loads go on between them."""
+    at, kills = Everywhere(tmp_path), 0
+    at.produce("bert", "carla")
+    at.cycle()
+    for number in itertools.count(1):
+        at.produce(CANARY)
+        at.cycle()
+        at.produce(CANARY, "dora")
+        at.run.done("extract")
+        others = at.rows()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Erasures, "resume", lambda self, number: None)  # begun, and the process died
+            at.run.done("erase", "start", TOPIC, "--key", CANARY, "--yes")
+        kills += at.killed(number, 1 + kills // 2)
+        at.cycle()
+        at.expire()
+        assert hits(tmp_path, CANARY) == []
+        after = at.rows()
+        for place, rows in after.items():
+            assert rows.items() >= {o: v for o, v in others[place].items() if o in rows}.items()
+        for table, first in (("orders", 0), ("kbq_errors", 1)):
+            mine = set(range(first, 4, 2)) | {8 + 6 * n + first for n in range(number)}
+            assert set(after["main", table]) == set(after["lake", table]) == mine
+        is_whole(at.run)
+        if kills >= 30:
+            break
