@@ -20,7 +20,6 @@ from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dagster.BetaWarning"),
-    pytest.mark.filterwarnings(r"ignore:.*InitResourceContext\.dagster_run"),
     pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated"),  # Dagster's own call
 ]
 

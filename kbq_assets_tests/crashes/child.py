@@ -6,9 +6,11 @@ import dataclasses
 import importlib
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +18,7 @@ from typing import Any, Final
 import duckdb
 
 from kbq_assets.adapters.duckdb import load
+from kbq_assets.adapters.duckdb.database import DuckDbDatabase
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
 from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource
 from kbq_assets.adapters.kafka.reader import FetchOrOther
@@ -115,6 +118,9 @@ def _run_of(order: Order, probe: Probe) -> Callable[[], object]:
         return ProbedConnection(connect(*args, **options), probe)
 
     setattr(duckdb, "connect", probed_connect)  # noqa: B010 - the process ends after this run
+    if order.signal == signal.SIGSTOP:
+        # Others do the work of a loader that sleeps between two steps, as in BigQuery. A session would lock them out.
+        setattr(DuckDbDatabase, "session", lambda _: nullcontext())  # noqa: B010
 
     def probed(port: Any, name: str) -> Any:
         if isinstance(port, FetchOrOther | LibrdkafkaSource):

@@ -30,5 +30,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path).startswith(here):
             item.add_marker(pytest.mark.filterwarnings("ignore::dagster.BetaWarning"))
-            # It opens a resource inside another by a property that it deprecates itself.
-            item.add_marker(pytest.mark.filterwarnings(r"ignore:.*InitResourceContext\.dagster_run"))
