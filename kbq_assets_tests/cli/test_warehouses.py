@@ -185,8 +185,7 @@ def test_dagster_loads_each_other_warehouse_by_a_job_and_a_sensor_of_its_own(
     run.done("--warehouse", "main", "load")
     definitions = world.reopened().definitions()
     [sensor] = [each for each in definitions.sensors or () if each.name == "load_sensor_lake"]
-    [job] = [each for each in definitions.jobs or () if each.name == "load_lake_job"]
-    assert isinstance(job, dg.JobDefinition)
+    job = definitions.resolve_job_def("load_lake_job")
     with dg.DagsterInstance.ephemeral() as instance:
 
         def requests() -> list[dg.RunRequest]:
