@@ -2,7 +2,7 @@
 
 A condition is reported once, again if there is more of it, and when it ends. News, such as a new table, is reported
 once. Each notifier has a ledger, written after sending: a message may arrive twice, but none is lost. Repetition,
-grouping and silence are Alertmanager's task (docs/notifications.md).
+grouping and silence are Alertmanager's task (docs/notices.md).
 """
 
 from __future__ import annotations
