@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -90,7 +91,10 @@ class StagedFileLoader:
         except _PERMANENT as error:
             raise LoadError(f"{self._suspects()}: {error}") from error
         finally:
-            self._connection.unregister("kbq_batch")
+            # A violated constraint aborts the transaction: DuckDB then refuses this too, and the next batch's
+            # registration replaces it.
+            with contextlib.suppress(duckdb.TransactionException):
+                self._connection.unregister("kbq_batch")
 
     def _suspects(self) -> str:
         files = list(self._waiting_files)

@@ -12,7 +12,7 @@ from kbq_assets.core.loading.table_notes import OWN_COLUMNS
 from kbq_assets_tests.pipelines.bench import A, B
 from kbq_assets_tests.pipelines.loading.test_lake import LakeBench
 from kbq_assets_tests.pipelines.loading.test_lake import bench as lake_bench  # noqa: F401 - a fixture
-from kbq_assets_tests.pipelines.statements.duckdb_bench import DuckDbBench
+from kbq_assets_tests.pipelines.warehouse_bench import DuckDbBench
 
 OPTIONS: dict[str, Any] = {"dataset": "d", "route": "record_name"}
 ID = "_kbq_schema_id"

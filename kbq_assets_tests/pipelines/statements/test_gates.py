@@ -56,7 +56,7 @@ def test_a_red_gate_stops_the_next_statement_until_its_rows_are_corrected(
     with bench.duckdb._writing() as connection:
         connection.execute("DELETE FROM d.A WHERE n = 1")
     bench.store.time_ms += 600_000
-    bench.load_duckdb()
+    bench.load_all()
     assert (bench.found()[-1], why(bench)) == (2, "")
     assert bench.table().definition.statements.applied == 3
     assert bench.table().order.validated == 3
@@ -70,7 +70,7 @@ def test_a_person_goes_on_after_a_statement(tmp_path: Path, options: dict[str, A
         bench.cycle()
     assert (bench.found(), why(bench)) == ([0], "gate_waits")
     decide(bench.store, A, lambda now: transitions.go_on(now, AuditEntry(0, "", 0, "seen", "me")))
-    bench.load_duckdb()
+    bench.load_all()
     assert bench.found() == [0, 1]
 
 

@@ -14,8 +14,8 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.wire.chunk import encode_long
 from kbq_assets_tests.pipelines.bench import TOPIC, A
-from kbq_assets_tests.pipelines.statements.duckdb_bench import DuckDbBench
 from kbq_assets_tests.pipelines.statements.kinds import KINDS, UPSERT, Check, Record, random_records
+from kbq_assets_tests.pipelines.warehouse_bench import DuckDbBench
 from kbq_assets_tests.sizes import EVERY_NTH_STATEMENT_POINT
 
 DAY_MS = 86_400_000
@@ -71,7 +71,7 @@ def test_a_load_that_dies_anywhere_applies_each_batch_once(
     for point in range(1 + first, points + 1, EVERY_NTH_STATEMENT_POINT):
         bench = _prepared(tmp_path / str(point), options)
         bench.load_until(point)
-        bench.load_duckdb()
+        bench.load_all()
         try:
             check(bench.records, bench.found())
             assert bench.table().in_flight is None
@@ -146,7 +146,7 @@ def test_a_statement_that_fails_parks_its_table_and_a_resume_applies_its_batch(t
         connection.execute("DROP VIEW d.A")
         connection.execute("ALTER TABLE d.B RENAME TO A")
     propose_resume_table(bench.store, A).apply()
-    bench.load_duckdb()
+    bench.load_all()
     assert bench.found() == [1]
 
 

@@ -16,7 +16,7 @@ from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.wire.chunk import encode_bytes, encode_long
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.pipelines.bench import TOPIC, A
-from kbq_assets_tests.pipelines.statements.duckdb_bench import DuckDbBench
+from kbq_assets_tests.pipelines.warehouse_bench import DuckDbBench
 
 VALUES = "SELECT _kafka_key, x FROM d.A"
 OPTIONS: dict[str, Any] = {
@@ -147,5 +147,5 @@ def test_a_write_that_fails_leaves_the_batch_to_the_next_load(tmp_path: Path) ->
     bench.cycle()
     assert bench.rows(VALUES) == []
     statements.__class__ = Full.__mro__[1]
-    bench.load_duckdb()
+    bench.load_all()
     assert bench.rows(VALUES) == [(b"a", 1)]
