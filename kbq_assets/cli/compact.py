@@ -106,9 +106,11 @@ def _expired_document(report: ExpiryReport) -> dict[str, object]:
 
 
 def _show_plans(plans: Sequence[CompactionPlan]) -> None:
-    shown = table("table", "#files", "#files after", "#reads saved", "#bytes", "#rewritten", "left alone")
+    shown = table(
+        "table", "#files", "#files after", "#reads saved", "#whole days", "#bytes", "#rewritten", "left alone"
+    )
     for plan in plans:
-        counts = map(number, (plan.files, plan.files_after, plan.reads_saved))
+        counts = map(number, (plan.files, plan.files_after, plan.reads_saved, plan.joined_days))
         shown.add_row(str(plan.table), *counts, size(plan.bytes), size(plan.rewritten_bytes), plan.left_alone)
     out = console()
     out.print(shown)
@@ -122,11 +124,18 @@ def _plan_document(plan: CompactionPlan) -> dict[str, object]:
         "files_before": plan.files,
         "files_after": plan.files_after,
         "reads_saved": plan.reads_saved,
+        "whole_days": plan.joined_days,
         "bytes_before": plan.bytes,
         "bytes_rewritten": plan.rewritten_bytes,
         "left_alone": plan.left_alone,
         "groups": [
-            {"partition": g.partition, "files": len(g.paths), "bytes": g.bytes, "rows": g.rows}
+            {
+                "partition": g.partition,
+                "files": len(g.paths),
+                "bytes": g.bytes,
+                "rows": g.rows,
+                "whole_day": g.coarse,
+            }
             for g in plan.groups
         ],
     }

@@ -22,7 +22,8 @@ EVERYTHING = CompactionPolicy(target_bytes=40, min_files=2, min_age_ms=0)
 
 class FakeLake:
     """`CompactedLake` and `Compaction` at once. ``interrupt`` is called with the name of each call, before it and after
-    it; ``jobs`` are the ids that ended. A row is its offset, and takes one byte."""
+    it; ``jobs`` are the ids that ended. A row is its offset, and takes one byte. With ``hours``, rows are of so many
+    partitions of the first day, by offset."""
 
     def __init__(self, policy: CompactionPolicy = EVERYTHING) -> None:
         self.interrupt: Callable[[str], None] = lambda call: None
@@ -35,6 +36,8 @@ class FakeLake:
         self.attempts: Counter[int] = Counter()
         self.layout = "layout"
         self.days: dict[str, int] = {}
+        self.hours = 0
+        self.coarse: set[str] = set()
         self.corrupt: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda rows: rows
 
     @property
@@ -104,11 +107,19 @@ class FakeLake:
         if table != TABLE:
             return None
         self.interrupt("before view")
-        files = tuple(
-            LakeFile(path, len(self.stored[path]), len(self.stored[path]), "p", 0, day=self.days.get(path))
-            for path in sorted(self.snapshots[self.current])
+        files = tuple(self._file(path) for path in sorted(self.snapshots[self.current]))
+        return LakeView(
+            TABLE, self.current, self.layout, self.number, files, self.policy, has_hours=bool(self.hours)
         )
-        return LakeView(TABLE, self.current, self.layout, self.number, files, self.policy)
+
+    def _file(self, path: str) -> LakeFile:
+        rows = self.stored[path]
+        day = self.days.get(path, 0 if self.hours else None)
+        hours = {row % self.hours for row in rows} if self.hours else set()
+        assert len(hours) <= 1 or path in self.coarse, f"{path} has rows of several hours"
+        hour = min(hours) if path not in self.coarse and hours else None
+        partition = "p" if hour is None else f"p{hour}"
+        return LakeFile(path, len(rows), len(rows), partition, 0, hour, day, coarse=path in self.coarse)
 
     def rewrite(self, task: RewriteTask) -> Rewritten:
         """Join the rows of files."""
@@ -118,6 +129,7 @@ class FakeLake:
         rows = tuple(offset for path in task.group.paths for offset in self.stored[path])
         path = f"compact-{task.job_id.rpartition('-')[2]}-{task.token}"
         self.stored[path] = self.corrupt(rows)
+        self.coarse |= {path} if task.group.coarse else set()
         self.interrupt("after rewrite")
         if path not in self.stored:  # its id has ended meanwhile
             return Rewritten(task, failure=f"{path} is gone", gone=True)
@@ -126,6 +138,9 @@ class FakeLake:
     def replace_files(self, view: LakeView, results: Sequence[Rewritten]) -> None:
         """Commit, on the snapshot, layout and number of the view alone."""
         self.interrupt("before commit")
+        assert len({each.task.group.coarse for each in results}) == 1, (
+            "a commit has files of one partitioning"
+        )
         if (view.snapshot, view.layout, view.number) != (self.current, self.layout, self.number):
             raise TableMoved("moved")
         gone = {path for result in results for path in result.task.group.paths}

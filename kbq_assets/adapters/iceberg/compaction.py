@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace as replaced
 from datetime import date
 from typing import Final
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
-from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import Table
@@ -23,6 +23,7 @@ from kbq_assets.adapters.iceberg.housekeeping import delete_orphans, keep_house
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
 from kbq_assets.adapters.iceberg.rewrite import rewrite
+from kbq_assets.adapters.iceberg.whole_days import add_coarse_spec, coarse_spec, replace
 from kbq_assets.core.compaction.model import LakeFile, LakeView, RewriteTask, Rewritten, policy_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import TableMoved, Tidied
@@ -77,6 +78,8 @@ class LakeCompaction:
             try:
                 if stored is not None:
                     turn_retries_off(stored)  # reads the table again: check afterwards
+                    if any(each.task.group.coarse for each in results):
+                        add_coarse_spec(stored)
                 if stored is None or not _is_unchanged(stored, view):
                     raise TableMoved(f"{view.table} changed while it was compacted", next_step="plan anew")
                 _commit(stored, view, old, results)
@@ -97,12 +100,17 @@ class LakeCompaction:
 def _view(stored: Table, table: TableReference) -> LakeView:
     snapshot = stored.current_snapshot()
     data, deletes = _entries(stored, snapshot) if snapshot else ([], 0)
-    spec = stored.metadata.default_spec_id
+    coarse = coarse_spec(stored.metadata)
+    known = {stored.metadata.default_spec_id, coarse.spec_id if coarse else stored.metadata.default_spec_id}
     times = {each.snapshot_id: each.timestamp_ms for each in stored.snapshots()}
+    leaves = _leaves(stored)
     files = (
-        _file(stored, entry.data_file, times.get(entry.snapshot_id or 0, 0))
+        replaced(
+            _file(stored, entry.data_file, times.get(entry.snapshot_id or 0, 0)),
+            older=bool(entry.data_file.column_sizes) and not leaves <= entry.data_file.column_sizes.keys(),
+        )
         for entry in data
-        if entry.data_file.spec_id == spec
+        if entry.data_file.spec_id in known
     )
     return LakeView(
         table,
@@ -114,7 +122,14 @@ def _view(stored: Table, table: TableReference) -> LakeView:
         int(stored.properties.get(COMPLETE_HOUR, 0)),
         "another program deleted rows by delete files" if deletes else "",
         stored.metadata_location,
+        coarse is not None,
     )
+
+
+def _leaves(stored: Table) -> set[int]:
+    """The ids of the columns that a file of the table's schema has."""
+    schema = stored.schema()
+    return {id_ for id_ in schema.field_ids if schema.find_type(id_).is_primitive}
 
 
 def _entries(stored: Table, snapshot: Snapshot) -> tuple[list[ManifestEntry], int]:
@@ -132,7 +147,7 @@ def _entries(stored: Table, snapshot: Snapshot) -> tuple[list[ManifestEntry], in
 
 def _file(stored: Table, file: DataFile, added_ms: int) -> LakeFile:
     values = [file.partition[i] for i in range(len(file.partition))]
-    fields = list(zip(stored.spec().fields, values, strict=True))
+    fields = list(zip(stored.specs()[file.spec_id].fields, values, strict=True))
     hours = [value for field, value in fields if isinstance(field.transform, HourTransform)]
     days = [value for field, value in fields if _is_day(stored, field)]
     days += [_last_day(value) for field, value in fields if isinstance(field.transform, MonthTransform)]
@@ -146,6 +161,7 @@ def _file(stored: Table, file: DataFile, added_ms: int) -> LakeFile:
         added_ms,
         next(iter(hours), None),
         next(iter(days), None),
+        coarse=file.spec_id != stored.metadata.default_spec_id,
     )
 
 
@@ -184,11 +200,7 @@ def _commit(stored: Table, view: LakeView, old: set[str], results: Sequence[Rewr
     snapshot = stored.current_snapshot()
     assert snapshot is not None
     transaction = stored.transaction()
-    with transaction.update_snapshot({COMPACTION: job_id}).overwrite() as producer:
-        for file in _data_files(stored, snapshot, old):
-            producer.delete_data_file(file)
-        for result in results:
-            producer.append_data_file(parquet_file_to_data_file(stored.io, stored.metadata, result.path))
+    replace(stored, transaction, {COMPACTION: job_id}, _data_files(stored, snapshot, old), results)
     changed, _ = job_records.recorded(stored.properties, record)
     transaction.set_properties(changed)
     commit_once(transaction.commit_transaction, record)

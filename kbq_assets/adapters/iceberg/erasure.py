@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, LessThan, Reference
 from pyiceberg.expressions.literals import literal
-from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import SnapshotRef
@@ -33,6 +32,7 @@ from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.jobs import LakeJobs
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
 from kbq_assets.adapters.iceberg.rewrite import rewrite
+from kbq_assets.adapters.iceberg.whole_days import coarse_spec, replace
 from kbq_assets.core.compaction.model import FileGroup, RewriteTask, Rewritten
 from kbq_assets.core.erasure.offsets import RowPlaces, offsets_of
 from kbq_assets.core.errors import JobFailed, Unavailable
@@ -144,7 +144,7 @@ class LakeErasureTables:
                 table.metadata_location,
                 job.job_id,
                 f"{record.commit[:6]}{number:06x}",
-                _group(file),
+                _group(table, file),
                 job.rows,
             )
             for number, file in enumerate(files)
@@ -223,7 +223,7 @@ def _touched(table: Table, rows: RowPlaces) -> Iterator[DataFile]:
             batches = pq.ParquetFile(stream).iter_batches(columns=list(schema.POSITIONS), use_threads=False)
             if not any(is_erased(batch, rows).any() for batch in batches):
                 continue
-        if task.delete_files or task.file.spec_id != table.metadata.default_spec_id:
+        if task.delete_files or task.file.spec_id not in (table.metadata.default_spec_id, _coarse_id(table)):
             why = (
                 "another program deleted rows of it by delete files"
                 if task.delete_files
@@ -236,19 +236,20 @@ def _touched(table: Table, rows: RowPlaces) -> Iterator[DataFile]:
         yield task.file
 
 
-def _group(file: DataFile) -> FileGroup:
-    return FileGroup("", (file.file_path,), file.file_size_in_bytes, file.record_count)
+def _coarse_id(table: Table) -> int | None:
+    spec = coarse_spec(table.metadata)
+    return spec.spec_id if spec else None
+
+
+def _group(table: Table, file: DataFile) -> FileGroup:
+    coarse = file.spec_id == _coarse_id(table)
+    return FileGroup("", (file.file_path,), file.file_size_in_bytes, file.record_count, coarse=coarse)
 
 
 def _commit(table: Table, record: JobRecord, old: Sequence[DataFile], results: Sequence[Rewritten]) -> None:
     """One commit without the old files, under the job's id. KBQ's own tag moves with it, as its hours stay complete."""
     transaction = table.transaction()
-    with transaction.update_snapshot({JOB_ID: record.job_id}).overwrite() as producer:
-        for file in old:
-            producer.delete_data_file(file)
-        for result in results:
-            if result.after.rows:
-                producer.append_data_file(parquet_file_to_data_file(table.io, table.metadata, result.path))
+    replace(table, transaction, {JOB_ID: record.job_id}, old, results)
     changed, _ = job_records.recorded(table.properties, record)
     transaction.set_properties(changed)
     _move_tag(table, transaction)

@@ -14,6 +14,7 @@ from pyiceberg.table import StaticTable, Table
 
 from kbq_assets.adapters.iceberg.erased_rows import without
 from kbq_assets.adapters.iceberg.lake import lake_errors, shown
+from kbq_assets.adapters.iceberg.whole_days import coarse_spec
 from kbq_assets.adapters.iceberg.writer import FLUSH_BYTES, OpenFile, sort_columns
 from kbq_assets.core.compaction.model import RewriteTask, Rewritten, RowsDigest
 from kbq_assets.core.errors import KbqError
@@ -55,9 +56,13 @@ def _is_gone(error: BaseException) -> bool:
 
 
 def _new_path(table: Table, task: RewriteTask) -> str:
-    """Next to the newest input, if that is below the table's location."""
+    """Next to the newest input, or in the folder of its day, if that is below the table's location."""
     location, newest = table.location().rstrip("/"), task.group.paths[-1]
     folder = newest.rpartition("/")[0] if newest.startswith(f"{location}/data/") else f"{location}/data"
+    if task.group.coarse and (spec := coarse_spec(table.metadata)) is not None:
+        fine = {each.name for each in table.spec().fields} - {each.name for each in spec.fields}
+        below = folder.removeprefix(location).split("/")
+        folder = location + "/".join(part for part in below if part.partition("=")[0] not in fine)
     return f"{folder}/{task.job_id}-{task.token}-00000.parquet"
 
 

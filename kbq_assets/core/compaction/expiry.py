@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-from kbq_assets.core.compaction.model import LakeView
+from kbq_assets.core.compaction.model import DAY_MS, LakeView
 from kbq_assets.core.protocol.names import TableReference
-
-_DAY_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class ExpiryPlan:
 
 def plan_expiry(view: LakeView, days: int, now_ms: int) -> ExpiryPlan:
     """The files of days that ended ``days`` days ago or earlier. A file without a day stays: its rows may be of any."""
-    today = now_ms // _DAY_MS
+    today = now_ms // DAY_MS
     old = [file for file in view.files if days and file.day is not None and file.day + days < today]
     paths = tuple(file.path for file in old)
     return ExpiryPlan(view.table, days, paths, sum(f.rows for f in old), sum(f.bytes for f in old))

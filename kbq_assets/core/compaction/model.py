@@ -12,10 +12,12 @@ from kbq_assets.core.protocol.names import TableReference
 
 _MIB: Final = 1 << 20
 _HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * _HOUR_MS
 #: Properties of a table that set its policy.
 ENABLED: Final = "kbq.compaction.enabled"
 MIN_FILES: Final = "kbq.compaction.min-input-files"
 MIN_AGE: Final = "kbq.compaction.min-age-ms"
+DAYS_AFTER: Final = "kbq.compaction.days-after-ms"
 TARGET: Final = "write.target-file-size-bytes"
 
 
@@ -23,13 +25,15 @@ TARGET: Final = "write.target-file-size-bytes"
 class CompactionPolicy:
     """When a partition is compacted: ``min_files`` small files, and its hour is complete, or its newest file has
     ``min_age_ms``, or small files are many. A file below three quarters of ``target_bytes`` is small. With
-    ``complete_only``, no age or number is enough."""
+    ``complete_only``, no age or number is enough. ``days_after_ms`` after the end of a day, its files of all hours and
+    schema versions are joined too; 0 never joins them."""
 
     enabled: bool = True
     target_bytes: int = 256 * _MIB
     min_files: int = 5
     min_age_ms: int = _HOUR_MS
     complete_only: bool = False
+    days_after_ms: int = 0
 
     @property
     def small_bytes(self) -> int:
@@ -51,6 +55,7 @@ class CompactionRule:
     target_bytes: int = 0
     min_files: int = 0
     min_age_ms: int = 0
+    days_after_ms: int = 0
 
     def over(self, policy: CompactionPolicy) -> CompactionPolicy:
         """A table's policy with this rule."""
@@ -60,6 +65,7 @@ class CompactionRule:
             max(2, self.min_files) if self.min_files else policy.min_files,
             self.min_age_ms or policy.min_age_ms,
             self.complete_only or policy.complete_only,
+            self.days_after_ms or policy.days_after_ms,
         )
 
 
@@ -72,18 +78,20 @@ def policy_of(properties: Mapping[str, str], table: TableReference) -> Compactio
             max(1, int(properties.get(TARGET, usual.target_bytes))),
             max(2, int(properties.get(MIN_FILES, usual.min_files))),
             int(properties.get(MIN_AGE, usual.min_age_ms)),
+            days_after_ms=int(properties.get(DAYS_AFTER, usual.days_after_ms)),
         )
     except ValueError as error:
         raise ConfigurationError(
             f"{table}: a property of its compaction is no number: {error}",
-            next_step=f"correct {TARGET}, {MIN_FILES} or {MIN_AGE} of the table",
+            next_step=f"correct {TARGET}, {MIN_FILES}, {MIN_AGE} or {DAYS_AFTER} of the table",
         ) from None
 
 
 @dataclass(frozen=True)
 class LakeFile:
     """A data file. ``partition`` identifies its partition, ``hour`` and ``day`` are the last ones since 1970 that
-    its rows may be of, None if the table has none. ``added_ms`` is the time of its snapshot, 0 if that has expired."""
+    its rows may be of, None if the table has none. ``added_ms`` is the time of its snapshot, 0 if that has expired.
+    ``coarse``: it has rows of all hours and schema versions of its day. ``older``: it lacks columns of the table."""
 
     path: str
     bytes: int
@@ -92,12 +100,15 @@ class LakeFile:
     added_ms: int
     hour: int | None = None
     day: int | None = None
+    coarse: bool = False
+    older: bool = False
 
 
 @dataclass(frozen=True)
 class LakeView:
     """A table's current snapshot. ``layout`` identifies its columns and partitioning. ``number`` is that of its next
-    compaction. ``left_alone`` says why no file of it may be compacted, "" if files may."""
+    compaction. ``left_alone`` says why no file of it may be compacted, "" if files may. ``has_hours``: its partitions
+    are hours or schema versions of a day, so the files of a day can be joined."""
 
     table: TableReference
     snapshot: int
@@ -108,17 +119,20 @@ class LakeView:
     complete_until: int = 0
     left_alone: str = ""
     metadata: str = ""
+    has_hours: bool = False
 
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files of one partition that become one. ``day`` is that of their rows, None if the table has none."""
+    """Files of one partition, or of a day if the new one is ``coarse``, that become one. ``day`` is that of their rows,
+    None if the table has none."""
 
     partition: str
     paths: tuple[str, ...]
     bytes: int
     rows: int
     day: int | None = None
+    coarse: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,6 +154,11 @@ class CompactionPlan:
     def reads_saved(self) -> int:
         """How many fewer files a query of the whole table opens."""
         return sum(len(group.paths) - 1 for group in self.groups)
+
+    @property
+    def joined_days(self) -> int:
+        """Days whose hours and schema versions are joined."""
+        return len({group.day for group in self.groups if group.coarse})
 
     @property
     def rewritten_bytes(self) -> int:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from datetime import date
 from typing import Final
 
-from kbq_assets.core.compaction.model import CompactionPlan, CompactionPolicy, FileGroup, LakeFile, LakeView
+from kbq_assets.core.compaction.model import (
+    DAY_MS,
+    CompactionPlan,
+    CompactionPolicy,
+    FileGroup,
+    LakeFile,
+    LakeView,
+)
 
 #: One commit replaces so much at most: what a conflict costs, and what a crash leaves behind, has a bound.
 ROUND_BYTES: Final = 2 << 30
 ROUND_GROUPS: Final = 64
+_EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
 def plan_compaction(
@@ -20,10 +30,10 @@ def plan_compaction(
     days: Collection[int] | None = None,
     kept: Collection[FileGroup] = (),
 ) -> CompactionPlan:
-    """The groups of a table whose files become one each, oldest partition first. ``without`` are partitions to leave
-    out. With ``days``, only files of these are joined, and two small files of a partition are enough. ``kept``
-    groups of an earlier plan come first, if the table still has all of their files. A group has two files or more, so
-    every commit leaves fewer files, and a plan ends as empty."""
+    """The groups of a table whose files become one each, oldest partition first, those of whole days last (C9).
+    ``without`` are partitions to leave out. With ``days``, only files of these are joined, and two small files of a
+    partition are enough. ``kept`` groups of an earlier plan come first, if the table still has all of their files.
+    Every commit leaves fewer files, or fewer files of hours, so a plan ends as empty."""
     total = sum(file.bytes for file in view.files)
     why = view.left_alone or ("" if view.policy.enabled else "compaction is off for this table")
     if why:
@@ -32,30 +42,65 @@ def plan_compaction(
     first = [group for group in kept if listed.issuperset(group.paths)]
     taken = {path for group in first for path in group.paths}
     partitions: dict[str, list[LakeFile]] = defaultdict(list)
+    ended: dict[int, list[LakeFile]] = defaultdict(list)
     for file in view.files:
         if file.path in taken or (days is not None and file.day not in days):
             continue
-        if file.bytes < view.policy.small_bytes and file.partition not in without:
+        if file.day is not None and (file.coarse or _is_to_join(file.day, view, now_ms)):
+            ended[file.day].append(file)
+        elif file.bytes < view.policy.small_bytes:
             partitions[file.partition].append(file)
     groups = [
         group
-        for _, small in sorted(partitions.items())
-        if days is not None or _is_due(small, view, now_ms)
+        for partition, small in sorted(partitions.items())
+        if partition not in without and (days is not None or _is_due(small, view, now_ms))
         for group in _packed(small, view.policy)
+    ]
+    groups += [
+        group
+        for day, files in sorted(ended.items())
+        if day_name(day) not in without
+        for group in _of_day(day, files, view.policy, now_ms, days is not None)
     ]
     return CompactionPlan(view.table, (*first, *groups), len(view.files), total)
 
 
 def next_round(groups: Sequence[FileGroup]) -> tuple[FileGroup, ...]:
-    """The first groups of a plan, as many as one commit replaces."""
+    """The first groups of a plan, as many as one commit replaces: a commit has files of one partitioning."""
     chosen: list[FileGroup] = []
     size = 0
     for group in groups[:ROUND_GROUPS]:
         size += group.bytes
-        if chosen and size > ROUND_BYTES:
+        if chosen and (size > ROUND_BYTES or group.coarse != chosen[0].coarse):
             break
         chosen.append(group)
     return tuple(chosen)
+
+
+def day_name(day: int) -> str:
+    """How reports name the files of a whole day."""
+    return f"day {date.fromordinal(min(max(1, _EPOCH + day), date.max.toordinal()))}"
+
+
+def _is_to_join(day: int, view: LakeView, now_ms: int) -> bool:
+    """Whether a day ended long enough ago to join its hours and schema versions (C9)."""
+    policy = view.policy
+    if not view.has_hours or not policy.days_after_ms or (day + 1) * DAY_MS + policy.days_after_ms > now_ms:
+        return False
+    return not policy.complete_only or view.complete_until >= (day + 1) * 24
+
+
+def _of_day(
+    day: int, files: Sequence[LakeFile], policy: CompactionPolicy, now_ms: int, is_chosen: bool
+) -> Iterator[FileGroup]:
+    """Join small files of a day, and write those of older schema versions again. Late rows wait until they fill some
+    files, since joining them costs a large file each time."""
+    wanted = [file for file in files if file.bytes < policy.small_bytes or (file.older and not file.coarse)]
+    is_first = not any(file.coarse for file in files)
+    has_rested = all(file.added_ms <= now_ms - policy.min_age_ms for file in wanted)
+    if is_chosen or (has_rested and (is_first or len(wanted) >= policy.min_files)):
+        for group in _packed(wanted, policy, single=True):
+            yield replace(group, partition=day_name(day), coarse=True)
 
 
 def _is_due(small: Sequence[LakeFile], view: LakeView, now_ms: int) -> bool:
@@ -70,25 +115,23 @@ def _is_due(small: Sequence[LakeFile], view: LakeView, now_ms: int) -> bool:
     return is_complete or is_old or len(small) >= policy.many_files
 
 
-def _packed(small: Sequence[LakeFile], policy: CompactionPolicy) -> Iterator[FileGroup]:
-    """Files in the order in which they were added, up to the target size together."""
+def _packed(
+    chosen: Sequence[LakeFile], policy: CompactionPolicy, *, single: bool = False
+) -> Iterator[FileGroup]:
+    """Files in the order of their hours, then of their loads, up to the target size together. One file alone stays,
+    unless it has the columns of an older schema and ``single`` is set."""
     taken: list[LakeFile] = []
     size = 0
-    for file in sorted(small, key=lambda file: (file.added_ms, file.path)):
+
+    def group() -> Iterator[FileGroup]:
+        if len(taken) > 1 or (single and taken and taken[0].older and not taken[0].coarse):
+            paths = tuple(file.path for file in taken)
+            yield FileGroup(taken[0].partition, paths, size, sum(file.rows for file in taken), taken[0].day)
+
+    for file in sorted(chosen, key=lambda file: (file.hour or 0, file.added_ms, file.path)):
         if taken and size + file.bytes > policy.target_bytes:
-            yield from _group(taken)
+            yield from group()
             taken, size = [], 0
         taken.append(file)
         size += file.bytes
-    yield from _group(taken)
-
-
-def _group(files: Sequence[LakeFile]) -> Iterator[FileGroup]:
-    if len(files) > 1:
-        yield FileGroup(
-            files[0].partition,
-            tuple(file.path for file in files),
-            sum(file.bytes for file in files),
-            sum(file.rows for file in files),
-            files[0].day,
-        )
+    yield from group()

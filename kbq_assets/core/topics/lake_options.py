@@ -49,6 +49,15 @@ class LakeOptions:
         place="lake.min_age_seconds",
         shown_default="the table's, 3600",
     )
+    days_after_seconds: int = option(
+        "0",
+        whole(),
+        "so long after the end of a day, compaction joins its files of all hours and schema versions too, with the "
+        "table's newest columns; 0: never",
+        name="lake_days_after_seconds",
+        place="lake.days_after_seconds",
+        shown_default="the table's, 0",
+    )
 
     @property
     def rule(self) -> CompactionRule:
@@ -59,4 +68,5 @@ class LakeOptions:
             self.file_bytes,
             self.min_files,
             self.min_age_seconds * 1000,
+            self.days_after_seconds * 1000,
         )

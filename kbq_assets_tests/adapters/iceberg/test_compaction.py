@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,20 @@ from pyiceberg.table import Table
 from kbq_assets.adapters.iceberg import IcebergWarehouse
 from kbq_assets.adapters.iceberg import rewrite as rewrite_module
 from kbq_assets.adapters.iceberg.housekeeping import delete_orphans, keep_house
-from kbq_assets.core.compaction.model import MIN_FILES, RewriteTask, Rewritten
+from kbq_assets.core.compaction.expiry import plan_expiry
+from kbq_assets.core.compaction.model import (
+    DAY_MS,
+    DAYS_AFTER,
+    MIN_AGE,
+    MIN_FILES,
+    RewriteTask,
+    Rewritten,
+)
 from kbq_assets.core.compaction.planning import plan_compaction
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.pipelines.compaction.table import TableCompaction
-from kbq_assets.ports.compaction import Rewriter, Tidied
+from kbq_assets.pipelines.compaction.table import CompactionReport, TableCompaction
+from kbq_assets.ports.compaction import Rewriter, TableMoved, Tidied
 from kbq_assets.ports.warehouse import KafkaRange
 from kbq_assets.wire.arrow.row_hash import digest
 from kbq_assets_tests.adapters.iceberg.test_housekeeping import LATER
@@ -214,6 +223,104 @@ def test_partitions_hours_and_times_are_in_the_view(tmp_path: Path) -> None:
     assert all(file.added_ms >= began for file in view.files)
     [group] = plan_compaction(view, began).groups  # young, but its hour is complete
     assert len(group.paths) == 2
+
+
+DAY = 19_000
+DAY_AFTER = (DAY + 1) * DAY_MS + 1
+TIMES = ("_event_time", {"type": "long", "logicalType": "timestamp-micros"})
+
+
+def hourly_lake(folder: Path, hours: int = 3) -> Lake:
+    """A row for each hour of a day and of the next, and a column that only the last rows have."""
+    lake = Lake(folder, schema_of(("id", "long"), TIMES), TableOptions(cluster_by=("id",)))
+    for hour in range(hours):
+        load_hour(lake, hour, hour)
+        load_hour(lake, 24 + hour, 24 + hour)
+    lake.schema = schema_of(("id", "long"), TIMES, ("late", ["null", "string"]))
+    lake.warehouse.update_columns(TABLE, columns_of(lake.schema))
+    load_hour(lake, hours, hours, late="yes")
+    with lake.table.transaction() as change:
+        change.set_properties({DAYS_AFTER: "1", MIN_AGE: str(-(10**13)), MIN_FILES: "2"})
+    return lake
+
+
+def load_hour(lake: Lake, offset: int, hour: int, **fields: Any) -> None:
+    """A job with one row of an hour."""
+    lake.load(
+        offset, _event_time=(DAY * 24 + hour) * 3_600_000_000 + 5, event_date=DAY + hour // 24, **fields
+    )
+
+
+def joined(lake: Lake, now_ms: int = DAY_AFTER) -> CompactionReport:
+    report = TableCompaction(lake.compaction, TABLE, lambda: now_ms, no_spark).run()
+    assert (report.message, report.failures) == ("", {})
+    return report
+
+
+def rows_of(lake: Lake, **scan: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = lake.table.scan(**scan).to_arrow().sort_by("_kafka_offset").to_pylist()
+    return rows
+
+
+def test_hours_and_schema_versions_become_days_and_loading_goes_on(tmp_path: Path) -> None:
+    lake = hourly_lake(tmp_path)
+    before, reader, default = rows_of(lake), lake.reader(), lake.table.metadata.default_spec_id
+    assert {file.older for file in view_of(lake).files} == {True, False}
+    assert joined(lake).days == (DAY,)
+    [day] = [file for file in view_of(lake).files if file.coarse]
+    assert (day.rows, day.day, day.hour, day.older) == (4, DAY, DAY * 24 + 23, False)
+    assert "/data/event_date=2022-01-08/kbq-compact-" in day.path
+    assert rows_of(lake) == before
+    assert sorted(reader) == lake.offsets() == [0, 1, 2, 3, 24, 25, 26]
+    assert lake.table.metadata.default_spec_id == default
+    hour = "_event_time >= '2022-01-08T01:00:00+00:00' AND _event_time < '2022-01-08T02:00:00+00:00'"
+    assert [row["_kafka_offset"] for row in rows_of(lake, row_filter=hour)] == [1]
+    load_hour(lake, 30, 2)  # late
+    load_hour(lake, 31, 30)
+    assert sorted(file.coarse for file in view_of(lake).files) == [False] * 5 + [True]
+    assert joined(lake, DAY_AFTER + DAY_MS).files_after == 2
+    assert (lake.offsets(), len(rows_of(lake))) == ([0, 1, 2, 3, 24, 25, 26, 30, 31], 9)
+    assert len(lake.table.specs()) == 2
+
+
+def test_rows_of_whole_days_expire_too(tmp_path: Path) -> None:
+    lake = hourly_lake(tmp_path)
+    joined(lake)
+    plan = plan_expiry(view_of(lake), 1, (DAY + 2) * DAY_MS)
+    assert plan.rows == 4
+    assert lake.compaction.drop_files(view_of(lake), plan.paths)
+    assert lake.offsets() == [24, 25, 26]
+
+
+@pytest.mark.parametrize("unit", ["month", "day"])
+def test_a_table_by_month_or_day_joins_schema_versions(tmp_path: Path, unit: str) -> None:
+    lake = Lake(tmp_path, options=TableOptions(partition_unit=unit))
+    for number, schema_id in enumerate((7, 8)):
+        lake.load(number, _kbq_schema_id=schema_id, event_date=DAY)
+    view = view_of(lake)
+    assert view.has_hours
+    group = replace(all_files(view).group, coarse=True)
+    result = lake.compaction.rewrite(replace(all_files(view), group=group))
+    assert not result.difference
+    lake.compaction.replace_files(view, [result])
+    assert [(file.coarse, file.rows) for file in view_of(lake).files] == [(True, 2)]
+    assert f"/data/event_{unit.replace('day', 'date')}=2022-01" in result.path
+    assert lake.offsets() == [0, 1]
+
+
+def test_a_table_that_moved_takes_no_days(tmp_path: Path) -> None:
+    """Also after the commit that adds their partitioning."""
+    lake = hourly_lake(tmp_path)
+    view = view_of(lake)
+    group = plan_compaction(view, DAY_AFTER).groups[0]
+    task = RewriteTask(TABLE, view.metadata, "kbq-compact-0", "0123456789ab", group)
+    result = lake.compaction.rewrite(task)
+    load_hour(lake, 40, 4)
+    with pytest.raises(TableMoved):
+        lake.compaction.replace_files(view, [result])
+    assert (len(lake.offsets()), len(lake.table.specs())) == (8, 2)
+    joined(lake)
+    assert lake.offsets() == [0, 1, 2, 3, 24, 25, 26, 40]
 
 
 def test_rows_of_dropped_days_go_with_their_snapshots(lake: Lake) -> None:

@@ -18,7 +18,7 @@ from kbq_assets.adapters.iceberg.commits import COMPLETE
 from kbq_assets.adapters.iceberg.housekeeping import MAX_AGE, delete_orphans
 from kbq_assets.adapters.iceberg.job_records import REMEMBERED_ERASURES, JobRecord
 from kbq_assets.adapters.iceberg.rewrite import rewrite
-from kbq_assets.core.compaction.model import RewriteTask, Rewritten
+from kbq_assets.core.compaction.model import DAY_MS, RewriteTask, Rewritten
 from kbq_assets.core.erasure.offsets import RowPlaces
 from kbq_assets.core.errors import JobFailed, Unavailable
 from kbq_assets.core.loading.tables import TableOptions
@@ -26,9 +26,16 @@ from kbq_assets.ports.erasure import ErasedRows, ErasureJob, ErasureTables
 from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets.wire.arrow.container import read_blocks, read_header
 from kbq_assets.wire.arrow.row_hash import row_hashes
-from kbq_assets_tests.adapters.iceberg.test_compaction import Lake
+from kbq_assets_tests.adapters.iceberg.test_compaction import (
+    DAY_AFTER,
+    Lake,
+    hourly_lake,
+    joined,
+    load_hour,
+)
 from kbq_assets_tests.adapters.iceberg.test_housekeeping import LATER
 from kbq_assets_tests.adapters.iceberg.test_warehouse import opened
+from kbq_assets_tests.contracts.compaction import view_of
 from kbq_assets_tests.contracts.erasure import ErasureTablesContract, no_tasks
 from kbq_assets_tests.contracts.warehouse import TABLE, Stage
 
@@ -90,6 +97,20 @@ def test_only_files_with_erased_rows_are_replaced_and_all_other_rows_are_the_sam
     lake.load(7)
     lake.compact()
     assert lake.offsets() == [0, 2, 3, 5, 6, 7]
+
+
+def test_rows_of_joined_days_and_of_hours_go_in_one_commit(tmp_path: Path) -> None:
+    made = hourly_lake(tmp_path)
+    joined(made)
+    before = len(made.table.metadata.metadata_log)
+    rows = RowPlaces("t", ((0, 0, (1, 2, 25, 26)),))
+    erasures_of(made).erase(ErasureJob("kbq-erase-a-b-7-1", rows, (TABLE,)), no_tasks)
+    assert made.offsets() == [0, 2, 3, 24, 26]
+    assert [file.rows for file in view_of(made).files if file.coarse] == [3]
+    assert len(made.table.metadata.metadata_log) == before + 2  # both at once, then the empty snapshot
+    load_hour(made, 30, 30)
+    assert joined(made, DAY_AFTER + DAY_MS).files_after == 2
+    assert made.offsets() == [0, 2, 3, 24, 26, 30]
 
 
 def test_a_file_of_erased_rows_alone_leaves_no_file(lake: Lake) -> None:

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from kbq_assets.core.compaction.model import (
+    DAY_MS,
+    DAYS_AFTER,
     ENABLED,
     MIN_AGE,
     MIN_FILES,
@@ -22,7 +24,13 @@ from kbq_assets.core.compaction.model import (
     RowsDigest,
     policy_of,
 )
-from kbq_assets.core.compaction.planning import ROUND_BYTES, ROUND_GROUPS, next_round, plan_compaction
+from kbq_assets.core.compaction.planning import (
+    ROUND_BYTES,
+    ROUND_GROUPS,
+    day_name,
+    next_round,
+    plan_compaction,
+)
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import TableReference
 
@@ -90,7 +98,9 @@ def test_a_rule_may_wait_for_complete_hours_whatever_number_and_age(
 
 def test_a_rule_wins_over_a_tables_policy_where_it_says_something() -> None:
     assert CompactionRule().over(POLICY) == POLICY
-    assert CompactionRule(False, False, 7, 1, 5).over(POLICY) == CompactionPolicy(False, 7, 2, 5)
+    assert CompactionRule(False, False, 7, 1, 5, 9).over(POLICY) == CompactionPolicy(
+        False, 7, 2, 5, days_after_ms=9
+    )
     assert CompactionRule(True).over(replace(POLICY, enabled=False)).enabled
 
 
@@ -155,6 +165,131 @@ def test_a_group_that_is_written_stays_while_the_table_has_its_files() -> None:
     assert written not in plan_compaction(view(*later[1:]), NOW, kept=[written]).groups
 
 
+# Whole days (C9)
+
+DAILY = replace(POLICY, days_after_ms=1000)
+#: The first day ended long enough ago.
+NEXT_DAY = DAY_MS + 1000
+
+
+def hourly(hour: int, size: int = 10, added: int = 0, **fields: object) -> LakeFile:
+    """A file of an hour."""
+    made = LakeFile(f"h{hour}/{size}/{added}", size, size, f"h{hour}", added, hour, hour // 24)
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def whole(number: int, size: int = 50) -> LakeFile:
+    """A file of the whole first day."""
+    return LakeFile(f"day/{number}", size, size, "d", 0, 23, 0, coarse=True)
+
+
+def daily(*files: LakeFile, complete_until: int = 0, **policy: object) -> LakeView:
+    shown = replace(view(*files, complete_until=complete_until), has_hours=True)
+    return replace(shown, policy=replace(DAILY, **policy))  # type: ignore[arg-type]
+
+
+HOURS = [hourly(hour) for hour in range(4)]
+LATE = [hourly(9, added=i) for i in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("files", "groups"),
+    [
+        (HOURS, [4]),  # one file of an hour each: too few for their partitions, enough for a day
+        ([hourly(0), hourly(1, 80)], []),  # one small file alone
+        ([hourly(0), hourly(1, 40), hourly(2, 60)], [2]),
+        ([hourly(0), hourly(0, 11)], [2]),
+        ([hourly(0), hourly(24)], []),  # never across days
+        ([hourly(0, 400, older=True)], [1]),  # written again with the newest columns
+        ([replace(whole(0, 80), older=True)], []),  # but once: a new column does not write the lake again
+        ([whole(0), *LATE[:1]], []),  # late rows wait until they are worth a large file
+        ([whole(0), *LATE], [3]),
+        ([whole(0, 80), *LATE], []),
+        ([whole(0, 80), *LATE, hourly(9, added=5)], [3]),
+        ([whole(0, 60), whole(1, 60), hourly(3, 5)], [2]),
+        ([hourly(0), hourly(1, added=NEXT_DAY - 1)], []),  # still loaded
+    ],
+)
+def test_what_becomes_a_file_of_a_day(files: list[LakeFile], groups: list[int]) -> None:
+    plan = plan_compaction(daily(*files), NEXT_DAY)
+    assert [len(group.paths) for group in plan.groups] == groups
+    assert all((group.coarse, group.partition) == (True, "day 1970-01-01") for group in plan.groups)
+    assert plan.joined_days == bool(groups)
+
+
+def test_rows_of_a_day_are_in_the_order_of_its_hours() -> None:
+    [group] = plan_compaction(daily(*(hourly(hour, added=9 - hour) for hour in (5, 1, 7))), NEXT_DAY).groups
+    assert [path.partition("/")[0] for path in group.paths] == ["h1", "h5", "h7"]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        daily(*HOURS, days_after_ms=0),
+        daily(*HOURS, days_after_ms=1001),
+        replace(daily(*HOURS), has_hours=False),  # a table by day
+        daily(*HOURS, complete_until=23, complete_only=True),
+        daily(*(replace(each, day=None) for each in HOURS)),
+    ],
+)
+def test_a_day_keeps_its_hours_until_it_is_time(shown: LakeView) -> None:
+    assert plan_compaction(shown, NEXT_DAY).groups == ()
+
+
+def test_a_day_may_wait_until_it_is_complete() -> None:
+    assert planned(daily(*HOURS, complete_until=24, complete_only=True), NEXT_DAY) == [4]
+
+
+def test_files_of_one_hour_are_joined_once_if_their_day_is_due() -> None:
+    young = [hourly(30, added=i) for i in range(3)]
+    plan = plan_compaction(daily(*HOURS, *(hourly(0, 11 + i) for i in range(3)), *young), NEXT_DAY)
+    assert [(group.partition, group.coarse, len(group.paths)) for group in plan.groups] == [
+        ("h30", False, 3),
+        ("day 1970-01-01", True, 7),
+    ]
+    assert len(next_round(plan.groups)) == 1  # a commit has files of one partitioning
+    assert plan.files_after == len(plan.groups)
+
+
+def test_a_day_that_failed_is_left_out_and_a_chosen_one_need_not_rest() -> None:
+    assert plan_compaction(daily(*HOURS), NEXT_DAY, {"day 1970-01-01"}).groups == ()
+    late = daily(whole(0), hourly(9, added=NEXT_DAY))
+    assert planned(late, NEXT_DAY) == []
+    assert [len(group.paths) for group in plan_compaction(late, NEXT_DAY, days={0}).groups] == [2]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_joining_days_comes_to_an_end(seed: int) -> None:
+    chance = random.Random(seed)
+    files = [
+        hourly(chance.randrange(72), chance.randrange(1, 120), added=i, older=chance.random() < 0.3)
+        for i in range(60)
+    ]
+    shown = daily(*files)
+    for number in range(2 * len(files) + 1):
+        plan = plan_compaction(shown, 4 * DAY_MS)
+        chosen = next_round(plan.groups)
+        gone = {path for group in chosen for path in group.paths}
+        if not gone:
+            break
+        new = [
+            LakeFile(f"{number}/{i}", group.bytes, group.rows, group.partition, 0, day=group.day, coarse=True)
+            for i, group in enumerate(chosen)
+        ]
+        shown = replace(shown, files=(*(f for f in shown.files if f.path not in gone), *new))
+        assert sum(each.rows for each in shown.files) == sum(each.rows for each in files)
+    assert not plan.groups
+    assert not any(each.older and not each.coarse for each in shown.files)
+
+
+def test_an_absurd_day_has_a_name() -> None:
+    assert [day_name(day) for day in (-(10**7), 0, 10**7)] == [
+        "day 0001-01-01",
+        "day 1970-01-01",
+        "day 9999-12-31",
+    ]
+
+
 def test_a_round_has_a_bound() -> None:
     small = [FileGroup("p", (str(i),), 1, 1) for i in range(ROUND_GROUPS + 1)]
     assert len(next_round(small)) == ROUND_GROUPS
@@ -165,8 +300,10 @@ def test_a_round_has_a_bound() -> None:
 
 def test_the_tables_properties_are_the_policy() -> None:
     assert policy_of({}, TABLE) == CompactionPolicy()
-    found = policy_of({ENABLED: "false", TARGET: "1000", MIN_FILES: "9", MIN_AGE: "5"}, TABLE)
-    assert found == CompactionPolicy(False, 1000, 9, 5)
+    found = policy_of(
+        {ENABLED: "false", TARGET: "1000", MIN_FILES: "9", MIN_AGE: "5", DAYS_AFTER: "7"}, TABLE
+    )
+    assert found == CompactionPolicy(False, 1000, 9, 5, days_after_ms=7)
     assert found.small_bytes == 750
     with pytest.raises(ConfigurationError, match="no number"):
         policy_of({MIN_FILES: "many"}, TABLE)

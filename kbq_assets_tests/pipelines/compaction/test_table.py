@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from kbq_assets.core.compaction.model import LakeView, RewriteTask, Rewritten, RowsDigest
+from kbq_assets.core.compaction.model import DAY_MS, LakeView, RewriteTask, Rewritten, RowsDigest
 from kbq_assets.core.errors import Unavailable, UnknownOutcome
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.compaction import table as pipeline
@@ -33,8 +33,8 @@ def no_spark() -> AbstractContextManager[Rewriter]:
     raise AssertionError("a small plan starts no Spark")
 
 
-def compact(lake: FakeLake) -> CompactionReport:
-    return TableCompaction(lake, TABLE, lambda: 1, no_spark).run()
+def compact(lake: FakeLake, now_ms: int = 1) -> CompactionReport:
+    return TableCompaction(lake, TABLE, lambda: now_ms, no_spark).run()
 
 
 def filled(jobs: int = 6) -> FakeLake:
@@ -70,6 +70,19 @@ def test_small_files_become_one() -> None:
     assert (report.files_before, report.files_after, report.commits, report.message) == (6, 1, 1, "")
     assert lake.offsets() == list(range(6))
     assert compact(lake).commits == 0  # nothing is left to do
+
+
+def test_hours_become_a_day_once_it_has_ended() -> None:
+    lake = filled()
+    lake.hours, lake.policy = 3, replace(lake.policy, days_after_ms=1)
+    assert compact(lake, DAY_MS).files_after == 3
+    report = compact(lake, DAY_MS + 1)
+    assert (report.files_before, report.files_after, report.days) == (3, 1, (0,))
+    assert lake.offsets() == list(range(6))
+    lake.load(6)
+    lake.load(7)
+    assert compact(lake, DAY_MS + 1).files_after == 1  # late rows
+    assert lake.offsets() == list(range(8))
 
 
 def test_a_table_that_does_not_exist_is_in_the_report() -> None:
@@ -206,7 +219,8 @@ class Schedule:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.lake = FakeLake(replace(EVERYTHING, target_bytes=7))
+        self.lake = FakeLake(replace(EVERYTHING, target_bytes=7, days_after_ms=1))
+        self.lake.hours = 2 * (seed % 2)
         self.started = 0
         self.depth = 0
         self.events: set[str] = set()
@@ -220,6 +234,7 @@ class Schedule:
             self.depth = 0
             self.check()
         self.lake.interrupt = lambda call: None
+        self.started += 4  # a compaction has something to do, and its id ends
         for job in range(self.started):
             self.lake.run_job(job + 1, job)
         compact(self.lake)
@@ -238,8 +253,11 @@ class Schedule:
             self.load(self.chance.randint(1, self.started))
         elif name == "compact" and self.depth < 3:
             self.depth += 1
-            report = compact(self.lake)
+            report = compact(self.lake, self.chance.choice([1, DAY_MS + 1]))
             self.events.add("committed" if report.commits else "left" if report.message else "idle")
+            self.events |= {
+                "day" for path in self.lake.snapshots[self.lake.current] if path in self.lake.coarse
+            }
             self.depth -= 1
         elif name == "expire":
             self.lake.expire()
@@ -281,6 +299,7 @@ def test_no_schedule_loses_or_doubles_a_row() -> None:
         events |= schedule.events
     assert {
         "committed",
+        "day",
         "left",
         "crash before commit",
         "crash after commit",

@@ -15,6 +15,7 @@ import pytest
 from kbq_assets.adapters.iceberg import IcebergWarehouse
 from kbq_assets.adapters.iceberg.connect import embedded
 from kbq_assets.adapters.iceberg.tasks import write
+from kbq_assets.core.compaction.model import CompactionRule
 from kbq_assets.core.config.locations import LakeAddress
 from kbq_assets.core.errors import Unavailable, UnknownOutcome
 from kbq_assets.core.loading.completeness import TableHours
@@ -253,6 +254,32 @@ def test_clickhouse_reads_the_rows(filled: LakeBench, monkeypatch: pytest.Monkey
         ["4", "1", r"\N", "1"],
         ["5", "1", r"\N", "2"],
     ]
+
+
+def test_others_read_files_of_hours_and_of_whole_days(
+    filled: LakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import chdb
+    import polars as pl
+
+    policy = CompactionRule(min_files=2, days_after_ms=1, min_age_ms=-(10**13))
+    compaction = TableCompaction(filled.lake.compaction, A, lambda: 10**12, _no_spark, rule=lambda: policy)
+    assert compaction.run().files_after == 1
+    filled.produce(1, 2)
+    filled.everything()
+    view = filled.lake.compaction.view(A)
+    assert view is not None
+    assert {file.coarse for file in view.files} == {True, False}
+    monkeypatch.chdir("/")
+    where = "_kafka_timestamp < '1970-02-01' AND event_date = '1970-01-01'"
+    query = f"SELECT _kafka_offset FROM icebergLocal('{folder_of(filled, A)}') WHERE {where} ORDER BY 1"
+    assert str(chdb.query(query, "CSV")).split() == ["0", "1", "3", "4", "5", "6", "7"]  # type: ignore[no-untyped-call]
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    stored = filled.lake.lake.table(A)
+    assert stored is not None
+    frame = pl.scan_iceberg(stored.metadata_location, reader_override="native")
+    wanted = frame.filter(pl.col("_kbq_schema_id") == 2).sort("_kafka_offset").collect()
+    assert wanted["_kafka_offset"].to_list() == [3, 5, 7]
 
 
 def test_the_demo_counts_rows_by_clickhouse(filled: LakeBench) -> None:

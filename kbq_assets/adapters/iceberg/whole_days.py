@@ -1,0 +1,115 @@
+"""Files with all hours and schema versions of a day, beside those of a table's partitions (PROTOCOL C9).
+
+Iceberg lets files of several partitionings be in one table. The coarse one is the table's without hours and schema
+versions. It is never the default: load jobs go on writing hours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AssertLastAssignedPartitionId,
+    SetDefaultSpecUpdate,
+    UpdatesAndRequirements,
+    UpdateTableMetadata,
+)
+from pyiceberg.transforms import HourTransform
+
+from kbq_assets.adapters.iceberg.schema import SCHEMA_VERSION
+from kbq_assets.core.compaction.model import Rewritten
+
+_FINE: Final = (SCHEMA_VERSION,)
+
+
+def coarse_spec(metadata: TableMetadata) -> PartitionSpec | None:
+    """A table's coarse partitioning, with the id that it has or would get. None if the table has no day or month, or
+    nothing finer, or is partitioned by something else too."""
+    own = metadata.spec().fields
+    kept = [each for each in own if each.name not in _FINE and not isinstance(each.transform, HourTransform)]
+    if len(kept) != 1 or len(own) == 1:
+        return None
+    wanted = PartitionSpec(*kept, spec_id=max(metadata.specs()) + 1)
+    return next((each for each in metadata.specs().values() if each.fields == wanted.fields), wanted)
+
+
+def add_coarse_spec(table: Table) -> None:
+    """Give a table its coarse partitioning, in a commit of its own; its main branch stays. Raises
+    CommitFailedException."""
+    spec = coarse_spec(table.metadata)
+    if spec is not None and spec.spec_id not in table.specs():
+        with table.transaction() as transaction, _AddSpec(transaction, spec):
+            pass
+
+
+def replace(
+    table: Table,
+    transaction: Transaction,
+    summary: Mapping[str, str],
+    old: Iterable[DataFile],
+    results: Sequence[Rewritten],
+) -> None:
+    """Remove files and add the new ones of results with rows: a snapshot, or one per partitioning, in one commit."""
+    own = table.metadata.default_spec_id
+    coarse = [each for each in results if each.task.group.coarse]
+    fine = [each for each in results if not each.task.group.coarse]
+    joined = {path for each in coarse for path in each.task.group.paths}
+    removed = list(old)
+    if fine or not coarse:
+        rest = [file for file in removed if file.file_path not in joined]
+        _snapshot(table, transaction, summary, rest, fine)
+    if coarse:
+        spec = coarse_spec(table.metadata)
+        assert spec is not None
+        with _UseSpec(transaction, spec.spec_id):
+            pass
+        own_files = [file for file in removed if file.file_path in joined]
+        _snapshot(table, transaction, summary, own_files, coarse)
+        with _UseSpec(transaction, own):
+            pass
+
+
+def _snapshot(
+    table: Table,
+    transaction: Transaction,
+    summary: Mapping[str, str],
+    old: Iterable[DataFile],
+    results: Iterable[Rewritten],
+) -> None:
+    with transaction.update_snapshot(dict(summary)).overwrite() as producer:
+        for file in old:
+            producer.delete_data_file(file)
+        for each in results:
+            if each.after.rows:
+                metadata = transaction.table_metadata
+                producer.append_data_file(parquet_file_to_data_file(table.io, metadata, each.path))
+
+
+class _AddSpec(UpdateTableMetadata["_AddSpec"]):
+    def __init__(self, transaction: Transaction, spec: PartitionSpec) -> None:
+        super().__init__(transaction)
+        self._spec = spec
+
+    def _commit(self) -> UpdatesAndRequirements:
+        last = self._transaction.table_metadata.last_partition_id
+        return (
+            (AddPartitionSpecUpdate(spec=self._spec),),
+            (AssertLastAssignedPartitionId.model_validate({"last-assigned-partition-id": last}),),
+        )
+
+
+class _UseSpec(UpdateTableMetadata["_UseSpec"]):
+    """Within a transaction, files are of this partitioning from now on."""
+
+    def __init__(self, transaction: Transaction, spec_id: int) -> None:
+        super().__init__(transaction)
+        self._spec_id = spec_id
+
+    def _commit(self) -> UpdatesAndRequirements:
+        return (SetDefaultSpecUpdate.model_validate({"spec-id": self._spec_id}),), ()
