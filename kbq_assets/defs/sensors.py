@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from kbq_assets.core.config.parts import PARTITION_KEYS
 from kbq_assets.core.errors import TransientError
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG, Jobs
@@ -72,8 +71,7 @@ def done_file_sensor_of(loader: Loader, observer: Observer, pages: Pages, jobs: 
     """Requests loads; runs by default. Its first tick reports what commands did before."""
     deployment, dagster = loader.deployment, loader.deployment.settings.dagster
     cadence = int(deployment.settings.run.load_seconds)
-    is_coarse = dagster.partition_keys != PARTITION_KEYS[0]
-    before = CatchUp(observer, pages, dagster.partition_events, is_coarse)
+    before = CatchUp(observer, pages, dagster.partition_events)
 
     def done_file_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         instance = context.instance

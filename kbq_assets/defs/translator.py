@@ -1,9 +1,8 @@
 """Names and descriptions of KBQ's assets in Dagster: keys, groups, kinds, owners.
 
 A topic's staged files are an asset (`staged/nyc.flights.v1`), and so is a table (`nyc/flights`). Partition keys of
-staged files are stable, never files: a topic, its partition and a table (`nyc.flights.v1/0/nyc.flights`; by
-KBQ_PARTITION_KEYS a topic and a table, `nyc.flights.v1/nyc.flights`). Subclass `AssetTranslator` to change names, and
-pass it to `build_definitions`.
+staged files are stable, never files: a topic, its partition and a table (`nyc.flights.v1/0/nyc.flights`). Subclass
+`AssetTranslator` to change names, and pass it to `build_definitions`.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ _ESCAPED: Final = "..%2E"
 
 #: Kafka's numbers of partitions have 31 bits.
 _NUMBER: Final = re.compile(r"[0-9]{1,10}")
-#: Partition number of a key that stands for the whole topic.
-_WHOLE_TOPIC: Final = -1
 #: First parts of the asset keys of topics and of their staged files.
 _TOPICS: Final = "kafka"
 _STAGED: Final = "staged"
@@ -44,38 +41,26 @@ _ALL_TABLES: Final = "All tables together: the checks over all of them, and the 
 
 @dataclass(frozen=True, order=True)
 class StagedKey:
-    """A partition of a topic's staged files. Kafka partition -1 stands for the whole topic."""
+    """A partition of a topic's staged files: a Kafka partition, and one of the tables that its records go to."""
 
     topic_partition: TopicPartition
     table: TableReference
 
-    @property
-    def is_of_topic(self) -> bool:
-        """Whether the key stands for all Kafka partitions of the topic."""
-        return self.topic_partition.partition == _WHOLE_TOPIC
-
-    @property
-    def of_topic(self) -> StagedKey:
-        """The coarser key of topic and table."""
-        return StagedKey(TopicPartition(self.topic_partition.topic, _WHOLE_TOPIC), self.table)
-
     def format(self) -> str:
-        """Example: ``nyc.flights.v1/0/nyc.flights``; of a whole topic: ``nyc.flights.v1/nyc.flights``."""
+        """Example: ``nyc.flights.v1/0/nyc.flights``."""
         topic, partition = self.topic_partition
         while _RANGE_MARK in topic:
             topic = topic.replace(_RANGE_MARK, _ESCAPED)
-        number = "" if self.is_of_topic else f"/{partition}"
-        return f"{topic}{number}/{self.table}"
+        return f"{topic}/{partition}/{self.table}"
 
     @classmethod
     def parse(cls, key: str) -> StagedKey:
-        """Parse a partition key of either form. Raises InvalidName."""
+        """Parse a partition key. Raises InvalidName."""
         parts = key.split("/")
-        if len(parts) not in (2, 3) or (len(parts) == 3 and not _NUMBER.fullmatch(parts[1])):
+        if len(parts) != 3 or not _NUMBER.fullmatch(parts[1]):
             raise InvalidName(f"{key!r} is not a staged partition", next_step="topic/partition/dataset.table")
         topic = check_topic(parts[0].replace("%2E", "."))
-        partition = int(parts[1]) if len(parts) == 3 else _WHOLE_TOPIC
-        return cls(TopicPartition(topic, partition), TableReference.parse(parts[-1]))
+        return cls(TopicPartition(topic, int(parts[1])), TableReference.parse(parts[2]))
 
 
 @dataclass(frozen=True)
@@ -126,7 +111,7 @@ class AssetTranslator:
         return (_WAREHOUSES, self.warehouse) if self.warehouse else ()
 
     def staged_partitions(self, topic: str) -> dg.DynamicPartitionsDefinition:
-        """A key per Kafka partition of the topic and table, or per table."""
+        """A key per Kafka partition of the topic, and table."""
         return dg.DynamicPartitionsDefinition(name="/".join((*self.prefix, _STAGED, topic)))
 
     @property

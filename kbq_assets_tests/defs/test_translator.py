@@ -16,18 +16,12 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.defs.translator import AssetTranslator, StagedKey, column_schema
 from kbq_assets_tests.strategies import tables, topic_partitions
 
-fine_keys = st.builds(StagedKey, topic_partitions, tables)
-keys = st.one_of(fine_keys, fine_keys.map(lambda key: key.of_topic))
+keys = st.builds(StagedKey, topic_partitions, tables)
 
 
 def test_the_key_names_topic_partition_and_table() -> None:
     key = StagedKey(TopicPartition("nyc.flights.v1", 3), TableReference("nyc", "flights"))
     assert key.format() == "nyc.flights.v1/3/nyc.flights"
-
-
-def test_a_coarser_key_names_topic_and_table() -> None:
-    key = StagedKey(TopicPartition("nyc.flights.v1", 3), TableReference("nyc", "flights")).of_topic
-    assert (key.format(), key.is_of_topic) == ("nyc.flights.v1/nyc.flights", True)
 
 
 @given(keys)
@@ -52,7 +46,8 @@ def test_dagster_accepts_every_key(some: list[StagedKey]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "t/0", "t", "t/x/d.t", "t/-1/d.t", "t/0/d.t/1", "t/0/nodot", "a b/0/d.t", "../0/d.t"]
+    "text",
+    ["", "t/0", "t", "t/d.t", "t/x/d.t", "t/-1/d.t", "t/0/d.t/1", "t/0/nodot", "a b/0/d.t", "../0/d.t"],
 )
 def test_what_is_no_key_is_refused(text: str) -> None:
     with pytest.raises(InvalidName):

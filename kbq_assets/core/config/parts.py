@@ -198,10 +198,6 @@ class LocalSettings:
     fixed: frozenset[str] = frozenset()
 
 
-#: What a partition of Dagster's `staged_files` stands for. Keys are labels: nothing else depends on them.
-PARTITION_KEYS: Final = ("topic_partition_table", "topic_table")
-
-
 @dataclass(frozen=True)
 class RunSettings:
     """Bounds of a run and of a window (see `ExtractionLimits`, `WindowLimits`, `LoadOptions`), how often a load polls
@@ -286,8 +282,8 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class DagsterSettings:
-    """Dagster's own database (Postgres, or SQLite below KBQ_HOME where ``postgres_url`` is ""), how much of its
-    history KBQ writes and keeps (``run_days`` 0: forever), and the keys of its partitions."""
+    """Dagster's own database (Postgres, or SQLite below KBQ_HOME where ``postgres_url`` is ""), and how much of its
+    history KBQ writes and keeps (``run_days`` 0: forever)."""
 
     postgres_url: str = variable(
         "KBQ_DAGSTER_POSTGRES_URL",
@@ -304,13 +300,6 @@ class DagsterSettings:
         "changed partitions that one extraction reports to Dagster one by one; above, it reports each topic",
         500,
         whole(),
-    )
-    partition_keys: str = variable(
-        "KBQ_PARTITION_KEYS",
-        f"keys of Dagster's staged files: {' or '.join(PARTITION_KEYS)}",
-        PARTITION_KEYS[0],
-        choice(*PARTITION_KEYS),
-        shown_default="the first",
     )
     resident_seconds: int = variable(
         "KBQ_RESIDENT_SECONDS",

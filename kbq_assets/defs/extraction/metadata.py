@@ -30,7 +30,7 @@ class StagedSlice:
     """One extraction's result for one partition of `staged_files`. ``lag``: positions left unread."""
 
     key: StagedKey
-    partitions: tuple[PartitionReport, ...]
+    partition: PartitionReport
     files: tuple[StagedFile, ...]
     lag: int
     cost: Usage | None = None
@@ -42,8 +42,8 @@ class StagedSlice:
 
     @property
     def counts(self) -> Counts:
-        """Sums over its Kafka partitions and all tables."""
-        return sum((p.counts for p in self.partitions), Counts())
+        """Sums over all tables of its Kafka partition."""
+        return self.partition.counts
 
 
 def lags(report: ExtractionReport) -> dict[TopicPartition, int]:
@@ -56,48 +56,35 @@ def lags(report: ExtractionReport) -> dict[TopicPartition, int]:
     return {tp: positions for tp, positions in left.items() if positions > 0}
 
 
-def staged_slices(report: ExtractionReport, *, coarse: bool = False) -> dict[str, StagedSlice]:
-    """An extraction's changes per key of `staged_files`; ``coarse``: per topic and table."""
+def staged_slices(report: ExtractionReport) -> dict[str, StagedSlice]:
+    """An extraction's changes per key of `staged_files`."""
     left, costs = lags(report), {cost.topic: cost for cost in report.costs}
-    found: dict[StagedKey, list[PartitionReport]] = defaultdict(list)
-    for partition in report.partitions:
-        for table in {f.table for f in partition.files}:
-            key = StagedKey(partition.topic_partition, table)
-            found[key.of_topic if coarse else key].append(partition)
+    found = {
+        StagedKey(partition.topic_partition, table): partition
+        for partition in report.partitions
+        for table in {f.table for f in partition.files}
+    }
     return {
         key.format(): StagedSlice(
             key,
-            tuple(partitions),
-            tuple(f for p in partitions for f in p.files if f.table == key.table),
-            sum(left.get(p.topic_partition, 0) for p in partitions),
+            partition,
+            tuple(f for f in partition.files if f.table == key.table),
+            left.get(key.topic_partition, 0),
             costs.get(key.topic_partition.topic),
         )
-        for key, partitions in sorted(found.items())
+        for key, partition in sorted(found.items())
     }
 
 
 def idle_partitions(report: ExtractionReport, keys: Iterable[str]) -> Iterator[tuple[str, Metadata]]:
     """Chosen keys that were up to date, without those that failed or wait for an operator."""
-    lag = _with_topics(lags(report))
+    lag = lags(report)
     troubled = {*report.failures, *(stop.topic_partition for stop in report.stops)}
-    troubled |= {_whole(tp) for tp in troubled}
-    stopped_topics = {stop.topic_partition for stop in report.stops if stop.topic_partition.partition < 0}
     for text in keys:
         tp = StagedKey.parse(text).topic_partition
-        if tp not in troubled and _whole(tp) not in stopped_topics:
+        # A stop of partition -1 is that of the whole topic.
+        if tp not in troubled and TopicPartition(tp.topic, -1) not in troubled:
             yield text, {"rows": 0, "error_rows": 0, "lag_records": lag.get(tp, 0), "files": 0}
-
-
-def _with_topics(left: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Numbers per partition, and their sums under partition -1, which stands for the whole topic."""
-    found = dict(left)
-    for tp, positions in left.items():
-        found[_whole(tp)] = found.get(_whole(tp), 0) + positions
-    return found
-
-
-def _whole(tp: TopicPartition) -> TopicPartition:
-    return TopicPartition(tp.topic, -1)
 
 
 def staged_metadata(piece: StagedSlice, now_ms: int) -> Metadata:
@@ -134,9 +121,7 @@ def _ages(files: Collection[StagedFile], lag: int, now_ms: int) -> Metadata:
 
 
 def _offsets(piece: StagedSlice) -> Metadata:
-    """Offsets and the newest schema id of a single Kafka partition; several have none in common."""
-    if piece.key.is_of_topic:
-        return {"kafka_partitions": len(piece.partitions)}
+    """Offsets, and the newest schema id."""
     return {
         "first_offset": min(f.name.first_offset for f in piece.files),
         "last_offset": max(f.until for f in piece.files) - 1,

@@ -36,16 +36,11 @@ class StagedEvents:
     chosen: Mapping[str, StagedKey]
     stopped_before: Collection[TopicPartition]
     now_ms: int
-    is_coarse: bool = False
     most: int = 0
 
     @cached_property
     def _slices(self) -> Mapping[str, StagedSlice]:
-        found = metadata.staged_slices(self.report, coarse=self.is_coarse)
-        if self.chosen:  # a person may choose keys from before KBQ_PARTITION_KEYS was changed
-            others = metadata.staged_slices(self.report, coarse=not self.is_coarse)
-            found |= {key: others[key] for key in self.chosen if key in others}
-        return found
+        return metadata.staged_slices(self.report)
 
     @property
     def is_summary(self) -> bool:
@@ -65,17 +60,15 @@ class StagedEvents:
 
     def _is_marked(self, key: str, piece: StagedSlice, known: Collection[str]) -> bool:
         whole = TopicPartition(piece.key.topic_partition.topic, -1)
-        places = (whole, *(p.topic_partition for p in piece.partitions))
-        was_stopped = any(place in self.stopped_before for place in places)
+        was_stopped = any(place in self.stopped_before for place in (whole, piece.key.topic_partition))
         return key not in known or key in self.chosen or was_stopped
 
     def _register(self) -> set[str]:
-        """Register new keys, and forget keys of the other form: KBQ_PARTITION_KEYS was changed. Returns the keys that
-        were known."""
+        """Register new keys, and forget keys that name no partition, such as those of former releases. Returns the
+        keys that were known."""
         by_topic: dict[str, set[str]] = defaultdict(set)
         for key, piece in self._slices.items():
-            if piece.key.is_of_topic == self.is_coarse:
-                by_topic[piece.key.topic_partition.topic].add(key)
+            by_topic[piece.key.topic_partition.topic].add(key)
         known: set[str] = set()
         for topic, keys in by_topic.items():
             name = self.translator.staged_partitions(topic).name or ""
@@ -84,7 +77,7 @@ class StagedEvents:
             if new := sorted(keys.difference(before)):
                 self.instance.add_dynamic_partitions(name, new)
             for key in before:
-                if _is_of_topic(key) not in (None, self.is_coarse):
+                if _parse(key) is None:
                     self.instance.delete_dynamic_partition(name, key)
         return known
 
@@ -93,11 +86,11 @@ class StagedEvents:
         new = [stop for stop in self.report.stops if stop.topic_partition not in self.stopped_before]
         for topic, stops in _by_topic(new).items():
             known = self.instance.get_dynamic_partitions(self.translator.staged_partitions(topic).name or "")
-            keys = {key: StagedKey.parse(key) for key in known if _is_of_topic(key) is False}
+            keys = {key: _parse(key) for key in known}
             for stop in stops:
                 entries: Metadata = {"state": "stopped", "reason": str(stop.reason), "why": stop_line(stop)}
                 for text, key in keys.items():
-                    if key.topic_partition == stop.topic_partition:
+                    if key and key.topic_partition == stop.topic_partition:
                         yield dg.AssetObservation(self._asset(key), partition=text, metadata=entries)
 
     def topics(self, sources: Iterable[SourceEntry]) -> Iterator[dg.AssetObservation]:
@@ -132,9 +125,9 @@ def _by_topic(stops: Iterable[PartitionStop]) -> dict[str, list[PartitionStop]]:
     return found
 
 
-def _is_of_topic(key: str) -> bool | None:
-    """Whether a known key stands for a whole topic; None for a key that somebody made up."""
+def _parse(key: str) -> StagedKey | None:
+    """A known key; None for one that names no partition."""
     try:
-        return StagedKey.parse(key).is_of_topic
+        return StagedKey.parse(key)
     except InvalidName:
         return None

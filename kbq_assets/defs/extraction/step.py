@@ -133,7 +133,6 @@ class ExtractionStep:
             chosen or {},
             stopped_partitions(context.instance, pages),
             now_ms,
-            settings.dagster.partition_keys == "topic_table",
             settings.dagster.partition_events,
         )
         yield from in_batches(context, events.partitions())

@@ -30,7 +30,6 @@ class CatchUp:
     observer: Observer
     pages: Pages
     most: int
-    is_coarse: bool
     is_done: bool = False
 
     def events(self, instance: dg.DagsterInstance) -> list[dg.AssetMaterialization]:
@@ -66,8 +65,7 @@ class CatchUp:
         for partition in status.partitions:
             if (tp := partition.topic_partition).topic in self.pages.topics:
                 for table, count in partition.totals.rows.items():
-                    key = StagedKey(tp, TableReference.parse(table))
-                    rows[tp.topic][key.of_topic if self.is_coarse else key] += count
+                    rows[tp.topic][StagedKey(tp, TableReference.parse(table))] += count
         left = self.most
         for topic, counts in sorted(rows.items()):
             name = self.pages.translator.staged_partitions(topic).name or ""

@@ -165,28 +165,11 @@ def test_the_summary_tells_columns_beside_others(
     assert "- new: nyc.flights: x__bytes BYTES is a variant of x" in observed(instance, STAGED)["summary"]
 
 
-def test_coarser_keys_are_of_topic_and_table(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    world = PlatformWorld(tmp_path, KBQ_PARTITION_KEYS="topic_table")
-    world.produce(3)
-    world.produce(4, partition=1)
-    [(key, entries)] = materialised(world.run("extract_job", instance)).items()
-    assert key == f"{TOPIC}/{TABLE}"
-    assert (entries["rows"], entries["files"], entries["kafka_partitions"]) == (7, 2, 2)
-
-
-def test_keys_change_their_form_and_nothing_else(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    world = PlatformWorld(tmp_path)
+def test_keys_of_former_releases_are_forgotten(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    instance.add_dynamic_partitions(f"staged/{TOPIC}", [f"{TOPIC}/{TABLE}"])
     world.produce(3)
     world.run("extract_job", instance)
-    coarse = world.reopened(KBQ_PARTITION_KEYS="topic_table")
-    world.produce(4, partition=1)
-    old, new = f"{TOPIC}/0/{TABLE}", f"{TOPIC}/{TABLE}"
-    world.produce(2)
-    chosen = materialised(materialise(coarse, instance, old, old))
-    assert {key: entries["rows"] for key, entries in chosen.items()} == {old: 2, new: 6}
-    assert instance.get_dynamic_partitions(f"staged/{TOPIC}") == [new]
-    world.run("load_job", instance)
-    assert len(world.warehouse.rows(TableReference.parse(TABLE))) == 9
+    assert instance.get_dynamic_partitions(f"staged/{TOPIC}") == [f"{TOPIC}/0/{TABLE}"]
 
 
 @pytest.mark.parametrize(
