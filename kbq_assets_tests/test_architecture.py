@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +85,64 @@ def test_locks_pin_by_hash_and_name_no_host(lock: Path) -> None:
 def test_every_folder_of_python_is_a_package() -> None:
     folders = {path.parent for path in SOURCES}
     assert {name_of(folder) for folder in folders if not (folder / "__init__.py").is_file()} == set()
+
+
+#: Decorators of kbq_assets.wire.jit.
+KERNELS = {"kernel", "inlined", "outlined"}
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from the signature to the end."""
+    return (function.end_lineno or 0) - function.lineno + 1
+
+
+def is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether numba compiles it: a kernel is one loop, and calls cost."""
+    return any(ast.unparse(decorator) in KERNELS for decorator in function.decorator_list)
+
+
+def methods_of(each: ast.ClassDef) -> list[ast.FunctionDef]:
+    return [node for node in each.body if isinstance(node, ast.FunctionDef)]
+
+
+def fields_of(each: ast.ClassDef) -> set[str]:
+    """Names that a class declares, and those that its methods assign."""
+    declared = {node.target.id for node in each.body if _is_declared(node)}  # type: ignore[attr-defined]
+    assigned = {
+        node.attr
+        for node in ast.walk(each)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if isinstance(node.value, ast.Name) and node.value.id == "self"
+    }
+    return declared | assigned
+
+
+def _is_declared(node: ast.stmt) -> bool:
+    return isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_modules_classes_and_functions_stay_small(path: Path) -> None:
+    nodes = list(ast.walk(parse_source(path)))
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    starts = [(each, m) for each in classes for m in methods_of(each) if m.name == "__init__"]
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+    assert {each.name: len(methods_of(each)) for each in classes if len(methods_of(each)) > 20} == {}
+    assert {each.name: fields_of(each) for each in classes if len(fields_of(each)) > 15} == {}
+    assert {f.name: body_lines(f) for f in functions if body_lines(f) > 45 and not is_kernel(f)} == {}
+    parameters = {each.name: len(m.args.args) + len(m.args.kwonlyargs) - 1 for each, m in starts}
+    assert {name: count for name, count in parameters.items() if count > 8} == {}
+
+
+def test_a_class_name_is_one_thing() -> None:
+    names = Counter(
+        node.name
+        for path in SOURCES
+        for node in ast.walk(parse_source(path))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 @pytest.mark.parametrize("layer", ["core", "pipelines", "wire", "extras"])

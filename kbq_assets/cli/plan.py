@@ -71,13 +71,25 @@ def plan(
     blocked = [t for t in observer.tables() if t.blocked_rows] if what != "extract" else []
     costs = costs_of(extractor, extraction, batches) if cost else []
     if as_json:
-        document = {} if extraction is None else {"extract": extraction_json(extraction)}
+        document: dict[str, object] = {} if extraction is None else {"extract": extraction_json(extraction)}
         document |= {} if batches is None else {"load": load_json(batches, blocked)}
-        shown = {"statements": [_statement_json(each) for each in statements]} if statements else {}
-        prices = {"cost": [cost_json(each) for each in costs]} if cost else {}
-        echo_json({**document, **shown, **prices})
-        _exit_above_limit(statements)
-        return
+        document |= {"statements": [_statement_json(each) for each in statements]} if statements else {}
+        document |= {"cost": [cost_json(each) for each in costs]} if cost else {}
+        echo_json(document)
+    else:
+        _print_plan(extractor, extraction, batches, blocked)
+        _print_statements(statements, bool(only), console())
+        for line in cost_lines(costs) if cost else ():
+            console().print(line)
+    _exit_above_limit(statements)
+
+
+def _print_plan(
+    extractor: Extractor,
+    extraction: ExtractionPlan | None,
+    batches: Sequence[LoadBatch] | None,
+    blocked: Sequence[TableStatus],
+) -> None:
     out = console()
     if extraction is not None:
         if not extractor.deployment.sources.read():
@@ -86,10 +98,6 @@ def plan(
         _print_extraction(extraction, out)
     if batches is not None:
         _print_load(batches, blocked, out)
-    _print_statements(statements, bool(only), out)
-    for line in cost_lines(costs) if cost else ():
-        out.print(line)
-    _exit_above_limit(statements)
 
 
 def extraction_json(planned: ExtractionPlan) -> dict[str, object]:

@@ -107,14 +107,7 @@ class WindowWriter:
         unit = staging.unit
         self.first = first
         self.position = first
-        self._unit = unit
-        self._attempt = staging.attempt
-        self._routes = staging.routes
-        self._store = staging.store
-        self._written_schemas = staging.written_schemas
-        self._translator = staging.translator
-        self._error_copies = staging.error_copies
-        self._all_lost = staging.lost
+        self._staging = staging
         self._lost = staging.lost.counter()
         self._tally = _Tally()
         self._writers: dict[NewFile, ObjectWriter] = {}
@@ -142,17 +135,17 @@ class WindowWriter:
         if not len(batch.chunk):
             self._count(batch)
             return None
-        lost = self._all_lost.count
+        lost = self._staging.lost.count
         rejects = self._encode(batch.chunk)
         if self._encoder.later is not None:
-            self._all_lost.count = lost  # both parts are read again
+            self._staging.lost.count = lost  # both parts are read again
             head, rest = _split(batch, self._encoder.later)
             self.add(head)
             return rest
         self._count(batch)
         self._judge(batch.chunk, rejects, batch.position)
         if self._hours is None:
-            self._finished.extend(self._encoder.rotate(max_bytes=self._unit.limits.file_bytes))
+            self._finished.extend(self._encoder.rotate(max_bytes=self._staging.unit.limits.file_bytes))
         return None
 
     def _count(self, batch: RecordBatch) -> None:
@@ -192,7 +185,7 @@ class WindowWriter:
             writer.abort()
 
     def _encode(self, chunk: Chunk) -> Rejects:
-        translated = chunk if self._translator is None else self._translator.translate(chunk)
+        translated = chunk if self._staging.translator is None else self._staging.translator.translate(chunk)
         if translated is chunk:
             return self._encoder.add(chunk)
         rejects = self._encoder.add(translated, is_translated=True)
@@ -202,7 +195,7 @@ class WindowWriter:
     def _judge(self, chunk: Chunk, rejects: Rejects, position: int) -> None:
         if not len(rejects):
             return
-        records, tally = self._unit.settings.records, self._tally
+        records, tally = self._staging.unit.settings.records, self._tally
         null = np.isin(rejects.reasons, _TOMBSTONES)
         is_message = rejects.reasons == Reason.NO_CHANGE
         if is_message.any():  # always skipped
@@ -212,11 +205,11 @@ class WindowWriter:
         tally.bad += int((~null).sum())
         to_errors = np.where(null, records.tombstones == "error_table", records.errors == "error_table")
         to_errors |= np.isin(rejects.reasons, _PLACELESS)
-        if self.first < self._unit.accept_errors_until:
+        if self.first < self._staging.unit.accept_errors_until:
             to_errors |= ~null
         else:
             self._refuse(chunk, rejects, null, position)
-        copies = self._error_copies
+        copies = self._staging.error_copies
         personal = copies.are_personal(chunk, rejects) if copies else np.zeros(len(rejects), np.bool_)
         if copies is not None and copies.are_dropped:
             to_errors &= ~personal
@@ -227,9 +220,11 @@ class WindowWriter:
     def _add_errors(self, chunk: Chunk, rejects: Rejects, personal: np.ndarray) -> None:
         """Append rejects as rows, in their order; rows of ``personal`` ones show nothing of the record."""
         shown = chunk
-        if self._error_copies is not None and personal.any():
+        if self._staging.error_copies is not None and personal.any():
             rows = rejects.rows[personal]
-            shown = self._error_copies.of_records(chunk, rows, self._unit.range.topic_partition)
+            shown = self._staging.error_copies.of_records(
+                chunk, rows, self._staging.unit.range.topic_partition
+            )
         ends = np.flatnonzero(np.diff(personal)) + 1
         for run in np.split(np.arange(len(rejects)), ends):
             self._errors.add(shown if personal[run].any() else chunk, rejects.take(run))
@@ -238,7 +233,7 @@ class WindowWriter:
         """Stop for records that no policy may turn into error rows."""
         stopping = np.isin(rejects.reasons, _STOPPING)
         own = null | np.isin(rejects.reasons, _PLACELESS)
-        fatal = stopping if self._unit.settings.records.errors != "fail" else ~own
+        fatal = stopping if self._staging.unit.settings.records.errors != "fail" else ~own
         if not fatal.any():
             return
         index = int(np.argmax(fatal))
@@ -248,21 +243,21 @@ class WindowWriter:
         self._stop(kind, f"offset {offset}: {reason.name}: {rejects.messages[index]}", position)
 
     def _check_error_share(self) -> None:
-        options, tally = self._unit.settings.records, self._tally
-        if self.first < self._unit.accept_errors_until or tally.records < options.error_share_records:
+        options, tally = self._staging.unit.settings.records, self._tally
+        if self.first < self._staging.unit.accept_errors_until or tally.records < options.error_share_records:
             return
         if tally.bad > options.error_share * tally.records:
             share = f"{tally.bad} of {tally.records} records are bad, more than {options.error_share:.0%}"
             self._stop(StopReason.ERROR_SHARE, share, self.position)
 
     def _stop(self, reason: StopReason, message: str, until: int) -> None:
-        where = f"{self._unit.range.topic_partition} [{self.first}, {until})"
+        where = f"{self._staging.unit.range.topic_partition} [{self.first}, {until})"
         raise StopWindow(Stop(reason, f"{where}: {message}", self.first, until))
 
     def _counts(self) -> Counts:
         tally = self._tally
         rows: dict[str, int] = {}
-        error_table = str(self._unit.settings.destination.error_table)
+        error_table = str(self._staging.unit.settings.destination.error_table)
         for file in self._finished:
             if file.table != error_table:
                 rows[file.table] = rows.get(file.table, 0) + file.rows
@@ -281,18 +276,20 @@ class WindowWriter:
         )
 
     def _resolve(self, schema_id: int) -> Route | RejectedSchema:
-        return (self._translator.problem(schema_id) if self._translator else None) or self._routes.resolve(
-            schema_id
-        )
+        return (
+            self._staging.translator.problem(schema_id) if self._staging.translator else None
+        ) or self._staging.routes.resolve(schema_id)
 
     def _path(self, file: NewFile | EncodedFile) -> str:
         table = TableReference.parse(file.table)
-        tp = self._unit.range.topic_partition
-        epoch = self._unit.epoch
-        return StagedFileName(tp, table, file.schema_id, file.first_offset, epoch, self._attempt).format()
+        tp = self._staging.unit.range.topic_partition
+        epoch = self._staging.unit.epoch
+        return StagedFileName(
+            tp, table, file.schema_id, file.first_offset, epoch, self._staging.attempt
+        ).format()
 
     def _open_sink(self, file: NewFile) -> ObjectWriter:
-        writer = self._store.open_write(self._path(file))
+        writer = self._staging.store.open_write(self._path(file))
         self._writers[file] = writer
         return writer
 
@@ -313,7 +310,7 @@ class WindowWriter:
             dates=tuple(sorted(file.event_dates)),
             oldest_ms=self._tally.oldest_ms,
             events=BusinessTimes(file.event_hours, file.newest_event_ms, file.event_time_fallbacks),
-            warehouses=self._unit.settings.destination.warehouses,
+            warehouses=self._staging.unit.settings.destination.warehouses,
         )
 
     def _until(self, file: EncodedFile) -> int:
@@ -326,16 +323,18 @@ class WindowWriter:
         return min((first for first in following if first > file.first_offset), default=self.position)
 
     def _write_schema(self, fingerprint: str) -> None:
-        if self._written_schemas is not None and fingerprint in self._written_schemas:
+        if self._staging.written_schemas is not None and fingerprint in self._staging.written_schemas:
             return
         schema = (
-            error_schema_json() if fingerprint == ERROR_FINGERPRINT else self._routes.schemas[fingerprint]
+            error_schema_json()
+            if fingerprint == ERROR_FINGERPRINT
+            else self._staging.routes.schemas[fingerprint]
         )
         # content-addressed: an existing object is the same
         with contextlib.suppress(PreconditionFailed):
-            self._store.create(schema_path(fingerprint), schema.encode())
-        if self._written_schemas is not None:
-            self._written_schemas.add(fingerprint)
+            self._staging.store.create(schema_path(fingerprint), schema.encode())
+        if self._staging.written_schemas is not None:
+            self._staging.written_schemas.add(fingerprint)
 
 
 def _split(batch: RecordBatch, first: int) -> tuple[RecordBatch, RecordBatch]:

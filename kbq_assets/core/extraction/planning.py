@@ -301,25 +301,18 @@ def _plan_partition(
     usual: Averages,
 ) -> None:
     tp, state = commit.topic_partition(partition), commit.partitions[partition]
-    options = f"--topic {tp.topic} --partition {partition}"
     first = state.next
     if state.stop is not None and _still_stands(state.stop, first, broker, settings, draft.now_ms):
         draft.stops.append(stop_of(settings, state.stop, tp))
         return
     if first > broker.latest:
         message = f"{tp} is at {first}, the broker ends at {broker.latest}: truncated or recreated"
-        draft.stop(tp.topic, partition, StopReason.TRUNCATED, message, f"kbq reset {options}")
+        command = f"kbq reset --topic {tp.topic} --partition {partition}"
+        draft.stop(tp.topic, partition, StopReason.TRUNCATED, message, command)
         return
     if first < broker.earliest:
-        message = (
-            f"{tp}: positions [{first}, {broker.earliest}) were deleted by retention before they were read"
-        )
-        if settings.extraction.on_retention_loss != "record":
-            commands = (f"kbq accept-gap {options}", f"kbq reset {options}")
-            draft.stop(tp.topic, partition, StopReason.RETENTION_LOSS, message, *commands)
+        if not _records_loss(draft, settings, tp, first, broker):
             return
-        reason = "retention (on_retention_loss=record)"
-        draft.gaps.append(RecordedGap(tp, broker.earliest, reason, broker.leader_epoch))
         first = broker.earliest
     # After a gap the old leader epoch does not apply to the new position: the broker's does.
     has_epoch = first == state.next and state.leader_epoch >= 0
@@ -342,6 +335,22 @@ def _plan_partition(
     )
     averages, is_known = Averages.of(state.totals, usual), state.totals.positions > 0
     _add_unit(draft, unit, broker, averages, is_try=state.stop is not None, is_known=is_known)
+
+
+def _records_loss(
+    draft: _PlanDraft, settings: TopicSettings, tp: TopicPartition, first: int, broker: BrokerOffsets
+) -> bool:
+    """Record positions that retention deleted before they were read as a gap, or stop the partition for them. Returns
+    whether they were recorded."""
+    if settings.extraction.on_retention_loss == "record":
+        reason = "retention (on_retention_loss=record)"
+        draft.gaps.append(RecordedGap(tp, broker.earliest, reason, broker.leader_epoch))
+        return True
+    options = f"--topic {tp.topic} --partition {tp.partition}"
+    message = f"{tp}: positions [{first}, {broker.earliest}) were deleted by retention before they were read"
+    commands = (f"kbq accept-gap {options}", f"kbq reset {options}")
+    draft.stop(tp.topic, tp.partition, StopReason.RETENTION_LOSS, message, *commands)
+    return False
 
 
 def _still_stands(

@@ -191,20 +191,7 @@ def _states(measured: Measured) -> Iterator[Family]:
         "table",
         bounded({table: value.jobs.ended.last_ms / 1000 for table, value in found.items()}, max),
     )
-    yield labelled(
-        "kbq_table_complete_until_timestamp_seconds",
-        GAUGE,
-        "Until when the table is complete by business time, in seconds since 1970; 0 if unknown",
-        "table",
-        bounded({table: float(value.hours.until * 3600) for table, value in found.items()}, min),
-    )
-    yield labelled(
-        "kbq_late_rows_total",
-        COUNTER,
-        "Rows that were loaded into hours already complete",
-        "table",
-        bounded({table: float(value.hours.late_rows) for table, value in found.items()}),
-    )
+    yield from _hours(found)
     yield labelled(
         "kbq_row_mismatches",
         GAUGE,
@@ -220,6 +207,23 @@ def _states(measured: Measured) -> Iterator[Family]:
             "Maximum number of load jobs per table and day",
             measured.jobs_per_day,
         )
+
+
+def _hours(found: Mapping[str, TableState]) -> Iterator[Family]:
+    yield labelled(
+        "kbq_table_complete_until_timestamp_seconds",
+        GAUGE,
+        "Until when the table is complete by business time, in seconds since 1970; 0 if unknown",
+        "table",
+        bounded({table: float(value.hours.until * 3600) for table, value in found.items()}, min),
+    )
+    yield labelled(
+        "kbq_late_rows_total",
+        COUNTER,
+        "Rows that were loaded into hours already complete",
+        "table",
+        bounded({table: float(value.hours.late_rows) for table, value in found.items()}),
+    )
 
 
 def _quotas(found: Mapping[str, TableState], now_ms: int) -> Iterator[Family]:

@@ -7,7 +7,7 @@ what counts cannot show; `reconcile` reads every offset and finds that too.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
@@ -135,25 +135,25 @@ def reconcile_counts(
     committed = (file for file in _files(earlier) if warehouse_of(ports.store) in file.wanted_by)
     books = Books.of(states, _not_given_up([*committed, *backlog], commits))
     chosen = [ledger for tp, ledger in sorted(ledgers.items()) if selection.has_partition(tp, books)]
+    damaged = [each for each in map(TableReference.parse, tables.active) if each not in states]
     problems = [
-        *(
-            Finding(
-                f"the commit of {topic} (shard {shard}) cannot be read",
-                f"restore {commit_path(topic, shard)}",
-            )
-            for topic, shard in _unread(topics, commits)
-            if selection.topics is None or topic in selection.topics
-        ),
-        *(
-            Finding(f"the state of table {table} cannot be read", f"restore {table_state_path(table)}")
-            for table in map(TableReference.parse, tables.active)
-            if table not in states
-        ),
+        *_unreadable(selection, _unread(topics, commits), damaged),
         *(_doubled(ports.warehouse, counts, selection.since) if name_doubled else ()),
     ]
     partitions = _count_partitions(ports.offsets, chosen, books)
     notes = (*_parked(states), *map(not_compared, with_statements(states)))
     return CountReport(selection.since, tuple(counts), partitions, tuple(problems), notes)
+
+
+def _unreadable(
+    selection: CountSelection, unread: Iterable[tuple[str, int]], tables: Iterable[TableReference]
+) -> Iterator[Finding]:
+    for topic, shard in unread:
+        if selection.topics is None or topic in selection.topics:
+            found = f"the commit of {topic} (shard {shard}) cannot be read"
+            yield Finding(found, f"restore {commit_path(topic, shard)}")
+    for table in tables:
+        yield Finding(f"the state of table {table} cannot be read", f"restore {table_state_path(table)}")
 
 
 def with_statements(states: Mapping[TableReference, TableState]) -> list[TableReference]:

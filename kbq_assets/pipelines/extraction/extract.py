@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Final
 
@@ -124,6 +124,35 @@ def _record_gap(gap: RecordedGap, commit: Commit) -> Commit:
     return commits.accept_gap(commit, partition, gap.until, gap.reason, gap.leader_epoch)
 
 
+@dataclass
+class _TimeLimit:
+    """Until when a run starts tasks, in seconds of a monotonic clock, and when it cancels those that still run."""
+
+    deadline: float
+    limits: ExtractionLimits
+    cancel_at: float = field(init=False)
+    is_draining: bool = field(default=False, init=False)
+    is_cancelled: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.cancel_at = self.deadline + self.limits.grace_seconds
+
+    def drain(self, now: float) -> None:
+        """Bring the limit forward: the run is asked to end."""
+        if not self.is_draining:
+            self.is_draining = True
+            self.deadline = min(self.deadline, now)
+            self.cancel_at = min(self.cancel_at, now + self.limits.drain_seconds)
+
+    def reason_to_cancel(self, now: float) -> str:
+        """Why running tasks are canceled now, once; "" if they are not."""
+        if self.is_cancelled or now < self.cancel_at:
+            return ""
+        self.is_cancelled = True
+        limit = "the run was asked to end" if self.is_draining else "the run's time limit"
+        return f"the task was canceled {now - self.deadline:.0f} s after {limit}"
+
+
 class _Run:
     """The reading part of one extraction: turns, running tasks, and a publisher."""
 
@@ -136,7 +165,6 @@ class _Run:
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._ports = ports
-        self._limits = limits
         self._turns = Turns(units, limits.slices)
         self._positions = sum(unit.range.positions for unit in units if unit.tables)
         self._on_progress = on_progress
@@ -148,15 +176,13 @@ class _Run:
         self._evolved: set[Evolution] = set()
         self._staged_files = 0
         self._complaint = ""
-        self._is_cancelled = False
-        self._is_draining = False
-        self._deadline = ports.clock.monotonic() + limits.seconds
-        self._cancel_at = self._deadline + limits.grace_seconds
+        self._time = _TimeLimit(ports.clock.monotonic() + limits.seconds, limits)
 
     def read_all(self) -> None:
         """Run tasks until nothing is left or the time limit is reached, and publish every finished window."""
         while True:
-            self._heed_drain()
+            if self._ports.is_draining():
+                self._time.drain(self._ports.clock.monotonic())
             self._submit()
             if not self._turns.in_flight:
                 break
@@ -198,34 +224,20 @@ class _Run:
         """Each topic's usage."""
         return [self._usage[topic] for topic in sorted(self._usage)]
 
-    def _heed_drain(self) -> None:
-        """Bring the time limit forward when the run is asked to end."""
-        if self._is_draining or not self._ports.is_draining():
-            return
-        self._is_draining = True
-        now = self._ports.clock.monotonic()
-        self._deadline = min(self._deadline, now)
-        self._cancel_at = min(self._cancel_at, now + self._limits.drain_seconds)
-
     def _watch_tasks(self) -> None:
-        """Warn if no task runs. Cancel the tasks that are still out well after the time limit: the next run reads their
-        ranges again."""
+        """Warn if no task runs. Cancel the tasks that are still running well after the time limit: the next run reads
+        their ranges again."""
         engine, before = self._ports.engine, self._complaint
         self._complaint = engine.complaint()
         if self._complaint and not before:
             _LOGGER.warning("%s", self._complaint)
-        now = self._ports.clock.monotonic()
-        if self._is_cancelled or now < self._cancel_at:
-            return
-        self._is_cancelled = True
-        limit = "the run was asked to end" if self._is_draining else "the run's time limit"
-        reason = f"the task was canceled {now - self._deadline:.0f} s after {limit}"
-        engine.cancel(f"{reason}: {self._complaint}" if self._complaint else reason)
+        if reason := self._time.reason_to_cancel(self._ports.clock.monotonic()):
+            engine.cancel(f"{reason}: {self._complaint}" if self._complaint else reason)
 
     def _submit(self) -> None:
         engine, clock = self._ports.engine, self._ports.clock
         while self._turns.has_more and (idle := engine.idle_slots) > 0:
-            left = self._deadline - clock.monotonic()
+            left = self._time.deadline - clock.monotonic()
             if left <= 0:
                 return
             task = self._turns.next_task(idle, left)
@@ -258,9 +270,7 @@ class _Run:
             self._stops.append(PartitionStop(tp, stop.reason, stop.message, stop_commands(stop.reason, tp)))
 
     def _show_progress(self) -> None:
-        publisher, in_flight = self._publisher, self._turns.in_flight
+        done, in_flight = self._publisher.counts, self._turns.in_flight
         self._on_progress(
-            Progress(
-                self._positions, publisher.positions, publisher.records, self._complaint, in_flight, self._busiest
-            )
-        )  # fmt: skip
+            Progress(self._positions, done.positions, done.records, self._complaint, in_flight, self._busiest)
+        )

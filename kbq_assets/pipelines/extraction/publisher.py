@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -60,6 +60,19 @@ class _Published:
     ended: float = 0.0
 
 
+@dataclass
+class PublishedCounts:
+    """Positions and records of the published windows."""
+
+    positions: int = 0
+    records: int = 0
+
+    def add(self, windows: Sequence[Window]) -> None:
+        """Add windows that follow each other."""
+        self.positions += windows[-1].until - windows[0].first
+        self.records += sum(window.counts.records for window in windows)
+
+
 class Publisher:
     """Publishes the windows of a run in the threads of ``pool``. ``published`` windows are known to be in a commit.
 
@@ -92,8 +105,7 @@ class Publisher:
         self.failures: dict[TopicPartition, str] = {}
         #: partitions whose windows could not be published, and never will
         self.stops: list[PartitionStop] = []
-        #: positions and records of the published windows
-        self.positions = self.records = 0
+        self.counts = PublishedCounts()
 
     def add(self, outcome: UnitOutcome) -> None:
         """Add an outcome's windows and its stop to the next swap of its commit."""
@@ -151,8 +163,7 @@ class Publisher:
                 self.failures.setdefault(tp, message)
             for outcome in result.outcomes:
                 self.published.setdefault(outcome.unit.range.topic_partition, []).extend(outcome.windows)
-                self.positions += outcome.windows[-1].until - outcome.windows[0].first
-                self.records += sum(window.counts.records for window in outcome.windows)
+                self.counts.add(outcome.windows)
 
     # In the pool's threads
 

@@ -104,22 +104,8 @@ def _prepare_table(
     require_rows_kept(run.table, stored, options.expiry_days)
     if _is_parked(run, current, stored, staging_id):
         return None
-    try:
-        fitted = _fit(run, batch, stored, view.files(run.table))
-        if len(fitted.schemas) > 1 and not warehouse.limits.mixes_schemas:
-            columns = stored.columns if stored else None
-            fitted = under_one_schema(run.ports.store, fitted, columns, run.ports.new_uuid())
-    except IncompatibleColumn as error:
-        run.fail_batch(current, ParkReason.INCOMPATIBLE_SCHEMA, error.message, batch.files)
-        return None
-    except NoCommonSchema as error:
-        run.fail_batch(current, ParkReason.BATCH_FAILED, error.message, batch.files)
-        return None
-    except KbqError:
-        # A copy needs whole files (L11).
-        if not (found := StagedContents(run.ports.store, math.inf).unsound(batch.files)):
-            raise
-        run.fail_batch(current, found.reason, found.message, batch.files)
+    fitted = _fit_or_park(run, current, batch, stored, view.files(run.table))
+    if fitted is None:
         return None
     change = prepare.with_own_columns(fitted.change, rule)
     with_note = run.swap(current, note_change(current.value, change, batch.schema.schema_id))
@@ -144,6 +130,34 @@ def _is_parked(
     if found is not None:
         run.park(current, *found)
     return found is not None
+
+
+def _fit_or_park(
+    run: TableRun,
+    current: Versioned[TableState],
+    batch: LoadBatch,
+    stored: StoredTable | None,
+    pending: Iterable[StagedFile],
+) -> Fit | None:
+    """The batch as the table takes it; None if the table was parked for contradicting schemas or damaged files."""
+    try:
+        fitted = _fit(run, batch, stored, pending)
+        if len(fitted.schemas) > 1 and not run.ports.warehouse.limits.mixes_schemas:
+            columns = stored.columns if stored else None
+            fitted = under_one_schema(run.ports.store, fitted, columns, run.ports.new_uuid())
+    except IncompatibleColumn as error:
+        run.fail_batch(current, ParkReason.INCOMPATIBLE_SCHEMA, error.message, batch.files)
+        return None
+    except NoCommonSchema as error:
+        run.fail_batch(current, ParkReason.BATCH_FAILED, error.message, batch.files)
+        return None
+    except KbqError:
+        # A copy needs whole files (L11).
+        if not (found := StagedContents(run.ports.store, math.inf).unsound(batch.files)):
+            raise
+        run.fail_batch(current, found.reason, found.message, batch.files)
+        return None
+    return fitted
 
 
 def _fit(run: TableRun, batch: LoadBatch, stored: StoredTable | None, pending: Iterable[StagedFile]) -> Fit:

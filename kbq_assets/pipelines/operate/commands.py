@@ -98,6 +98,35 @@ def _described(reader: OffsetReader, topic: str, partition: int | None) -> Topic
     return described
 
 
+@dataclass(frozen=True)
+class _Reset:
+    """New starts of partitions, with the leader epochs there. ``shrinks``: partitions that the topic no longer has
+    are dropped."""
+
+    unloaded: Pending
+    topic: TopicDescription
+    cluster_id: str
+    starts: Mapping[int, int]
+    leader_epochs: Mapping[int, int]
+    gives_up: bool
+    shrinks: bool
+
+    def of(self, shard: int, epoch: int, now: Commit) -> Commit:
+        """The commit of a shard after its reset. Raises Refused if it is not of ``epoch`` any more."""
+        if now.epoch != epoch:
+            raise Refused(f"{now.topic} was reset meanwhile", next_step="check again with kbq status")
+        return commits.reset(
+            self.unloaded.pruned(now),
+            {p: start for p, start in self.starts.items() if shard_of(p) == shard},
+            cluster_id=self.cluster_id,
+            topic_id=self.topic.topic_id,
+            give_up_pending=self.gives_up,
+            backlog=self.unloaded.backlog(now),
+            gone=[p for p in now.partitions if p >= self.topic.partitions] if self.shrinks else (),
+            leader_epochs=self.leader_epochs,
+        )
+
+
 def propose_reset(
     store: ObjectStore,
     reader: OffsetReader,
@@ -114,35 +143,15 @@ def propose_reset(
     described = _described(reader, topic, partition)
     partitions = range(described.partitions) if partition is None else (partition,)
     starts = starts_of(reader, [TopicPartition(topic, p) for p in partitions], at, timestamp_ms, offset)
-    leader_epochs = epochs_of(reader, topic, starts)
     unloaded = Pending.read(store)
     shards = {shard: unloaded.pruned(commit) for shard, commit in shards_of(store, topic).items()}
     affected = {shard: c for shard, c in shards.items() if partition is None or shard == shard_of(partition)}
-    cluster_id = reader.cluster_id()
-
-    def change_of(shard: int) -> Callable[[Commit], Commit]:
-        own = {p: s for p, s in starts.items() if shard_of(p) == shard}
-        epoch = affected[shard].epoch
-
-        def change(now: Commit) -> Commit:
-            if now.epoch != epoch:
-                raise Refused(f"{topic} was reset meanwhile", next_step="check again with kbq status")
-            return commits.reset(
-                unloaded.pruned(now),
-                own,
-                cluster_id=cluster_id,
-                topic_id=described.topic_id,
-                give_up_pending=give_up_pending,
-                backlog=unloaded.backlog(now),
-                gone=[p for p in now.partitions if p >= described.partitions] if partition is None else (),
-                leader_epochs=leader_epochs,
-            )
-
-        return change
-
+    epochs, cluster_id = epochs_of(reader, topic, starts), reader.cluster_id()
+    shrinks = partition is None
+    reset = _Reset(unloaded, described, cluster_id, starts, epochs, give_up_pending, shrinks)
     waiting = [file for commit in affected.values() for file in unloaded.backlog(commit)]
     for shard, commit in affected.items():
-        change_of(shard)(commit)  # refuses before anything is asked
+        reset.of(shard, commit.epoch, commit)  # refuses before anything is asked
 
     count = described.partitions if partition is None else None
     damaged = damaged_chunks(store, topic, affected, give_up_pending)
@@ -150,8 +159,8 @@ def propose_reset(
     lines += _backlog_lines(waiting, give_up_pending)
 
     def apply() -> None:
-        for shard in affected:
-            state.change(store, Commit, commit_path(topic, shard), change_of(shard))
+        for shard, commit in affected.items():
+            state.change(store, Commit, commit_path(topic, shard), partial(reset.of, shard, commit.epoch))
         give_up_chunks(damaged)
         _delete_done_files(store, {TopicPartition(topic, p) for p in starts})
 

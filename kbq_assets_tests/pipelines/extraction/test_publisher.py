@@ -99,7 +99,7 @@ def test_a_commit_that_is_slow_to_swap_delays_no_other_and_not_the_loop() -> Non
         publisher.flush_due()  # the next window of t0 waits for the swap before it
         store.release.set()
         publisher.flush()
-    assert (publisher.failures, publisher.positions) == ({}, 40)
+    assert (publisher.failures, publisher.counts.positions) == ({}, 40)
     assert read(store, Commit, commit_path("t0", 0)).value.partitions[0].next == 20
 
 
@@ -124,7 +124,7 @@ def test_more_windows_than_may_wait_are_published_before_the_loop_continues(
     for number in range(1, 5):  # within a second of the first swap
         publisher.add(gap("t0", 10 * number))
         publisher.flush_due()
-    assert publisher.positions == 50
+    assert publisher.counts.positions == 50
 
 
 def two_topics(bench: Bench) -> list[SourceEntry]:
