@@ -64,8 +64,7 @@ class StagedEvents:
         return key not in known or key in self.chosen or was_stopped
 
     def _register(self) -> set[str]:
-        """Register new keys, and forget keys that name no partition, such as those of former releases. Returns the
-        keys that were known."""
+        """Register new keys. Returns the keys that were known."""
         by_topic: dict[str, set[str]] = defaultdict(set)
         for key, piece in self._slices.items():
             by_topic[piece.key.topic_partition.topic].add(key)
@@ -76,9 +75,6 @@ class StagedEvents:
             known.update(before)
             if new := sorted(keys.difference(before)):
                 self.instance.add_dynamic_partitions(name, new)
-            for key in before:
-                if _parse(key) is None:
-                    self.instance.delete_dynamic_partition(name, key)
         return known
 
     def stops(self) -> Iterator[dg.AssetObservation]:

@@ -165,13 +165,6 @@ def test_the_summary_tells_columns_beside_others(
     assert "- new: nyc.flights: x__bytes BYTES is a variant of x" in observed(instance, STAGED)["summary"]
 
 
-def test_keys_of_former_releases_are_forgotten(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
-    instance.add_dynamic_partitions(f"staged/{TOPIC}", [f"{TOPIC}/{TABLE}"])
-    world.produce(3)
-    world.run("extract_job", instance)
-    assert instance.get_dynamic_partitions(f"staged/{TOPIC}") == [f"{TOPIC}/0/{TABLE}"]
-
-
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [(["*.a/0/*", "other.c/*"], {"other.a", "other.c"}), (["other.b/0/nyc.Flight"], {"other.b"})],
