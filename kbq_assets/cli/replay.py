@@ -10,6 +10,7 @@ import click
 from kbq_assets.cli.context import ExitCode, Part, confirm, json_option, yes_option
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.cli.run import positions_bar
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import BACKUP, KAFKA, Phase, Replay, ReplayProgress
 from kbq_assets.core.replay.positions import EARLIEST, LATEST, parse_position
 from kbq_assets.pipelines.replay.diff import ReplayDiff
@@ -44,11 +45,19 @@ def replay() -> None:
     show_default=True,
     help="Read Kafka, or the topic's backup: then ends are offsets, earliest or latest.",
 )
+@click.option("--tables", default="", metavar="DS.TABLE,…", help="Fill and replace only these tables of it.")
 @_rate
 @yes_option
 @pass_replays
 def start(
-    replays: Replays, topic: str, first: str, until: str, source: str, rate: int | None, yes: bool
+    replays: Replays,
+    topic: str,
+    first: str,
+    until: str,
+    source: str,
+    tables: str,
+    rate: int | None,
+    yes: bool,
 ) -> None:
     """Show what a replay reads and costs, then read it into shadow tables.
 
@@ -57,7 +66,8 @@ def start(
     """
     ends = parse_position("--from", first, EARLIEST), parse_position("--until", until, LATEST)
     check_rate(source, rate or 0)
-    planned, proposal = replays.propose(topic, *ends, source)
+    only = frozenset(TableReference.parse(name.strip()) for name in tables.split(",") if name.strip())
+    planned, proposal = replays.propose(topic, *ends, source, only)
     confirm([proposal], yes=yes)
     _read(replays, planned.number, rate)
 
@@ -100,8 +110,8 @@ def status(replays: Replays, replay_number: int, as_json: bool) -> None:
         echo_json({**_document(found), **_progress_document(progress)})
         return
     click.echo(f"replay {found.number} of {found.topic}: {found.phase}")
-    for range_ in found.ranges:
-        click.echo(f"  {range_}")
+    for line in (*found.ranges, *found.only):
+        click.echo(f"  {line}")
     _print(progress)
 
 
@@ -220,6 +230,7 @@ def _document(found: Replay) -> dict[str, object]:
         "replay": found.number,
         "topic": found.topic,
         "source": found.source,
+        "tables": list(found.only),
         "phase": found.phase,
         "epoch": found.epoch,
         "ranges": {str(r.topic_partition.partition): [r.from_offset, r.until_offset] for r in found.ranges},

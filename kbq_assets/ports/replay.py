@@ -87,6 +87,12 @@ class ReplayTables(Protocol):
         """The first offsets of the range that differ between two tables. `_kbq_replay` and columns that one table lacks
         do not count. Raises Unavailable."""
 
+    def shared(
+        self, one: Collection[TableReference], other: Collection[TableReference], rows: RowRange
+    ) -> int:
+        """The offsets of the range with a row in some table of each side. Tables that do not exist have none. Raises
+        Unavailable."""
+
     def replace(self, job: ReplaceJob) -> None:
         """Replace ranges. All tables exist, with `_kbq_replay`. Raises JobAlreadyExists, UnknownOutcome, Unavailable,
         and JobFailed if the warehouse refuses: then nothing changed."""

@@ -79,6 +79,13 @@ class ReplayTablesContract:
         assert len(replays.differences(LIVE, REPLAYED, rows_in((0, 1, 10)), 2)) == 2
         assert replays.differences(LIVE, REPLAYED, rows_in((0, 2, 3)), 10) == ()
 
+    def test_offsets_of_a_range_that_two_sides_have_are_counted_once(self, replays: ReplayTables) -> None:
+        assert replays.shared([LIVE], [REPLAYED, GONE], rows_in((0, 0, 10))) == 3
+        assert replays.shared([LIVE, REPLAYED], [REPLAYED, LIVE], rows_in((0, 3, 10))) == 4
+        assert replays.shared([REPLAYED], [LIVE], rows_in((0, 5, 10))) == 0
+        assert replays.shared([LIVE], [GONE], rows_in((0, 0, 10))) == 0
+        assert replays.shared([], [LIVE], rows_in((0, 0, 10))) == 0
+
     def test_a_table_that_does_not_exist_has_no_rows(self, replays: ReplayTables) -> None:
         both = rows_in((0, 2, 4))
         assert [d.only for d in replays.differences(LIVE, GONE, both, 10)] == ["live", "live"]

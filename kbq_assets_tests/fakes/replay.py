@@ -125,6 +125,14 @@ class FakeReplayTables:
                 found.append(RowDifference(*place, columns))
         return tuple(sorted(found, key=lambda each: (each.partition, each.offset))[:limit])
 
+    def shared(
+        self, one: Collection[TableReference], other: Collection[TableReference], rows: RowRange
+    ) -> int:
+        here, there = (
+            {place for table in side for place in self._rows(table, rows)} for side in (one, other)
+        )
+        return len(here & there)
+
     def replace(self, job: ReplaceJob) -> None:
         self._write("replace", job.job_id, lambda: self._replace(job))
 

@@ -88,7 +88,7 @@ def test_a_second_warehouse_beside_the_state_of_an_earlier_release_gets_later_wi
     bench = restored(2)
     register(["lake"], lambda: bench.store, lambda: bench.store)
     for path in (TABLE_REGISTRY, TOPIC_REGISTRY):
-        with patch.object(codec, "ORDERED", 2), pytest.raises(UnsupportedFormat, match="format 3"):
+        with patch.object(codec, "HIGHEST", 2), pytest.raises(UnsupportedFormat, match="format 3"):
             codec.loads(TableRegistry, bench.store.get(path).data, path)  # the earlier release
     propose_resume_table(bench.store, A).apply()
     destination = replace(bench.settings.destination, warehouses=("", "lake"))

@@ -69,6 +69,27 @@ class BigQueryReplayTables:
             for p, o, numbers, only in self._session.query(f"{live} and its replay", query)
         )
 
+    def shared(
+        self, one: Collection[TableReference], other: Collection[TableReference], rows: RowRange
+    ) -> int:
+        """Offsets of the range in both sides: a query of narrow columns."""
+        found = catalog.find_all(self._session, (*one, *other))
+        where, parameters = _where(rows)
+        sides = [
+            " UNION DISTINCT ".join(
+                f"SELECT _kafka_partition, _kafka_offset FROM {_name(found[table])}"
+                f" WHERE {_all(all_partitions(found[table]), where)}"
+                for table in side
+                if table in found
+            )
+            for side in (one, other)
+        ]
+        if not all(sides):
+            return 0
+        sql = f"SELECT COUNT(*) FROM (({sides[0]}) INTERSECT DISTINCT ({sides[1]}))"
+        [[count]] = self._session.query("the tables of a replay", Query(sql, parameters))
+        return int(count)
+
     def replace(self, job: ReplaceJob) -> None:
         """Create the tables of the former rows, then send the transaction once. Raises by the table of outcomes."""
         if len(job.replacements) > _MOST_TABLES:

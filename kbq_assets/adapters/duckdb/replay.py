@@ -19,6 +19,7 @@ from kbq_assets.ports.replay import DayRows, PartitionDay, ReplaceJob, Replaceme
 from kbq_assets.ports.warehouse import EVERYTHING, JobStatus
 
 _DATE: Final = "event_date"
+_OFFSET: Final = "_kafka_partition, _kafka_offset"
 
 
 class DuckDbReplayTables:
@@ -43,6 +44,26 @@ class DuckDbReplayTables:
         """The first offsets that differ."""
         with self._writing() as connection:
             return _differences(connection, live, replay, rows, limit)
+
+    def shared(
+        self, one: Collection[TableReference], other: Collection[TableReference], rows: RowRange
+    ) -> int:
+        """Offsets of the range in both sides."""
+        where, values = _within(rows)
+        with self._writing() as connection:
+            sides = [
+                [schema.name_of(connection, table) for table in side if schema.exists(connection, table)]
+                for side in (one, other)
+            ]
+            if not all(sides):
+                return 0
+            queries = [
+                " UNION ".join(f"SELECT {_OFFSET} FROM {name} WHERE {where}" for name in side)
+                for side in sides
+            ]
+            query = f"SELECT count(*) FROM (({queries[0]}) INTERSECT ({queries[1]}))"
+            [count] = connection.execute(query, values * sum(map(len, sides))).fetchone() or (0,)
+            return int(count)
 
     def replace(self, job: ReplaceJob) -> None:
         """Replace ranges, in one transaction with the job's row."""

@@ -13,7 +13,8 @@ The checksum is BLAKE2b with 128 bits. It is part of the standard library, costs
 damage of any size; CRC-32 would miss one of 4 billion torn objects, and could not name the content of an immutable
 object. It covers the bytes as stored and not a canonical form, so that a read needs no second encoding. Older versions
 refuse the object by its number; later formats use the same beginning. Objects of format 1 have no checksum. Format 3
-differs from 2 by the manifests of commits, format 4 from 3 by the order of tables.
+differs from 2 by the manifests of commits, format 4 from 3 by the order of tables, format 5 from 4 by the tables that a
+replay is limited to.
 """
 
 from __future__ import annotations
@@ -38,9 +39,12 @@ T = TypeVar("T")
 _SCALARS = frozenset({int, str, bool, float})
 #: The format this version writes.
 FORMAT: Final = 3
-#: The format of an ordered table's state, and the highest that this version reads: an object names it as its
-#: ``stored_format``.
+#: The format of an ordered table's state: an object names it as its ``stored_format``.
 ORDERED: Final = 4
+#: The format of a replay of chosen tables.
+CHOSEN: Final = 5
+#: The highest format that this version reads.
+HIGHEST: Final = CHOSEN
 #: The last format without a checksum.
 _UNCHECKED: Final = 1
 _CHECKSUM_BYTES: Final = 16
@@ -108,8 +112,8 @@ def _parse(cls: Any, data: bytes) -> Any:
         version = document.pop("format")
         if type(version) is not int or version < _UNCHECKED:
             raise ValueError(f"its format is {version!r}")
-        if version > ORDERED:
-            raise UnsupportedFormat(f"has format {version}, this KBQ reads up to {ORDERED}")
+        if version > HIGHEST:
+            raise UnsupportedFormat(f"has format {version}, this KBQ reads up to {HIGHEST}")
         if (document.pop("checksum", None) is not None or version > _UNCHECKED) and not beginning:
             raise ValueError("its beginning is damaged")
         return decode(cls, document)

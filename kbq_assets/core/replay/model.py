@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from kbq_assets.core.errors import InvalidName, Refused
-from kbq_assets.core.protocol.codec import Stored
+from kbq_assets.core.protocol.codec import CHOSEN, FORMAT, Stored
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference, parse_number
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
@@ -76,6 +76,13 @@ class Replay(Stored):
     tables: tuple[str, ...] = ()
     #: grows with every promotion: of two that overlap the higher one was later (R7)
     turn: int = 0
+    #: the only tables that it fills, compares and replaces; empty: all of the topic (R10)
+    only: tuple[str, ...] = ()
+
+    @property
+    def stored_format(self) -> int:
+        """Releases that know no chosen tables would delete the rows of all others (R10)."""
+        return CHOSEN if self.only else FORMAT
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -93,6 +100,15 @@ class Replay(Stored):
         """Its staging area, below the live one."""
         return f"{AREAS}{self.number}"
 
+    @property
+    def chosen(self) -> frozenset[TableReference] | None:
+        """The only tables that it fills; None: all of the topic."""
+        return frozenset(map(TableReference.parse, self.only)) or None
+
+    def covers(self, table: TableReference) -> bool:
+        """Whether it may replace rows of a table."""
+        return not self.only or str(table) in self.only
+
     def shadow(self, table: TableReference) -> TableReference:
         """The table that has the range's rows of ``table``. Raises InvalidName if the name is too long."""
         return TableReference(table.dataset, f"{SHADOW}{self.number}_{table.table}")
@@ -100,6 +116,11 @@ class Replay(Stored):
     def former(self, table: TableReference) -> TableReference:
         """The table that keeps the rows of ``table`` that were replaced. Raises InvalidName."""
         return TableReference(table.dataset, f"{FORMER}{self.number}_{table.table}")
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether it replaces rows of live tables now."""
+        return self.phase in (Phase.PROMOTING, Phase.ROLLING_BACK)
 
     def at(self, phase: Phase) -> Replay:
         """The replay in another phase."""
@@ -114,7 +135,7 @@ def check_latest(replay: Replay, others: Iterable[Replay]) -> None:
             continue
         later = (other.turn, other.number) > (replay.turn, replay.number)
         rollback = f"kbq replay rollback {replay.number}"
-        if other.phase in (Phase.PROMOTING, Phase.ROLLING_BACK):
+        if other.is_changing:
             what, first = (
                 "replaces rows of its range now",
                 f"kbq replay continue {other.number}, then {rollback}",
@@ -130,6 +151,16 @@ def check_latest(replay: Replay, others: Iterable[Replay]) -> None:
         raise Refused(
             f"replay {replay.number} cannot be rolled back: replay {other.number} {what}", next_step=first
         )
+
+
+def check_alone(replay: Replay, others: Iterable[Replay]) -> None:
+    """Raise Refused while another replay changes rows of the range: both could add a row for the same record (R3)."""
+    for other in others:
+        if other.number != replay.number and other.is_changing and _overlap(replay, other):
+            raise Refused(
+                f"replay {other.number} replaces rows of its range now",
+                next_step=f"kbq replay continue {other.number}, then kbq replay promote {replay.number}",
+            )
 
 
 def _overlap(one: Replay, other: Replay) -> bool:

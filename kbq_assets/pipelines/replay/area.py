@@ -122,6 +122,11 @@ class ReplayArea:
         store = self.deployment.store
         return [found.value for found in state.read_commits(store, state.topic_registry(store))]
 
+    @property
+    def totals(self) -> Counts:
+        """The counts of what is read, for all tables of the topic."""
+        return _totals(self.commits())
+
     def progress(self) -> ReplayProgress:
         """The progress of the range: read and loaded."""
         commits, states = self.commits(), {t: s.value for t, s in self.states().items()}
@@ -130,13 +135,14 @@ class ReplayArea:
             file
             for commit in commits
             for file in commit.files
-            if file.table not in states or not states[file.table].is_loaded(file)
+            if self.replay.covers(file.table)
+            and (file.table not in states or not states[file.table].is_loaded(file))
         ]
         backlog = [c for t in states for c in state.read_backlog(self.deployment.load_store, t)]
         quarantined = [bad for found in states.values() for bad in found.quarantined]
         parked = [(t, s.parked) for t, s in sorted(states.items()) if s.parked]
         stops = [(tp, p.stop) for tp, p in partitions if p.stop is not None]
-        totals = sum((found.totals for _, found in partitions), Counts())
+        totals = _totals(commits)
         number = self.replay.number
         return ReplayProgress(
             self.replay.positions,
@@ -163,6 +169,10 @@ class ReplayArea:
                 ),
             ),
         )
+
+
+def _totals(commits: Iterable[Commit]) -> Counts:
+    return sum((found.totals for commit in commits for found in commit.partitions.values()), Counts())
 
 
 def _command(number: int, live: tuple[str, ...]) -> str:

@@ -32,6 +32,8 @@ class ReplayDiff:
     progress: ReplayProgress
     days: tuple[DayDiff, ...]
     rows: dict[TableReference, tuple[RowDifference, ...]]
+    #: live rows of the range in tables that the replay does not fill
+    left_out: int = 0
 
     @property
     def is_equal(self) -> bool:
@@ -52,7 +54,7 @@ class ReplayDiff:
 
 def check_records(replay: Replay, found: ReplayDiff) -> None:
     """Raise Refused if the range has lost records since it was extracted: a promotion would delete their rows."""
-    live = sum(day.live.rows for day in found.days)
+    live = sum(day.live.rows for day in found.days) + found.left_out
     if live > found.progress.records:
         raise Refused(
             f"the range has {live:,} rows, and Kafka now has {found.progress.records:,} records of it (compaction)",
@@ -69,13 +71,17 @@ def compare(
     sample: int,
 ) -> ReplayDiff:
     """Compare the range in all tables that have rows of the topic, or get some. Raises Unavailable."""
-    found = sorted({*ReplayedTopic.read(live, replay.topic).tables(replay.topic), *replayed})
+    known = sorted({*ReplayedTopic.read(live, replay.topic).tables(replay.topic), *replayed})
+    found = [table for table in known if replay.covers(table)]
     rows = rows_of(replay)
-    counted = tables.days([*found, *map(replay.shadow, found)], rows)
+    counted = tables.days([*known, *map(replay.shadow, found)], rows)
+    left_out = sum(
+        day.rows for table in known if table not in found for day in counted.get(table, {}).values()
+    )
     days = []
     for table in found:
         here, there = counted.get(table, {}), counted.get(replay.shadow(table), {})
         for at in sorted({*here, *there}, key=lambda at: (at.partition, str(at.day or ""))):
             days.append(DayDiff(table, at, here.get(at, _NONE), there.get(at, _NONE)))
     samples = {table: tables.differences(table, replay.shadow(table), rows, sample) for table in found}
-    return ReplayDiff(progress, tuple(days), samples)
+    return ReplayDiff(progress, tuple(days), samples, left_out)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from kbq_assets.core.errors import (
@@ -33,7 +33,7 @@ from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference, commit_path
 from kbq_assets.core.replay import promotion
-from kbq_assets.core.replay.model import Phase, Replay, check_latest, replay_path
+from kbq_assets.core.replay.model import Phase, Replay, check_alone, check_latest, replay_path
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.loading import replacing
 from kbq_assets.pipelines.loading.replacing import POLL_SECONDS, WAIT_SECONDS
@@ -41,6 +41,7 @@ from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.pipelines.replay.chosen import check_moves
 from kbq_assets.pipelines.replay.start import ReplayedTopic, read_replays, rows_of
 from kbq_assets.ports.replay import ReplaceJob, Replacement, ReplayTables
 from kbq_assets.ports.warehouse import KafkaRange
@@ -74,6 +75,8 @@ class Replacer:
     #: tables of the replay's own rows
     replayed: tuple[TableReference, ...]
     direction: Direction
+    #: rows of today that a replay of chosen tables does not fill, by table
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def run(self, number: int) -> Replay:
         """Replace the rows, or continue to. Raises Refused, Unavailable; then the same call continues."""
@@ -85,8 +88,7 @@ class Replacer:
             if not self._is_done(replay):
                 for table in replay.tables:
                     self._enter(replay, TableReference.parse(table))
-                if self.direction is ROLL_BACK:  # all tables wait, so no promotion can overtake it now
-                    check_latest(replay, read_replays(self.live.store))
+                self._check_others(replay)
                 self._prepare(replay)
                 self._replace(replay)
         except (Refused, ConfigurationError, JobFailed) as error:
@@ -124,7 +126,7 @@ class Replacer:
         rows must not change, and while any table may still get rows of the range, one without any row too."""
         self._check_settled(replay)
         found = ReplayedTopic.read(self.live, replay.topic)
-        known = {*found.tables(replay.topic), *self.replayed}
+        known = {t for t in (*found.tables(replay.topic), *self.replayed) if replay.covers(t)}
         counted = self.tables.days([*known, *map(replay.shadow, known)], rows_of(replay))
         affected = sorted(t for t in known if counted.get(t) or counted.get(replay.shadow(t)))
         for table in affected:
@@ -179,6 +181,20 @@ class Replacer:
         if self.direction is ROLL_BACK:
             return replay.former(table)
         return replay.shadow(table) if table in self.replayed else None
+
+    def _check_others(self, replay: Replay) -> None:
+        """Now that all tables wait: raise Refused if another replay moves rows of the range, or has moved some."""
+        others = read_replays(self.live.store)
+        if self.direction is ROLL_BACK:
+            check_latest(replay, others)
+            return
+        check_alone(replay, others)
+        if moved := {*map(str, self._affected(replay))} - {*replay.tables}:
+            raise Refused(
+                f"{', '.join(sorted(moved))}: rows of the range came meanwhile",
+                next_step=f"kbq replay promote {replay.number}",
+            )
+        check_moves(self.live, self.tables, replay, self.left_out)
 
     # Prepare and replace ------------------------------------------------------------------------------------------
 

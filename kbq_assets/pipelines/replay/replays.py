@@ -30,6 +30,7 @@ from kbq_assets.pipelines.extraction.ports import Progress
 from kbq_assets.pipelines.operate.commands import Proposal, shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.replay.area import TURN_SECONDS, AreaAdapters, ReplayArea
+from kbq_assets.pipelines.replay.chosen import check_moves, left_out
 from kbq_assets.pipelines.replay.copies import TopicCopies
 from kbq_assets.pipelines.replay.diff import ReplayDiff, check_records, compare
 from kbq_assets.pipelines.replay.promote import PROMOTE, ROLL_BACK, Direction, Replacer
@@ -69,12 +70,18 @@ class Replays:
         return self.area(replay).progress()
 
     def propose(
-        self, topic: str, first: Position, until: Position, source: str = KAFKA
+        self,
+        topic: str,
+        first: Position,
+        until: Position,
+        source: str = KAFKA,
+        only: frozenset[TableReference] = frozenset(),
     ) -> tuple[Replay, Proposal]:
-        """The next replay and its plan; applying it creates the replay, and reads nothing yet. Raises Refused."""
+        """The next replay, of all tables or ``only`` some, and its plan; applying it creates the replay, and reads
+        nothing yet. Raises Refused."""
         tables = self.open_tables()
         number = max(replay_numbers(self.live.store), default=0) + 1
-        replay = plan_replay(self.live, number, topic, first, until, source)
+        replay = plan_replay(self.live, number, topic, (first, until), source, only)
         lines = tuple(plan_lines(self.live, tables, replay))
         return replay, Proposal(
             f"replay {replay.number} of {topic}", lines, lambda: create(self.live, replay)
@@ -102,7 +109,7 @@ class Replays:
         while not before.is_done:
             started = clock.monotonic()
             area.extractor.extract(only=frozenset({replay.topic}), on_progress=on_progress)
-            area.loader.load()
+            area.loader.load(only=replay.chosen)
             now = area.progress()
             if now == before:
                 return now
@@ -158,6 +165,7 @@ class Replays:
             raise Refused(f"replay {number} is not complete", next_step=f"kbq replay resume {number}")
         found = compare(self.live, self.open_tables(), replay, progress, list(area.states()), 0)
         check_records(replay, found)
+        check_moves(self.live, self.open_tables(), replay, left_out(replay, area.totals))
         lines = (
             *found.table_lines,
             "until kbq replay accept, kbq replay rollback brings the former rows back",
@@ -202,7 +210,8 @@ class Replays:
         return replay, self.area(replay)
 
     def _replace(self, area: ReplayArea, direction: Direction) -> None:
-        replacer = Replacer(self.live, self.open_tables(), tuple(area.states()), direction)
+        others = left_out(area.replay, area.totals)
+        replacer = Replacer(self.live, self.open_tables(), tuple(area.states()), direction, others)
         replacer.run(area.replay.number)
 
     def propose_drop(self, number: int) -> Proposal:

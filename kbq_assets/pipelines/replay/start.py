@@ -74,21 +74,36 @@ class ReplayedTopic:
 
 
 def plan_replay(
-    live: Deployment, number: int, topic: str, first: Position, until: Position, source: str = KAFKA
+    live: Deployment,
+    number: int,
+    topic: str,
+    ends: tuple[Position, Position],
+    source: str = KAFKA,
+    only: frozenset[TableReference] = frozenset(),
 ) -> Replay:
-    """The replay of a range. Raises Refused, NotFound."""
+    """The replay of a range, for all tables or ``only`` some. Raises Refused, NotFound."""
+    first, until = ends
     if live.settings.warehouse_area:
         raise Refused("a replay fills the first warehouse alone", next_step="not built yet for others")
     settings = replayed_settings(live.sources, topic)
     found = ReplayedTopic.read(live, topic)
     for table in found.tables(topic):
-        check_appended(table, found.states[table])
+        if not only or table in only:
+            check_appended(table, found.states[table])
     if source == BACKUP:
         copies = TopicCopies.read(live, settings, found.commits)
         bounds = bounds_of(_copied(copies, found.commits, first, until), first, until)
     else:
         bounds = bounds_of(_extracted(live, found.commits, first, until), first, until)
-    planned = Replay(number, topic, 0, bounds, source, started_ms=live.store.now_ms())
+    planned = Replay(
+        number,
+        topic,
+        0,
+        bounds,
+        source,
+        started_ms=live.store.now_ms(),
+        only=tuple(sorted(map(str, only))),
+    )
     if source == BACKUP:
         for range_ in planned.ranges:
             copies.check(range_)
@@ -157,14 +172,19 @@ def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterab
         yield f"and {len(replay.ranges) - _NAMED} more partitions"
     size = replay.positions * averages.bytes / 1e6
     yield f"{replay.positions:,} positions: about {records:,} records, {size:,.1f} MB"
-    counted = tables.days(found.tables(replay.topic), rows_of(replay))
+    known = [table for table in found.tables(replay.topic) if replay.covers(table)]
+    counted = tables.days(known, rows_of(replay))
     days = sorted({at.day for by_day in counted.values() for at in by_day if at.day})
     rows = sum(each.rows for by_day in counted.values() for each in by_day.values())
     between = f", {len(days)} days of partitions from {days[0]} to {days[-1]}" if days else ""
     yield f"these positions have {rows:,} rows now in {sum(map(bool, counted.values()))} tables{between}"
     yield _cost(live, replay.topic, records, found.totals.records)
     yield "fills shadow tables next to the live ones: no live table, position or load changes"
-    if ordered := [str(t) for t in found.tables(replay.topic) if found.states[t].order.rule.by]:
+    if replay.only:
+        yield f"fills {', '.join(replay.only)} alone; other tables of the topic keep their rows"
+    if unknown := [name for name in replay.only if TableReference.parse(name) not in known]:
+        yield f"has no row of this topic yet: {', '.join(unknown)}"
+    if ordered := [str(t) for t in known if found.states[t].order.rule.by]:
         yield f"can be compared, and not promoted: {', '.join(ordered)} has order=offset"
 
 

@@ -43,7 +43,7 @@ def test_a_release_without_orders_refuses_an_ordered_table(
     state = TableState("u", order=order)
     stored = codec.dumps(state)
     assert codec.loads(TableState, stored, "x", keep=False) == state
-    monkeypatch.setattr(codec, "ORDERED", 3)
+    monkeypatch.setattr(codec, "HIGHEST", 3)
     with pytest.raises(UnsupportedFormat, match="format 4"):
         codec.loads(TableState, stored, "x", keep=False)
 

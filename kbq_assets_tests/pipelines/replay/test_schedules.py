@@ -3,6 +3,7 @@ replaced exactly, never doubled, and reconciliation is true at every step."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +22,7 @@ from kbq_assets.core.replay import promotion
 from kbq_assets.core.replay.positions import Position
 from kbq_assets.definitions import Parts
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.replay.promote import Replacer
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.platform import SOURCES, TOPIC, FakePlatform
 from kbq_assets_tests.fakes.replay import FakeReplayTables
@@ -255,3 +257,38 @@ def test_rows_of_the_range_that_are_loaded_later_would_be_doubled(
     platform.reopened().loader.load()
     rows = [row.offset for table in (ORDERS, SALES) for row in platform.warehouse.rows(table)]
     assert (sorted(rows) == [0, 1]) == checked
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_two_replays_promoted_at_once_never_both_add_a_row_for_one_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checked: bool
+) -> None:
+    """Records were skipped, so no table that both replace makes one of them wait (R3)."""
+    platform = FakePlatform(tmp_path, keep_records=True, partitions=1)
+    platform.source_topics.write_text(
+        WRONG.replace("table=sales", "table=sales errors=skip max_record_bytes=4")
+    )
+    platform.produce(2)
+    parts = platform.reopened()
+    parts.extractor.extract()
+    parts.loader.load()
+    for number, sources in enumerate((SOURCES, WRONG), 1):
+        platform.source_topics.write_text(sources)
+        replays = platform.reopened().replays
+        replays.propose(TOPIC, Position("earliest"), Position("latest"))[1].apply()
+        assert replays.read(number).is_done
+    if not checked:
+        monkeypatch.setattr(Replacer, "_check_others", lambda *found: None)
+    other = partial(_promoted, platform, 2)
+    view = platform.warehouse.view("promoter")
+    platform.warehouse.faults = Script("replace", before=other)
+    dying = platform.reopened(replay_tables=lambda: FakeReplayTables(platform.warehouse, view))
+    _promoted(platform, 1, dying)
+    platform.warehouse.faults = None
+    rows = [row.offset for table in (ORDERS, SALES) for row in platform.warehouse.rows(table)]
+    assert (len(rows) == len(set(rows)) == 2) == checked
+
+
+def _promoted(platform: FakePlatform, number: int, parts: Parts | None = None) -> None:
+    with contextlib.suppress(Refused):
+        (parts or platform.reopened()).replays.propose_promotion(number).apply()

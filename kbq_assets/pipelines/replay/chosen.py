@@ -1,0 +1,59 @@
+"""Replays of chosen tables: a promotion leaves no record in two tables, and none in no table (PROTOCOL R10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kbq_assets.core.errors import Refused
+from kbq_assets.core.protocol.counts import Counts
+from kbq_assets.core.replay.model import Replay
+from kbq_assets.core.topics.options import ERROR_TABLE, is_error_table
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.replay.start import ReplayedTopic, rows_of
+from kbq_assets.ports.replay import ReplayTables
+
+
+def left_out(replay: Replay, totals: Counts) -> Mapping[str, int]:
+    """Rows that today's options give to tables that the replay does not fill. ``totals`` are of its whole range."""
+    if replay.chosen is None:
+        return {}
+    found = {table: rows for table, rows in totals.rows.items() if rows and table not in replay.only}
+    if totals.errors and not any(map(is_error_table, replay.chosen)):
+        found[ERROR_TABLE] = totals.errors
+    return found
+
+
+def check_moves(live: Deployment, tables: ReplayTables, replay: Replay, others: Mapping[str, int]) -> None:
+    """Raise Refused if a record goes from a chosen table to another one, or comes from one. ``others`` is what
+    `left_out` says."""
+    if replay.chosen is None:
+        return
+    rows, chosen = rows_of(replay), sorted(replay.chosen)
+    shadows = [replay.shadow(table) for table in chosen]
+    for table in ReplayedTopic.read(live, replay.topic).tables(replay.topic):
+        if replay.covers(table):
+            continue
+        if doubled := tables.shared(shadows, [table], rows):
+            raise Refused(
+                f"{doubled:,} records of the range are rows of {table}, and would be rows of a chosen table too",
+                next_step=_again(replay, {str(table)}),
+            )
+    if not others:
+        return
+    counted = tables.days(chosen, rows)
+    present = sum(each.distinct for by_day in counted.values() for each in by_day.values())
+    if gone := present - tables.shared(chosen, shadows, rows):
+        raise Refused(
+            f"{gone:,} records of the range leave the chosen tables, perhaps for {', '.join(sorted(others))},"
+            " which this replay does not fill",
+            next_step=_again(replay, set(others)),
+        )
+
+
+def _again(replay: Replay, more: set[str]) -> str:
+    dataset = min(replay.only).partition(".")[0]
+    named = sorted({*replay.only, *(name if "." in name else f"{dataset}.{name}" for name in more)})
+    return (
+        f"kbq replay drop {replay.number}, then kbq replay start {replay.topic} --tables {','.join(named)},"
+        " or without --tables"
+    )
