@@ -7,25 +7,51 @@ from pathlib import Path
 
 import pytest
 
+from kbq_assets.core.config.filebatches import FileBatchSettings
+from kbq_assets_tests.both_warehouses.file_bench import FileBench, bigquery_files, duckdb_files
+from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 from kbq_assets_tests.pipelines.warehouse_bench import DuckDbBench, WarehouseBench
 
-#: Opens a bench with options of its topic, and so many partitions.
+#: Opens a bench with so many partitions, and options of its topic.
 OpenBench = Callable[..., WarehouseBench]
-WAREHOUSES = ("duckdb", pytest.param("bigquery", marks=pytest.mark.google))
+#: Opens a bench of files with settings.
+OpenFiles = Callable[..., FileBench]
+#: The local servers, None for DuckDB.
+Google = tuple[GcsServer, BigQueryServer] | None
 
 
-@pytest.fixture(params=WAREHOUSES)
-def open_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenBench]:
-    """Opens a bench whose topic has a table per record name."""
-    common = {"dataset": "d", "route": "record_name"}
+@pytest.fixture(params=["duckdb", pytest.param("bigquery", marks=pytest.mark.google)])
+def google(request: pytest.FixtureRequest) -> Iterator[Google]:
     if request.param == "duckdb":
-        yield lambda partitions=1, **options: DuckDbBench(tmp_path, {**common, **options}, partitions)
+        yield None
         return
-    from kbq_assets_tests.both_warehouses.bigquery_bench import BigQueryBench, project_client
+    from kbq_assets_tests.both_warehouses.bigquery_bench import project_client
 
-    gcs, server = request.getfixturevalue("gcs_server"), request.getfixturevalue("bigquery_server")
-    yield lambda partitions=1, **options: BigQueryBench(gcs, server, {**common, **options}, partitions)
+    server: BigQueryServer = request.getfixturevalue("bigquery_server")
+    yield request.getfixturevalue("gcs_server"), server
     server.faults.clear()
     client = project_client(server)
     for dataset in client.list_datasets():
         client.delete_dataset(dataset.reference, delete_contents=True)
+
+
+@pytest.fixture
+def open_bench(google: Google, tmp_path: Path) -> OpenBench:
+    """Opens a bench whose topic has a table per record name."""
+    common = {"dataset": "d", "route": "record_name"}
+    if google is None:
+        return lambda partitions=1, **options: DuckDbBench(tmp_path, {**common, **options}, partitions)
+    from kbq_assets_tests.both_warehouses.bigquery_bench import BigQueryBench
+
+    return lambda partitions=1, **options: BigQueryBench(*google, {**common, **options}, partitions)
+
+
+@pytest.fixture
+def open_files(google: Google, tmp_path: Path) -> OpenFiles:
+    """Opens a bench of batches of files."""
+
+    def opened(**settings: bool | str) -> FileBench:
+        own = FileBatchSettings(location="arrivals", **settings)  # type: ignore[arg-type]
+        return bigquery_files(*google, own) if google else duckdb_files(tmp_path, own)
+
+    return opened

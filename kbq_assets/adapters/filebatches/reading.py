@@ -127,7 +127,7 @@ class HiveGroup:
 def groups(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles) -> Iterator[HiveGroup]:
     """The files of a job by their hive values. Raises LoadError, Unavailable."""
     options = job.config.get("hivePartitioningOptions")
-    form, uris = str(job.config["sourceFormat"]), job.source_uris
+    form, uris = str(job.config["sourceFormat"]), tuple(job.sizes)  # patterns are for BigQuery
     types = hive_types(options, uris) if options is not None else {}
     values_of: Callable[[str], tuple[tuple[str, str], ...]]
     values_of = hive_values if options is not None else (lambda uri: ())
