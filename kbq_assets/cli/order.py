@@ -63,6 +63,8 @@ def status(deployment: Deployment, names: tuple[str, ...], audit: bool, as_json:
                 f"{number(each.billed)} bytes for the last statement, {number(each.billed_that_day)} that day"
             )
             out.print(f"{each.table}: billed {that_day}")
+        if each.switch:
+            out.print(f"{each.table}: {each.switch}")
         if each.why:
             out.print(f"{each.state}: {each.table}: {each.why}", style="yellow")
         for gate in each.order.gates:
@@ -138,7 +140,8 @@ def _confirm(
 def _decision(entry: AuditEntry) -> str:
     by, why = f" by {entry.by}" if entry.by else "", f": {entry.reason}" if entry.reason else ""
     rows = f" ({entry.rows} rows of {entry.files} files)" if entry.files else ""
-    return f"{utc_time(entry.at_ms)} {entry.action} batch {entry.batch}{rows}{by}{why}"
+    batch = f" batch {entry.batch}" if entry.batch else ""
+    return f"{utc_time(entry.at_ms)} {entry.action}{batch}{rows}{by}{why}"
 
 
 def _document(status: OrderStatus, decisions: list[AuditEntry]) -> dict[str, object]:
@@ -157,6 +160,7 @@ def _document(status: OrderStatus, decisions: list[AuditEntry]) -> dict[str, obj
         "validated": order.validated,
         "bytes_billed": status.billed,
         "bytes_billed_that_day": status.billed_that_day,
+        "switch": status.switch,
         "gates": [
             {
                 "gate": each.gate,

@@ -62,6 +62,9 @@ def _print_status(found: Status, out: Console) -> None:
         *(f"unknown: {name}: {why}" for name, why in found.arrivals.unknown_checks.items()),
     ):
         out.print(line, style="yellow")
+    for t in found.tables:
+        if t.batches.switch:
+            out.print(f"change: {t.table}: {t.batches.switch}")
     for each in found.evolved:
         out.print(f"schema: {each}")
 

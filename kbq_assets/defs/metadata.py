@@ -50,12 +50,13 @@ def _rows(status: TableStatus) -> Metadata:
     applied = status.batches.statements
     if applied == TableStatements():
         return {"dagster/row_count": status.loaded_rows, "rows_in_table": status.loaded_rows}
-    return {
-        "load": applied.rule.kind,
+    found: Metadata = {
+        "load": applied.kind,
         "records_applied": status.loaded_rows,
         "last_batch": applied.applied,
         "bytes_billed": applied.billed,
     }
+    return found | {"load_change": status.batches.switch} if status.batches.switch else found
 
 
 def _order(status: TableStatus) -> Metadata:

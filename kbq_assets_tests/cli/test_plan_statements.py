@@ -66,6 +66,28 @@ def test_a_plan_beyond_the_limit_of_a_day_exits_with_1_and_names_the_option(
     assert (status["bytes_billed"], status["bytes_billed_that_day"]) == (1_000, 1_000)
 
 
+def test_a_change_of_load_is_shown_until_it_takes_effect(staged: Shell, world: FakePlatform) -> None:
+    options(world, "table=orders keys=true")
+    assert [each["kind"] for each in staged.json("plan", "load")["statements"]] == ["upsert"]
+    staged.done("load")
+    places = f"load=append from {TOPIC}/0 5, {TOPIC}/1 0 on, load=upsert before"
+    words = f"{places}; the next batch is the first one"
+    [status] = staged.json("order", "status")
+    assert status["switch"] == words
+    assert staged.json("plan", "load")["load"]["changes"] == [{"table": "shop.orders", "switch": words}]
+    assert [each["switch"] for each in staged.json("status")["tables"]] == [words]
+    for command in (("order", "status"), ("status",), ("plan", "load")):
+        assert words in " ".join(staged.done(*command).split())
+    world.produce(1)
+    staged.done("extract")
+    assert "statements" not in staged.json("plan", "load")
+    staged.done("load")
+    assert staged.json("plan", "load")["load"]["changes"] == []
+    shown = " ".join(staged.done("order", "status", "--audit").split())
+    assert f"load: {places}" in shown
+    assert "first one" not in shown
+
+
 def test_a_table_that_does_not_exist_yet_is_billed_nothing(world: FakePlatform, run: Shell) -> None:
     options(world, OPTIONS)
     world.produce(3)

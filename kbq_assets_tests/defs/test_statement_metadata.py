@@ -25,6 +25,15 @@ def test_an_upsert_table_shows_its_last_batch_and_the_bytes_billed() -> None:
     assert not {"dagster/row_count", "rows_in_table"} & found.keys()
 
 
+def test_a_change_of_load_that_waits_is_shown() -> None:
+    applied = TableStatements(StatementRule("upsert", ("id",)), applied=3, appended=True)
+    status = dataclasses.replace(
+        APPENDED, batches=BatchStatus(statements=applied, switch="load=upsert from 7 on")
+    )
+    found = table_metadata(TableReport(T, "idle"), status, 0)
+    assert (found["load"], found["load_change"]) == ("append", "load=upsert from 7 on")
+
+
 def test_an_appended_table_shows_its_rows_alone() -> None:
     found = table_metadata(TableReport(T, "idle"), APPENDED, 0)
     assert (found["dagster/row_count"], found["rows_in_table"]) == (10, 10)

@@ -19,7 +19,7 @@ from kbq_assets.ports.statements import LedgerRow, StatementJob
 from kbq_assets.ports.warehouse import JobError
 
 if TYPE_CHECKING:
-    from kbq_assets_tests.fakes.warehouse import FakeWarehouse, WarehouseView
+    from kbq_assets_tests.fakes.warehouse import FakeWarehouse, Row, WarehouseView
 
 
 class Failure(enum.Enum):
@@ -44,6 +44,8 @@ class FakeStatements:
         self.bad_rows: Callable[[str], list[str]] = lambda sql: []
         #: the batches of the statements that took effect, per target
         self.applied: dict[TableReference, list[int]] = {}
+        #: their rows: all others were appended
+        self.rows: dict[TableReference, set[Row]] = {}
         #: ids of their jobs, whatever their status
         self.committed: set[str] = set()
         #: what a dry run says, and what each statement is billed
@@ -100,6 +102,7 @@ class FakeStatements:
         if len(scratch) != 1 or job.target not in stored:
             return JobError("notFound", f"no scratch table of {job.target}", transient=False)
         self._warehouse.append_rows(job.target, stored[scratch[0]])
+        self.rows.setdefault(job.target, set()).update(stored[scratch[0]].rows)
         self.ledgers[job.target] = LedgerRow(job.batch, False, job.digest)
         self.applied.setdefault(job.target, []).append(job.batch)
         self.committed.add(job.job_id)

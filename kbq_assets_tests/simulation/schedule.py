@@ -12,6 +12,7 @@ from typing import Final
 from unittest.mock import patch
 
 from kbq_assets.core.errors import KbqError
+from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.pipelines.extraction import recovery
 from kbq_assets.pipelines.operate.commands import propose_reset
 from kbq_assets_tests.fakes.statements import Failure
@@ -55,6 +56,7 @@ class Chaos:
     lose_a_table: float = 0.0
     relabel_a_table: float = 0.0
     intrude: float = 0.0
+    change_load: float = 0.0
 
 
 #: Everything at once; and tables parked, set aside and resumed all the time, with long stalls, few other faults.
@@ -113,6 +115,11 @@ APPLYING = dataclasses.replace(
 )  # fmt: skip
 
 
+#: Tables whose topic asks for other loads all the time.
+SWITCHED = dataclasses.replace(STATEMENTS, rules=(StatementRule(), STATEMENTS.settings.statement.rule))
+SWITCHING = dataclasses.replace(APPLYING, change_load=1.0, decide_rate=0.0)
+
+
 #: Kinds of schedules by name, beside the usual ones: how rough, and of what world.
 KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "two_warehouses": (None, TWO_WAREHOUSES),
@@ -125,6 +132,7 @@ KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "ordered": (ORDERING, ORDERED),
     "by_hour": (BY_HOUR, HOURLY),
     "statements": (APPLYING, STATEMENTS),
+    "switches": (SWITCHING, SWITCHED),
 }
 
 
@@ -271,6 +279,7 @@ def _mishaps(chaos: Chaos) -> list[tuple[float, Callable[[World], None]]]:
         (chaos.lose_a_table, mishaps.lose_a_table),
         (chaos.relabel_a_table, mishaps.relabel_a_table),
         (chaos.intrude, mishaps.intrude),
+        (chaos.change_load, World.change_load),
     ]
 
 

@@ -8,10 +8,11 @@ from typing import Any, Final
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.statements import steps, table_statements
+from kbq_assets.core.statements import steps, switching, table_statements
+from kbq_assets.pipelines.loading import job_start
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import TableRun
-from kbq_assets.pipelines.statements import apply
+from kbq_assets.pipelines.statements import apply, prepare
 from kbq_assets.ports.statements import LedgerRow, StatementJob
 from kbq_assets.ports.warehouse import JobError
 from kbq_assets_tests.fakes.statements import FakeStatements
@@ -99,6 +100,34 @@ def _marks_first(state: TableState, rows: int) -> TableState:
     return dataclasses.replace(marked, sequence=found.sequence, in_flight=entry)
 
 
+def _all_at_once(state: TableState, files: Any, given_up: Any) -> Any:
+    """The windows from before a change and after it."""
+    return files
+
+
+def _as_asked(state: TableState, asked: Any, files: Any) -> Any:
+    """The rule that the topic asks for, whatever windows a batch has."""
+    return asked
+
+
+#: Schedules whose topic asks for other loads notice these.
+SWITCH_MUTANTS: Final = [
+    Mutant(
+        "a change of load is not recorded",
+        "S10: recorded before its first batch",
+        ((switching, "in_force", lambda state: None),),
+    ),
+    Mutant(
+        "a change of load is taken before earlier windows are loaded",
+        "S10: windows before it first",
+        ((job_start, "in_turn", _all_at_once), (prepare, "rule_of_batch", _as_asked)),
+    ),
+    Mutant(
+        "windows before and after a change share a batch",
+        "S10: a batch is before a change or after it",
+        ((job_start, "in_turn", _all_at_once),),
+    ),
+]
 STATEMENT_MUTANTS: Final = [
     Mutant(
         "ledger raised outside the transaction",

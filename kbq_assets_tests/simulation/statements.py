@@ -6,9 +6,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kbq_assets.core.errors import KbqError, NotFound, Refused, UnknownOutcome
+from kbq_assets.core.loading.batches import pending_files
+from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import ParkReason
+from kbq_assets.core.statements.rules import APPEND
 from kbq_assets.pipelines.operate import adopt
 from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.pipelines.ordering.decisions import read_table
@@ -17,9 +20,45 @@ from kbq_assets.pipelines.statements.skip import propose_skip
 from kbq_assets.ports.statements import LedgerRow
 from kbq_assets_tests.fakes.faults import Call
 from kbq_assets_tests.fakes.warehouse import LateCall
+from kbq_assets_tests.simulation import ordered
 
 if TYPE_CHECKING:
     from kbq_assets_tests.simulation.world import World
+
+
+def judge_load(world: World, before: TableState, after: TableState) -> list[str]:
+    """What a swap breaks that enters or records a batch: another `load` than the last batch's has its change recorded,
+    and comes after the windows before the change (S10)."""
+    ended, job = before.in_flight, after.in_flight
+    if ended is not None and job is None and after.rows != before.rows:
+        world.loaded_as[ended.files[0].table] = _kind(ended)
+    if job is None or ended is not None or not job.files:
+        return []
+    table, kind, switch = job.files[0].table, _kind(job), before.definition.statements.switch
+    last = world.loaded_as.get(table, kind)
+    is_retry = {f.path for f in job.files} <= {bad.file.path for bad in before.retried}
+    if switch is None or switch.taken:
+        return (
+            [] if kind == last else [f"{table} is loaded by {kind} after {last}, and no change is recorded"]
+        )
+    if is_retry:
+        return []
+    side = [switch.is_before(file) for file in job.files]
+    if kind == switch.before.kind:
+        return [] if all(side) else [f"{table}: windows after its change are loaded by {kind}"]
+    given_up = ordered.given_up(world)
+    waiting = [file for file in world.waiting() if file.table == table and file.path not in given_up]
+    earlier = [f.path for f in pending_files(before, waiting) if switch.is_before(f)]
+    world.met["switched"] += 1
+    return (
+        [f"{table}: {earlier or 'windows'} from before its change wait, or are loaded by {kind}"]
+        if earlier or any(side)
+        else []
+    )
+
+
+def _kind(job: JobInFlight) -> str:
+    return job.statement.rule.kind if job.statement else APPEND
 
 
 def skip_late(world: World, name: str) -> None:

@@ -50,6 +50,8 @@ from kbq_assets_tests.simulation.schedule import (
     ROUGH,
     SEALING,
     STATEMENTS,
+    SWITCHED,
+    SWITCHING,
     TWO_WAREHOUSES,
     ScheduleFailed,
     commit,
@@ -58,7 +60,7 @@ from kbq_assets_tests.simulation.schedule import (
     run_two_loaders,
     simulated_hours,
 )
-from kbq_assets_tests.simulation.statement_mutants import ANY_SKIP, STATEMENT_MUTANTS
+from kbq_assets_tests.simulation.statement_mutants import ANY_SKIP, STATEMENT_MUTANTS, SWITCH_MUTANTS
 from kbq_assets_tests.simulation.world import Recipe, World
 from kbq_assets_tests.sizes import (
     FULL,
@@ -120,6 +122,20 @@ def test_the_simulator_notices_when_a_rule_of_statements_is_removed(mutant: Muta
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError, KeyError, Crash)):
         for seed in _seeds(mutant.seed, 300):
             run_schedule(seed, APPLYING, STATEMENTS)
+
+
+def test_a_change_of_load_comes_after_the_windows_before_it() -> None:
+    met = Counter[str]()
+    for seed in range(VARIED_SCHEDULES // 4):
+        met += run_schedule(seed, SWITCHING, SWITCHED).met
+    assert met["switched"] > VARIED_SCHEDULES // 10
+
+
+@pytest.mark.parametrize("mutant", SWITCH_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_the_simulator_notices_a_change_of_load_that_breaks_a_rule(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises(ScheduleFailed, match=r"its change|no change is recorded"):
+        for seed in range(300):
+            run_schedule(seed, SWITCHING, SWITCHED)
 
 
 def test_a_skip_that_arrives_late_gives_up_no_rows_that_nobody_decided_about() -> None:

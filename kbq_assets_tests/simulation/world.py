@@ -26,6 +26,7 @@ from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import COMMITS, TABLES, TOPIC_REGISTRY, TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import ParkReason
+from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines import threads
@@ -160,6 +161,8 @@ class Recipe:
     chunk_records: int = 2
     #: what the topic's option may be in a run, by stored names; each run draws one
     warehouses: tuple[tuple[str, ...], ...] = ((),)
+    #: what the topic's `load` may be: it changes all the time
+    rules: tuple[StatementRule, ...] = ()
     #: windows that a commit keeps for a slower warehouse
     patience: int = 24
 
@@ -238,6 +241,9 @@ class World:
         #: business times of records that have their own, with Kafka's
         self.own_times: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
         self.began_ms = self.store.time_ms
+        #: what the topic asks for, and how each table's last batch was loaded
+        self.rule = self.recipe.settings.statement.rule
+        self.loaded_as: dict[TableReference, str] = {}
         #: whether tables begin by hour
         self.by_hour = self.recipe.settings.ordering.order == "hour"
         others = [name for name in self.warehouses if name]
@@ -352,6 +358,7 @@ class World:
     def _watch(self, before: TableState, after: TableState) -> None:
         self.out_of_order.extend(ordered.judge_swap(before, after, partial(ordered.given_up, self)))
         self.out_of_order.extend(ordered.judge_hours(self, before, after))
+        self.out_of_order.extend(statements.judge_load(self, before, after))
         self._watch_quarantine(before, after)
         self._watch_hours(before, after)
 
@@ -511,12 +518,11 @@ class World:
         self.met["waited"] += sum(table.state == "waiting" for table in report.tables)
 
     def _table_options(self, table: TableReference, topics: frozenset[str]) -> TableOptions:
-        appends = table == ERRORS or self.recipe.settings.statement.rule.appends
-        return (
-            TableOptions()
-            if appends
-            else TableOptions(rules=frozenset([self.recipe.settings.statement.rule]))
-        )
+        return TableOptions(rules=frozenset() if table == ERRORS else frozenset([self.rule]))
+
+    def change_load(self) -> None:
+        """The topic asks for another `load`, or for the same."""
+        self.rule = self.random.choice(self.recipe.rules)
 
     def _topics(self, topics: Collection[str]) -> dict[str, TopicSettings]:
         return dict.fromkeys(topics, self.recipe.settings)

@@ -21,7 +21,7 @@ from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.totals import JobTotals
 from kbq_assets.core.protocol.waits import ParkReason
-from kbq_assets.core.statements.table_statements import BatchStatement, TableStatements
+from kbq_assets.core.statements.table_statements import BatchStatement, TableStatements, after_append
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,18 @@ def record_success(state: TableState, output_rows: int) -> TableState:
         restarting=None,
         hours=completeness.with_rows(state.hours, in_flight.files),
         order=state.order.with_settled() if state.order.rule.by else state.order,
+        definition=state.definition if in_flight.statement else _appended(state.definition, in_flight),
     )
+
+
+def _appended(definition: Definition, job: JobInFlight) -> Definition:
+    """After a job that appended its files: a statement that failed for one of them is none to try or skip any more."""
+    if not job.files:
+        return definition
+    loaded, failed = {identity_of(file) for file in job.files}, definition.failed
+    if failed is not None and not loaded.isdisjoint(map(identity_of, failed.files)):
+        failed = None
+    return dataclasses.replace(definition, failed=failed, statements=after_append(definition.statements))
 
 
 def _without_settled(state: TableState, in_flight: JobInFlight) -> TableState:

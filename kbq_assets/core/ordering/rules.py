@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Collection, Mapping
 
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.ordering.table_order import OrderRule
+from kbq_assets.core.ordering import transitions
+from kbq_assets.core.ordering.table_order import AuditEntry, OrderRule
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.core.topics.ordering_options import APPLY, HOUR, NONE, PARK, is_late_table
@@ -37,8 +38,11 @@ def order_rule(
     return OrderRule(by, tuple(gates), marker, PARK if parks else APPLY, extra=now.extra)
 
 
-def with_rule(state: TableState, rule: OrderRule) -> TableState:
+def with_rule(state: TableState, rule: OrderRule, now_ms: int) -> TableState:
     """The state under a changed rule. Batches that were applied before have no gate to pass."""
+    if state.rows and rule.by != state.order.rule.by:
+        words = f"order={rule.by or NONE} from here on, order={state.order.rule.by or NONE} before"
+        state = transitions.note(state, AuditEntry(now_ms, "order", state.order.next, words))
     order = dataclasses.replace(state.order, rule=rule, failed=state.order.failed if rule.by else None)
     if not state.order.rule.gates or not rule.gates:
         order = dataclasses.replace(order, validated=order.settled)

@@ -73,8 +73,9 @@ class AuditEntry(Stored):
     """One decision about a table's batches. It is kept."""
 
     at_ms: int
-    #: retry, skip, continue, hold or release
+    #: retry, skip, continue, hold or release; order or load: a change of that option
     action: str
+    #: 0: of none
     batch: int
     reason: str = ""
     by: str = ""

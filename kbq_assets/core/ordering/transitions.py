@@ -160,5 +160,10 @@ def go_on(state: TableState, entry: AuditEntry) -> TableState:
     return _audited(passed, entry)
 
 
+def note(state: TableState, entry: AuditEntry) -> TableState:
+    """With one more entry in its audit list, of a change that is no operator's decision."""
+    return _audited(state, entry)
+
+
 def _audited(state: TableState, entry: AuditEntry) -> TableState:
     return dataclasses.replace(state, order=state.order.with_audit(entry))

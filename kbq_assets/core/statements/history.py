@@ -22,7 +22,9 @@ def history_sql(target: Target) -> str:
     statements = [_insertion(target), _ends(target)]
     if target.converts and _has_deletions(target):
         tombstone = is_tombstone(target.dialect, target.columns, [DELETED, VALID_FROM, VALID_TO], "t")
-        statements.insert(0, f"UPDATE {target.name} AS t SET {DELETED} = ({tombstone or 'FALSE'}) WHERE TRUE")
+        statements.insert(
+            0, f"UPDATE {target.name} AS t SET {DELETED} = ({tombstone or 'FALSE'}) WHERE t.{DELETED} IS NULL"
+        )
     if target.converts:  # the rows that were appended
         begin = (
             f"UPDATE {target.name} AS t SET {VALID_FROM} = {_begin(target, 't')} WHERE t.{VALID_FROM} IS NULL"

@@ -56,15 +56,18 @@ class StatementRule(Stored):
         return self.kind, self.key, self.version
 
 
-def rule_of(table: TableReference, wanted: Collection[StatementRule], stored: StatementRule) -> StatementRule:
+def rule_of(
+    table: TableReference, wanted: Collection[StatementRule], stored: StatementRule, expected: StatementRule
+) -> StatementRule:
     """The rule of a table's next batch. ``wanted`` are those of its topics that the source list selects; if it selects
-    none, the table keeps the rule that it has. Raises ConfigurationError if topics, or the table's rows, disagree."""
+    none, the table keeps the ``expected`` one. Raises ConfigurationError if topics, or the rows that a statement
+    ``stored``, disagree."""
     if len(set(wanted)) > 1:
         raise ConfigurationError(
             f"the topics of {table} load it in different ways: {', '.join(sorted(map(_shown, set(wanted))))}",
             next_step="give these topics the same `load` and its options, or tables of their own",
         )
-    rule = next(iter(wanted), stored)
+    rule = next(iter(wanted), expected)
     if not stored.appends and not rule.appends and rule.identity != stored.identity:
         raise ConfigurationError(
             f"{table} has the rows of {_shown(stored)}, and its topic asks for {_shown(rule)}",

@@ -9,8 +9,9 @@ from typing import Final
 
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.load_switch import LoadSwitch
 from kbq_assets.core.statements.names import scratch_table
-from kbq_assets.core.statements.rules import StatementRule
+from kbq_assets.core.statements.rules import APPEND, StatementRule
 
 #: Stands for the scratch table's name in a text that is rendered before its load job has an id.
 SCRATCH: Final = "{{ batch }}"
@@ -55,6 +56,20 @@ class TableStatements(Stored):
     #: the last day, since 1970, that a statement was billed on, and the bytes of that day
     day: int = 0
     billed_that_day: int = 0
+    #: whether rows were appended since the last statement; None: an earlier release did not say
+    appended: bool | None = None
+    #: the last change of `load`
+    switch: LoadSwitch | None = None
+
+    @property
+    def kind(self) -> str:
+        """The `load` of the last batch, as far as this state knows."""
+        return APPEND if self.appended else self.rule.kind
+
+    @property
+    def converts(self) -> bool:
+        """Whether the next statement finds rows that were appended."""
+        return self.rule.appends or bool(self.appended)
 
     def billed_on(self, day: int) -> int:
         """The bytes that were billed on a day, the last one or a later one."""
@@ -80,4 +95,19 @@ def applied(
         billed_in_all=known.billed_in_all + billed,
         day=max(day, known.day),
         billed_that_day=known.billed_on(day) + billed,
+        appended=known.appended if skipped else False,
+        switch=known.switch if skipped else _taken(known.switch, done.rule.kind),
     )
+
+
+def after_append(known: TableStatements) -> TableStatements:
+    """After a batch that was appended. A table that never had a statement keeps its state."""
+    if known == TableStatements():
+        return known
+    return dataclasses.replace(known, appended=True, switch=_taken(known.switch, APPEND))
+
+
+def _taken(switch: LoadSwitch | None, kind: str) -> LoadSwitch | None:
+    """The change of `load` after a batch of a kind."""
+    is_new = switch is not None and switch.after.kind == kind
+    return dataclasses.replace(switch, taken=True) if switch is not None and is_new else switch

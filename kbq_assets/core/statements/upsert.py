@@ -236,7 +236,7 @@ def _without_key(upsert: Upsert) -> str:
 
 def _conversion(upsert: Upsert) -> Iterable[str]:
     """Makes an appended table show the newest record of each key: tombstones are remembered, then go with the rows that
-    are not the newest."""
+    are not the newest, or that a deletion is newer than: the table may have been upserted before."""
     quoted = upsert.dialect.quoted
     tombstone = is_tombstone(upsert.dialect, upsert.columns, [DELETED], "t")
     if upsert.remembers and tombstone:
@@ -248,7 +248,14 @@ def _conversion(upsert: Upsert) -> Iterable[str]:
         f"DELETE FROM {upsert.target} AS t WHERE {_has_key(upsert, 't')} AND EXISTS (SELECT 1 FROM {upsert.target}"
         f" AS u WHERE {same(_key(upsert, 'u'), _key(upsert, 't'))} AND {_newer(upsert, 'u', 't')})"
     )
+    if upsert.remembers:
+        known = _newer(upsert, "t", "d", _REMEMBERED, _REMEMBERED_TIME)
+        yield (
+            f"DELETE FROM {upsert.target} AS t WHERE {_has_key(upsert, 't')} AND EXISTS (SELECT 1 FROM {upsert.deleted}"
+            f" AS d WHERE {same(_remembered_key(upsert, 'd'), _key(upsert, 't'))} AND NOT {known})"
+        )
     if tombstone and upsert.remembers:
         yield f"DELETE FROM {upsert.target} AS t WHERE {tombstone}"
     elif tombstone:
-        yield f"UPDATE {upsert.target} AS t SET {quoted(DELETED)} = ({tombstone}) WHERE TRUE"
+        flag = quoted(DELETED)
+        yield f"UPDATE {upsert.target} AS t SET {flag} = ({tombstone}) WHERE t.{flag} IS NULL"

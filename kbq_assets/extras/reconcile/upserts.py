@@ -111,6 +111,10 @@ class UpsertComparison:
                 rule = settings.statement.rule  # its first batch was skipped
             if settings.statement.rule.kind != UPSERT or rule.kind != UPSERT:
                 raise _NotCompared("it has rows that no upsert wrote")
+        if state.definition.statements.appended:
+            raise _NotCompared(
+                "rows were appended since its last statement", next_step="the next batch converts them"
+            )
         return rule
 
     def _has_several_pseudonyms(

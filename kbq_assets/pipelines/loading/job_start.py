@@ -26,6 +26,7 @@ from kbq_assets.core.ordering.batches import next_batch
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TABLES, quarantine_path
 from kbq_assets.core.protocol.waits import ParkReason
+from kbq_assets.core.statements.switching import in_turn
 from kbq_assets.core.statements.table_statements import BatchStatement
 from kbq_assets.pipelines.loading.ports import CONTINUE, END, Turn, blocked_by, topics_of
 from kbq_assets.pipelines.loading.restaging import Fit, fit
@@ -38,11 +39,15 @@ from kbq_assets.pipelines.ordering.steps import before_batch
 from kbq_assets.pipelines.protocol.evolutions import has_variants
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.statements import prepare
+from kbq_assets.pipelines.statements.switches import record_switch
 
 
 def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> Turn:
     """Enter the next batch into the state as the job in flight. The next step submits it."""
     warehouse, files = run.ports.warehouse, view.files(run.table)
+    if (turn := record_switch(run, view, current, files)) is not None:
+        return turn
+    files = in_turn(current.value, files, view.given_up)
     release = release_for(view, current.value, files, run.options.topics)
     batch = next_batch(
         run.table, current.value, files, run.limits(files), view.given_up, view.blocks, release
@@ -98,7 +103,7 @@ def _prepare_table(
     another loader was faster.
     """
     warehouse, staging_id = run.ports.warehouse, view.registry.staging_id
-    rule = prepare.rule_for(run, current.value, view.files(run.table))
+    rule = prepare.rule_for(run, current.value, view.files(run.table), batch)
     stored = warehouse.find_table(run.table)
     options = with_label(run.table_options(batch.files), staging_id)
     require_rows_kept(run.table, stored, options.expiry_days)

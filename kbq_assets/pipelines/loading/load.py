@@ -26,6 +26,7 @@ from kbq_assets.core.loading.batches import LoadBatch, LoadLimits
 from kbq_assets.core.loading.partitions import limits_by
 from kbq_assets.core.ordering.batches import next_batch
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.switching import in_turn
 from kbq_assets.pipelines.loading.completeness import Verdicts, advance_tables
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, TopicOptions, default_options
 from kbq_assets.pipelines.loading.ports import (
@@ -109,7 +110,7 @@ def _next_batch(
             return None
         if current.parked is None and current.order.why_held:
             return None
-        files = view.files(table)
+        files = in_turn(current, view.files(table), view.given_up)
         if limits.jobs_per_day:
             of_topics = topics(topics_of(files)).values()
             limits = limits_by(limits, {each.destination.partition_unit for each in of_topics})

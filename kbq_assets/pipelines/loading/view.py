@@ -129,11 +129,12 @@ class LoadView:
     def _is_in_commit(self, file: StagedFile) -> bool:
         """Whether a file lies below the position of its commit as it was read; so does one of an unreadable commit."""
         name = file.name
-        epoch, position = self._positions.get(name.topic_partition, (name.epoch, file.until))
+        epoch, position = self.positions.get(name.topic_partition, (name.epoch, file.until))
         return name.epoch < epoch or (name.epoch == epoch and file.until <= position)
 
     @cached_property
-    def _positions(self) -> Mapping[TopicPartition, tuple[int, int]]:
+    def positions(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Epoch and position of each partition whose commit is readable."""
         return {
             commit.topic_partition(number): (commit.epoch, partition.next)
             for commit in self.commits

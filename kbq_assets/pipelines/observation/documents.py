@@ -75,6 +75,7 @@ def _table_json(t: TableStatus) -> dict[str, object]:
         "complete_until": hour_text(t.complete_until) or None,
         **document(t, "late_rows message tries"),
         "next_try_ms": t.next_try_ms or None,
+        "switch": t.batches.switch,
     }
 
 

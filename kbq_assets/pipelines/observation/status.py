@@ -22,6 +22,7 @@ from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.protocol.waits import park_commands
+from kbq_assets.core.statements.switching import waiting_words
 from kbq_assets.core.statements.table_statements import TableStatements
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.core.topics.source_list import SourceEntry
@@ -59,6 +60,8 @@ class BatchStatus:
 
     order: TableOrder = field(default_factory=TableOrder)
     statements: TableStatements = field(default_factory=TableStatements)
+    #: the change of `load` that waits
+    switch: str = ""
 
 
 @dataclass(frozen=True)
@@ -231,7 +234,7 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
         current.definition.changes,
         current.hours,
         current.jobs.ended.last_ms,
-        BatchStatus(current.order, current.definition.statements),
+        BatchStatus(current.order, current.definition.statements, waiting_words(current, pending)),
     )
 
 

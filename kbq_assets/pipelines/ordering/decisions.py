@@ -17,13 +17,15 @@ from kbq_assets.ports.object_store import ObjectStore
 def decide(store: ObjectStore, table: TableReference, change: Callable[[TableState], TableState]) -> None:
     """Swap a decision into a table's state. Old decisions move to an object of their own before it (O6)."""
 
-    def with_room(now: TableState) -> TableState:
-        if chunk := now.order.full_chunk():
-            write_archive(store, audit_path(table, now.order.archived), AuditChunk(chunk))
-            now = dataclasses.replace(now, order=now.order.without_chunk())
-        return change(now)
+    state.change(store, TableState, table_state_path(table), lambda now: change(with_room(store, table, now)))
 
-    state.change(store, TableState, table_state_path(table), with_room)
+
+def with_room(store: ObjectStore, table: TableReference, now: TableState) -> TableState:
+    """The state with room for a decision: old ones are in an object of their own."""
+    if not (chunk := now.order.full_chunk()):
+        return now
+    write_archive(store, audit_path(table, now.order.archived), AuditChunk(chunk))
+    return dataclasses.replace(now, order=now.order.without_chunk())
 
 
 def read_table(store: ObjectStore, table: TableReference) -> TableState:

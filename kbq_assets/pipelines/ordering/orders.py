@@ -14,6 +14,7 @@ from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry, TableOr
 from kbq_assets.core.protocol.names import TableReference, audit_path
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.statements import steps
+from kbq_assets.core.statements.switching import in_turn, waiting_words
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.loading.load_blocks import TopicOptions, default_options
 from kbq_assets.pipelines.loading.view import LoadView, read_view
@@ -45,6 +46,8 @@ class OrderStatus:
     #: bytes billed of the last statement, and of the last day with one
     billed: int = 0
     billed_that_day: int = 0
+    #: the change of `load` that waits
+    switch: str = ""
 
 
 def order_status(
@@ -59,8 +62,9 @@ def order_status(
     locked = {file.path for file in current.in_flight.files} if current.in_flight else set[str]()
     waiting = [file for file in pending if file.path not in locked]
     kind, why = _state(current)
+    due = in_turn(current, pending, view.given_up)
     if kind == "ready" and (
-        waits := why_no_batch(view, current, pending, release_for(view, current, pending, options))
+        waits := why_no_batch(view, current, due, release_for(view, current, pending, options))
     ):
         kind, why = "waits", waits
     return OrderStatus(
@@ -76,6 +80,7 @@ def order_status(
         current.order,
         current.definition.statements.billed,
         current.definition.statements.billed_that_day,
+        waiting_words(current, pending),
     )
 
 

@@ -18,6 +18,7 @@ from kbq_assets.core.topics.ordering_options import CHECK, PARK, SQL
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn, topics_of
 from kbq_assets.pipelines.loading.table_run import TableRun
+from kbq_assets.pipelines.ordering.decisions import with_room
 from kbq_assets.pipelines.protocol.state import Versioned
 
 #: Bad rows that a gate's message shows.
@@ -35,7 +36,8 @@ def before_batch(
     settings, topics = _settings(run, current.value, files)
     rule = order_rule(run.table, topics, settings, order.rule)
     if rule != order.rule:
-        run.swap(current, with_rule(current.value, rule))
+        store = run.ports.store
+        run.swap(current, with_rule(with_room(store, run.table, current.value), rule, store.now_ms()))
         return CONTINUE
     if order.unvalidated:
         return _ask_gate(run, current, settings)

@@ -56,7 +56,7 @@ def statement_plan(run: TableRun, state: TableState, batch: LoadBatch | None) ->
         scratch = own.scratch(run.table, entry.job_id)
         measured = own.sql(_rows_of(run, statements, scratch))
     elif entry is None and batch is not None:
-        rule, files = prepare.rule_for(run, state, batch.files), batch.files
+        rule, files = prepare.rule_for(run, state, batch.files, batch), batch.files
         if rule.appends:
             return None
         text, measured = _texts(run, statements, state, batch, rule)

@@ -9,6 +9,7 @@ from typing import Final
 
 from kbq_assets.core.debezium import columns
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.table_notes import has_own_columns_alone
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column, TableChange, TableOptions, columns_of
@@ -26,6 +27,7 @@ from kbq_assets.core.statements.rules import (
     StatementRule,
     rule_of,
 )
+from kbq_assets.core.statements.switching import expected, rule_of_batch
 from kbq_assets.core.statements.table_statements import BatchStatement
 from kbq_assets.core.statements.targets import Target
 from kbq_assets.core.statements.texts import text_of
@@ -39,12 +41,22 @@ from kbq_assets.ports.statements import LedgerRow, StatementJob, Statements
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
-def rule_for(run: TableRun, state: TableState, files: Iterable[StagedFile]) -> StatementRule:
-    """How the table's next batch changes it, by the topics of its loaded and of its pending ``files``. Raises
-    ConfigurationError."""
-    topics = topics_of(files) | {mark.partition("/")[0] for mark in state.marks}
-    wanted = run.options.options(run.table, frozenset(topics)).rules
-    rule = rule_of(run.table, wanted, state.definition.statements.rule)
+def asked_rule(run: TableRun, state: TableState, files: Iterable[StagedFile]) -> StatementRule:
+    """How the topics of a table's loaded and pending ``files`` ask for it to be loaded. Raises ConfigurationError."""
+    wanted = run.options.options(run.table, topics_fed(state, files)).rules
+    return rule_of(run.table, wanted, state.definition.statements.rule, expected(state))
+
+
+def topics_fed(state: TableState, files: Iterable[StagedFile]) -> frozenset[str]:
+    """The topics of a table's loaded and pending files."""
+    return topics_of(files) | {mark.partition("/")[0] for mark in state.marks}
+
+
+def rule_for(
+    run: TableRun, state: TableState, files: Iterable[StagedFile], batch: LoadBatch
+) -> StatementRule:
+    """How a batch of the pending ``files`` changes its table. Raises ConfigurationError."""
+    rule = rule_of_batch(state, asked_rule(run, state, files), batch.files)
     if not rule.appends and run.ports.warehouse.statements is None:
         raise ConfigurationError(
             f"{run.table}: the warehouse runs no statements, which load={rule.kind} needs",
@@ -98,10 +110,10 @@ def text_for(run: TableRun, state: TableState, rule: StatementRule, fitted: Fit)
     if rule.kind == SCD2:
         _check_history(run, versions, fitted)
     if rule.kind == UPSERT:
-        return _upsert(run, statements, known.rule, rule, fitted, bool(state.marks))
+        return _upsert(run, statements, rule, fitted, converts=known.converts, has_rows=bool(state.marks))
     name, days = statements.sql_name(run.table), _days(fitted, rule.within_days)
     tombstones = {has_own_columns_alone(columns_of(schema)) for schema in fitted.schemas} == {True}
-    return text_of(Target(statements.dialect, rule, name, run.columns, known.rule.appends, days, tombstones))
+    return text_of(Target(statements.dialect, rule, name, run.columns, known.converts, days, tombstones))
 
 
 def _check_history(run: TableRun, versions: Iterable[Column], fitted: Fit) -> None:
@@ -148,9 +160,10 @@ def _check_not_skipped(run: TableRun, statements: Statements, failed: StatementJ
 def _upsert(
     run: TableRun,
     statements: Statements,
-    known: StatementRule,
     rule: StatementRule,
     fitted: Fit,
+    *,
+    converts: bool,
     has_rows: bool,
 ) -> str:
     staged = [columns_of(schema) for schema in fitted.schemas]
@@ -162,7 +175,7 @@ def _upsert(
         )
     names = {column.name for columns in staged for column in columns}
     of_changes = any(map(changes.are_changes, staged))
-    if of_changes and known.appends and has_rows:
+    if of_changes and converts and has_rows:
         raise ConfigurationError(
             f"{run.table}: its rows are changes that were appended, which cannot become last states in place",
             next_step="load=append, or another table for the topic, and kbq reset to read it again",
@@ -177,6 +190,6 @@ def _upsert(
         flag=columns.DELETED if of_changes else DELETED if DELETED in names else "",
         changes=of_changes,
         one_partition=len({file.name.topic_partition for file in fitted.batch.files}) == 1,
-        converts=known.appends,
+        converts=converts,
     )
     return upsert_sql(upsert)

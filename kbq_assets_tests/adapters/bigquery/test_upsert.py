@@ -158,6 +158,21 @@ def test_marked_deletions_timestamps_and_an_appended_table(warehouse: PlacedWare
     assert table.rows(f"_kafka_key, value, {DELETED}") == [(b"a", "2", False), (b"b", "3", True)]
 
 
+def test_rows_that_were_appended_after_upserts_are_converted_by_the_next_one(
+    warehouse: PlacedWarehouse, stage: Stage
+) -> None:
+    table = Table(warehouse, stage, StatementRule("upsert", ("_kafka_key",)))
+    assert table.apply((b"a", "1", 1), (b"b", "2", 2), converts=True) == ""
+    assert table.apply((b"b", None, 5)) == ""
+    rows = [_row(b"a", f"{n}", n, 0) for n in (6, 7)] + [_row(b"b", "old", 3, 0), _row(b"c", "8", 8, 0)]
+    warehouse.insert_job(
+        replace(load_job("appended", stage("a.avro", avro_file(rows, SCHEMA)), schema=SCHEMA), table=TARGET)
+    )
+    assert table.done("appended") is None
+    assert table.apply((b"d", "9", 9), converts=True) == ""
+    assert table.rows() == [(b"a", "7"), (b"c", "8"), (b"d", "9")]
+
+
 def test_known_keys_are_not_inserted_again(warehouse: PlacedWarehouse, stage: Stage) -> None:
     table = Table(warehouse, stage, StatementRule("insert_new", ("_kafka_key",)))
     assert table.apply((b"a", "1", 1), (b"a", "2", 2), (b"b", "3", 3)) == ""

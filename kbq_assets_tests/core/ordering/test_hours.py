@@ -111,9 +111,9 @@ def test_the_slowest_partition_of_the_slowest_topic_decides() -> None:
 
 def test_without_the_rule_nothing_waits() -> None:
     for by in ("", "offset"):
-        table = with_rule(TableState("u"), OrderRule(by))
+        table = with_rule(TableState("u"), OrderRule(by), 0)
         assert next_batch(T, table, [window(0, H12)], LoadLimits(), release=Release(H10, H12)) is not None
-    table = with_rule(TableState("u"), OrderRule("hour"))
+    table = with_rule(TableState("u"), OrderRule("hour"), 0)
     assert next_batch(T, table, [window(0, H12)], LoadLimits(), release=Release(H10, H12)) is None
 
 
@@ -125,7 +125,7 @@ def test_no_row_becomes_visible_before_its_hour_is_released_or_after_rows_of_a_l
         for p in range(3)
         for n in range(chance.randint(1, 8))
     ]
-    table, until = with_rule(TableState("u"), OrderRule("hour")), H10 - 1
+    table, until = with_rule(TableState("u"), OrderRule("hour"), 0), H10 - 1
     while until < H10 + 8:
         release = Release(until, TEN * 2)
         batch = next_batch(T, table, files, LoadLimits(mixes_schemas=True), release=release)

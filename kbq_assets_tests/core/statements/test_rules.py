@@ -36,7 +36,7 @@ APPEND, BY_ID, BY_X = StatementRule(), StatementRule("upsert", ("id",)), Stateme
 def test_topics_decide_and_a_table_without_known_topics_keeps_its_rule(
     wanted: list[StatementRule], stored: StatementRule, rule: StatementRule
 ) -> None:
-    assert rule_of(T, wanted, stored) == rule
+    assert rule_of(T, wanted, stored, stored) == rule
 
 
 BY_VERSION = StatementRule("snapshot", version="v")
@@ -55,7 +55,7 @@ def test_topics_that_disagree_and_another_key_are_refused(
     wanted: list[StatementRule], stored: StatementRule
 ) -> None:
     with pytest.raises(ConfigurationError, match=r"orders"):
-        rule_of(T, wanted, stored)
+        rule_of(T, wanted, stored, stored)
 
 
 def test_options_of_topics_become_rules_and_error_tables_append() -> None:

@@ -203,6 +203,10 @@ def test_without_the_option_what_waits_goes_on(options: dict[str, str]) -> None:
     bench.settings = HOURLY.with_options(**options)
     bench.load_all()
     assert len(bench.shown()) == 3
+    [entry] = state.read(bench.store, TableState, table_state_path(A)).value.order.audit
+    assert (entry.action, entry.reason) == (
+        "order", f"order={options['order']} from here on, order=hour before"
+    )  # fmt: skip
 
 
 def test_a_table_that_never_loaded_waits_with_its_rule() -> None:

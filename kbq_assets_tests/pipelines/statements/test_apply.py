@@ -257,17 +257,6 @@ def test_a_bad_file_goes_to_quarantine_and_the_others_are_applied() -> None:
     assert len(bench.table().quarantined) == 1
 
 
-def test_an_append_table_goes_over_to_statements_and_back() -> None:
-    bench = staged(1)
-    for number, rule in enumerate([StatementRule(), bench.rule, StatementRule()], start=1):
-        bench.rule = rule
-        bench.load()
-        assert bench.offsets(A) == list(range(number))
-        bench.produce(1)
-        bench.extract()
-    assert bench.warehouse.statements.applied[A] == [1]
-
-
 def test_a_table_keeps_its_key() -> None:
     bench = staged(2)
     bench.load()

@@ -249,13 +249,25 @@ def test_deleted_and_truncated_rows_may_stay_marked(tmp_path: Path) -> None:
     assert set(database.shown()) == {1, 2}
 
 
-def test_appended_changes_do_not_become_last_states_in_place(tmp_path: Path) -> None:
-    database = Database(tmp_path)
-    database.put(1, name="a")
-    database.cycle(load="append", key="")
+@pytest.mark.parametrize("first", ["append", "upsert"])
+def test_appended_changes_do_not_become_last_states_in_place(tmp_path: Path, first: str) -> None:
+    database, appended = Database(tmp_path), {"load": "append", "key": ""}
+    before: list[dict[str, str]] = [{}] if first == "upsert" else []
+    for changes in (*before, appended, appended):
+        database.put(1, name="a")
+        database.cycle(**changes)
     database.put(1, name="b")
+    database.cycle()  # records the change
+    database.put(1, name="c")
     [report] = database.cycle().tables
     assert (report.state, "cannot become last states in place" in report.message) == ("failed", True)
+    database.cycle(**appended)  # takes it back
+    assert database.table().in_flight is None
+    with database.duckdb.connect_readonly() as connection:
+        names = [
+            name for (name,) in connection.execute("SELECT name FROM d.A ORDER BY _kafka_offset").fetchall()
+        ]
+    assert names[-2:] == ["b", "c"]
 
 
 @pytest.mark.parametrize(

@@ -86,15 +86,35 @@ def test_an_appended_table_shows_last_states_from_the_next_batch_on(tmp_path: Pa
         bench.change(b"kept", x or 3)
     bench.cycle(load="append", key="")
     assert len(bench.rows(VALUES)) == 6
+    bench.cycle()  # the change is recorded
     bench.change(b"new", 4)
     bench.cycle()
-    assert dict(bench.rows(VALUES)) == {b"kept": 3, b"new": 4}
-    bench.change(b"new", 5)
-    bench.cycle(load="append", key="")
-    assert sorted(bench.rows(VALUES)) == [(b"kept", 3), (b"new", 4), (b"new", 5)]
-    bench.change(b"kept", None)
+    assert sorted(bench.rows(VALUES)) == [(b"kept", 3), (b"new", 4)]
+
+
+@pytest.mark.parametrize("deletes", ["remove", "mark"])
+def test_rows_that_were_appended_after_an_upsert_are_converted_when_upserts_go_on(
+    tmp_path: Path, deletes: str
+) -> None:
+    """Else a key would have two rows for ever, and rows that were deleted before would come back."""
+    bench = UpsertBench(tmp_path, deletes=deletes)
+    for key, x in ((b"new", 1), (b"gone", 2), (b"gone", None), (b"kept", 3)):
+        bench.change(key, x)
     bench.cycle()
-    assert dict(bench.rows(VALUES)) == {b"new": 5}
+    appended = {"load": "append", "key": "", "deletes": "remove"}
+    bench.cycle(**appended)
+    bench.change(b"new", 4)
+    bench.change(b"new", 5)
+    bench.change(b"kept", None)
+    bench.cycle(**appended)
+    bench.cycle()
+    assert len(bench.rows(f"{VALUES} WHERE _kafka_key = 'new'")) == 3
+    bench.change(b"other", 6)
+    bench.cycle()
+    where = " WHERE NOT _kbq_deleted" if deletes == "mark" else ""
+    assert sorted(bench.rows(VALUES + where)) == [(b"new", 5), (b"other", 6)]
+    if deletes == "mark":
+        assert sorted(bench.rows("SELECT _kafka_key FROM d.A WHERE _kbq_deleted")) == [(b"gone",), (b"kept",)]
 
 
 def test_deleted_rows_may_stay_marked(tmp_path: Path) -> None:
