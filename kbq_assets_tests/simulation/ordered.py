@@ -96,6 +96,23 @@ def judge_hours(world: World, before: TableState, after: TableState) -> list[str
     return [f"hours after {passed} were released early: {early[:3]}"] if early else []
 
 
+def judge_marks(world: World, before: TableState, after: TableState) -> list[str]:
+    """Files that a swap's marks cover although it records no job that has them, and gives none of them up (L4, O8)."""
+    if after.marks == before.marks or world.others:
+        return []
+    ended, failed = before.in_flight, before.order.failed
+    quarantined = [bad.file for bad in (*before.quarantined, *after.quarantined)]
+    settled = [*quarantined, *(ended.files if ended else ()), *(failed.files if failed else ())]
+    known, tables = set(map(identity, settled)), {file.table for file in settled}
+    paths = given_up(world)
+    return [
+        f"a mark covers {file.path}, which is not loaded"
+        for file in world.waiting()
+        if file.table in tables and after.is_loaded(file) and not before.is_loaded(file)
+        if identity(file) not in known and file.path not in paths
+    ]
+
+
 def judge_files(world: World, files: Sequence[StagedFile]) -> list[str]:
     """Files of a window that cross an hour, although it has few hours (O8)."""
     if world.recipe.settings.ordering.order != "hour" or len(files) >= MOST_HOURS:
@@ -214,6 +231,15 @@ def by_schema(*arguments: Any) -> LoadBatch | None:
 def in_one_file(self: WindowHours, chunk: Chunk, parts: list[RouteRows]) -> Iterator[tuple[int, RouteRows]]:
     """All rows in one file per table and schema."""
     return ((OTHERS, part) for part in parts)
+
+
+def fitting_without_the_last(*arguments: Any) -> tuple[StagedFile, ...]:
+    """The files of a job, without the last one of its window's other files: marks do not know these apart."""
+    files = _fitting(*arguments)
+    return files[:-1] if len(files) > 1 and files[-1].window == files[-2].window else files
+
+
+_fitting = batches.fitting
 
 
 def fastest_partitions(view: LoadView, options: Mapping[str, TopicSettings]) -> dict[str, SourcePartition]:

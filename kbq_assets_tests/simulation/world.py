@@ -359,6 +359,7 @@ class World:
         self.out_of_order.extend(ordered.judge_swap(before, after, partial(ordered.given_up, self)))
         self.out_of_order.extend(ordered.judge_hours(self, before, after))
         self.out_of_order.extend(statements.judge_load(self, before, after))
+        self.out_of_order.extend(ordered.judge_marks(self, before, after))
         self._watch_quarantine(before, after)
         self._watch_hours(before, after)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -140,3 +141,28 @@ def test_no_row_becomes_visible_before_its_hour_is_released_or_after_rows_of_a_l
             hour >= shown for windows in left.values() for [file] in windows for hour in file.events.hours
         )
     assert all(map(table.is_loaded, files))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_mark_never_covers_an_hour_of_a_window_that_is_not_loaded(seed: int) -> None:
+    """Whatever a job's limits are, and also where the order is changed or taken away in between."""
+    chance, table = random.Random(seed), with_rule(TableState("u"), OrderRule("hour"), 0)
+    files = [
+        replace(file, path=replace(file.name, first_offset=number * 10 + place).format())
+        for p in range(2)
+        for number in range(chance.randint(1, 6))
+        for place in range(chance.randint(1, 4))
+        for file in [window(number, H10 + chance.randint(0, 4), partition=p, schema=chance.randint(1, 2))]
+    ]
+    limits = LoadLimits(files=chance.randint(1, 4), mixes_schemas=chance.random() < 0.5)
+    loaded = set[str]()
+    while any(file.path not in loaded for file in files):
+        release = Release(H10 + chance.randint(0, 5), TEN * 2)
+        batch = next_batch(T, table, files, limits, release=release)
+        if batch is not None:
+            loaded |= {file.path for file in batch.files}
+            table = record_success(begin_job(table, batch.files, "p", "l"), batch.rows)
+        covered = {file.path for file in files if table.is_loaded(file)}
+        assert covered == loaded
+        if chance.random() < 0.3:
+            table = with_rule(table, OrderRule(chance.choice(["hour", "offset", ""])), 0)
