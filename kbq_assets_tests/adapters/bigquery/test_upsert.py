@@ -1,6 +1,8 @@
 """BigQuery runs the texts of statements: local-bigquery judges syntax, names and types, and what becomes of the rows.
 
-It cannot run a MERGE in a transaction, so the text runs without one here. Transactions are those of the contract.
+Each statement runs as KBQ sends it, in one transaction with its ledger, but for those with a MERGE (`load: upsert`):
+local-bigquery aborts every transaction with one. They run outside. Their transaction is that of all others, and the
+requests are compared word by word (test_statement_requests.py).
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.statements.targets import Target
 from kbq_assets.core.statements.texts import text_of
 from kbq_assets.core.statements.upsert import TWO_PARTITIONS, Upsert, deleted_columns, upsert_sql
-from kbq_assets.ports.statements import Statements
+from kbq_assets.ports.statements import LedgerRow, StatementJob, Statements
 from kbq_assets.ports.warehouse import JobError
 from kbq_assets_tests.adapters.bigquery.test_warehouse import PROJECT, OpenWarehouse, PlacedWarehouse
 from kbq_assets_tests.contracts.warehouse import Stage, avro_file, load_job, schema_of
@@ -57,6 +59,8 @@ class Table:
     def __init__(self, warehouse: PlacedWarehouse, stage: Stage, rule: StatementRule) -> None:
         assert warehouse.statements is not None
         self.warehouse, self.stage, self.rule = warehouse, stage, rule
+        #: one more statement of each batch
+        self.ends_with = ""
         self.statements: Statements = warehouse.statements
         marked = (Column(DELETED, "BOOL"),) if rule.deletes == MARK else ()
         times = (Column(VALID_FROM, "TIMESTAMP"), Column(VALID_TO, "TIMESTAMP"))
@@ -80,11 +84,32 @@ class Table:
         assert self.done(load.job_id) is None
         name, is_tombstone = self.statements.sql_name, {value for _, value, _ in records} == {None}
         sql = self._text(is_tombstone, converts).replace(SCRATCH, name(scratch))
-        client = self.warehouse._session.client
+        sql = ";\n".join(filter(None, (sql, self.ends_with)))
+        if self.rule.kind != UPSERT:
+            return self._apply_once(sql)
         try:
-            client.query_and_wait(sql)
+            self.warehouse._session.client.query_and_wait(sql)
         except GoogleAPICallError as error:
             return str(error)
+        return ""
+
+    def _apply_once(self, sql: str) -> str:
+        """Apply a batch in its transaction. Returns the error. A late job of the same batch changes nothing."""
+        number = self.statements.open_ledger(TARGET).batch + 1
+        first, late = (
+            StatementJob(job_id, self.warehouse.project, self.warehouse.location, TARGET, number, sql, job_id)
+            for job_id in (f"s{next(_NUMBERS)}", f"s{next(_NUMBERS)}")
+        )
+        self.statements.insert(first)
+        failed = self.done(first.job_id)
+        ledger, rows = self.statements.read_ledger(TARGET), self.rows("*")
+        if failed is not None:
+            assert ledger == LedgerRow(number - 1, False, ledger.digest if ledger else "")
+            return failed.message
+        assert ledger == LedgerRow(number, False, first.digest)
+        self.statements.insert(late)
+        assert self.done(late.job_id) is not None
+        assert (self.statements.read_ledger(TARGET), self.rows("*")) == (ledger, rows)
         return ""
 
     def _text(self, tombstones: bool, converts: bool) -> str:
@@ -203,6 +228,29 @@ def test_rows_of_the_newest_version_replace_older_ones(
     assert sorted(value for _, value in table.rows()) == first
     assert table.apply((b"a", "a6", 6), converts=True) == ""
     assert sorted(value for _, value in table.rows()) == then
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        StatementRule("insert_new", ("_kafka_key",)),
+        StatementRule("delete_insert", ("_kafka_key",), version="v"),
+        StatementRule("snapshot", version="v"),
+        StatementRule("scd2", ("_kafka_key",)),
+    ],
+    ids=lambda rule: rule.kind,
+)
+def test_a_statement_that_fails_at_its_end_leaves_neither_rows_nor_a_raised_ledger(
+    warehouse: PlacedWarehouse, stage: Stage, rule: StatementRule
+) -> None:
+    table = Table(warehouse, stage, rule)
+    assert table.apply((b"a", "1", 1)) == ""
+    before, table.ends_with = table.rows("*"), "SELECT ERROR('no more') FROM UNNEST([1])"
+    assert "no more" in table.apply((b"a", "2", 2), (b"b", "3", 3))
+    assert table.rows("*") == before
+    table.ends_with = ""
+    assert table.apply((b"a", "2", 2), (b"b", "3", 3)) == ""
+    assert table.rows("*") != before
 
 
 def test_sql_of_the_users_own(warehouse: PlacedWarehouse, stage: Stage) -> None:
