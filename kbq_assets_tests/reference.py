@@ -42,5 +42,7 @@ def _with_table(text: str, header: str, rows: Iterable[tuple[str, ...]]) -> str:
 
 
 if __name__ == "__main__":
-    for path, text in references():
+    from kbq_assets_tests.mutants import PAGE, page  # they load the simulator
+
+    for path, text in (*references(), (PAGE, page())):
         path.write_text(text, encoding="utf-8")

@@ -50,14 +50,15 @@ def test_a_death_changes_no_outcome(world: WatchedWorld, case: Case, point: Poin
     assert _run(world, case, point) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "outcome"),
-    [
-        ("a new id after an unknown outcome", "late insert"),
-        ("a failed job counts as loaded", "retryable error"),
-        ("files are deleted before the load is recorded", "success"),
-    ],
+#: Mutants of the simulator, and the outcome of a load job in which they are noticed.
+RULES_REMOVED = (
+    ("a new id after an unknown outcome", "late insert"),
+    ("a failed job counts as loaded", "retryable error"),
+    ("files are deleted before the load is recorded", "success"),
 )
+
+
+@pytest.mark.parametrize(("name", "outcome"), RULES_REMOVED)
 def test_a_rule_removed_is_noticed(world: WatchedWorld, name: str, outcome: str) -> None:
     [mutant] = [mutant for mutant in (*MUTANTS, A_NEW_ID) if mutant.name == name]
     [case] = [case for case in CASES if case.name == outcome]

@@ -21,14 +21,14 @@ TAIL, MERGED = 1, 2
 class Rule(enum.Enum):
     """What makes manifests safe."""
 
-    WRITE_BEFORE_NAMING = "a manifest is written before the swap that names it"
-    NEVER_REUSED = "no two attempts write under one name"
-    LIST_BEFORE_HEAD = "the janitor lists manifests before it reads the head"
+    WRITE_BEFORE_NAMING = "M1: a manifest is written before the swap that names it"
+    NEVER_REUSED = "M2: no two attempts write under one name"
+    LIST_BEFORE_HEAD = "M3: the janitor lists manifests before it reads the head"
     OTHER_GENERATION = (
-        "the janitor spares an unnamed manifest whose swap may still come: its name has the head's generation"
+        "M3: the janitor spares an unnamed manifest of the head's generation: its swap may still come"
     )
-    MISSING_IS_NOT_EMPTY = "a named manifest that is missing is never taken for empty"
-    READ_HEAD_AGAIN = "a reader stops only if the head, read again, still names what is missing"
+    MISSING_IS_NOT_EMPTY = "M4: a named manifest that is missing is never taken for empty"
+    READ_HEAD_AGAIN = "M4: a reader stops only if the head, read again, still names what is missing"
 
 
 class Name(NamedTuple):

@@ -19,11 +19,11 @@ from kbq_assets_tests.model.engine import Label
 class Rule(enum.Enum):
     """What makes replacements safe."""
 
-    SETTLED = "a table waits for a replacement only once every file of the range is loaded"
-    ONE_AT_A_TIME = "a table waits for one replacement at a time"
-    NAMED_ID = "the replay names the job's id before it is submitted, and a repetition keeps it"
-    COUNTED_AS_IT_ENDS = "the swap that counts the change lets the table go on"
-    FENCED = "states are swapped on the generation that was read"
+    SETTLED = "R3: a table waits for a replacement only once every file of the range is loaded"
+    ONE_AT_A_TIME = "R3: a table waits for one replacement at a time"
+    NAMED_ID = "R3: the replay names the job's id before it is submitted, and a repetition keeps it"
+    COUNTED_AS_IT_ENDS = "R5: the swap that counts the change lets the table go on"
+    FENCED = "R3: states are swapped on the generation that was read"
 
 
 class State(NamedTuple):

@@ -36,7 +36,7 @@ class Rule(StrEnum):
     BATCH_IS_PREFIX = "L1: a batch is a prefix of the pending windows"
     BACKLOG_AFTER_COMMIT = "L1: the loader reads the backlog after the commit"
     BACKLOG_MERGED_BY_OFFSET = "L1: backlog files are merged with committed ones by offset"
-    # Flights
+    # Load jobs in flight
     STATE_PRECONDITION = "L2: a table's state is swapped on the generation that was read"
     JOB_ID_FROM_STATE = "L2: the job id is derived from the state"
     SEQUENCE_INCREMENTS = "L2, L5: a retry after a failure has a new sequence number"

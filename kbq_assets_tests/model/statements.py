@@ -19,16 +19,16 @@ from kbq_assets_tests.model.engine import Label
 class Rule(enum.Enum):
     """What makes statements safe."""
 
-    LEDGER_IN_TRANSACTION = "the transaction of the statement raises the ledger"
-    LEDGER_IS_CONDITION = "the transaction requires that the ledger stands at the batch before"
-    LEDGER_DECIDES = "the ledger decides whether a batch is applied, not the job's status"
+    LEDGER_IN_TRANSACTION = "S1: the transaction of the statement raises the ledger"
+    LEDGER_IS_CONDITION = "S1: the transaction requires that the ledger stands at the batch before"
+    LEDGER_DECIDES = "S2: the ledger decides whether a batch is applied, not the job's status"
     LEDGER_SAYS_HOW = (
-        "the ledger says whether its batch was applied or skipped, and whoever records it says the same"
+        "S5: the ledger says whether its batch was applied or skipped, and whoever records it says the same"
     )
-    SKIP_RAISES_LEDGER = "skipping a batch raises the ledger before the state says so"
-    SCRATCH_PER_JOB = "a scratch table is named after the load job that fills it"
-    NEW_ID = "a statement that failed runs again under a new id"
-    FENCED = "the state is swapped on the generation that was read"
+    SKIP_RAISES_LEDGER = "S5: skipping a batch raises the ledger before the state says so"
+    SCRATCH_PER_JOB = "S3: a scratch table is named after the load job that fills it"
+    NEW_ID = "S6: a statement that failed runs again under a new id"
+    FENCED = "L2: the state is swapped on the generation that was read"
 
 
 class InFlight(NamedTuple):

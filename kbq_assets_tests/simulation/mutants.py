@@ -321,7 +321,7 @@ HOUR_MUTANTS = (
            ((ordering_batches, "fitting", ordered.fitting_without_the_last),), seed=0),
 )  # fmt: skip
 #: Schedules of mishaps (mishaps.py) notice these.
-MENDING_MUTANTS = (
+MISHAP_MUTANTS = (
     Mutant("a schema id may change its schema", "E12", ((PinnedSchemas, "schema", _any_schema),), seed=10),
     Mutant("files are loaded as they are", "L11", ((StagedContents, "unsound", lambda self, files: Unsound()),),
            seed=1),

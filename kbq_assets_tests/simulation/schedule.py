@@ -78,13 +78,13 @@ FUTURE = dataclasses.replace(REPLAY, kinds="rrff35gpt")
 #: Half of the parkings are such that a load tries the table again on its own (core/extraction/restarts.py).
 RESTARTING = dataclasses.replace(PARKING, restart_rate=0.5)
 #: What surrounds KBQ is damaged, mixed up or wiped, and an operator has every command that mends it.
-MENDING = dataclasses.replace(
+MISHAPS = dataclasses.replace(
     PARKING, steps=250, produce=4.0, operate=4.0, mend_rate=0.5, restage_rate=0.4, reset_rate=0.0, park_rate=0.2,
     lose_a_file=0.3, spoil_a_file=1.5, damage_a_file=0.8, rewrite_a_schema=0.3, lose_a_table=0.2, relabel_a_table=0.3,
     intrude=1.5,
 )  # fmt: skip
 #: One schedule of so many is of this kind.
-EVERY_NTH_MENDS = 10
+EVERY_NTH_MISHAPS = 10
 
 
 #: Many extractions and clean-ups at once, loads seldom: heads name and drop manifests all the time.
@@ -123,9 +123,9 @@ SWITCHING = dataclasses.replace(APPLYING, change_load=1.0, decide_rate=0.0)
 #: Kinds of schedules by name, beside the usual ones: how rough, and of what world.
 KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "two_warehouses": (None, TWO_WAREHOUSES),
-    "two_warehouses_repairs": (MENDING, TWO_WAREHOUSES),
+    "two_warehouses_repairs": (MISHAPS, TWO_WAREHOUSES),
     "two_warehouses_manifests": (SEALING, TWO_WAREHOUSES),
-    "repairs": (MENDING, None),
+    "repairs": (MISHAPS, None),
     "manifests": (SEALING, None),
     "restarts": (RESTARTING, None),
     "replay": (REPLAYING, REPLAY),
@@ -144,7 +144,7 @@ def run_schedule(seed: int, chaos: Chaos | None = None, recipe: Recipe | None = 
     """Run one schedule and check the promises. Raises ScheduleFailed with the seed and the trace."""
     kind = next((f"--kind {name} " for name, given in KINDS.items() if given == (chaos, recipe)), "")
     again = f"python -m kbq_assets_tests.simulation {kind}--seed {seed} --trace"
-    usual = MENDING if seed % EVERY_NTH_MENDS == EVERY_NTH_MENDS - 1 else PROFILES[seed % len(PROFILES)]
+    usual = MISHAPS if seed % EVERY_NTH_MISHAPS == EVERY_NTH_MISHAPS - 1 else PROFILES[seed % len(PROFILES)]
     profile = chaos or usual
     return _checked(World(seed, recipe), again, lambda world: _rage(world, profile))
 

@@ -83,7 +83,7 @@ def _any_skip(run: TableRun, current: Any, entry: Any) -> Turn:
 #: For `run_late_skip`.
 ANY_SKIP: Final = Mutant(
     "a skip counts for any statement of its number",
-    "S5: a skip names its statement",
+    "S5",
     ((apply, "settle", _any_skip),),
 )
 
@@ -131,22 +131,20 @@ SWITCH_MUTANTS: Final = [
 STATEMENT_MUTANTS: Final = [
     Mutant(
         "ledger raised outside the transaction",
-        "S1: table and ledger change together",
+        "S1",
         ((FakeStatements, "run", _without_ledger), (apply, "settle", _raise_afterwards)),
         seed=1,
     ),
-    Mutant("the job's status decides", "S2: the ledger decides", ((apply, "settle", _by_status),)),
-    Mutant(
-        "a statement runs again under its id", "S6: a new id", ((table_state, "retry", _same_id),), seed=1
-    ),
+    Mutant("the job's status decides", "S2", ((apply, "settle", _by_status),)),
+    Mutant("a statement runs again under its id", "S6", ((table_state, "retry", _same_id),), seed=1),
     Mutant(
         "one scratch table for all batches",
-        "S3: named after its load job",
+        "S3",
         ((table_statements, "scratch_table", _one_scratch),),
     ),
     Mutant(
         "marks move with the load job",
-        "S4: marks move with the statement",
+        "S4",
         ((steps, "begin_statement", _marks_first),),
     ),
 ]

@@ -29,7 +29,7 @@ from kbq_assets_tests.simulation.mutants import (
     A_NEW_ID,
     HOUR_MUTANTS,
     LATEST_ONLY,
-    MENDING_MUTANTS,
+    MISHAP_MUTANTS,
     MUTANTS,
     ORDER_MUTANTS,
     REPLAY_MUTANTS,
@@ -41,7 +41,7 @@ from kbq_assets_tests.simulation.schedule import (
     BY_HOUR,
     FUTURE,
     HOURLY,
-    MENDING,
+    MISHAPS,
     ORDERED,
     ORDERING,
     REPLAY,
@@ -184,7 +184,7 @@ def test_tables_that_are_tried_again_by_themselves_keep_the_promises() -> None:
 def test_mishaps_that_an_operator_mends_keep_the_promises() -> None:
     met = Counter[str]()
     for seed in range(10, REPAIRED_SCHEDULES + 10):
-        met += run_schedule(seed, MENDING).met
+        met += run_schedule(seed, MISHAPS).met
     wanted = {
         "damaged",
         "restaged",
@@ -198,11 +198,11 @@ def test_mishaps_that_an_operator_mends_keep_the_promises() -> None:
     assert wanted <= met.keys()
 
 
-@pytest.mark.parametrize("mutant", MENDING_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+@pytest.mark.parametrize("mutant", MISHAP_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
 def test_mishaps_show_when_a_rule_is_removed(mutant: Mutant) -> None:
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
         for seed in _seeds(mutant.seed, 300):
-            run_schedule(seed, MENDING)
+            run_schedule(seed, MISHAPS)
 
 
 def test_heads_that_name_and_drop_manifests_all_the_time_keep_the_promises() -> None:

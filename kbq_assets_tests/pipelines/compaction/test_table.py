@@ -312,7 +312,7 @@ def test_no_schedule_loses_or_doubles_a_row() -> None:
 
 
 def rebase(self: TableCompaction, rewriter: Rewriter, view: LakeView, wanted: object) -> bool:
-    """Mutant: commit on whatever snapshot there is now."""
+    """C2: a rewrite is committed on whatever snapshot there is now."""
     results = rewriter([self._task(view, group) for group in wanted])  # type: ignore[attr-defined]
     try:
         self._compaction.replace_files(view, results)
@@ -323,7 +323,7 @@ def rebase(self: TableCompaction, rewriter: Rewriter, view: LakeView, wanted: ob
 
 
 def discard_always(self: TableCompaction, rewriter: Rewriter, view: LakeView, wanted: object) -> bool:
-    """Mutant: delete the files of a commit without an answer."""
+    """C7: the files of a commit without an answer are deleted."""
     results = rewriter([self._task(view, group) for group in wanted])  # type: ignore[attr-defined]
     try:
         self._compaction.replace_files(view, results)
@@ -334,7 +334,7 @@ def discard_always(self: TableCompaction, rewriter: Rewriter, view: LakeView, wa
 
 
 class ForgetfulLake(FakeLake):
-    """Mutant: a job's id is known as long as its snapshot."""
+    """I1: a job's id is known as long as its snapshot."""
 
     def expire(self) -> None:
         super().expire()
@@ -345,7 +345,7 @@ class ForgetfulLake(FakeLake):
 
 
 class HastyLake(FakeLake):
-    """Mutant: a job looks its id up before it writes its file, and commits on whatever snapshot there is then."""
+    """I2: a job reads the ids before it writes its file, and commits on whatever snapshot there is then."""
 
     def run_job(self, job: int, *offsets: int) -> None:
         if job not in self.jobs:
@@ -356,7 +356,7 @@ class HastyLake(FakeLake):
 
 
 class TidyLake(FakeLake):
-    """Mutant: expiry deletes files of jobs that have not ended."""
+    """I5: expiry deletes files of jobs that have not ended."""
 
     def expire(self) -> None:
         ended, self.jobs = self.jobs, set(range(1000))
@@ -373,7 +373,11 @@ def is_noticed() -> bool:
     return False
 
 
-@pytest.mark.parametrize("mutant", [rebase, discard_always])
+MUTANTS = (rebase, discard_always)
+LAKE_MUTANTS = (ForgetfulLake, HastyLake, TidyLake)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_schedules_notice_a_broken_rule(
     monkeypatch: pytest.MonkeyPatch, mutant: Callable[..., bool]
 ) -> None:
@@ -381,7 +385,7 @@ def test_the_schedules_notice_a_broken_rule(
     assert is_noticed()
 
 
-@pytest.mark.parametrize("mutant", [ForgetfulLake, HastyLake, TidyLake])
+@pytest.mark.parametrize("mutant", LAKE_MUTANTS)
 def test_the_schedules_notice_a_lake_that_breaks_a_rule(
     monkeypatch: pytest.MonkeyPatch, mutant: type[FakeLake]
 ) -> None:

@@ -239,12 +239,16 @@ def test_a_late_deletion_cannot_run_twice(tmp_path: Path) -> None:
 
 #: What is left out, and then goes wrong.
 MUTANTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
-    "commits do not learn of the log": (erasure_log, "raised", lambda commit, version: commit),
-    "the log lacks the erasure": (erasure_log, "with_erasure", lambda log, erasure: log),
-    "commits are not counted": (erasure_rows, "erased_rows", lambda commit, *rest: commit),
-    "the tables never go on": (replacements, "end_replacing", lambda now, job_id, *, done: now),
-    "backups are not counted": (erasure_copies, "rewritten", lambda commit, **change: commit),
-    "an epoch that began since is not reached": (erasure_topic, "reaching", lambda erasure, commits: erasure),
+    "X2: commits do not learn of the log": (erasure_log, "raised", lambda commit, version: commit),
+    "X1: the log lacks the erasure": (erasure_log, "with_erasure", lambda log, erasure: log),
+    "X3: commits are not counted": (erasure_rows, "erased_rows", lambda commit, *rest: commit),
+    "X3: the tables never go on": (replacements, "end_replacing", lambda now, job_id, *, done: now),
+    "X5: backups are not counted": (erasure_copies, "rewritten", lambda commit, **change: commit),
+    "X1: an epoch that began since is not reached": (
+        erasure_topic,
+        "reaching",
+        lambda erasure, commits: erasure,
+    ),
 }
 
 

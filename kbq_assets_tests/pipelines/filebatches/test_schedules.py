@@ -175,14 +175,14 @@ def complete_the_oldest(state: FileTableState, running: BatchInFlight) -> FileTa
 
 #: Each breaks one rule: where, what is put there.
 MUTANTS: dict[str, tuple[Any, str, Any]] = {
-    "submitted under another id than entered": (PrefixRun, "_submit", submit_first),
-    "swapped without a precondition": (FileStates, "swap", swap_anything),
-    "an id is reused": (prefix_run, "job_id_of", lambda uuid, number, name="": f"kbq-{uuid}"),
-    "completion removes the oldest": (table_batches, "_without", complete_the_oldest),
-    "ordered batches do not wait": (planning, "_ASIDE", frozenset(BatchState)),
-    "applied batches are forgotten": (view, "plan_batches", forget_applied),
-    "a refused job is not burned": (table_batches, "burn", forget_jobs),
-    "a failed job counts as applied": (
+    "F3: submitted under another id than entered": (PrefixRun, "_submit", submit_first),
+    "F3: swapped without a precondition": (FileStates, "swap", swap_anything),
+    "F3: an id is reused": (prefix_run, "job_id_of", lambda uuid, number, name="": f"kbq-{uuid}"),
+    "F5: completion removes the oldest": (table_batches, "_without", complete_the_oldest),
+    "F6: ordered batches do not wait": (planning, "_ASIDE", frozenset(BatchState)),
+    "F2: applied batches are forgotten": (view, "plan_batches", forget_applied),
+    "F4: a refused job is not burned": (table_batches, "burn", forget_jobs),
+    "F5: a failed job counts as applied": (
         table_batches,
         "fail",
         lambda state, running, error, now_ms, transient=False: table_batches.settle(

@@ -214,13 +214,13 @@ def _uncounted(begin: Callable[..., Any], now: TableState, found: Replacing) -> 
 
 #: What is left out, and what then goes wrong.
 MUTANTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
-    "rows are not counted": (
+    "R3: rows are not counted": (
         replacements,
         "begin_replacing",
         partial(_uncounted, replacements.begin_replacing),
     ),
-    "commits are not counted": (promotion, "replaced", lambda commit, *rest: commit),
-    "the tables never go on": (replacements, "end_replacing", lambda now, job_id, *, done: now),
+    "R5: commits are not counted": (promotion, "replaced", lambda commit, *rest: commit),
+    "R5: the tables never go on": (replacements, "end_replacing", lambda now, job_id, *, done: now),
 }
 
 
