@@ -100,7 +100,7 @@ def test_a_document_made_to_exhaust_its_reader_is_a_problem_of_its_file(
         assert message in found.message
 
 
-def test_documents_and_schemas_are_told_apart_and_hidden_files_left_out(tmp_path: Path) -> None:
+def test_documents_and_schemas_are_distinguished_and_hidden_files_left_out(tmp_path: Path) -> None:
     for path in (".git/x.yaml", "a/schemas/value.json", "a/topic.yaml", "README.md", "a/.topic.yaml"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("{}")
@@ -122,7 +122,7 @@ def test_a_file_is_read_again_when_it_changed_and_only_then(tmp_path: Path) -> N
     assert folder.read().documents == {}
 
 
-def test_a_folder_that_is_not_there_is_a_setting_to_mend(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_a_setting_to_fix(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is not a folder"):
         CatalogFolder(tmp_path / "none").read()
 
@@ -141,7 +141,7 @@ def folder_with(tmp_path: Path, **files: str) -> CatalogFolder:
 @pytest.mark.parametrize(
     ("name", "file"), [("apply.sql", "a__b__apply_dot_sql"), ("../sql/apply.sql", "a__sql__apply_dot_sql")]
 )
-def test_sql_of_a_file_is_read_beside_the_document_that_names_it_and_a_change_is_seen(
+def test_sql_of_a_file_is_read_next_to_the_document_that_names_it_and_a_change_is_seen(
     tmp_path: Path, name: str, file: str
 ) -> None:
     folder = folder_with(tmp_path, a__b__topic_dot_yaml=ENTRY % name, **{file: "SELECT 1"})

@@ -32,7 +32,7 @@ def message(schema: Any, document: Any, **more: Any) -> str:
     return "" if found is None else found.message
 
 
-def test_a_violation_is_told_by_its_place_and_never_by_the_value() -> None:
+def test_a_violation_is_reported_by_its_place_and_never_by_the_value() -> None:
     assert message(ORDER, {"id": 1, "total": 19.99, "items": [{}]}) == ""
     assert message(ORDER, {"id": "secret"}) == "/id violates its JSON Schema at /properties/id/type"
     assert message(ORDER, {"id": 1, "items": [{"a/b": "secret"}]}) == (

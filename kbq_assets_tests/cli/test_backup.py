@@ -200,7 +200,7 @@ class _Away:
         raise Unavailable("the bucket of backups does not answer", next_step="bring it back")
 
 
-def test_a_place_out_of_reach_is_seen_and_comes_back_by_itself(
+def test_a_place_out_of_reach_is_seen_and_comes_back_without_help(
     backed_up: FakePlatform, run: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backed_up.produce(2)

@@ -62,7 +62,7 @@ def test_a_failure_is_shown_with_its_commands_and_what_waits(world: FakePlatform
     assert (failed["check"], failed["severity"], failed["holds"]) == ("offsets_contiguous", "error", True)
 
 
-def test_what_is_held_is_said_by_plan_status_and_load(world: FakePlatform, extracted: Shell) -> None:
+def test_what_is_held_is_reported_by_plan_status_and_load(world: FakePlatform, extracted: Shell) -> None:
     _damage(world)
     assert f"blocked: shop.orders: {BLOCKED}" in extracted.done("plan", "load")
     assert extracted.json("plan", "load")["load"] == {

@@ -123,5 +123,5 @@ def test_every_error_has_an_exit_code_and_no_traceback(cls: type[KbqError]) -> N
         (errors.InvalidName(""), ExitCode.FAILED),
     ],
 )
-def test_exit_codes_tell_a_scheduler_whether_to_try_again(error: KbqError, code: ExitCode) -> None:
+def test_exit_codes_show_a_scheduler_whether_to_try_again(error: KbqError, code: ExitCode) -> None:
     assert exit_code(error) is code

@@ -133,7 +133,7 @@ def test_gaps_and_what_waits_are_in_the_account(world: FakePlatform, loaded: She
     assert f"{TP}: 1 to load, 5 unread" in text
 
 
-def test_reconcile_takes_the_topics_it_is_told(world: FakePlatform, loaded: Shell) -> None:
+def test_reconcile_takes_the_topics_it_is_given(world: FakePlatform, loaded: Shell) -> None:
     world.source_topics.write_text("* dataset=shop table=orders\n")
     world.kafka.create_topic("other", 1)
     world.produce(2, topic="other")

@@ -118,7 +118,7 @@ def test_bad_records_can_be_taken_as_error_rows(world: FakePlatform, run: Shell)
     assert (report["staged"], report["errors"]) == (1, 1)
 
 
-def test_an_accepted_gap_is_told_counted_and_jumped(world: FakePlatform, run: Shell) -> None:
+def test_an_accepted_gap_is_reported_counted_and_skipped(world: FakePlatform, run: Shell) -> None:
     command = lost_to_retention(world, run)
     result = run(*command, "--yes")
     assert "gives up shop.orders.v1[0] [3, 6): 3 positions" in result.stdout
@@ -406,7 +406,7 @@ def test_a_command_line_that_says_too_little_or_too_much_is_a_usage_error(
         (["reset", "--topic", TOPIC, "--partition", "9"], 1, "has 2 partitions"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_anything_is_asked(
+def test_what_cannot_be_done_is_reported_before_anything_is_asked(
     world: FakePlatform, run: Shell, arguments: list[str], code: int, message: str
 ) -> None:
     loaded_table(world, run)

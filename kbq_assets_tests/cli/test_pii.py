@@ -77,7 +77,7 @@ def test_rows_from_anywhere_are_opened(key: Path, run: Shell) -> None:
     ]
 
 
-def test_what_does_not_open_is_told_and_the_rest_goes_on(key: Path, tmp_path: Path, run: Shell) -> None:
+def test_what_does_not_open_is_reported_and_the_rest_goes_on(key: Path, tmp_path: Path, run: Shell) -> None:
     lines = f"{sealed_line(key, offset=1)}\n{sealed_line(key)}\n"
     result = run("pii", "open", "--key", str(key), "--stdin", answer=lines)
     assert result.exit_code == 1

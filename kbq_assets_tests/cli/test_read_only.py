@@ -48,7 +48,7 @@ def mount_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, name, refuse)
 
 
-def test_a_read_only_staging_area_can_be_looked_at(
+def test_a_read_only_staging_area_can_be_read(
     world: FakePlatform, run: Shell, staging: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.produce(3)
@@ -69,7 +69,7 @@ def test_a_read_only_staging_area_can_be_looked_at(
 
 
 @pytest.mark.parametrize("command", ["status", "plan", "check", "reconcile"])
-def test_looking_at_a_staging_area_that_does_not_exist_creates_nothing(
+def test_reading_a_staging_area_that_does_not_exist_creates_nothing(
     world: FakePlatform, run: Shell, staging: Path, command: str
 ) -> None:
     run(command)

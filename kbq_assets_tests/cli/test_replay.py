@@ -65,7 +65,7 @@ def test_a_range_is_read_into_shadows_and_nothing_live_changes(world: FakePlatfo
     run.done("check")
 
 
-def test_the_live_topic_goes_on_beside_a_replay_that_is_half_done(world: FakePlatform, run: Shell) -> None:
+def test_the_live_topic_goes_on_during_a_replay_that_is_half_done(world: FakePlatform, run: Shell) -> None:
     world.kills = lambda unit: True
     assert run("replay", "start", TOPIC, *RANGE).exit_code == 75
     world.kills = lambda unit: False

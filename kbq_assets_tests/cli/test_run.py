@@ -42,7 +42,7 @@ def test_a_plan_changes_nothing(
     assert world.warehouse.jobs == {}
 
 
-def test_looking_at_an_empty_platform_creates_nothing(world: FakePlatform, run: Shell) -> None:
+def test_reading_an_empty_platform_creates_nothing(world: FakePlatform, run: Shell) -> None:
     for command in (["status"], ["reconcile"], ["plan"], ["errors", "list"]):
         run.done(*command)
     assert world.objects() == {}
@@ -122,7 +122,7 @@ def test_a_new_partition_is_planned_as_an_addition(world: FakePlatform, run: She
     assert "new partition shop.orders.v1[2] at 0" in run.done("plan")
 
 
-def test_extract_reads_the_topics_it_is_told(world: FakePlatform, run: Shell) -> None:
+def test_extract_reads_the_topics_it_is_given(world: FakePlatform, run: Shell) -> None:
     world.source_topics.write_text("* dataset=shop\n")
     world.kafka.create_topic("other", 1)
     world.produce(1)
@@ -137,7 +137,7 @@ def test_a_topic_that_would_select_nothing_is_an_error(run: Shell, command: str)
     assert "not extracted: shop.order.v1" in result.stderr
 
 
-def test_a_stopped_partition_is_told_with_its_commands_and_exit_code_1(
+def test_a_stopped_partition_is_reported_with_its_commands_and_exit_code_1(
     world: FakePlatform, run: Shell
 ) -> None:
     world.produce(value=UNKNOWN_SCHEMA)
@@ -171,7 +171,7 @@ def test_a_broker_that_is_down_means_try_again(world: FakePlatform, run: Shell) 
     assert "Traceback" not in result.output
 
 
-def test_load_takes_the_tables_it_is_told(world: FakePlatform, run: Shell) -> None:
+def test_load_takes_the_tables_it_is_given(world: FakePlatform, run: Shell) -> None:
     world.produce(1)
     world.produce(value=POISON)
     run.done("extract")
@@ -183,7 +183,7 @@ def test_load_takes_the_tables_it_is_told(world: FakePlatform, run: Shell) -> No
     assert world.warehouse.rows(ORDERS) == ()
 
 
-def test_a_parked_table_is_told_with_its_command_and_exit_code_1(world: FakePlatform, run: Shell) -> None:
+def test_a_parked_table_is_reported_with_its_command_and_exit_code_1(world: FakePlatform, run: Shell) -> None:
     world.produce(1)
     run.done("extract")
     world.warehouse.job_errors = lambda job: PERMANENT

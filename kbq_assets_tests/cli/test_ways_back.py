@@ -392,7 +392,7 @@ def foreign_job(world: FakePlatform, run: Shell) -> None:
     run("load")
 
 
-def old_flight(world: FakePlatform, run: Shell) -> None:
+def old_load_job(world: FakePlatform, run: Shell) -> None:
     staged(world, run)
     world.warehouse.auto_run = False
     run("load")
@@ -583,7 +583,7 @@ TABLES = [
         ),
     ),
     State(ParkReason.FOREIGN_JOB, foreign_job, (("resume --table shop.orders",),)),
-    State(ParkReason.OLD_JOB, old_flight, (("resume --table shop.orders",),)),
+    State(ParkReason.OLD_JOB, old_load_job, (("resume --table shop.orders",),)),
     State(ParkReason.FOREIGN_ROWS, fresh_staging, ((staging_set_back,),)),
     State(ParkReason.TABLE_GONE, without_table, ((restore_table, "resume --table shop.orders"),)),
     State(

@@ -84,7 +84,7 @@ def test_the_workers_own_python_does_not_know_this_project() -> None:
     assert b"No module named 'kbq_assets'" in found.stderr
 
 
-def test_both_workers_extract_with_what_came_with_the_job_and_tell_no_secret(
+def test_both_workers_extract_with_what_came_with_the_job_and_show_no_secret(
     new_world: Callable[[], World],
     settings: dict[str, str],
     order: Registered,
@@ -140,7 +140,7 @@ def test_both_workers_extract_with_what_came_with_the_job_and_tell_no_secret(
     check(world, NONE)  # its registry is gone
 
 
-def test_a_task_of_dagsters_that_hangs_is_run_beside_itself_and_its_first_attempt_wakes_up_in_vain(
+def test_a_task_of_dagsters_that_hangs_is_run_twice_and_its_first_attempt_changes_nothing(
     new_world: Callable[[], World], settings: dict[str, str], cluster: Cluster, start: Start
 ) -> None:
     settings |= {

@@ -100,7 +100,7 @@ def run(deserted: Cluster, tmp_path: Path) -> Iterator[Callable[[], Run]]:
         each.end()
 
 
-def test_tasks_that_never_start_are_told_and_can_be_cancelled(
+def test_tasks_that_never_start_are_reported_and_can_be_cancelled(
     run: Callable[[], Run], deserted: Cluster
 ) -> None:
     driver = run()

@@ -60,7 +60,7 @@ class TopicAdminContract:
         admin.apply(CreateTopic(topic, 3, 1, {"retention.ms": "60000"}))
         assert admin.topics()[topic] == LiveTopic(3, 1, {"retention.ms": "60000"})
 
-    def test_what_is_not_said_is_the_broker_s_choice(self, admin: TopicAdmin, topic: str) -> None:
+    def test_a_setting_without_a_value_is_the_broker_s_choice(self, admin: TopicAdmin, topic: str) -> None:
         admin.apply(CreateTopic(topic, -1, -1, {}))
         found = admin.topics()[topic]
         assert found.partitions >= 1

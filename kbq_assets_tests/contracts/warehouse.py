@@ -445,7 +445,7 @@ class WarehouseContract:
         assert self.run(warehouse, load_job("j2", uri, schema=schema)).error is None
         assert warehouse.positions(TABLE, KafkaRange("t", 0, 0)) == {0: 1, 1: 1}
 
-    def test_what_is_said_of_a_table_stays_with_it(self, warehouse: Warehouse, stage: Stage) -> None:
+    def test_notes_about_a_table_stay_with_it(self, warehouse: Warehouse, stage: Stage) -> None:
         inner = Column("street", "STRING", description="With 'number'.", policy_tag=self.policy_tags[0])
         home = Column("home", "STRUCT", "NULLABLE", (inner, Column("zip", "STRING")), "Where it goes.")
         columns = (*columns_of(SCHEMA), home)

@@ -108,7 +108,7 @@ def test_the_shipped_configuration_limits_extractions_and_loads_to_one(tmp_path:
         ({MAX_RUNTIME: "28800"}, 7, True),
     ],
 )
-def test_a_run_of_which_nobody_hears_holds_its_place_for_six_hours_or_what_its_job_says(
+def test_a_run_that_reports_nothing_holds_its_place_for_six_hours_or_what_its_job_says(
     tmp_path: Path, tags: dict[str, str], hours: float, goes_on: bool
 ) -> None:
     (tmp_path / "dagster.yaml").write_bytes((HOME / "dagster.yaml").read_bytes())

@@ -19,7 +19,7 @@ STAGED = dg.AssetKey(["staged", TOPIC])
 
 
 @pytest.mark.parametrize("size", ["0", "1", "3", "500"])
-def test_every_changed_partition_is_told_whatever_the_batch(
+def test_every_changed_partition_is_reported_whatever_the_batch(
     tmp_path: Path, instance: dg.DagsterInstance, variables: Variables, size: str
 ) -> None:
     variables[BATCH_VARIABLE] = size
@@ -41,7 +41,7 @@ def test_a_run_without_changes_leaves_no_batch_open(
     assert instance.fetch_materializations(STAGED, limit=1).records == []
 
 
-def test_what_dagster_loads_writes_in_batches_unless_told_otherwise(tmp_path: Path) -> None:
+def test_what_dagster_loads_writes_in_batches_unless_a_variable_says_otherwise(tmp_path: Path) -> None:
     code = f"""
 import os, kbq_assets.definitions as d
 for told in ({{}}, {{{BATCH_VARIABLE!r}: "7"}}):

@@ -280,7 +280,7 @@ def test_a_stopped_partition_fails_its_check_with_the_commands_that_go_on(
     assert f"kbq accept-gap --topic {TOPIC} --partition 0" in (check.description or "")
 
 
-def test_a_check_asked_again_by_hand_sees_what_was_mended(
+def test_a_check_asked_again_by_hand_sees_what_was_fixed(
     world: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
     world.produce(5)
@@ -342,7 +342,7 @@ def test_a_table_that_cannot_be_loaded_now_hides_no_other(
         ("load_job", totals_path(LOADING), {TABLE: 5}),
     ],
 )
-def test_what_was_done_is_told_though_the_store_goes_away(
+def test_what_was_done_is_reported_although_the_store_goes_away(
     world: PlatformWorld, instance: dg.DagsterInstance, job: str, end: str, told: dict[str, int]
 ) -> None:
     memory, ended = world.store, [False]
@@ -395,7 +395,7 @@ def test_progress_is_a_line_every_few_seconds() -> None:
     assert [line.split(" of ")[0] for line in lines] == ["0", "5", "10"]
 
 
-def test_progress_tells_what_keeps_a_run_waiting() -> None:
+def test_progress_shows_what_keeps_a_run_waiting() -> None:
     lines: list[str] = []
     ProgressLog(lines.append)(Progress(100, 5, 5, "no executor"))
     assert lines == ["5 of 100 positions (5%), 5 records; no executor"]

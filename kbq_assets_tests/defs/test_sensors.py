@@ -56,7 +56,7 @@ def test_new_records_request_an_extraction(world: PlatformWorld, instance: dg.Da
     assert len(evaluate(world, "extraction_sensor", instance).run_requests or ()) == 1
 
 
-def test_nothing_new_is_said(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+def test_nothing_new_is_reported(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
     world.produce(1)
     world.run("extract_job", instance)
     assert "up to the broker's end" in reason(evaluate(world, "extraction_sensor", instance))
@@ -68,7 +68,7 @@ def test_a_new_topic_is_new_work(world: PlatformWorld, instance: dg.DagsterInsta
     assert evaluate(world, "extraction_sensor", instance).run_requests
 
 
-def test_a_broker_that_is_down_is_said(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+def test_a_broker_that_is_down_is_reported(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
     world.kafka.down = True
     assert reason(evaluate(world, "extraction_sensor", instance))
 
@@ -303,7 +303,7 @@ def test_loads_are_requested_no_more_often_than_the_setting_says(
     assert sensors.seconds_to_next_load(instance, 120, created + 121) < 0
 
 
-def test_a_flight_that_a_dead_run_left_is_landed_by_the_next(
+def test_a_job_that_a_dead_run_left_is_recorded_by_the_next(
     world: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
     world.produce(3)
@@ -324,7 +324,7 @@ def test_a_flight_that_a_dead_run_left_is_landed_by_the_next(
     assert world.warehouse.duplicates() == {}
 
 
-def test_a_store_that_is_out_of_reach_is_said(
+def test_a_store_that_is_out_of_reach_is_reported(
     world: PlatformWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def down(prefix: str, start_after: str = "") -> None:

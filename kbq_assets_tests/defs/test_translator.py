@@ -64,7 +64,7 @@ def test_every_line_of_the_source_list_is_an_external_asset() -> None:
     assert "d.x" in (specs[0].description or "")
 
 
-def test_patterns_that_look_alike_make_one_asset() -> None:
+def test_patterns_of_the_same_name_make_one_asset() -> None:
     specs = AssetTranslator().topic_specs(parse_source_list("a?\na_\n", "list"))
     assert len(specs) == 1
 
@@ -89,7 +89,7 @@ def test_owners_of_the_source_list_own_their_topics(owner: str, shown: str) -> N
 
 
 @given(st.one_of(st.text(), st.emails(), st.text().map("team:{}".format)), st.text())
-def test_whatever_is_said_of_owners_and_costs_dagster_takes(owner: str, cost_center: str) -> None:
+def test_whatever_a_catalogue_has_about_owners_and_costs_dagster_takes(owner: str, cost_center: str) -> None:
     settings = TopicSettings.of(dataset="d", owner=owner, cost_center=cost_center)
     [spec] = AssetTranslator().topic_specs([SourceEntry("a", settings)])
     assert len(spec.owners) == 1

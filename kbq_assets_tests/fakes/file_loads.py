@@ -113,7 +113,7 @@ class FakeFileWarehouse:
             raise JobAlreadyExists(f"job {job_id} exists")
         self.jobs[job_id] = JobStatus(job_id, "DONE", ())
 
-    def land_late(self) -> None:
+    def deliver_late(self) -> None:
         """Let the insertions that are on their way arrive."""
         while self.late:
             try:

@@ -1,7 +1,7 @@
 """An object store in memory whose calls can fail in every way the port allows.
 
 Threads may share it. Faults as in `FakeWarehouse`: ``faults`` is asked before every call made through a view
-that names its process. A late call waits in ``late`` until `land_late` applies it, or for ever.
+that names its process. A late call waits in ``late`` until `deliver_late` applies it, or for ever.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FaultyMemoryStore:
         """The store as one process sees it."""
         return StoreView(self, process)
 
-    def land_late(self, index: int = 0) -> KbqError | None:
+    def deliver_late(self, index: int = 0) -> KbqError | None:
         """Apply a late call now; return the error that nobody sees any more."""
         try:
             self.late.pop(index).apply()

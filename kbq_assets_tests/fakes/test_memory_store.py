@@ -90,7 +90,7 @@ def faulty(outcome: Outcome) -> FaultyMemoryStore:
     ],
 )
 @pytest.mark.parametrize("operation", ["create", "swap", "close"])
-def test_a_write_ends_as_it_is_told_to(
+def test_a_write_ends_as_the_fault_says(
     operation: str, outcome: Outcome, raised: type[BaseException], applied: bool
 ) -> None:
     store = faulty(outcome)
@@ -108,15 +108,15 @@ def test_a_write_ends_as_it_is_told_to(
     assert len(store.late) == (1 if outcome in (Outcome.LATE, Outcome.CRASH_LATE) else 0)
 
 
-def test_a_late_call_lands_when_told_to_and_may_lose() -> None:
+def test_a_late_call_arrives_on_request_and_may_lose() -> None:
     store = faulty(Outcome.LATE)
     generation = store.create("a", b"1")
     for data in (b"2", b"3"):
         with pytest.raises(UnknownOutcome):
             store.view("zombie").swap("a", data, generation)
-    assert store.land_late(1) is None
+    assert store.deliver_late(1) is None
     assert store.get("a").data == b"3"
-    assert isinstance(store.land_late(), PreconditionFailed)
+    assert isinstance(store.deliver_late(), PreconditionFailed)
     assert store.get("a").data == b"3"
     assert store.late == []
 
@@ -136,7 +136,7 @@ def test_a_process_can_die_reading(outcome: Outcome) -> None:
             call()
 
 
-def test_the_faults_are_told_who_calls_what() -> None:
+def test_the_faults_get_caller_and_call() -> None:
     calls: list[Call] = []
 
     def note(call: Call) -> Outcome:

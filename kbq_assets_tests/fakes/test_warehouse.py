@@ -116,20 +116,20 @@ def test_an_insert_ends_as_planned(
     assert len(fake.late) == (outcome in (Outcome.LATE, Outcome.CRASH_LATE))
 
 
-def test_a_late_insert_lands_when_told_and_fails_on_a_burned_id(fake: FakeWarehouse, stage: Stage) -> None:
+def test_a_late_insert_arrives_on_request_and_fails_on_a_burned_id(fake: FakeWarehouse, stage: Stage) -> None:
     plan(fake, Outcome.LATE)
     uri = stage("a", avro_file(records([0])))
     for job_id in ("early", "burned"):
         with pytest.raises(UnknownOutcome):
             fake.view("loader").insert_job(load_job(job_id, uri))
-    assert fake.land_late() is None
+    assert fake.deliver_late() is None
     assert fake.pending == ("early",)
     fake.burn_job("burned", "local", "local")
-    assert isinstance(fake.land_late(), JobAlreadyExists)
+    assert isinstance(fake.deliver_late(), JobAlreadyExists)
     assert fake.late == []
 
 
-def test_a_job_runs_when_told_on_the_files_of_that_moment(
+def test_a_job_runs_on_request_on_the_files_of_that_moment(
     fake: FakeWarehouse, stage: Stage, tmp_path: Path
 ) -> None:
     fake.insert_job(load_job("a", stage("a", avro_file(records([0, 1])))))

@@ -5,7 +5,7 @@ A job is inserted PENDING. With ``auto_run`` it runs inside the insert; without,
 kept as `Row`, in the order in which they became visible (``log``).
 
 Faults: ``faults`` is asked before every call made through a view that names its process, and answers with an
-`Outcome`. A late call (`Outcome.LATE`, `Outcome.CRASH_LATE`) waits in ``late`` until `land_late` applies it,
+`Outcome`. A late call (`Outcome.LATE`, `Outcome.CRASH_LATE`) waits in ``late`` until `deliver_late` applies it,
 or for ever.
 """
 
@@ -212,7 +212,7 @@ class FakeWarehouse:
         )
         return job.status
 
-    def land_late(self, index: int = 0) -> KbqError | None:
+    def deliver_late(self, index: int = 0) -> KbqError | None:
         """Apply a late call now; return the error that nobody sees any more."""
         try:
             self.late.pop(index).apply()

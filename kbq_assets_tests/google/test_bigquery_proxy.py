@@ -104,7 +104,7 @@ def scene(bigquery_server: BigQueryServer, gcs_server: GcsServer) -> Iterator[Sc
     bigquery_server.hold_jobs(False)
 
 
-def test_a_load_lands_in_the_local_server(scene: Scene) -> None:
+def test_a_load_reaches_the_local_server(scene: Scene) -> None:
     scene.table()
     job = scene.ended(scene.file(LONG, [{"id": 1}, {"id": 2}]))
     assert (job.error_result, job.output_rows, job.input_files) == (None, 2, 1)

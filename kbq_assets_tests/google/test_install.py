@@ -24,9 +24,7 @@ def test_a_python_that_is_not_there_is_not_taken(variables: Variables, tmp_path:
     assert tools.find_python() is None
 
 
-def test_a_platform_without_a_python_is_told_how_to_get_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_platform_without_a_python_gets_advice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("platform.machine", lambda: "vax")
     with pytest.raises(NotInstallable, match=r"pyenv install 3\.13"):
         tools.fetch_python(tmp_path)

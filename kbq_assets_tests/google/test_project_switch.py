@@ -23,7 +23,7 @@ CHOSEN = (
     "test_contracts.py::TestBucket::test_a_swap_replaces_the_whole_object",
     "test_contracts.py::TestBigQuery::test_only_tables_with_positions_are_listed",
     "test_contracts.py::TestBigQuery::test_a_bad_file_among_good_ones_keeps_all_out[1]",
-    "test_contracts.py::TestBigQuery::test_what_is_said_of_a_table_stays_with_it",
+    "test_contracts.py::TestBigQuery::test_notes_about_a_table_stay_with_it",
     "test_loads.py::test_a_death_changes_no_outcome[success-store.swap tables, after #1]",
     "test_behavior.py::test_rows_older_than_their_dataset_s_default_stay",
     "test_behavior.py::test_a_header_of_an_odd_schema_is_read[odd40]",

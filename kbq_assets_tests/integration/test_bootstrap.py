@@ -32,7 +32,7 @@ def tp(world: World) -> TopicPartition:
         ({"at": "offset", "offset": 7}, 7),
     ],
 )
-def test_a_topic_begins_where_it_is_told(
+def test_a_topic_begins_where_the_setting_says(
     world: World, tp: TopicPartition, options: dict[str, str | int], start: int
 ) -> None:
     store, offsets = world.parts.deployment.store, world.parts.deployment.offsets

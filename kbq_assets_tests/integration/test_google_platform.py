@@ -84,7 +84,7 @@ def test_a_bucket_is_refused_before_anything_is_written(gcs_server: GcsServer, t
     assert {blob.name: blob.generation for blob in bucket.list_blobs()} == before
 
 
-def test_a_bucket_that_is_not_there_is_told_as_such(gcs_server: GcsServer, tmp_path: Path) -> None:
+def test_a_bucket_that_is_not_there_is_reported_as_such(gcs_server: GcsServer, tmp_path: Path) -> None:
     found = parts_of(gcs_server, tmp_path, KBQ_STAGING="gs://kbq-no-such-bucket/kbq")
     for run in (found.observer.status, found.extractor.extract, found.loader.load):
         with pytest.raises(ConfigurationError, match="bucket does not exist") as raised:

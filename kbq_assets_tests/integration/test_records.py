@@ -83,7 +83,7 @@ def test_compaction_gaps_are_covered_and_not_taken_for_loss(world: World) -> Non
     assert world.partition(tp).totals.gaps == max(wanted) + 1 - len(wanted)
 
 
-def test_json_fields_are_columns_and_what_fits_none_is_beside_them(world: World) -> None:
+def test_json_fields_are_columns_and_the_rest_is_in_a_column_of_its_own(world: World) -> None:
     tp = world.topic("dataset=shop table=orders format=json_columns event_date=at event_date_days_ahead=9999")
     first = [{"id": n, "at": "2025-01-31T12:00:00Z", "customer": {"name": f"c{n}"}} for n in range(5)]
     later = [{"id": "six", "at": 1738326600, "tags": ["a", "b"], "customer": {"name": "c6", "vip": True}}]
@@ -281,7 +281,7 @@ def test_skipped_poison_is_counted(world: World) -> None:
     assert world.finish().totals() == {"produced": 7, "staged": 1, "loaded": 1, "errors": 0, "skipped": 6}
 
 
-def test_a_json_topic_lands_as_payload_and_what_is_no_json_in_the_error_table(world: World) -> None:
+def test_a_json_topic_is_stored_as_payload_and_what_is_no_json_in_the_error_table(world: World) -> None:
     tp = world.topic("dataset=shop table=events format=json keys=true headers=true")
     texts = ['{"a": 1}', "[1, null]", '"text"', "3.5", "null"]
     world.producers.produce(tp, [text.encode() for text in texts], "row:shop.events")

@@ -120,7 +120,7 @@ def test_added_partitions_start_at_their_earliest_offset(world: World) -> None:
     assert [world.partition(each).start for each in (tp, *added)] == [5, 0, 0]
 
 
-def test_a_new_topic_that_a_pattern_matches_is_picked_up_by_itself(world: World) -> None:
+def test_a_new_topic_that_a_pattern_matches_is_picked_up_without_help(world: World) -> None:
     order, family = world.producers.register(("x", "long")), f"shop.{uuid.uuid4().hex[:12]}"
     world.sources = f"{family}.v? dataset=shop table=orders\n"
     for count, name in enumerate(("v1", "v2", "other"), 1):
@@ -132,7 +132,7 @@ def test_a_new_topic_that_a_pattern_matches_is_picked_up_by_itself(world: World)
     assert result.totals()["loaded"] == 1 + 2
 
 
-def test_an_unknown_schema_stops_before_the_commit_and_goes_on_when_told(world: World) -> None:
+def test_an_unknown_schema_stops_before_the_commit_and_goes_on_after_the_command(world: World) -> None:
     order, tp = world.producers.register(("x", "long")), world.topic()
     world.producers.produce(tp, _orders(order, 5), ROW)
     unknown = b"\x00" + (999_999_999).to_bytes(4, "big") + b"\x02"

@@ -55,7 +55,7 @@ def test_warnings_are_logged_once_per_process_and_side(
     assert [r.getMessage() for r in caplog.records] == ["not enforced for extract", "not enforced for load"]
 
 
-def test_whenever_the_store_goes_away_a_load_tells_what_has_landed(tmp_path: Path) -> None:
+def test_whenever_the_store_goes_away_a_load_reports_what_it_loaded(tmp_path: Path) -> None:
     outcomes = []
     for calls in itertools.count():
         (folder := tmp_path / str(calls)).mkdir()

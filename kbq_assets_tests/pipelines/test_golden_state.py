@@ -84,7 +84,7 @@ def _continue(bench: Bench, format_: int) -> None:
     }
 
 
-def test_a_second_warehouse_beside_the_state_of_an_earlier_release_gets_later_windows() -> None:
+def test_a_second_warehouse_added_to_the_state_of_an_earlier_release_gets_later_windows() -> None:
     bench = restored(2)
     register(["lake"], lambda: bench.store, lambda: bench.store)
     for path in (TABLE_REGISTRY, TOPIC_REGISTRY):

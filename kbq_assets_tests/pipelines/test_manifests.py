@@ -180,7 +180,7 @@ def test_a_publication_whose_reply_is_lost_is_published_once(outcome: Outcome, o
         published = sum(len(p.files) for p in report.partitions)
         bench.faults = lambda call: Outcome.OK
         while bench.store.late:
-            bench.store.land_late()
+            bench.store.deliver_late()
         bench.extract()
         if outcome is Outcome.LOST_REPLY:
             assert published == 2
@@ -226,10 +226,10 @@ def test_a_manifest_that_a_swap_may_still_name_is_spared(store: FaultyMemoryStor
 def test_a_manifest_that_is_named_while_clean_up_reads_is_spared(
     store: FaultyMemoryStore, at: tuple[str, str]
 ) -> None:
-    _clean_beside_publications(store, *at)
+    _clean_during_publications(store, *at)
 
 
-def _clean_beside_publications(store: FaultyMemoryStore, operation: str, target: str) -> None:
+def _clean_during_publications(store: FaultyMemoryStore, operation: str, target: str) -> None:
     def publish_twice() -> None:
         publish(store, 0)
         publish(store, 0)
@@ -242,7 +242,7 @@ def _clean_beside_publications(store: FaultyMemoryStore, operation: str, target:
 
 def test_clean_up_that_reads_heads_first_deletes_named_manifests(store: FaultyMemoryStore) -> None:
     with LIST_AFTER_HEADS.active(), pytest.raises(CorruptState, match="is missing"):
-        _clean_beside_publications(store, "list", "manifests/")
+        _clean_during_publications(store, "list", "manifests/")
 
 
 def test_manifests_of_a_commit_that_cannot_be_read_are_spared(store: FaultyMemoryStore) -> None:
@@ -258,18 +258,18 @@ def test_manifests_of_a_commit_that_cannot_be_read_are_spared(store: FaultyMemor
 
 
 def test_a_manifest_that_left_while_it_was_read_is_not_missed(store: FaultyMemoryStore) -> None:
-    _read_beside_a_merge(store)
+    _read_during_a_merge(store)
 
 
 @pytest.mark.parametrize("mutant", [TAKEN_FOR_EMPTY, READ_ONCE], ids=lambda m: m.name.replace(" ", "-"))
-def test_a_reader_without_a_second_look_misses_windows_or_stops(
+def test_a_reader_that_reads_the_head_once_misses_windows_or_stops(
     store: FaultyMemoryStore, mutant: Mutant
 ) -> None:
     with mutant.active(), pytest.raises((AssertionError, CorruptState)):
-        _read_beside_a_merge(store)
+        _read_during_a_merge(store)
 
 
-def _read_beside_a_merge(store: FaultyMemoryStore) -> None:
+def _read_during_a_merge(store: FaultyMemoryStore) -> None:
     with tiny_manifests(dataclasses.replace(NO_TAIL, windows_manifests=2, merged=2)):
         publish(store, 0)
         publish(store, 1)

@@ -106,7 +106,7 @@ def _let_loads_end(world: World) -> None:
         world.run_job()
     for warehouse in world.warehouses.values():
         while warehouse.late:
-            warehouse.land_late()
+            warehouse.deliver_late()
         while warehouse.pending:
             world.run_job()
 

@@ -235,7 +235,7 @@ def _used_by_the_first(store: Any, commits_: Any) -> Any:
     return {file.path: file for file in files}
 
 
-def _each_by_itself(
+def _one_by_one(
     commit: Commit, states: WarehouseStates, may_wait_aside: Callable[[StagedFile], bool]
 ) -> list[StagedFile]:
     return [file for file in commit.files if states.waiting(file) and may_wait_aside(file)]
@@ -251,7 +251,7 @@ WAREHOUSE_MUTANTS = (
            ((WarehouseStates, "_wanting", _wanted_by_the_option),), seed=1),
     Mutant("clean-up knows the first warehouse only", "W4",
            ((state, "files_in_use", _used_by_the_first),), seed=125),
-    Mutant("files of a chunk move one by one", "W3", ((pruning, "_moving", _each_by_itself),), seed=165),
+    Mutant("files of a chunk move one by one", "W3", ((pruning, "_moving", _one_by_one),), seed=165),
     Mutant("a backlog without a table state is not seen", "W3",
            ((LoadView, "tables", property(lambda self: sorted({*self.committed, *self.registry.tables}))),), seed=23),
 )  # fmt: skip

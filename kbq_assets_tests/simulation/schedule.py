@@ -41,7 +41,7 @@ class Chaos:
     clean: float = 0.7
     operate: float = 0.8
     run_job: float = 4.0
-    land_late_call: float = 1.0
+    deliver_late_call: float = 1.0
     spoil_a_file: float = 0.2
     reject: float = 0.3
     lose_to_retention: float = 0.1
@@ -168,7 +168,7 @@ def _race_loaders(world: World) -> None:
         if random.random() < 0.2:
             world.run_job()
         if random.random() < 0.05:
-            world.land_late_call()
+            world.deliver_late_call()
 
 
 def run_late_skip(seed: int) -> World:
@@ -184,7 +184,7 @@ def _skip_late(world: World) -> None:
         while scheduler.step():
             world.run_job()
             if world.random.random() < lands:
-                world.land_late_call()
+                world.deliver_late_call()
 
     world.produce()
     run("extractor", world.extract)
@@ -260,7 +260,7 @@ def _events(world: World, chaos: Chaos) -> list[tuple[float, Callable[[], None]]
         (chaos.clean, start("janitor", world.clean, 1)),
         (chaos.operate, start("operator", world.operate, 1)),
         (chaos.run_job, world.run_job),
-        (chaos.land_late_call, world.land_late_call),
+        (chaos.deliver_late_call, world.deliver_late_call),
         (chaos.spoil_a_file, world.spoil_a_file),
         (chaos.reject, world.reject),
         (chaos.lose_to_retention, world.lose_to_retention),
@@ -296,7 +296,7 @@ def settle(world: World) -> None:
         if world.random.random() < 0.3:
             world.run_job()
         if world.random.random() < 0.05:
-            world.land_late_call()
+            world.deliver_late_call()
     for round_ in range(6):
         loads = [(f"{name}-loader", partial(world.load, warehouse=name)) for name in world.others]
         runs: list[tuple[str, Callable[[str], object]]] = [
@@ -311,7 +311,7 @@ def settle(world: World) -> None:
                 world.run_job()
         # What arrives after the last rounds is theirs to sweep who come next.
         if round_ < 4 and world.random.random() < 0.5:
-            world.land_late_call()
+            world.deliver_late_call()
         world.repair()
         if _needs_reset(world):
             _reset(world)

@@ -174,14 +174,14 @@ def test_two_loaders_without_l2_or_l3_break_a_promise(mutant: Mutant) -> None:
 
 
 @pytest.mark.slow
-def test_tables_that_are_tried_again_by_themselves_keep_the_promises() -> None:
+def test_tables_that_are_tried_again_without_help_keep_the_promises() -> None:
     rows = 0
     for seed in range(VARIED_SCHEDULES):
         rows += len(run_schedule(seed, RESTARTING).warehouse.log)
     assert rows > 0
 
 
-def test_mishaps_that_an_operator_mends_keep_the_promises() -> None:
+def test_mishaps_that_an_operator_repairs_keep_the_promises() -> None:
     met = Counter[str]()
     for seed in range(10, REPAIRED_SCHEDULES + 10):
         met += run_schedule(seed, MISHAPS).met
@@ -295,7 +295,7 @@ def test_a_replay_completes_no_hour_that_it_has_not_passed() -> None:
 
 
 @pytest.mark.parametrize("mutant", REPLAY_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
-def test_a_replay_notices_what_tells_of_another_time(mutant: Mutant) -> None:
+def test_a_replay_notices_times_of_other_records(mutant: Mutant) -> None:
     with mutant.active(), pytest.raises(ScheduleFailed, match="COMPLETE"):
         for seed in range(100):
             run_schedule(seed, REPLAYING, REPLAY)

@@ -407,14 +407,14 @@ class World:
             Row(name.epoch, name.topic_partition.topic, name.topic_partition.partition, offset)
         )
 
-    def land_late_call(self) -> None:
+    def deliver_late_call(self) -> None:
         """Let one call arrive that its caller gave up."""
         fakes: list[FaultyMemoryStore | FakeWarehouse] = [self.store, *self.warehouses.values()]
         for fake in self.random.sample(fakes, len(fakes)):
             if fake.late:
                 index = self.random.randrange(len(fake.late))
                 self.scheduler.trace.append(f"late: {fake.late[index].call}")
-                fake.land_late(index)
+                fake.deliver_late(index)
                 return
 
     def spoil_a_file(self) -> None:

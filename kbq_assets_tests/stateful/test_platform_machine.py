@@ -54,8 +54,8 @@ class PlatformMachine(RuleBasedStateMachine):
         self.world.run_job()
 
     @rule()
-    def land_a_late_call(self) -> None:
-        self.world.land_late_call()
+    def deliver_a_late_call(self) -> None:
+        self.world.deliver_late_call()
 
     @rule()
     def reject_or_accept(self) -> None:

@@ -184,7 +184,7 @@ def test_a_placement_that_was_lost_is_learned_from_the_table_variants_too() -> N
     assert values(bench) == [(1, None), (None, "x"), (None, "x"), (1, None)]
 
 
-def test_copies_that_a_janitor_took_before_their_flight_was_known_are_made_again() -> None:
+def test_copies_that_a_janitor_took_before_their_job_was_known_are_made_again() -> None:
     bench = parked("variant_column")
     bench.faults = lambda call: Outcome.CRASH_BEFORE if call.operation == "insert_job" else Outcome.OK
     with pytest.raises(Crash):
@@ -291,7 +291,7 @@ def test_a_placement_of_a_later_kbq_keeps_what_this_one_does_not_know() -> None:
 
 
 @pytest.mark.parametrize(("policy", "told"), [("variant_column", 1), ("park", 0)])
-def test_the_status_tells_what_contradictions_led_to(policy: str, told: int) -> None:
+def test_the_status_shows_what_contradictions_led_to(policy: str, told: int) -> None:
     bench = bench_of(policy)
     bench.produce(LONG, TEXT)
     bench.extract()

@@ -97,7 +97,7 @@ def test_a_statement_that_lost_against_another_one_may_succeed_later() -> None:
     assert not jobs.job_error({"reason": "invalidQuery", "message": "no such column"}).transient
 
 
-def test_an_error_tells_the_file_wherever_bigquery_says_it() -> None:
+def test_an_error_names_the_file_wherever_bigquery_says_it() -> None:
     result = {"reason": "invalid", "message": "Error while reading data", "location": URIS[1]}
     more = [
         result,

@@ -276,7 +276,7 @@ def test_a_job_is_asked_for_and_cancelled_where_it_was_submitted(server: CannedB
     assert cancel.query["location"] == "asia-east1"
 
 
-def test_a_query_that_fails_is_told_with_its_table(server: CannedBigQuery) -> None:
+def test_a_query_that_fails_is_reported_with_its_table(server: CannedBigQuery) -> None:
     server.reply("tables.get", table_resource({"name": "id", "type": "INTEGER"}))
     server.refuse("jobs.query", 400, "invalidQuery", "Unrecognized name: _kafka_offset")
     with pytest.raises(ConfigurationError, match=r"shop\.orders-v1: Unrecognized name"):

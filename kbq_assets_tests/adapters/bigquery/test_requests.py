@@ -77,7 +77,7 @@ def test_a_load_says_this_and_nothing_else(server: CannedBigQuery) -> None:
     )
 
 
-def test_a_load_is_sent_to_the_place_of_its_flight_whatever_the_settings_say_now(
+def test_a_load_is_sent_to_the_place_of_its_job_whatever_the_settings_say_now(
     server: CannedBigQuery,
 ) -> None:
     server.reply("jobs.insert", loaded("kbq-1a2b-7"))

@@ -100,7 +100,7 @@ def test_a_statement_is_one_transaction_that_raises_the_ledger_first_and_ends_wi
     assert set(inside) <= {"SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "MERGE"}
 
 
-def test_each_statement_is_run_dry_by_itself_and_costs_at_least_the_minimum(
+def test_each_statement_is_run_dry_alone_and_costs_at_least_the_minimum(
     server: CannedBigQuery, statements: Statements
 ) -> None:
     for processed in ("25000000", "17", "0"):

@@ -123,7 +123,7 @@ def test_refusals_and_silence_are_those_of_every_job(
 @pytest.mark.parametrize(
     ("kind", "rows", "changed"), [("MERGE", "3", 3), ("UPDATE", "0", 0), ("SCRIPT", "0", -1)]
 )
-def test_a_statement_tells_how_many_rows_it_changed(
+def test_a_statement_reports_how_many_rows_it_changed(
     server: CannedBigQuery, kind: str, rows: str, changed: int
 ) -> None:
     labels = {"kbq_statement": "d1"}

@@ -62,7 +62,7 @@ def test_repetitions_end(cloud: Cloud, method: str, call: Change) -> None:
     assert len(cloud.sent(method)) == ATTEMPTS
 
 
-def test_a_refused_repetition_does_not_tell_what_became_of_the_first_request(cloud: Cloud) -> None:
+def test_a_refused_repetition_does_not_show_what_became_of_the_first_request(cloud: Cloud) -> None:
     cloud.store.create("a", b"x")
     cloud.strike("objects.delete", "drop_reply")
     cloud.proxy.faults.add(Fault("objects.delete", "429", times=99))

@@ -109,7 +109,7 @@ def test_prevention_that_is_not_enforced_is_a_warning() -> None:
     assert "--public-access-prevention" in warning
 
 
-def test_what_makes_a_bucket_cost_more_is_told_with_its_command() -> None:
+def test_what_makes_a_bucket_cost_more_is_reported_with_its_command() -> None:
     kept = {"name": "b", "location": "EU", "softDeletePolicy": {"retentionDurationSeconds": "604800"}}
     soft, place = judge_bucket(BucketFacts({**SAFE, **kept}), "kbq").costs
     assert "for 7 days: gcloud storage buckets update gs://b --clear-soft-delete" in soft
@@ -119,7 +119,7 @@ def test_what_makes_a_bucket_cost_more_is_told_with_its_command() -> None:
 
 
 @pytest.mark.google
-def test_a_bucket_is_looked_at(cloud: Cloud) -> None:
+def test_a_bucket_is_inspected(cloud: Cloud) -> None:
     def public(request: Request, reply: Reply) -> Reply:
         document = reply.json() if reply.status == 200 else None
         if request.method == "buckets.getIamPolicy":
@@ -134,7 +134,7 @@ def test_a_bucket_is_looked_at(cloud: Cloud) -> None:
 
 
 @pytest.mark.google
-def test_a_permission_to_look_that_is_missing_is_a_warning_that_names_it(cloud: Cloud) -> None:
+def test_a_missing_permission_to_list_is_a_warning_that_names_it(cloud: Cloud) -> None:
     cloud.strike("buckets.get", "403")
     cloud.strike("buckets.getIamPolicy", "403")
     report = check_bucket(anonymous_client(cloud.proxy.endpoint), cloud.bucket, "kbq")

@@ -48,7 +48,7 @@ def body(reason: str, message: str) -> str:
         (503, "<html>", Unavailable, UnknownOutcome),
     ],
 )
-def test_an_answer_tells_whether_a_write_may_be_applied(
+def test_an_answer_shows_whether_a_write_may_be_applied(
     status: int, text: str, read: type[KbqError], write: type[KbqError]
 ) -> None:
     for told in (text, body("reason", text)):

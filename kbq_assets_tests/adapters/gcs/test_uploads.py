@@ -139,7 +139,7 @@ def test_a_chunk_in_the_middle_that_nothing_is_heard_of_leaves_nothing(cloud: Cl
     assert paths(cloud.store) == []
 
 
-def test_a_session_that_is_over_is_told_at_once(cloud: Cloud) -> None:
+def test_a_session_that_is_over_is_reported_at_once(cloud: Cloud) -> None:
     writer = cloud.store.open_write("a")
     in_pieces(writer)
     cloud.judge.sessions.clear()
@@ -210,7 +210,7 @@ def test_giving_up_never_fails(cloud: Cloud, kind: str) -> None:
 
 
 @pytest.mark.parametrize("size", [UNIT, UNIT + 1])
-def test_an_object_stored_otherwise_than_written_is_told_and_left_alone(cloud: Cloud, size: int) -> None:
+def test_an_object_stored_otherwise_than_written_is_reported_and_left_alone(cloud: Cloud, size: int) -> None:
     def damaged(request: Request, reply: Reply) -> Reply:
         document = reply.json()
         return Reply.of_json(200, {**document, "crc32c": "AAAAAA=="}) if document else reply

@@ -143,7 +143,7 @@ def test_the_quota_project_is_googles_own_variable(
     assert google_credentials(GoogleAccess(reference)).quota_project_id == "payer"
 
 
-def test_without_default_credentials_the_ways_to_give_some_are_told() -> None:
+def test_without_default_credentials_the_ways_to_give_some_are_reported() -> None:
     with pytest.raises(ConfigurationError, match="no Application Default Credentials") as caught:
         google_credentials(GoogleAccess())
     assert "KBQ_LOAD_CREDENTIALS" in caught.value.next_step
@@ -206,7 +206,7 @@ def with_token_uri(key_file: Path, uri: str, seconds: float) -> CloudStorageQues
     return CloudStorageQuestions(GoogleAccess(f"file:{key_file}"), Bucket("bucket", ""), seconds)
 
 
-def test_an_account_that_google_refuses_is_told_with_what_to_check(key_file: Path, google: str) -> None:
+def test_an_account_that_google_refuses_is_reported_with_what_to_check(key_file: Path, google: str) -> None:
     with pytest.raises(ConfigurationError, match="not accepted: invalid_grant: Invalid JWT") as caught:
         with_token_uri(key_file, f"http://{google}/token", 60.0).location()
     assert "serviceAccountTokenCreator" in caught.value.next_step

@@ -89,7 +89,7 @@ def test_a_named_catalog_may_be_a_rest_server(
 
 
 @pytest.mark.parametrize("fault", ["lost before", "lost after"])
-def test_a_commit_without_an_answer_is_looked_up(
+def test_a_commit_without_an_answer_is_read_back(
     server: RestCatalogServer, opener: Opener, tmp_path: Path, fault: str
 ) -> None:
     lake, job = opener(), one_row_job(tmp_path)

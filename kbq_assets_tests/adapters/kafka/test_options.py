@@ -121,7 +121,7 @@ def test_references_are_resolved_only_where_the_client_opens(tmp_path: Path, var
 
 
 @pytest.mark.parametrize("reference", ["env:TEST_NOT_SET", "file:/no/such/file"])
-def test_a_reference_that_leads_nowhere_says_where_it_was_looked_up(reference: str) -> None:
+def test_a_reference_that_leads_nowhere_says_where_it_was_searched(reference: str) -> None:
     with pytest.raises(ConfigurationError, match=reference):
         client_options(SERVERS, {"sasl.password": reference})
 

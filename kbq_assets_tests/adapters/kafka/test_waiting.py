@@ -40,7 +40,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("seconds", [0.0, 2.0])
-def test_a_range_that_stands_still_is_waited_for_as_long_as_the_caller_has(name: str, seconds: float) -> None:
+def test_a_stalled_range_is_waited_for_as_long_as_the_caller_has(name: str, seconds: float) -> None:
     begun = time.monotonic()
     with pytest.raises(Unavailable, match="nothing came"):
         list(READERS[name]().read(OffsetRange(TP, 0, 1), wait_seconds=seconds))

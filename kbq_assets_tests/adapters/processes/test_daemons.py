@@ -74,7 +74,7 @@ def test_a_daemon_is_found_by_its_record_and_lives_in_a_session_of_its_own(home:
 
 
 @pytest.mark.parametrize("damage", ["", "{", '{"pid": 1}', '{"pid": "x", "started_at": 0, "port": 1}', "[]"])
-def test_a_damaged_record_is_mended_from_the_command_line(home: Path, damage: str) -> None:
+def test_a_damaged_record_is_fixed_from_the_command_line(home: Path, damage: str) -> None:
     started = start_daemon(daemon(home))
     record_path("kafka", home).write_text(damage)
     assert find_daemon("kafka", home) == started

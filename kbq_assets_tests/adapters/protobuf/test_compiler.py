@@ -48,7 +48,7 @@ def test_the_catalog_checks_descriptors_like_texts() -> None:
     assert problem.where == "A.made_at"
 
 
-def test_what_a_registry_knows_by_itself_needs_no_reference() -> None:
+def test_what_every_registry_knows_needs_no_reference() -> None:
     schema = """syntax = "proto3"; import "confluent/meta.proto"; import "confluent/types/decimal.proto";
     import "confluent/type/variant.proto"; import "google/type/money.proto"; import "google/type/datetime.proto";
     import "google/protobuf/any.proto";
@@ -76,7 +76,7 @@ def test_what_a_registry_knows_by_itself_needs_no_reference() -> None:
         (serialized(MAIN, {"shop/item.proto": ITEM}), "shop/item.proto: File not found."),
     ],
 )
-def test_what_is_wrong_in_a_schema_is_said(schema: str, why: str) -> None:
+def test_what_is_wrong_in_a_schema_is_reported(schema: str, why: str) -> None:
     with pytest.raises(EncodingError) as refused:
         compile_types(schema, {})
     assert refused.value.message == f"the schema is not Protobuf: {why}"

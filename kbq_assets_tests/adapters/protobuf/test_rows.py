@@ -140,7 +140,7 @@ def test_a_message_without_fields_is_a_marker() -> None:
     columns_of(json.dumps(avro_schema_of(new(2, schema=schema).DESCRIPTOR)))
 
 
-def test_types_whose_paths_look_alike_have_different_names() -> None:
+def test_types_with_similar_paths_have_different_names() -> None:
     schema = """syntax = "proto3"; message X { int32 v = 1; } message b_X { int32 v = 1; }
     message A_a_X { int32 w = 1; } message a_b { X X = 1; }
     message A { b_X a = 1; X a_b = 2; a_b X = 3; A_a_X A = 4; X c = 5; }"""

@@ -286,7 +286,7 @@ def test_credentials_are_sent(server: RegistryServer, tmp_path: Path, variables:
 
 @pytest.mark.parametrize("reference", ["env:KBQ_TEST_NOT_SET", "file:/nowhere/at/all"])
 @pytest.mark.parametrize("setting", ["username", "password", "token", "key_password"])
-def test_a_secret_that_cannot_be_looked_up_is_named(setting: str, reference: str) -> None:
+def test_a_secret_that_cannot_be_resolved_is_named(setting: str, reference: str) -> None:
     with pytest.raises(ConfigurationError, match=reference):
         at("http://127.0.0.1:1", **{setting: reference})
 
@@ -299,7 +299,7 @@ def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(token: str) ->
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_refused_credentials_name_what_to_mend(server: RegistryServer, status: int) -> None:
+def test_refused_credentials_name_what_to_fix(server: RegistryServer, status: int) -> None:
     server.override = Answer.error(status, status * 100 + 1)
     with pytest.raises(ConfigurationError, match=r"(?s)next: .*KBQ_REGISTRY_PASSWORD.*KBQ_REGISTRY_TOKEN"):
         at(server.url, username="ann", password="wrong").schema(7)
@@ -308,7 +308,7 @@ def test_refused_credentials_name_what_to_mend(server: RegistryServer, status: i
 @pytest.mark.parametrize(
     "answer", [Answer(401), Answer(404), Answer(500), Answer(200), Answer(200, b"{", length=9)]
 )
-def test_no_message_tells_a_secret(server: RegistryServer, answer: Answer) -> None:
+def test_no_message_shows_a_secret(server: RegistryServer, answer: Answer) -> None:
     server.override = answer
     in_url = server.url.replace("//", f"//ann:{QUOTED_SECRET}@")
     for registry in (

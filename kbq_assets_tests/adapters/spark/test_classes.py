@@ -27,7 +27,7 @@ def archive_of(java: JavaRuntime) -> Path:
     return path
 
 
-def test_without_an_archive_java_is_told_nothing(java: JavaRuntime) -> None:
+def test_without_an_archive_java_gets_no_option(java: JavaRuntime) -> None:
     assert archive_options(java) == []
 
 

@@ -13,7 +13,7 @@ NAME = BackupFileName(OffsetRange(TopicPartition("shop.orders.v1", 3), 4200, 10_
 PATH = "backup/shop.orders.v1/9f2c/2_3_00000000000000004200_00000000000000009999.avro"
 
 
-def test_a_name_tells_topic_epoch_partition_first_and_last_offset() -> None:
+def test_a_name_has_topic_epoch_partition_first_and_last_offset() -> None:
     assert NAME.format() == PATH
     assert BackupFileName.parse(PATH) == NAME
 

@@ -106,7 +106,7 @@ def test_who_has_no_principal_is_named_and_the_others_are_served() -> None:
     ]
 
 
-def test_a_broker_without_acls_is_said_once_and_only_where_one_is_wanted() -> None:
+def test_a_broker_without_acls_is_reported_once_and_only_where_one_is_wanted() -> None:
     assert planned("producers: [a, b]", problem="no authorizer") == [Refusal("ACLs", "no authorizer")]
     assert planned("", problem="no authorizer") == []
 
@@ -125,6 +125,6 @@ def test_a_catalogue_that_says_nothing_about_access_grants_nothing() -> None:
         ("group: '{name}'", "unknown key 'group' (did you mean 'groups'?)"),
     ],
 )
-def test_a_mistake_in_the_rules_is_told(rules: str, expected: str) -> None:
+def test_a_mistake_in_the_rules_is_reported(rules: str, expected: str) -> None:
     [problem] = map(str, catalog_of({"catalog.yaml": f"access: {{{rules}}}"}).problems)
     assert expected in problem

@@ -15,14 +15,14 @@ from kbq_assets.core.catalog.convention import Convention
         ("{company}.{topic}.{company}", "a.b.a", {"company": "a", "topic": "b"}),
     ],
 )
-def test_a_name_that_follows_the_convention_tells_its_parts(
+def test_a_name_that_follows_the_convention_has_parts(
     template: str, topic: str, expected: dict[str, str]
 ) -> None:
     assert expected.items() <= Convention(topic=template).parts_of(topic).items()
 
 
 @pytest.mark.parametrize("topic", ["orders", "shop.sales", "shop_prod_sales_orders_public_avro_x"])
-def test_another_name_tells_none(topic: str) -> None:
+def test_another_name_has_none(topic: str) -> None:
     assert Convention().parts_of(topic) == {}
 
 

@@ -115,7 +115,7 @@ def test_columns_that_a_json_schema_declares_have_its_descriptions_and_levels() 
     )
 
 
-def test_what_is_said_of_a_key_is_said_of_its_column() -> None:
+def test_a_decision_about_a_key_is_one_about_its_column() -> None:
     properties = {name: {"type": "string"} for name in ("e-mail", "user name", "to.all")}
     schema = rows_of_json(json.dumps({"type": "object", "properties": properties}))
     said = "pii: {tags: {e-mail: HIGH}, fields: {e-mail: 'truncate:3', user name: drop, a-b: keep}}"

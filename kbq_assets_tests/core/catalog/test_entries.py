@@ -43,7 +43,7 @@ def test_a_section_or_key_without_a_value_is_as_if_it_were_not_there(text: str) 
     assert (found.topic, found.kafka, found.settings) == (expected.topic, expected.kafka, expected.settings)
 
 
-def test_everything_said_arrives() -> None:
+def test_every_notice_arrives() -> None:
     entry = entry_of(
         {
             ENTRY: """
@@ -162,7 +162,7 @@ def test_every_option_of_extraction_has_its_place() -> None:
     assert set(options_of()) | {"format", "declared"} == set(OPTIONS)
 
 
-def test_environments_are_told_apart() -> None:
+def test_environments_are_distinguished() -> None:
     catalog = catalog_of({ENTRY: "", "shop/sales/orders/dev/topic.json": "{}"})
     assert catalog.envs == ("dev", "prod")
     assert [e.topic for e in catalog.of_env("dev")] == ["shop_dev_sales_orders_public_avro"]
@@ -220,7 +220,7 @@ def test_a_mistake_names_its_line_its_key_and_what_is_right(text: str, expected:
     assert problem.startswith(f"{ENTRY}:{expected}")
 
 
-def test_a_mistake_in_defaults_is_told_once_and_there() -> None:
+def test_a_mistake_in_defaults_is_reported_once_and_there() -> None:
     texts = {"defaults.yaml": "scop: x", ENTRY: "", "shop/sales/items/prod/topic.yaml": ""}
     assert [str(p) for p in catalog_of(texts).problems] == [
         "defaults.yaml:1: scop: unknown key 'scop' (did you mean 'scope'?)"
@@ -266,14 +266,14 @@ def test_a_convention_that_cannot_work_is_a_mistake(text: str, expected: str) ->
     assert str(problem).startswith(expected)
 
 
-def test_topics_that_kafka_would_not_tell_apart_collide() -> None:
+def test_topics_that_kafka_would_not_distinguish_collide() -> None:
     other = "shop/sales/items/prod/topic.yaml"
     texts = {ENTRY: "kafka: {name: a.b}", other: "description: x\nkafka:\n  name: a_b"}
     [problem] = catalog_of(texts).problems
     assert str(problem) == f"{ENTRY}:1: kafka.name: topic a.b collides with topic a_b (see {other})"
 
 
-def test_tables_that_only_case_tells_apart_collide_where_they_are_filled() -> None:
+def test_tables_that_differ_by_case_alone_collide_where_they_are_filled() -> None:
     other = "shop/sales/items/prod/topic.yaml"
     texts = {
         ENTRY: "consumers: [archiver]\ndestination: {table: T}",

@@ -24,7 +24,7 @@ def test_patterns_match_the_files_and_none_of_the_others(listed: list[str], chos
     assert len(patterns) <= len(files)
 
 
-def test_many_files_beside_their_success_object_are_one_pattern() -> None:
+def test_many_files_next_to_their_success_object_are_one_pattern() -> None:
     files = [f"part-{number:05}.avro" for number in range(20_000)]
     assert patterns_of(files, ["_SUCCESS"], 10) == ("part-*",)
     days = [f"dt={day}/part-{number}.avro" for day in range(5) for number in range(1_000)]

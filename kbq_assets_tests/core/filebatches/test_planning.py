@@ -80,7 +80,7 @@ def test_ordered_batches_are_entered_one_at_a_time_by_path() -> None:
     assert states(applied("d/t/1"), found) == {"d/t/2": BatchState.READY, "d/t/3": BatchState.WAITS}
 
 
-def test_unordered_batches_are_entered_at_once_beside_ordered_ones() -> None:
+def test_unordered_batches_are_entered_at_once_while_ordered_ones_wait() -> None:
     found = [*pending("d/t/h1", "d/t/h2", ordered=False), *pending("d/t/i1", "d/t/i2")]
     assert states(EMPTY, found) == {
         "d/t/h1": BatchState.READY,

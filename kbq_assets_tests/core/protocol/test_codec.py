@@ -98,7 +98,7 @@ def test_a_state_object_decodes_to_itself(value: object) -> None:
     assert codec.loads(type(value), codec.dumps(value), "x") == value
 
 
-def test_the_parts_of_a_table_s_state_are_stored_beside_it_under_the_keys_of_older_releases() -> None:
+def test_the_parts_of_a_table_s_state_are_stored_with_it_under_the_keys_of_older_releases() -> None:
     document = json.loads(codec.dumps(_VALUES[3]))
     flat = {
         "accepted_mismatches": 1, "accepted_quarantined": 2, "accepts_loss": True, "given_up_rows": 3,

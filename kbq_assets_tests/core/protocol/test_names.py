@@ -43,7 +43,7 @@ def test_bootstrap_reads_the_full_form_of_any_topic(name: DoneFileName, is_known
     assert DoneFileName.parse_bootstrap(name.format(), known) == name
 
 
-def test_bootstrap_tells_the_two_forms_apart() -> None:
+def test_bootstrap_distinguishes_the_two_forms() -> None:
     known = frozenset({"shop.orders"})
     full = DoneFileName.parse_bootstrap("done/shop.orders.3.sales.orders.7.10.19.done", known)
     short = DoneFileName.parse_bootstrap("done/shop.orders.3.sales.orders.10.19.done", known)

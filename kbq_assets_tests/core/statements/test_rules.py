@@ -158,7 +158,7 @@ def test_a_scratch_table_knows_the_number_of_its_load_job() -> None:
     assert scratch_number(scratch.table, "9f2") is None
 
 
-def test_tables_beside_targets_with_long_names_are_distinct() -> None:
+def test_tables_that_belong_to_targets_with_long_names_are_distinct() -> None:
     long = [TableReference("d", "x" * 199 + end) for end in "ab"]
     companions = [of(table) for of in (ledger_table, deleted_table) for table in long]
     assert len(set(companions)) == 4

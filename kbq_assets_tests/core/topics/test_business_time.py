@@ -127,7 +127,7 @@ def test_the_choice_by_name_does_not_depend_on_the_order_of_fields(fields: list[
     )
 
 
-def test_of_several_candidates_the_first_counts_that_can_tell_a_time() -> None:
+def test_of_several_candidates_the_first_with_a_time_counts() -> None:
     inner = {"type": "record", "name": "Meta", "namespace": "n", "fields": [{"name": "at", "type": "string"}]}
     schema = record(ts="bytes", first=["null", inner], second="n.Meta", when=MILLIS)
     for option, path in [
@@ -177,7 +177,7 @@ def test_names_are_ranked_however_they_are_written() -> None:
     )  # fmt: skip
 
 
-def test_a_document_tells_the_time_of_its_first_candidate_that_is_one() -> None:
+def test_a_document_has_the_time_of_its_first_candidate_that_is_one() -> None:
     document = {
         "event_time": "soon",
         "created_at": None,

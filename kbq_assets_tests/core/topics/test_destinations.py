@@ -87,7 +87,7 @@ def test_values_are_texts_as_people_write_them() -> None:
 
 
 @given(st.text(), st.text())
-def test_no_two_words_make_names_that_only_case_tells_apart(one: str, other: str) -> None:
+def test_no_two_words_make_names_that_differ_by_case_alone(one: str, other: str) -> None:
     first, second = name_part(one), name_part(other)
     assert first is None or re.fullmatch(r"[a-z0-9_]*[a-z0-9][a-z0-9_]*", first)
     assert first is None or second is None or first == second or first.lower() != second.lower()

@@ -154,7 +154,7 @@ def test_the_summary_names_the_topics_and_is_capped(tmp_path: Path, instance: dg
     assert "…and 5 more" in summary
 
 
-def test_the_summary_tells_columns_beside_others(
+def test_the_summary_names_columns_that_are_variants_of_others(
     world: PlatformWorld, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     (tmp_path / "topics.txt").write_text(f"{TOPIC} dataset=nyc table=flights on_incompatible=variant_column")

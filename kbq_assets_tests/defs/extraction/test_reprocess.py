@@ -41,7 +41,7 @@ def test_a_proposal_alone_changes_nothing(loaded: PlatformWorld, instance: dg.Da
     assert f"- {TOPIC}[0]: position 5 -> 3" in proposal
 
 
-def test_applied_the_range_is_read_again_and_told_apart(
+def test_applied_the_range_is_read_again_and_distinguished(
     loaded: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
     reprocess(loaded, instance, from_offset=3, partition=0, apply=True)
@@ -54,7 +54,7 @@ def test_applied_the_range_is_read_again_and_told_apart(
     "config",
     [{"from_offset": 9}, {"from_time": "yesterday"}, {"from_offset": 1, "from_time": "0"}, {"partition": 7}],
 )
-def test_what_cannot_be_done_is_told_and_changes_nothing(
+def test_what_cannot_be_done_is_reported_and_changes_nothing(
     loaded: PlatformWorld, instance: dg.DagsterInstance, config: dict[str, Any]
 ) -> None:
     result, _ = reprocess(loaded, instance, apply=True, **config)

@@ -224,7 +224,7 @@ def test_the_ui_is_served_until_interrupted(home: Path) -> None:
     assert processes_of(home) == []
 
 
-def test_a_read_only_ui_looks_and_starts_nothing(home: Path) -> None:
+def test_a_read_only_ui_shows_and_starts_nothing(home: Path) -> None:
     [port] = free_ports(1)
     seen: list[object] = []
 

@@ -97,7 +97,7 @@ def test_what_is_no_address_is_refused_without_showing_it(reference: str) -> Non
     assert VARIABLE in str(refused.value)
 
 
-def test_a_postgres_that_does_not_answer_is_said(tmp_path: Path) -> None:
+def test_a_postgres_that_does_not_answer_is_reported(tmp_path: Path) -> None:
     [port] = free_ports(1)
     orchestrator = orchestrator_of(tmp_path, f"postgresql://kbq:secret@127.0.0.1:{port}/dagster")
     with pytest.raises(Unavailable) as said:

@@ -86,7 +86,7 @@ def test_a_table_that_dagster_has_not_loaded_gets_its_partition(
     assert list(request.partition_keys) == [TABLE]
 
 
-def test_a_store_that_is_down_tells_nothing_and_forgets_nothing(
+def test_a_store_that_is_down_reports_nothing_and_forgets_nothing(
     loaded: PlatformWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def down(*arguments: object) -> Sequence[object]:

@@ -110,7 +110,7 @@ def test_tables_of_bad_records_have_pages_with_their_columns() -> None:
     assert "reason" in {column.name for column in spec.metadata["dagster/column_schema"].columns}
 
 
-def test_what_landed_is_reported_once_to_the_page_of_its_table(
+def test_what_was_loaded_is_reported_once_to_the_page_of_its_table(
     world: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
     world.produce(3)

@@ -245,7 +245,7 @@ def test_a_page_s_check_is_asked_for_by_hand(loaded: PlatformWorld, instance: dg
     assert f"next: `kbq resume --table {TABLE}`" in (found["nyc/flights", TABLES_LOAD].description or "")
 
 
-def test_a_held_topic_is_shown_with_what_to_do_and_goes_on_by_itself(
+def test_a_held_topic_is_shown_with_what_to_do_and_goes_on_without_help(
     loaded: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
     loaded.produce(2)
@@ -401,7 +401,7 @@ def test_however_many_fail_there_is_one_evaluation_of_bounded_size() -> None:
     assert (found.description or "").endswith("…and 450 more")
 
 
-def test_numbers_of_many_topics_are_added_up_or_the_largest_is_told() -> None:
+def test_numbers_of_many_topics_are_added_up_or_the_largest_is_reported() -> None:
     results = [
         CheckResult(DATA_FRESH, f"t{n}", "", numbers={"oldest_waiting_seconds": n, "records": n, "share": 1})
         for n in (3, 5)

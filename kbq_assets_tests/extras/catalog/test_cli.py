@@ -151,7 +151,7 @@ def test_protobuf_schemas_are_compiled_when_they_are_judged(
     run.done("plan")
 
 
-def test_without_protoc_the_rest_is_judged_and_nobody_hears_that_all_is_well(
+def test_without_protoc_the_rest_is_judged_and_nothing_is_reported_as_well(
     run: Shell, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write({**PROTO_ENTRY, f"{PLACE}/schemas/value.proto": proto_order("string uncompiled = 1")})
@@ -316,7 +316,7 @@ def test_the_registry_judges_compatibility_when_it_is_asked(
     assert f"not compatible with subject {TOPIC}-value: TYPE_MISMATCH: a" in result.stdout
 
 
-def test_show_tells_what_holds_for_a_topic_defaults_included(run: Shell, write: Write) -> None:
+def test_show_prints_what_holds_for_a_topic_defaults_included(run: Shell, write: Write) -> None:
     write({"defaults.yaml": "encoding: json"})
     assert TOPIC in run.done("catalog", "show")
     text = run.done("catalog", "show", "orders")
@@ -513,7 +513,7 @@ def test_init_leaves_out_topics_whose_schema_is_bad_and_names_them(
     assert "wrote" in run.done(*init)
 
 
-def test_the_site_tells_what_the_catalogue_and_the_state_know(
+def test_the_site_shows_what_the_catalogue_and_the_state_know(
     world: FakePlatform, run: Shell, write: Write, tmp_path: Path
 ) -> None:
     schema = json.loads(order("a"))

@@ -107,7 +107,7 @@ def test_the_file_system_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
     assert doctor.file_system_of(tmp_path / "not" / "yet") not in ("", "proc")
 
 
-def test_a_broker_that_answers_is_told_with_its_cluster(tmp_path: Path) -> None:
+def test_a_broker_that_answers_is_reported_with_its_cluster(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, {"KBQ_KAFKA_BOOTSTRAP_SERVERS": "broker:9092"})
     kafka = FakeKafka()
     check = doctor.broker(settings, local_services(settings), lambda: kafka)
@@ -183,7 +183,7 @@ def test_the_advice_for_a_registry_elsewhere_is_its_adapters(tmp_path: Path) -> 
         ("JSON", {"type": "object", "properties": {"email": {"type": "string"}}}),
     ],
 )
-def test_a_decision_about_no_field_is_told(kind: str, schema: object) -> None:
+def test_a_decision_about_no_field_is_reported(kind: str, schema: object) -> None:
     subjects = FakeSubjects()
     subjects.register("people-value", json.dumps(schema), kind)
 

@@ -137,7 +137,7 @@ def test_what_a_condition_grants_in_a_sides_own_folders_is_enough() -> None:
     ]
 
 
-def test_credentials_that_cannot_be_had_are_told_with_the_adapters_advice() -> None:
+def test_credentials_that_cannot_be_had_are_reported_with_the_adapters_advice() -> None:
     def no_credentials() -> Any:
         raise ConfigurationError("no file", next_step="make one")
 
@@ -185,7 +185,7 @@ def test_a_bucket_that_is_not_safe_fails(
         (700_000, Outcome.FAIL),
     ],
 )
-def test_a_clock_that_is_off_is_told(store_ms: int, outcome: Outcome) -> None:
+def test_a_clock_that_is_off_is_reported(store_ms: int, outcome: Outcome) -> None:
     assert examine_clock(lambda: store_ms, lambda: 1_000_000).outcome is outcome
 
 
@@ -252,12 +252,12 @@ def test_places_that_do_not_go_together_fail(dataset: str, bucket: str, fix: str
     assert fix in check.fix
 
 
-def test_a_dataset_whose_new_tables_expire_is_told() -> None:
+def test_a_dataset_whose_new_tables_expire_is_reported() -> None:
     (check,) = (c for c in warehouse_checks(FakeBigQuery(expiry_days=60.0)) if c.outcome is Outcome.WARN)
     assert (check.name, "expire after 60 days" in check.found) == ("dataset shop", True)
 
 
-def test_what_makes_a_bucket_expensive_is_told() -> None:
+def test_what_makes_a_bucket_expensive_is_reported() -> None:
     checks = list(examine_safety(lambda: FakeBucket(report=BucketReport((), (), ("it is in EU",)))))
     assert Check("bucket costs", Outcome.WARN, "it is in EU") in checks
     assert outcomes(checks) == {Outcome.OK, Outcome.WARN}

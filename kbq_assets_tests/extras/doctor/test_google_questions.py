@@ -92,14 +92,14 @@ def test_a_bucket_permission_that_is_taken_away_is_missed(gcs: GcsServer, permis
     assert questions.granted(BUCKET_PERMISSIONS) == BUCKET_PERMISSIONS.keys() - {permission}
 
 
-def test_a_bucket_tells_its_place_and_its_safety(gcs: GcsServer) -> None:
+def test_the_place_and_the_safety_of_a_bucket_are_known(gcs: GcsServer) -> None:
     questions = bucket_questions(gcs, gcs.new_bucket())
     assert questions.identity == "anonymous"
     assert questions.location() == ("US-CENTRAL1", ())
     assert questions.safety().problems == ()
 
 
-def test_a_bucket_that_is_not_there_is_told(gcs: GcsServer) -> None:
+def test_a_bucket_that_is_not_there_is_reported(gcs: GcsServer) -> None:
     with pytest.raises(NotFound, match="gs://no-such-bucket does not exist"):
         bucket_questions(gcs, "no-such-bucket").location()
 
@@ -146,7 +146,7 @@ def test_what_is_denied_is_refused(bigquery: BigQueryServer, permission: str, qu
         question(warehouse_questions(bigquery), dataset)
 
 
-def test_tables_that_may_not_be_listed_are_told(bigquery: BigQueryServer) -> None:
+def test_tables_that_may_not_be_listed_are_reported(bigquery: BigQueryServer) -> None:
     dataset = bigquery.new_dataset()
     bigquery.denied.add(LIST_TABLES)
     assert not warehouse_questions(bigquery).may_list(dataset)
@@ -157,7 +157,7 @@ def test_a_dry_run_runs_nothing(bigquery: BigQueryServer) -> None:
     assert bigquery.requested("jobs.insert")[-1].json["configuration"]["dryRun"] is True
 
 
-def test_a_server_out_of_reach_is_told() -> None:
+def test_a_server_out_of_reach_is_reported() -> None:
     questions = BigQueryQuestions(
         GoogleAccess("anonymous", "http://127.0.0.1:1"), BigQueryProject("kbq-test", "US"), seconds=0.1
     )
@@ -212,7 +212,7 @@ def test_what_the_doctor_asks_for_is_enough_for_the_store(gcs: GcsServer) -> Non
     assert any("storage.buckets.getIamPolicy" in warning for warning in report.warnings)
 
 
-def test_the_command_tells_what_to_grant(
+def test_the_command_prints_what_to_grant(
     bigquery: BigQueryServer, gcs: GcsServer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder, dataset, bucket = tmp_path_factory.mktemp("doctor"), bigquery.new_dataset(), gcs.new_bucket()

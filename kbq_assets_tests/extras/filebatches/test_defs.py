@@ -89,7 +89,7 @@ def test_a_batch_that_waits_for_a_person_is_a_failed_check_and_no_failed_run(
         assert "1 batches wait" in str(tick(found, instance).skip_reason)
 
 
-def test_the_check_can_be_run_by_itself(settings: Settings, world: FilesWorld) -> None:
+def test_the_check_can_be_run_alone(settings: Settings, world: FilesWorld) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         job = definitions(settings, world).resolve_implicit_global_asset_job_def()
         [evaluation] = job.execute_in_process(instance=instance).get_asset_check_evaluations()

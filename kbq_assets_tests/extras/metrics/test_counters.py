@@ -82,7 +82,7 @@ def test_a_run_that_is_cut_short_counts_its_records_once(
             continue
     world.store.faults = lambda call: Outcome.OK
     while world.store.late:
-        world.store.land_late()
+        world.store.deliver_late()
     run_all(world)
     found = at_rest(world)
     assert found["gcswriter_consumedmessages"][ONE] == 5

@@ -51,7 +51,7 @@ def pages(world: FakePlatform) -> Iterator[Site]:
         yield running
 
 
-def test_the_process_says_that_it_lives_before_it_has_looked(pages: Site) -> None:
+def test_the_process_says_that_it_lives_before_its_first_poll(pages: Site) -> None:
     assert pages.get("/healthcheck")[:1] == (200,)
     assert pages.get("/")[2] == "kbq, ready for service\n"
     assert pages.json("/version")["name"] == "kbq-assets"
@@ -95,7 +95,7 @@ def test_what_waits_on_the_broker_is_lag(pages: Site) -> None:
     assert found["kbq_up"] == {("broker",): 1, ("warehouse",): 1, ("store",): 1}
 
 
-def test_lag_is_told_per_partition_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_lag_is_reported_per_partition_where_it_is_asked_for(tmp_path: Path) -> None:
     world = FakePlatform(tmp_path, environ={"KBQ_LAG_LABEL": "partition"})
     world.produce(2, partition=1)
     with site(world.parts) as running:

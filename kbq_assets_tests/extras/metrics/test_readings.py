@@ -34,7 +34,7 @@ def world(tmp_path: Path) -> FakePlatform:
 @pytest.mark.parametrize(
     ("age", "told"), [(0, 0), (14, 0), (16, 15), (59, 30), (61, 60), (3_700, 3_600), (10_000_000, AGES[-1])]
 )
-def test_the_first_unread_record_is_at_least_as_old_as_is_told(
+def test_the_first_unread_record_is_at_least_as_old_as_is_reported(
     world: FakePlatform, age: int, told: int
 ) -> None:
     now_ms = world.clock.now_ms()

@@ -16,7 +16,7 @@ def watch(read: Callable[[], int], clock: FakeClock | None = None) -> Watch[int]
     return Watch("broker", read, clock or FakeClock(), 1.0)
 
 
-def test_before_the_first_look_nothing_is_known() -> None:
+def test_before_the_first_poll_nothing_is_known() -> None:
     assert watch(lambda: 1).last == LastReading(None, None, None)
 
 
@@ -35,7 +35,7 @@ def test_a_dependency_that_is_away_is_shown_as_it_was_with_its_age() -> None:
     assert seen.last == LastReading(7, 20.0, False, "Unavailable: it does not answer\n  next: wait")
 
 
-def test_an_error_of_the_program_is_told_in_the_log_and_ends_nothing(
+def test_an_error_of_the_program_is_reported_in_the_log_and_ends_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     answers: Iterator[int | Exception] = iter([ZeroDivisionError("a bug"), 3])
@@ -54,7 +54,7 @@ def test_an_error_of_the_program_is_told_in_the_log_and_ends_nothing(
     assert seen.last == LastReading(3, 0.0, True)
 
 
-def test_a_look_that_does_not_end_counts_as_failed_and_shows_the_last_value() -> None:
+def test_a_poll_that_does_not_end_counts_as_failed_and_shows_the_last_value() -> None:
     clock, entered, leave = FakeClock(), threading.Event(), threading.Event()
 
     def read() -> int:
@@ -75,7 +75,7 @@ def test_a_look_that_does_not_end_counts_as_failed_and_shows_the_last_value() ->
     assert seen.last.is_up is True
 
 
-def test_no_two_threads_look_at_once() -> None:
+def test_no_two_threads_poll_at_once() -> None:
     inside, most, begin = [0], [0], threading.Barrier(8)
 
     def read() -> int:
@@ -99,7 +99,7 @@ def test_no_two_threads_look_at_once() -> None:
     assert most == [1]
 
 
-def test_a_started_watch_looks_by_itself_until_it_is_stopped() -> None:
+def test_a_started_watch_polls_until_it_is_stopped() -> None:
     polled = threading.Event()
 
     def read() -> int:

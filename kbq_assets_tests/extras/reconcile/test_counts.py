@@ -330,7 +330,7 @@ def test_positions_without_a_count_are_named() -> None:
     assert counted(bench).findings == ("shop.events[0]: counts of 5 positions in [0, 6)",)
 
 
-def test_a_job_that_loaded_another_number_of_rows_is_told_with_the_difference() -> None:
+def test_a_job_that_loaded_another_number_of_rows_is_reported_with_the_difference() -> None:
     bench = Bench(auto_run=False)
     bench.produce(1, 1)
     bench.extract()
@@ -495,7 +495,7 @@ def test_a_name_that_nothing_is_known_of_is_refused(selection: dict[str, set[obj
         counted(loaded(), **selection)
 
 
-def test_each_table_counted_is_told_and_several_are_counted_at_once() -> None:
+def test_each_counted_table_is_reported_and_several_are_counted_at_once() -> None:
     bench = loaded()
     told: list[tuple[str, int]] = []
     ports = CountPorts(bench.store, bench.kafka, bench.warehouse)

@@ -213,7 +213,7 @@ def test_altered_values_are_found_by_a_sample_of_the_broker_s_records_and_nothin
     assert set(bench.store.objects) == before
 
 
-def test_what_cannot_be_compared_is_said() -> None:
+def test_what_cannot_be_compared_is_reported() -> None:
     bench = loaded(Bench(settings=SKIPPING, keep_records=True))
     bench.registry.down = True
     values = reconcile(bench.reconcile_ports(), values="sample").values
@@ -249,7 +249,7 @@ def test_pseudonyms_are_compared_under_today_s_key_and_under_earlier_ones() -> N
     assert "offset 0 differs from the broker's record in x" in finding
 
 
-def test_pseudonyms_are_not_compared_without_keys_and_that_is_said() -> None:
+def test_pseudonyms_are_not_compared_without_keys_and_that_is_reported() -> None:
     bench = personal(a=b"a" * 32)
     bench.pseudonyms = None
     values = compared(bench)

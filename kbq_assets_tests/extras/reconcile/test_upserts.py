@@ -136,7 +136,9 @@ def test_a_row_set_to_an_older_version_is_named_with_the_newest(filled: Reconcil
         ({"pii": "x:keep,_key:pseudonym"}, "there is no key"),
     ],
 )
-def test_what_cannot_be_compared_is_said(filled: ReconciledBench, options: dict[str, str], why: str) -> None:
+def test_what_cannot_be_compared_is_reported(
+    filled: ReconciledBench, options: dict[str, str], why: str
+) -> None:
     filled.settings = filled.settings.with_options(**options)
     result = filled.settled()
     assert result.verdict == "unknown"

@@ -127,7 +127,7 @@ def test_topics_and_schema_ids_outlive_the_stack(own_stack: LocalStack, end: str
 @pytest.mark.slow
 # From the first import to a serving stack; the last one is killed while it waits.
 @pytest.mark.parametrize("seconds", [0.4, 1.6, 4.0])
-def test_up_killed_at_any_moment_leaves_nothing_that_the_next_up_and_down_cannot_mend(
+def test_up_killed_at_any_moment_leaves_nothing_that_the_next_up_and_down_cannot_fix(
     own_stack: LocalStack, seconds: float
 ) -> None:
     ports = (own_stack.kafka_port, own_stack.controller_port, own_stack.registry_port)

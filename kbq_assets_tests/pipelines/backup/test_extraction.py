@@ -92,7 +92,7 @@ def test_a_backup_alone_makes_no_table() -> None:
     assert world.paths("commits/") + world.paths("staging/") == []
 
 
-def test_names_and_hashes_tell_the_content() -> None:
+def test_names_and_hashes_identify_the_content() -> None:
     world = bench()
     world.produce(1, 1, 3)
     world.extract()
@@ -220,7 +220,7 @@ def test_a_reset_of_the_tables_leaves_the_backup_alone() -> None:
     assert copied(world) == produced(world)
 
 
-def test_records_lost_to_retention_are_a_gap_of_the_backup_by_itself() -> None:
+def test_records_lost_to_retention_are_a_gap_of_the_backup() -> None:
     world = bench(on_retention_loss="record")
     world.produce(1, 1)
     world.extract()

@@ -85,7 +85,7 @@ class TestVerify:
         swap_file(world, replace(file, content=rows.hexdigest()), replace(file, content="1" * 64))
         assert len(verify_topic(world.backup_area, TOPIC).damages) == 1
 
-    def test_a_range_is_verified_by_itself(self) -> None:
+    def test_a_range_is_verified_alone(self) -> None:
         world = backed_up()
         world.backups.objects.pop(files(world)[0].path)
         found = verify_topic(world.backup_area, TOPIC, partition=0, first=2, until=5)

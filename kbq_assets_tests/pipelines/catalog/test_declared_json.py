@@ -46,7 +46,7 @@ def catalog(folder: Path, schema: Any, entry: str) -> Catalog:
     return read_catalog(CatalogFolder(folder).read())
 
 
-def test_what_tells_neither_types_nor_tags_does_not_travel() -> None:
+def test_attributes_besides_types_and_tags_are_not_copied() -> None:
     text = compact(SCHEMA)
     assert "its number" not in text and "An order" not in text
     assert tagged(json.loads(text)) == ["home.street"]
@@ -90,7 +90,7 @@ def test_a_topic_that_is_not_archived_needs_no_decision(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("others", ["keep", "drop"])
-def test_columns_are_those_declared_and_the_rest_is_beside(tmp_path: Path, others: str) -> None:
+def test_columns_are_those_declared_and_the_rest_has_a_column_of_its_own(tmp_path: Path, others: str) -> None:
     found = catalog(
         tmp_path, SCHEMA, f"{ENTRY}pii: {{fields: {{home.street: pseudonym}}, others: {others}}}\n"
     )

@@ -119,9 +119,9 @@ class World:
         """What an operator does after any crash: resume, until nothing waits."""
         platform, parts = self.platform, self.parts()
         while platform.store.late:
-            platform.store.land_late()
+            platform.store.deliver_late()
         while platform.warehouse.late:
-            platform.warehouse.land_late()
+            platform.warehouse.deliver_late()
         self.is_whole()
         if not parts.erasures.all():
             act(parts)
@@ -233,7 +233,7 @@ def test_a_late_deletion_cannot_run_twice(tmp_path: Path) -> None:
         act(parts)
     world.platform.store.faults = world.platform.warehouse.faults = None
     act(world.parts())
-    assert isinstance(world.platform.warehouse.land_late(), JobAlreadyExists)
+    assert isinstance(world.platform.warehouse.deliver_late(), JobAlreadyExists)
     world.finish()
 
 

@@ -54,7 +54,7 @@ def register(bench: Bench, *schema_ids: int) -> None:
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_error_rows_replayed_twice_land_once_and_reconciliation_agrees(count: int) -> None:
+def test_error_rows_replayed_twice_are_loaded_once_and_reconciliation_agrees(count: int) -> None:
     bench = bad(1, *[99] * count, 1)
     before = reconcile(bench.reconcile_ports())
     assert (before.verdict, before.totals()["errors"], before.totals()["loaded"]) == ("yes", count, 2)

@@ -174,7 +174,7 @@ def test_tombstones_among_the_rows_have_the_kafka_time_and_are_no_fallbacks() ->
         ("gone|sent:epoch_s", 350, 350_000_000),
     ],
 )
-def test_plain_numbers_are_in_the_unit_that_is_said(option: str, number: int, moment: int) -> None:
+def test_plain_numbers_are_in_the_unit_that_is_stated(option: str, number: int, moment: int) -> None:
     bench = bench_of(option, ("sent", "long"))
     produce(bench, sent=number)
     bench.extract()

@@ -45,7 +45,7 @@ def test_a_task_that_died_is_read_again_and_its_ranges_share_no_task_until_then(
     assert [(state.next, state.deaths) for state in bench.commit().partitions.values()] == [(2, 0), (1, 0)]
 
 
-def test_a_range_whose_tasks_die_in_every_run_stops_and_passes_by_itself_later(bench: Bench) -> None:
+def test_a_range_whose_tasks_die_in_every_run_stops_and_passes_later_without_help(bench: Bench) -> None:
     for _ in range(MOST_DEATHS):
         assert extract(bench, kills_first).failures
     report = extract(bench, kills_first)

@@ -95,7 +95,7 @@ def test_an_unknown_outcome_of_the_swap_publishes_once(outcome: Outcome) -> None
     bench.produce(1, 1)
     report = bench.extract()
     while bench.store.late:
-        bench.store.land_late()
+        bench.store.deliver_late()
     assert (report.failures, bench.commit().partitions[0].next) == ({}, 2)
     bench.load()
     assert bench.offsets(A) == [0, 1]
@@ -218,7 +218,7 @@ def test_the_fail_policy_stops_at_the_first_bad_record() -> None:
     assert (stop.reason, "offset 1" in stop.message) == ("bad_record", True)
 
 
-def test_a_new_partition_is_picked_up_by_itself() -> None:
+def test_a_new_partition_is_picked_up_without_help() -> None:
     bench = Bench()
     bench.produce(1)
     bench.extract()

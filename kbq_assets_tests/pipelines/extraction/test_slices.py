@@ -133,6 +133,6 @@ def test_an_unknown_outcome_of_the_swap_publishes_both_slices_once(outcome: Outc
     bench.faults = Script("swap", "commits/shop", outcome)
     assert bench.extract(HALVES, choose=latest).failures == {}
     while bench.store.late:
-        bench.store.land_late()
+        bench.store.deliver_late()
     bench.load()
     assert bench.offsets(A) == list(range(8))

@@ -137,7 +137,7 @@ def test_an_operator_retries_or_skips_a_failed_batch(decision: str) -> None:
     assert world.waiting() == {}
 
 
-def test_transient_errors_are_tried_again_by_themselves() -> None:
+def test_transient_errors_are_tried_again_without_help() -> None:
     world = FilesWorld()
     world.batch("shop/orders/1")
     world.warehouse.bad["orders/1"] = BUSY

@@ -66,11 +66,11 @@ class Schedule:
         """One call of one process, or something of the world."""
         world, roll = self.world, self.random.random()
         if roll < 0.03 and world.warehouse.late:
-            world.warehouse.land_late()
+            world.warehouse.deliver_late()
         elif roll < 0.06 and world.warehouse.pending:
             world.warehouse.finish(self.random.choice(sorted(world.warehouse.pending)))
         elif roll < 0.09 and world.store.late:
-            world.store.land_late(self.random.randrange(len(world.store.late)))
+            world.store.deliver_late(self.random.randrange(len(world.store.late)))
         elif roll < 0.12:
             world.store.time_ms += table_batches.FIRST_PAUSE_MS
         self.scheduler.step()
@@ -86,9 +86,9 @@ class Schedule:
         for part in (world.source, world.store, world.warehouse):
             part.faults = None
         for _ in range(12):
-            world.warehouse.land_late()
+            world.warehouse.deliver_late()
             while world.store.late:
-                world.store.land_late()
+                world.store.deliver_late()
             for job_id in sorted(world.warehouse.pending):
                 world.warehouse.finish(job_id)
             world.store.time_ms += 64 * table_batches.FIRST_PAUSE_MS

@@ -133,7 +133,7 @@ _BAD = b"\x01 no Confluent prefix"
 
 
 @pytest.mark.parametrize("other", [_BAD, _told(None), None], ids=["bad", "without-time", "tombstone"])
-def test_what_tells_no_business_time_completes_no_hour(other: bytes | None) -> None:
+def test_records_without_a_business_time_complete_no_hour(other: bytes | None) -> None:
     bench = Replay(settings=TIMED).at(6000)
     bench.tell(_told(16), other)
     bench.run()
@@ -149,7 +149,7 @@ def test_what_tells_no_business_time_completes_no_hour(other: bytes | None) -> N
 
 
 @pytest.mark.parametrize("only", [_BAD, _told(None)], ids=["bad", "without-time"])
-def test_a_partition_that_tells_no_business_time_is_judged_by_its_log_end(only: bytes) -> None:
+def test_a_partition_without_a_business_time_is_judged_by_its_log_end(only: bytes) -> None:
     bench = Replay(settings=TIMED).at(59)
     table = ERRORS if only == _BAD else A
     for minutes in range(59, 90, 5):
@@ -229,7 +229,7 @@ def test_rows_in_quarantine_hold_their_hour_until_an_operator_gives_them_up() ->
         operate.propose_resume_table(bench.store, A)
 
 
-def test_a_job_that_loaded_another_number_of_rows_stops_its_table_until_somebody_looked() -> None:
+def test_a_job_that_loaded_another_number_of_rows_stops_its_table_until_somebody_accepts_it() -> None:
     bench = Times(auto_run=False).at(20)
     bench.record(16)
     bench.extract()
@@ -244,7 +244,7 @@ def test_a_job_that_loaded_another_number_of_rows_stops_its_table_until_somebody
     assert bench.run().until == HOUR + 3
 
 
-def test_a_table_of_which_all_rows_were_given_up_is_complete() -> None:
+def test_a_table_all_of_whose_rows_were_given_up_is_complete() -> None:
     bench = Times().at(20)
     bench.record(16)
     bench.extract()
@@ -495,7 +495,7 @@ def test_whatever_write_fails_the_next_runs_write_it(operation: str, outcome: Ou
             bench.publish()
         bench.faults = lambda call: Outcome.OK
         while bench.store.late or bench.warehouse.late:
-            (bench.store if bench.store.late else bench.warehouse).land_late()
+            (bench.store if bench.store.late else bench.warehouse).deliver_late()
         for _ in range(3):
             bench.store.time_ms += PAUSE_MS
             bench.publish()

@@ -94,7 +94,7 @@ def test_a_call_that_fails_loads_once(operation: str, outcome: Outcome) -> None:
     bench.faults = Script(operation, outcome=outcome)
     bench.load()
     while bench.warehouse.late:
-        bench.warehouse.land_late()
+        bench.warehouse.deliver_late()
     bench.faults = lambda call: Outcome.OK
     bench.load()
     assert bench.offsets(A) == [0, 1]
@@ -121,7 +121,7 @@ def test_a_crash_at_any_write_loads_once(operation: str, target: str, outcome: O
     bench.load()
     for fake in (bench.warehouse, bench.store):
         while fake.late:
-            fake.land_late()
+            fake.deliver_late()
     bench.load()
     assert bench.offsets(A) == [0, 1]
     assert bench.paths("staging/") == [] or operation == "delete"
@@ -139,7 +139,7 @@ def _load_aside(bench: Bench) -> None:
     bench.load()
 
 
-def test_a_run_may_end_with_flights_open_and_the_next_adopts_them() -> None:
+def test_a_run_may_end_with_jobs_in_flight_and_the_next_adopts_them() -> None:
     bench = _staged(1, auto_run=False)
     assert [t.state for t in bench.load(wait_seconds=0.0).tables] == ["waiting"]
     bench.warehouse.step()

@@ -79,7 +79,7 @@ def test_files_of_a_blocked_topic_are_neither_planned_nor_loaded_and_the_report_
     assert (bench.offsets(A), bench.warehouse.jobs) == ([], {})
 
 
-def test_a_hold_ends_by_itself_and_everything_is_loaded_once_in_order() -> None:
+def test_a_hold_ends_without_help_and_everything_is_loaded_once_in_order() -> None:
     bench = _damaged(1, 3, 1)
     bench.load()
     bench.produce(1, 3)
@@ -91,7 +91,7 @@ def test_a_hold_ends_by_itself_and_everything_is_loaded_once_in_order() -> None:
     assert [file.name.first_offset for file in bench.commit().files] == [0, 1, 3, 4]
 
 
-def test_a_hold_that_begins_while_a_load_runs_lets_nothing_more_take_off() -> None:
+def test_a_hold_that_begins_while_a_load_runs_lets_no_more_job_start() -> None:
     bench = Bench()
     bench.produce(1)
     bench.extract()

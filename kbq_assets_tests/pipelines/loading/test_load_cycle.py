@@ -393,7 +393,7 @@ def test_a_probe_that_is_interrupted_is_made_again_and_blames_no_file() -> None:
         _find({FILES[3].path}, FILES[:8], interrupted=99)
 
 
-def test_a_table_whose_files_cannot_be_tried_fails_for_now_and_keeps_its_flight() -> None:
+def test_a_table_whose_files_cannot_be_tried_fails_for_now_and_keeps_its_job() -> None:
     bench = _staged(1)
     broken = JobError("invalid", "broken", transient=False)
     bench.warehouse.job_errors = lambda job: broken

@@ -178,7 +178,7 @@ def _converge(bench: Bench) -> None:
         bench.load()
         for fake in (bench.warehouse, bench.store):
             while fake.late:
-                fake.land_late()
+                fake.deliver_late()
         while bench.warehouse.step():
             pass
 

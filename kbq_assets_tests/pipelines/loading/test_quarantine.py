@@ -119,7 +119,7 @@ def test_a_retried_file_is_loaded_once_whatever_dies(point: tuple[str, str, int]
         bench.load()
         for fake in (bench.store, bench.warehouse):
             while fake.late:
-                fake.land_late()
+                fake.deliver_late()
     assert (sorted(bench.offsets(A)), bench.warehouse.duplicates()) == ([0, 1, 2, 3, 4, 5], {})
     assert table(bench).quarantined == ()
     bench.extract()

@@ -45,7 +45,7 @@ def _stopped(*after: int) -> Bench:
     return bench
 
 
-def _mend_registry(bench: Bench) -> None:
+def _repair_registry(bench: Bench) -> None:
     bench.registry.schemas[99] = SCHEMAS[1]
 
 
@@ -55,7 +55,7 @@ def _table(bench: Bench) -> TableState:
 
 def test_a_fixed_registry_lets_the_partition_continue_without_a_command() -> None:
     bench = _stopped(1, 1)
-    _mend_registry(bench)
+    _repair_registry(bench)
     bench.extract()
     assert _stop(bench) is not None  # its pause is not over
     bench.store.time_ms += MINUTE
@@ -96,7 +96,7 @@ def test_a_clock_that_jumped_into_the_future_does_not_end_the_tries() -> None:
     bench.store.time_ms += year
     bench.extract()
     bench.store.time_ms -= year
-    _mend_registry(bench)
+    _repair_registry(bench)
     bench.extract()
     assert _stop(bench) is None
 
@@ -124,7 +124,7 @@ def test_a_try_is_not_made_where_the_broker_has_lost_the_positions_meanwhile() -
 def test_a_partition_that_waits_for_more_does_not_keep_a_try_waiting() -> None:
     settings = SETTINGS.with_options(min_records=1000)
     bench = _stopped()
-    _mend_registry(bench)
+    _repair_registry(bench)
     bench.store.time_ms += MINUTE
     bench.extract(sources=[SourceEntry(TOPIC, settings)])
     assert _stop(bench) is None
@@ -132,7 +132,7 @@ def test_a_partition_that_waits_for_more_does_not_keep_a_try_waiting() -> None:
 
 def test_restart_manual_waits_for_the_command() -> None:
     bench = _stopped()
-    _mend_registry(bench)
+    _repair_registry(bench)
     bench.settings = SETTINGS.with_options(restart="manual")
     bench.store.time_ms += 1000 * MINUTE
     [stop] = bench.extract().stops
@@ -144,13 +144,13 @@ def test_restart_manual_waits_for_the_command() -> None:
 
 def test_a_resume_does_not_wait_for_the_pause() -> None:
     bench = _stopped()
-    _mend_registry(bench)
+    _repair_registry(bench)
     operate.propose_resume(bench.store, TOPIC).apply()
     bench.extract()
     assert _stop(bench) is None
 
 
-def test_the_status_tells_the_tries_and_the_next_one() -> None:
+def test_the_status_shows_the_tries_and_the_next_one() -> None:
     bench = _stopped()
     bench.store.time_ms += MINUTE
     bench.extract()

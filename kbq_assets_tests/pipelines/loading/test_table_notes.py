@@ -99,7 +99,7 @@ def test_a_table_is_described_when_it_is_created() -> None:
     assert (x.description, x.policy_tag) == ("How many.", "tag")
 
 
-def test_a_load_of_a_table_that_is_as_said_makes_no_call_for_it() -> None:
+def test_a_load_of_a_table_that_is_as_declared_makes_no_call_for_it() -> None:
     bench = Bench()
     loaded(bench, 1)
     assert loaded(bench, 1) == ["find_table"]

@@ -112,7 +112,7 @@ def test_an_older_job_of_the_same_id_that_arrives_late_is_recorded_and_not_doubl
     bench.load()
     assert parked(bench).startswith("damaged_files")
     while bench.warehouse.late:
-        assert bench.warehouse.land_late() is not None, "the id is burned"
+        assert bench.warehouse.deliver_late() is not None, "the id is burned"
     assert bench.offsets(A) == []
 
 

@@ -176,12 +176,12 @@ def test_a_table_that_is_loaded_while_the_state_is_read_is_not_called_wrong() ->
     bench.produce(1, 3)
     bench.extract()
 
-    def land_and_prune() -> None:
+    def settle_and_prune() -> None:
         bench.load()
         bench.extract()
 
     # Between states and commits: the old state does not cover what the new commit has dropped.
-    bench.faults = Script("list", "commits/", before=land_and_prune)
+    bench.faults = Script("list", "commits/", before=settle_and_prune)
     report = _checked(bench, bench.store.view("checks"))
     assert bench.faults.nth <= 0
     assert report.failures == ()

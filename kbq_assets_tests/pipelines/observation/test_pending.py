@@ -46,7 +46,7 @@ def test_a_single_page_is_everything() -> None:
     assert found == pending.Poll((-1,), "", True)
 
 
-def test_a_look_ends_at_the_first_page_with_work_and_begins_there_again() -> None:
+def test_a_poll_ends_at_the_first_page_with_work_and_begins_there_again() -> None:
     asked: list[frozenset[str] | None] = []
 
     def ask(page: frozenset[str] | None) -> bool:
@@ -58,7 +58,7 @@ def test_a_look_ends_at_the_first_page_with_work_and_begins_there_again() -> Non
     assert asked == [frozenset("a"), frozenset("b")]
 
 
-def test_a_look_that_runs_out_of_time_continues_where_it_ended() -> None:
+def test_a_poll_that_runs_out_of_time_continues_where_it_ended() -> None:
     late = pending.POLL_SECONDS + 1
     found = pending.poll_pages([("a",), ("b",), ("c",)], lambda page: 0, bool, seconds(0, 0, late))
     assert found == pending.Poll((0, 0), "c", False)
@@ -92,7 +92,7 @@ def test_pages_together_find_what_a_load_would_work_on(staged: FakePlatform) -> 
 
 
 @pytest.mark.parametrize("start", ["", "commits/shop.b.json", "zzz", "\x00"])
-def test_wherever_a_look_starts_it_finds_the_only_file(staged: FakePlatform, start: str) -> None:
+def test_wherever_a_poll_starts_it_finds_the_only_file(staged: FakePlatform, start: str) -> None:
     staged.parts.loader.load()
     staged.produce(topic="shop.a")
     staged.parts.extractor.extract()
@@ -115,7 +115,7 @@ def test_a_backlog_is_found_on_its_page(staged: FakePlatform) -> None:
 
 
 @pytest.mark.parametrize("start", ["", "shop.b", "zzz"])
-def test_new_records_are_found_wherever_a_look_starts(staged: FakePlatform, start: str) -> None:
+def test_new_records_are_found_wherever_a_poll_starts(staged: FakePlatform, start: str) -> None:
     def look() -> pending.Poll[ExtractionPlan]:
         plan = staged.parts.extractor.plan
         clock = staged.clock.monotonic

@@ -78,7 +78,7 @@ class TestUnreadableBatch:
             operate.propose_resume(bench.store, TOPIC, as_errors=True)
 
 
-def test_a_damaged_batch_is_tried_again_by_itself() -> None:
+def test_a_damaged_batch_is_tried_again_without_help() -> None:
     bench = Bench()
     bench.produce(*[1] * 10)
     bench.kafka.damage(TP, 5, 8)

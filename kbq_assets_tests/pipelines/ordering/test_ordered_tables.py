@@ -113,7 +113,7 @@ def test_interleaved_schemas_make_no_more_files_than_without_an_order() -> None:
     assert counts == [2, 2]
 
 
-def test_partitions_are_ordered_each_by_itself_while_one_is_far_behind() -> None:
+def test_each_partition_has_an_order_of_its_own_while_one_is_far_behind() -> None:
     bench = _bench(2, partitions=3)
     for partition in (0, 1):
         bench.produce(1, 2, 1, 2, partition=partition)
@@ -220,7 +220,7 @@ def test_a_batch_whose_job_may_run_is_neither_skipped_nor_retried() -> None:
         transitions.retry(_state(bench), ENTRY)
 
 
-def test_a_failed_batch_is_tried_again_by_itself_after_a_pause() -> None:
+def test_a_failed_batch_is_tried_again_without_help_after_a_pause() -> None:
     bench = _bench()
     bench.produce(1)
     bench.extract()

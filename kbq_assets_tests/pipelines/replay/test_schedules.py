@@ -93,9 +93,9 @@ class World:
         """What an operator does after any crash: continue, until nothing waits."""
         parts = self.parts()
         while self.platform.store.late:
-            self.platform.store.land_late()
+            self.platform.store.deliver_late()
         while self.platform.warehouse.late:
-            self.platform.warehouse.land_late()
+            self.platform.warehouse.deliver_late()
         if parts.replays.find(1).phase not in ("read", "rolled_back"):
             parts.replays.continue_(1)
         self.cycle()
@@ -188,7 +188,7 @@ def test_a_late_job_of_a_promotion_cannot_undo_its_rollback(tmp_path: Path) -> N
     world.platform.store.faults = world.platform.warehouse.faults = None
     act(world, world.parts(), "promote")
     act(world, world.parts(), "rollback")
-    assert isinstance(world.platform.warehouse.land_late(), JobAlreadyExists)
+    assert isinstance(world.platform.warehouse.deliver_late(), JobAlreadyExists)
     assert set(world.rows(SALES)) >= RANGE
     assert world.finish() == "rolled_back"
 

@@ -42,7 +42,7 @@ class StatementBench(Bench):
         self.faults = lambda call: Outcome.OK
         for fake in (self.warehouse, self.store):
             while fake.late:
-                fake.land_late()
+                fake.deliver_late()
 
     def scratch(self) -> list[str]:
         """Names of scratch tables."""

@@ -247,7 +247,7 @@ def test_rejects_say_why_where_and_which_schema() -> None:
     assert rejects.take([0, 2]).messages == [Reason.TOMBSTONE.message, Reason.TOO_SHORT.message]
 
 
-def test_a_position_in_a_translated_value_is_not_told() -> None:
+def test_a_position_in_a_translated_value_is_not_shown() -> None:
     rejects = window(Sinks(), {1: TEXT}).add(chunk_of(framed(b"\x02\xff")), is_translated=True)
     assert rejects.messages == ["a string is not valid UTF-8 in field text"]
 
@@ -534,7 +534,7 @@ def test_a_window_can_be_encoded_without_the_gil() -> None:
         assert len(set(pool.map(run, range(16)))) == 1
 
 
-def test_a_new_file_is_told_what_its_name_needs() -> None:
+def test_a_new_file_gets_what_its_name_needs() -> None:
     sinks = Sinks()
     window(sinks, {4: TEXT}).add(chunk_of(framed(b"\x02a", 4), first_offset=17))
     assert list(sinks.files) == [NewFile(TABLE, 4, TEXT.fingerprint, 17)]

@@ -41,7 +41,7 @@ def errors(sinks: Sinks) -> ErrorRows:
     return ErrorRows(SOURCE, TABLE, sinks.open, FileFormat(SYNC_MARKER))
 
 
-def test_what_a_row_cannot_hold_is_left_out_and_said() -> None:
+def test_what_a_row_cannot_hold_is_left_out_and_reported() -> None:
     sinks, large = Sinks(), bytes(16_000_000)
     messages = [
         RawRecord(large, 0, MILLIS, b"key", [("a", large)]),

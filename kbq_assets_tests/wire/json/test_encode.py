@@ -182,7 +182,7 @@ def test_more_output_than_input_is_no_problem() -> None:
     assert found.done.tolist() == [False, True]
 
 
-def test_keys_of_the_same_hash_are_told_apart_by_their_bytes() -> None:
+def test_keys_of_the_same_hash_are_distinguished_by_their_bytes() -> None:
     document = {f"key{index:>30}tail": index for index in range(300)}
     inferred = InferredSchema().grown([document])
     text = json.dumps(dict(reversed(document.items()))).encode()

@@ -185,7 +185,7 @@ def test_a_document_that_stays_whole_is_json_that_a_table_takes() -> None:
     assert fastavro.schemaless_reader(data, schema, None) == {REST: '{"a": 1.10, "a": "1e400"}'}
 
 
-def test_a_key_that_is_there_twice_is_told() -> None:
+def test_a_key_that_is_there_twice_is_reported() -> None:
     assert parse('{"a": {"b": 1}}') == {"a": {"b": 1}}
     with pytest.raises(RepeatedKey):
         parse('{"a": {"b": 1, "b": 2}}')

@@ -166,7 +166,7 @@ def test_numbers_are_judged_as_by_python(digits: int, point: int, exponent: int)
     assert verdicts(text.encode()) == [expected]
 
 
-def test_the_first_number_that_no_double_holds_is_told() -> None:
+def test_the_first_number_that_no_double_holds_is_reported() -> None:
     validation = validate_json(chunk_of(b'{"a": 1, "b": 1e400, "c": 1e500}'), None, LIMITS)
     assert validation.positions.tolist() == [14]
 

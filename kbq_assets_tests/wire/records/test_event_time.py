@@ -120,7 +120,7 @@ def test_a_null_event_date_is_that_of_kafka() -> None:
     assert days_of(schema, "when", [b"\x00", b"\x02\x0a"]) == ([DAY, 5], 1)
 
 
-def test_the_newest_time_is_one_that_a_record_told() -> None:
+def test_the_newest_time_is_one_that_a_record_gave() -> None:
     schema = record_of(("when", ["null", {"type": "int", "logicalType": "date"}]))
     told, none = [b"\x00", b"\x02\x0a", b"\x02\x06", b"\x00"], [b"\x00", b"\x00"]
     counter = HourCounter()

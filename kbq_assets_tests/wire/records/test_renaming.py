@@ -71,7 +71,7 @@ def test_a_union_s_types_keep_the_names_that_columns_come_from() -> None:
     assert [c.name for c in union.fields[0].fields] == ["z", "kind"]
 
 
-def test_what_stands_beside_names_and_types_is_kept() -> None:
+def test_attributes_besides_names_and_types_are_kept() -> None:
     text = {"type": "string", "sqlType": "JSON"}
     source = record_of(("a", text), ("b", {"type": {"type": "long", "logicalType": "timestamp-micros"}}))
     source["fields"][0]["doc"] = "what it is"

@@ -223,7 +223,7 @@ def test_the_fingerprint_does_not_depend_on_how_a_name_is_written() -> None:
     assert schema_fingerprint(one) == schema_fingerprint(two)
 
 
-def test_the_fingerprint_tells_apart_what_loads_differently() -> None:
+def test_the_fingerprint_distinguishes_what_loads_differently() -> None:
     schemas = [
         record_of(("a", "long")),
         record_of(("a", "string")),

@@ -106,7 +106,7 @@ def route_of(schema: StagedSchema, chosen: list[tuple[Value, ...]]) -> Route:
     block_bytes=st.sampled_from([100, BLOCK_BYTES]),
 )
 @settings(max_examples=60, deadline=None)
-def test_every_record_lands_where_its_content_says(
+def test_every_record_goes_where_its_content_says(
     hashes_collide: bool,
     data: list[tuple[dict[str, Any], bytes | None, Any, bool]],
     size: int,
@@ -140,7 +140,7 @@ def test_every_record_lands_where_its_content_says(
     assert len(chosen) == len(set(map(repr, chosen))), "equal inputs are asked about once"
 
 
-def test_long_values_are_told_apart_to_their_last_byte() -> None:
+def test_long_values_are_distinguished_to_their_last_byte() -> None:
     text = record_of(("s", "string"))
     schema = staged_schema(text, MetadataColumns(), ["s"])
     values = [framed(avro_body(text, {"s": "x" * 5_000 + last})) for last in "abab"]
@@ -194,7 +194,7 @@ def test_more_files_than_shared_blocks_have_blocks_of_their_own() -> None:
         (["null", "string", "float"], "f"),
     ],
 )
-def test_a_field_of_which_no_name_can_be_made_is_refused(type_: Any, path: str) -> None:
+def test_a_field_that_makes_no_name_is_refused(type_: Any, path: str) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "f", "type": type_}]}
     with pytest.raises(UnstageableSchema, match="name cannot be made of field 'f'"):
         staged_schema(schema, MetadataColumns(), [path])

@@ -90,7 +90,7 @@ def test_a_deleted_row_is_a_row_that_says_so(encode: Encode) -> None:
 
 
 @ENCODINGS
-def test_a_deleted_row_of_which_only_the_key_is_known_has_the_decoded_key(encode: Encode) -> None:
+def test_a_deleted_row_with_a_key_alone_has_the_decoded_key(encode: Encode) -> None:
     bench = bench_of(encode({**DELETE, "before": None}), key_format="json")
     [row] = staged(bench)
     assert (row["__op"], row["__deleted"], row["_key"]) == ("d", True, '{"id": 1}')

@@ -58,7 +58,7 @@ def inferred(bench: Bench) -> InferredSchema:
     return codec.loads(InferredSchema, bench.store.get(PATH).data, PATH)
 
 
-def test_fields_are_columns_and_what_fits_none_is_beside_them() -> None:
+def test_fields_are_columns_and_the_rest_is_in_a_column_of_its_own() -> None:
     bench = bench_of({"a": 1, "b": {"c": "x"}}, {"a": 2}, {"a": "three", "d": True})
     bench.extract()
     assert [(row["a"], row["b"], row.get("d"), row[REST]) for row in rows(bench)] == [
@@ -107,7 +107,7 @@ def test_documents_that_cannot_be_columns_are_whole_in_the_side_column() -> None
     assert [row[REST] for row in rows(bench)] == ["[1,2]", "5", '{"a": 1, "a": 2}']
 
 
-def test_the_event_date_comes_from_any_way_to_tell_a_time() -> None:
+def test_the_event_date_comes_from_any_form_of_a_time() -> None:
     settings = TopicSettings.of(dataset="d", table="t", format="json_columns", event_date="meta.at")
     bench = bench_of(
         {"meta": {"at": "2025-01-31T23:30:00-02:00"}},
@@ -136,7 +136,7 @@ def test_two_tasks_that_find_fields_at_once_add_both() -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.LOST_REPLY, Outcome.LATE, Outcome.OWN_RETRY])
-def test_a_write_without_an_answer_is_looked_at_again(outcome: Outcome) -> None:
+def test_a_write_without_an_answer_is_read_again(outcome: Outcome) -> None:
     calls = []
 
     def faults(call: Call) -> Outcome:
@@ -229,7 +229,7 @@ def test_a_run_with_small_windows_accounts_for_every_document() -> None:
     assert (result.accounted, result.totals()["loaded"]) == (True, 40)
 
 
-def test_an_automatic_business_time_is_looked_for_in_each_document() -> None:
+def test_an_automatic_business_time_is_searched_in_each_document() -> None:
     settings = TopicSettings.of(dataset="d", table="t", format="json_columns", event_date="auto")
     bench = bench_of(
         {"createdAt": 1_738_326_600, "updated_at": "2025-02-02"},
@@ -258,7 +258,7 @@ def test_a_payload_with_a_number_that_no_double_holds_is_an_error_row(pii: str) 
     assert bench.reconcile().accounted
 
 
-def test_a_number_that_no_double_holds_is_a_text_beside_the_columns() -> None:
+def test_a_number_that_no_double_holds_is_a_text_in_the_column_of_the_rest() -> None:
     bench = bench_of(b'{"a":1.5}', b'{"a":1e400}')
     bench.extract()
     assert [(row["a"], row[REST]) for row in rows(bench)] == [(1.5, None), (None, '{"a":"1e400"}')]

@@ -88,7 +88,7 @@ class TestBothReadersGiveTheSame:
         read_back = assert_same(broker, tp, len(MESSAGES))
         assert [m.value for m in read_back] == [m.value for m in MESSAGES]
 
-    def test_of_what_the_broker_packs_by_itself(self, broker: RealBroker) -> None:
+    def test_of_what_the_broker_compresses(self, broker: RealBroker) -> None:
         """Java's compression: other frames than librdkafka's."""
         for codec in ("gzip", "snappy", "lz4", "zstd"):
             tp = TopicPartition(broker.create_topic(config={"compression.type": codec}), 0)

@@ -204,7 +204,7 @@ def test_records_are_read_with_a_certificate_of_ones_own(secured: Secured) -> No
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_wrong_password_is_refused_at_once_and_never_told(secured: Secured, mechanism: str) -> None:
+def test_a_wrong_password_is_refused_at_once_and_never_shown(secured: Secured, mechanism: str) -> None:
     options = secured.sasl("SASL_SSL", mechanism, "guessed-wrong")
     with pytest.raises(Unavailable, match="uthentication failed") as caught:
         values(FetchSource(secured.address("SASL_SSL"), options))
@@ -298,7 +298,7 @@ class TestLibrdkafka:
         assert KafkaOffsetReader(secured.address(kind), options).offsets([tp])[tp].latest == len(EXPECTED)
 
     @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-    def test_a_wrong_password_is_refused_and_never_told(self, secured: Secured, mechanism: str) -> None:
+    def test_a_wrong_password_is_refused_and_never_shown(self, secured: Secured, mechanism: str) -> None:
         options = secured.sasl("SASL_SSL", mechanism, "guessed-wrong")
         source = LibrdkafkaSource(secured.address("SASL_SSL"), options)
         with pytest.raises(KbqError, match="uthentication failed") as caught:
@@ -332,7 +332,7 @@ class TestAccess:
         admin.apply(Allow("granted", (Acl("User:kbq", "WRITE", "topic", "granted"),)))
         assert _refusal(secured, "granted") is None
 
-    def test_who_may_not_see_acls_is_told_so(self, secured: Secured) -> None:
+    def test_a_user_who_may_not_see_acls_gets_a_message(self, secured: Secured) -> None:
         cluster = AclBinding(
             ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, "User:boss", "*",
             AclOperation.DESCRIBE, AclPermissionType.ALLOW,

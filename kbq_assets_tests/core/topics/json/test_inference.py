@@ -61,7 +61,7 @@ def test_a_column_s_type_is_that_of_all_its_values(values: list[Any], expected: 
 
 
 @pytest.mark.parametrize("value", [None, {}, [], {"b": None}, {"b": {}}])
-def test_what_tells_no_type_gets_no_column_yet(value: object) -> None:
+def test_values_without_a_type_get_no_column_yet(value: object) -> None:
     assert FIRST.grown([{"a": value}]) is FIRST
 
 
