@@ -19,15 +19,16 @@ LOCK := $(or $(UV),uv) pip compile -q --generate-hashes --universal --python-ver
 PYTEST_ARGS ?= -n $$(($$(getconf _NPROCESSORS_ONLN) + 2)) --dist loadfile --no-loadscope-reorder
 # The sizes of `make test-all`: 0 runs every test at the moderate sizes of `make test` (kbq_assets_tests/sizes.py).
 KBQ_TEST_FULL ?= 1
-# Before tests, side by side, as mypy uses one core for a minute and a half.
-CHECK := $(MAKE) --no-print-directory -j3 lint types kernels
+# First what is quick. mypy, which uses one core for a minute and a half, runs at the same time as the tests.
+CHECK := $(MAKE) --no-print-directory -j2 lint kernels
+TYPES_AND_TESTS := $(MAKE) --no-print-directory -j2 types pytest
 
 # Shows that pip is alive without its thousand lines.
 PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages found"; fflush()}} \
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test test-all test-spark lint types kernels docs reference demo demo-lake ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-upserts bench-idle bench-events bench-scale lock
+.PHONY: help setup test test-all pytest test-spark lint types kernels docs reference demo demo-lake ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-upserts bench-idle bench-events bench-scale lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,13 +52,13 @@ clean: ## Stop everything and remove .kbq, .venv and caches
 	@rm -rf .kbq $(VENV) build site dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-test: $(VENV)/.development ## Lint, types, architecture, and the tests at moderate sizes (20 minutes on two cores)
+test: $(VENV)/.development ## Lint, types, architecture, and the tests at moderate sizes
 	@$(CHECK)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow"
+	@$(TYPES_AND_TESTS) PYTEST_TIER='-m "not slow"'
 
-test-all: $(VENV)/.development ## The same with every test, at full size (an hour)
+test-all: $(VENV)/.development ## The same with every test, at full size
 	@$(CHECK)
-	@KBQ_TEST_FULL=$(KBQ_TEST_FULL) $(BIN)/python -m pytest $(PYTEST_ARGS)
+	@KBQ_TEST_FULL=$(KBQ_TEST_FULL) $(TYPES_AND_TESTS)
 
 lint: $(VENV)/.development ## Ruff, its formatter, and the layers of the architecture
 	@$(BIN)/ruff check
@@ -66,6 +67,9 @@ lint: $(VENV)/.development ## Ruff, its formatter, and the layers of the archite
 
 types: $(VENV)/.development ## mypy --strict
 	@$(BIN)/mypy
+
+pytest: $(VENV)/.development
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) $(PYTEST_TIER)
 
 SPARK ?= 4.2.1
 SPARK_TESTS := kbq_assets_tests/integration/test_resident.py kbq_assets_tests/defs/extraction/test_spark.py \
