@@ -375,7 +375,7 @@ def damaged_files(world: FakePlatform, run: Shell) -> None:
     staged(world, run)
     _take_staged_files(world)
     for path, stored in world.saved.items():  # type: ignore[attr-defined]
-        world.store.create(path, stored.data[:-1] + b"!")
+        world.store.create(path, stored.data[:-1] + bytes([stored.data[-1] ^ 1]))
     run("load")
 
 

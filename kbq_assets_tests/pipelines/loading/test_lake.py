@@ -153,7 +153,7 @@ def test_a_file_that_a_task_finds_damaged_parks_its_table_alone(bench: LakeBench
     bench.extract()
     [damaged] = [path for path in bench.paths("staging/") if f".{A}." in path]
     stored = bench.store.objects[damaged]
-    bench.store.objects[damaged] = replace(stored, data=stored.data[:-1] + b"x")
+    bench.store.objects[damaged] = replace(stored, data=stored.data[:-1] + bytes([stored.data[-1] ^ 1]))
     report = bench.load_lake_by_tasks(bench.write)
     assert {table.table: table.state for table in report.tables} == {A: "parked", B: "idle"}
     assert (bench.offsets_in_lake(A), bench.offsets_in_lake(B)) == ([], [1])
