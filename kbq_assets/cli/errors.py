@@ -66,8 +66,8 @@ def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> N
 
     Also lists files that no load job accepts, which are kept in quarantine/.
     """
-    rows = operator.error_rows(ErrorQuery(topic, limit=limit, value_bytes=_LISTED_BYTES))
-    quarantined = operator.quarantined(topic)
+    rows = operator.rejected.error_rows(ErrorQuery(topic, limit=limit, value_bytes=_LISTED_BYTES))
+    quarantined = operator.rejected.files_of(topic)
     if as_json:
         echo_json(
             {
@@ -105,7 +105,7 @@ def show(operator: Operator, topic: str, partition: int, offset: int, raw: bool,
 
     Prints its position, the reason, key and headers, and the value as bytes, text and JSON.
     """
-    rows = operator.error_rows_at(TopicPartition(topic, partition), offset)
+    rows = operator.rejected.error_rows_at(TopicPartition(topic, partition), offset)
     if raw:
         sys.stdout.buffer.write(rows[0].value or b"")
     elif as_json:
@@ -146,7 +146,7 @@ def replay(
             click.echo(f"{errors_table}: {tp} epoch {range_.epoch}: {number(rows)} error rows")
     if not yes:
         click.confirm("replay them?", abort=True)
-    report = replay_errors(operator.replay_ports, Selection(topic, reason, repair))
+    report = replay_errors(operator.rejected.replay_ports, Selection(topic, reason, repair))
     if as_json:
         rows_by_table = {str(table): rows for table, rows in sorted(report.rows.items())}
         echo_json({"rows": rows_by_table, "left": dict(report.left), "examples": report.examples})

@@ -175,7 +175,7 @@ def _of_warehouse(operator: Operator, topic: str | None, limit: int) -> Iterator
     from kbq_assets.ports.warehouse import ErrorQuery
     from kbq_assets.wire.privacy.sealing import is_sealed
 
-    for row in operator.error_rows(ErrorQuery(topic, limit=limit)):
+    for row in operator.rejected.error_rows(ErrorQuery(topic, limit=limit)):
         if row.value is not None and is_sealed(row.value):
             said = {"epoch": row.epoch, "reason": row.reason, "message": row.message}
             yield _Sealed(row.topic, row.partition, row.offset, row.value, said)

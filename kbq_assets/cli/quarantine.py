@@ -32,7 +32,7 @@ def quarantine() -> None:
 @pass_operator
 def list_files(operator: Operator, of_table: str | None, as_json: bool) -> None:
     """List files in quarantine, with their rows and the warehouse's error."""
-    found = operator.in_quarantine((), _reference(of_table))
+    found = operator.rejected.files((), _reference(of_table))
     if as_json:
         echo_json([_document(q) for q in found])
         return
@@ -50,7 +50,7 @@ def list_files(operator: Operator, of_table: str | None, as_json: bool) -> None:
 @pass_operator
 def show(operator: Operator, file: str, as_json: bool) -> None:
     """Show one file in quarantine: its offsets, rows, size and error."""
-    [found] = operator.in_quarantine((file,), None)
+    [found] = operator.rejected.files((file,), None)
     if as_json:
         echo_json(_document(found))
         return
@@ -69,7 +69,7 @@ def retry(operator: Operator, files: tuple[str, ...], of_table: str | None, yes:
 
     The next load takes them, and no row is doubled. If the warehouse refuses one again, it stays in quarantine.
     """
-    confirm([operator.retry_quarantined(*_chosen(files, of_table))], yes=yes)
+    confirm([operator.rejected.retry(*_chosen(files, of_table))], yes=yes)
 
 
 @quarantine.command()
@@ -80,7 +80,7 @@ def retry(operator: Operator, files: tuple[str, ...], of_table: str | None, yes:
 @pass_operator
 def drop(operator: Operator, files: tuple[str, ...], of_table: str | None, yes: bool) -> None:
     """Give up the rows of files, and delete the files."""
-    confirm([operator.drop_quarantined(*_chosen(files, of_table))], yes=yes)
+    confirm([operator.rejected.drop(*_chosen(files, of_table))], yes=yes)
 
 
 def _chosen(files: tuple[str, ...], of_table: str | None) -> tuple[tuple[str, ...], TableReference | None]:

@@ -1,4 +1,4 @@
-"""An operator's commands on one deployment: proposals to confirm, bad records, and the clean-up.
+"""An operator's commands on one deployment: proposals to confirm, and the clean-up.
 
 Commands for topics use the extraction's credentials, commands for tables the loader's.
 """
@@ -13,20 +13,20 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.backups import Backups
 from kbq_assets.pipelines.deployment import Deployment
-from kbq_assets.pipelines.errors_replay.replay import Parse, ReplayPorts
+from kbq_assets.pipelines.errors_replay.replay import Parse
 from kbq_assets.pipelines.observation.run_log import RunLog
-from kbq_assets.pipelines.operate import adopt, bad_records, bootstrap, commands, quarantine
+from kbq_assets.pipelines.operate import adopt, bootstrap, commands
 from kbq_assets.pipelines.operate import clean as cleaning
 from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.operate.rejected import RejectedData
 from kbq_assets.pipelines.operate.restage import ReadAgain, RestagePorts, propose_restage
 from kbq_assets.pipelines.operate.warehouses import propose_removal
 from kbq_assets.ports.registry import SchemaRegistry
-from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
 
 
 @dataclass(frozen=True)
 class Operator:
-    """Proposes changes of state, lists bad records, and deletes what nothing needs."""
+    """Proposes changes of state, and deletes what nothing needs."""
 
     deployment: Deployment
     read_again: ReadAgain
@@ -37,6 +37,11 @@ class Operator:
     def backups(self) -> Backups:
         """Verbatim copies of topics."""
         return Backups(self.deployment, self.open_registry)
+
+    @cached_property
+    def rejected(self) -> RejectedData:
+        """Bad records, and files in quarantine."""
+        return RejectedData(self.deployment, self.parse)
 
     def bootstrap(self, topic: str, *, at: str, timestamp_ms: int = 0, offset: int = 0) -> Proposal:
         """Write the first commit of a topic."""
@@ -106,40 +111,6 @@ class Operator:
         return propose_restage(
             RestagePorts(own.store, own.offsets, self.read_again, own.sources.select), path
         )
-
-    def error_rows(self, query: ErrorQuery) -> list[ErrorRow]:
-        """Bad records of all error tables, the newest first."""
-        return bad_records.list_error_rows(self.deployment.warehouse, query)
-
-    def error_rows_at(self, tp: TopicPartition, offset: int) -> list[ErrorRow]:
-        """The bad record at a position, once per epoch that had it. Raises NotFound."""
-        return bad_records.find_error_rows(self.deployment.warehouse, tp, offset)
-
-    @cached_property
-    def replay_ports(self) -> ReplayPorts:
-        """The ports of a replay of error rows."""
-        own = self.deployment
-        return ReplayPorts(
-            own.load_store, own.warehouse, self.parse, own.sources.select, own.sources.table_options()
-        )
-
-    def quarantined(self, topic: str | None = None) -> list[bad_records.Quarantined]:
-        """Files that no load job accepts."""
-        return bad_records.list_quarantined(self.deployment.store, topic)
-
-    def in_quarantine(
-        self, files: Collection[str], table: TableReference | None
-    ) -> list[bad_records.Quarantined]:
-        """These files in quarantine, those of a table, or all. Raises NotFound."""
-        return quarantine.find_quarantined(self.deployment.load_store, files, table)
-
-    def retry_quarantined(self, files: Collection[str], table: TableReference | None) -> Proposal:
-        """Load files of the quarantine after all."""
-        return quarantine.propose_retry(self.deployment.load_store, self.in_quarantine(files, table))
-
-    def drop_quarantined(self, files: Collection[str], table: TableReference | None) -> Proposal:
-        """Give up the rows of files in quarantine."""
-        return quarantine.propose_drop(self.deployment.load_store, self.in_quarantine(files, table))
 
     def clean(self) -> cleaning.CleaningReport:
         """Delete orphans, superseded done files, and backups that are too old."""
