@@ -104,7 +104,7 @@ torture: $(VENV)/.development ## Kill and stop KBQ for 20 minutes while producer
 	@$(MAKE) --no-print-directory kernels
 	@$(BIN)/python -m kbq_assets_tests.torture $(TORTURE_ARGS)
 
-bench: $(VENV)/.development ## Measure extraction beside its peers (10 minutes; the first time 2 GB and 5 minutes more)
+bench: $(VENV)/.development ## Measure extraction against its peers (10 minutes; the first time 2 GB and 5 minutes more)
 	@$(BIN)/python -m benchmarks.wire --keep
 	@$(BIN)/python -m benchmarks.extraction $(BENCH_ARGS)
 
@@ -121,7 +121,7 @@ bench-publish: $(VENV)/.development ## Measure how fast a driver publishes 11,20
 bench-swaps: $(VENV)/.development ## Measure a swap of a commit with 288 and 10,000 windows a partition that wait (5 minutes)
 	@$(BIN)/python -m benchmarks.swaps
 
-bench-upserts: $(VENV)/.development ## Measure an upsert of 1 M changes into 10 M rows on DuckDB, beside MERGE and ON CONFLICT (3 minutes, 4 GB)
+bench-upserts: $(VENV)/.development ## Measure an upsert of 1 M changes into 10 M rows on DuckDB, against MERGE and ON CONFLICT (3 minutes, 4 GB)
 	@$(BIN)/python -m benchmarks.upserts
 
 bench-idle: $(VENV)/.development ## Measure cycles over 1,000 partitions of the local stack, with and without news (3 minutes)

@@ -95,7 +95,7 @@ def _staged(step: ExtractionStep, pages: Pages, name: str, spec: dg.AssetSpec) -
 def tables_asset(
     step: LoadStep, specs: list[dg.AssetSpec], name: str = "tables", pool: str = LOAD_POOL
 ) -> dg.AssetsDefinition:
-    """The tables of a warehouse, of which a run takes any."""
+    """The tables of a warehouse. A run takes any of them."""
 
     def tables(
         context: dg.AssetExecutionContext, lake_spark: dg.ResourceParam[PySparkResource]

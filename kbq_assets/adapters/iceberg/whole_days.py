@@ -1,4 +1,4 @@
-"""Files with all hours and schema versions of a day, beside those of a table's partitions (PROTOCOL C9).
+"""Files with all hours and schema versions of a day, besides those of a table's partitions (PROTOCOL C9).
 
 Iceberg lets files of several partitionings be in one table. The coarse one is the table's without hours and schema
 versions. It is never the default: load jobs go on writing hours."""

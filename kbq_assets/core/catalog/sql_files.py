@@ -1,4 +1,4 @@
-"""SQL of entries that is in files of its own: `sql: apply.sql`, beside the document that names it."""
+"""SQL of entries that is in files of its own: `sql: apply.sql`, next to the document that names it."""
 
 from __future__ import annotations
 

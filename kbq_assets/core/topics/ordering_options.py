@@ -72,8 +72,8 @@ class OrderingOptions:
     gate_sql: str = option(
         "",
         TEXT,
-        "the query of `gate=sql`, in a catalog entry, or a file `gate.sql` beside it: each row that it returns is bad; "
-        "`{{ table }}` is the table",
+        "the query of `gate=sql`, in a catalog entry, or a file `gate.sql` next to it: each row that it returns is "
+        "bad; `{{ table }}` is the table",
         place="loading.gate_sql",
     )
     hold_until: str = option(

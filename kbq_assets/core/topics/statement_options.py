@@ -96,7 +96,7 @@ class StatementOptions:
     sql: str = option(
         "",
         OptionType("string", _sql),
-        "`load=sql`: the text, in a catalog entry, or a file `apply.sql` beside it, with `{{ table }}`, `{{ batch }}` "
+        "`load=sql`: the text, in a catalog entry, or a file `apply.sql` next to it, with `{{ table }}`, `{{ batch }}` "
         "and `{{ columns }}`",
         shown_default="none",
         place="loading.sql",

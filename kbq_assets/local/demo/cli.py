@@ -37,7 +37,7 @@ LOCK_SECONDS: Final = 1800.0
 
 
 @click.command()
-@click.option("--lake", "with_lake", is_flag=True, help="Load an Iceberg lake beside DuckDB, and compact it.")
+@click.option("--lake", "with_lake", is_flag=True, help="Load an Iceberg lake too, and compact it.")
 @pass_deployment
 def demo(deployment: Deployment, with_lake: bool) -> None:
     """Run everything on this machine, and account for every record; exit with 1 if one is missing or doubled.

@@ -1,6 +1,6 @@
 """``kbq demo --lake``: one extraction into DuckDB and a lake, compacted, read by ClickHouse, accounted for in both.
 
-Its state is below KBQ_HOME/lake, beside that of ``kbq demo``; broker and topics are the same.
+Its state is below KBQ_HOME/lake, next to that of ``kbq demo``; broker and topics are the same.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def compact(shown: Console) -> bool:
 
 
 def read_elsewhere(home: Path, shown: Console) -> bool:
-    """Count the lake's rows by ClickHouse, beside DuckDB's own. Returns whether the counts are equal."""
+    """Count the lake's rows by ClickHouse, and DuckDB's by DuckDB. Returns whether the counts are equal."""
     choose_warehouse(DUCKDB)
 
     @pass_deployment

@@ -63,7 +63,7 @@ class ErasedWarehouse:
         return tables, self.tables.find(tables, topic, column, value, limit)
 
     def statement_gaps(self, topic: str) -> Iterator[str]:
-        """Tables of which a search by column sees the present rows alone."""
+        """Tables whose former rows no search by column sees."""
         for table in ErasedTopic.read(self.live, topic).statement_tables():
             yield (
                 f"{self.label}{table}: records that other ones replaced, and deleted keys, are found by --key alone: a"

@@ -215,7 +215,7 @@ class Publisher:
         described: Future[Mapping[str, TopicDescription]],
         error: Exception,
     ) -> _Published:
-        """Publish each partition by itself, as one of them cannot be published. A single one stops: the next run would
+        """Publish each partition alone, as one of them cannot be published. A single one stops: the next run would
         fail, too (E10)."""
         by_partition: dict[TopicPartition, list[UnitOutcome]] = defaultdict(list)
         for outcome in outcomes:

@@ -120,9 +120,8 @@ def _blocked(table: TableReference, current: TableState) -> str:
 
 
 def _refused(current: TableState) -> list[StagedFile]:
-    """Bad files that no operator has seen: the marks are beyond them, and their rows are in no table. Those of the
-    job in
-    flight count already."""
+    """Bad files that no operator has seen: the marks are beyond them, and their rows are in no table. Those of
+    the job in flight count already."""
     in_flight = current.in_flight.quarantined if current.in_flight else ()
     return [bad.file for bad in (*current.new_quarantined, *in_flight)]
 

@@ -113,7 +113,7 @@ class Replacer:
                 phase=str(self.direction.during),
                 attempt=attempt,
                 job_id=f"kbq-replay-{staging_id}-{number}-{attempt}",
-                # A rollback changes the tables that the promotion changed, some of which have no such row now.
+                # A rollback changes the tables that the promotion changed. Some have no such row now.
                 tables=replay.tables
                 if self.direction is ROLL_BACK
                 else tuple(map(str, self._affected(replay))),

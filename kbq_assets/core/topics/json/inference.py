@@ -1,6 +1,6 @@
 """The inferred schema of JSON documents: columns are found in documents, only ever added, and lose nothing.
 
-The inferred schema says which fields are columns, and of which type. A value that does not fit its column, or has no
+The inferred schema says which fields are columns, and their types. A value that does not fit its column, or has no
 column yet, goes to the side column `_kbq_rest`, a JSON object nested like the document. Columns and side column
 together are the document.
 
