@@ -99,7 +99,7 @@ def _of_the_simulator() -> Iterator[Section]:
     for title, name, first in (
         ("Two loaders at once", "two_loaders_without_l2_or_l3_break_a_promise", two_loaders),
         ("A late skip", "a_skip_that_arrives_late_gives_up_no_rows_that_nobody_decided_about", [ANY_SKIP]),
-        ("Schedules of a replay", "a_replay_notices_what_tells_of_another_time", mutants.REPLAY_MUTANTS),
+        ("Schedules of a replay", "a_replay_notices_times_of_other_records", mutants.REPLAY_MUTANTS),
         ("Many hours", "the_simulator_notices_hours_that_push_out_others", [mutants.LATEST_ONLY]),
     ):
         test = f"simulation/test_simulation.py::test_{name}"
@@ -111,7 +111,7 @@ def _of_pipelines() -> Iterator[Section]:
     twice = [manifest_mutants.TAKEN_FOR_EMPTY, manifest_mutants.READ_ONCE]
     for title, test, found in (
         ("A clean-up between two publications", "clean_up_that_reads_heads_first_deletes_named_manifests", late),
-        ("A reader during a merge", "a_reader_without_a_second_look_misses_windows_or_stops", twice),
+        ("A reader during a merge", "a_reader_that_reads_the_head_once_misses_windows_or_stops", twice),
     ):  # fmt: skip
         rows = tuple(Row(each.rule, each.name, "the interleaving") for each in found)
         yield Section(title, f"pipelines/test_manifests.py::test_{test}", rows)
