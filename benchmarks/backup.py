@@ -1,131 +1,126 @@
-"""Processor time of an extraction task with a backup, and of one that reads the backup, as multiples of the same task
-without one, on one core.
+"""What a backup costs an extraction, and a replay from it beside one from Kafka, on the benchmarks' broker.
 
-``python -m benchmarks.backup [--rounds 5]``. Kafka's batches come from memory: unpacking them counts, the network does
-not. So in a run, the ratio of a backup is lower, and that of a replay too. Values are those of the extraction
-benchmarks. Files go to a folder.
+``python -m benchmarks.backup [--small 8000000] [--large 4000000] [--repeat 3] [--try]``. Per round, one after another:
+
+    kbq           an extraction without a backup
+    backup        the same with one: at most 1.35 times the processor time
+    from-kafka    a replay of all records from Kafka, into the staging area of the second
+    from-backup   the same from the backup: at least as fast
+
+Each is a process tree with Spark on `local[2]`, its start included. A number is the median of the rounds, a ratio the
+median of their ratios. ``tasks`` is the processor time of Spark's tasks alone. Results are written to
+``benchmarks/results/backup.json``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import replace
+import statistics
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Final
 
-import numpy as np
+from rich.console import Console
 
-from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values
-from kbq_assets.adapters.backup import BackupLog, BackupSource
-from kbq_assets.adapters.clock import SystemClock
-from kbq_assets.adapters.kafka.fetch.batches import WantedOffsets, deliver, survey
-from kbq_assets.adapters.local_store import LocalObjectStore
-from kbq_assets.core.config.backup import ZSTD_LEVEL
-from kbq_assets.core.extraction.units import Unit
-from kbq_assets.core.protocol.commits import Commit, starting_at
-from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.core.topics.topic_settings import TopicSettings
-from kbq_assets.pipelines.protocol import state
-from kbq_assets.ports.kafka import RecordBatch
-from kbq_assets.wire.chunk import RawRecord
-from kbq_assets.wire.files.codec import Codec
-from kbq_assets.wire.warm import warm_up
-from kbq_assets.worker.backup_place import BackupPlace
-from kbq_assets.worker.unit import WorkerPorts, extract_unit
-from kbq_assets_tests.adapters.kafka.fetch.wires import batch
-from kbq_assets_tests.fakes.registry import FakeRegistry
+from benchmarks.contenders import WORK, Bench
+from benchmarks.extraction import RESULTS, machine
+from benchmarks.measure import REPOSITORY
+from benchmarks.peers import Peers
+from benchmarks.topics import BenchTopic, bench_topics, ensure_produced, open_stack
 
-RECORDS, BATCH = 400_000, 1_000
-TP = TopicPartition("shop.events.clicks", 0)
+#: The most that a backup may add to an extraction's processor time, and a replay from it may take of one from Kafka.
+BACKUP_BAR: Final = 1.35
+REPLAY_BAR: Final = 1.0
+_NAMES: Final = ("kbq", "backup", "from-kafka", "from-backup")
 
 
-class Batches:
-    """A `RecordSource` over encoded record batches."""
-
-    def __init__(self, values: list[bytes], codec: str) -> None:
-        many = [values[n % len(values)] for n in range(BATCH)]
-        self._data = [
-            batch(
-                [RawRecord(v, first + i, MILLIS + i, b"key %d" % i) for i, v in enumerate(many)], codec=codec
-            )
-            for first in range(0, RECORDS, BATCH)
-        ]
-
-    def read(
-        self,
-        range_: OffsetRange,
-        *,
-        leader_epoch: int = -1,
-        keys: bool = False,
-        headers: bool = False,
-        wait_seconds: float = math.inf,
-    ) -> Iterator[RecordBatch]:
-        """All of it."""
-        for start in range(0, len(self._data), 40):
-            joined = b"".join(self._data[start : start + 40])
-            data = np.frombuffer(bytearray(joined + bytes(8)), np.uint8)
-            wanted = WantedOffsets(0, RECORDS, keys, headers, 40_000, 1 << 28)
-            heads = survey(data, 0, len(joined))
-            for found in deliver(heads, wanted, np.zeros((0, 2), np.int64), data):
-                yield RecordBatch(found.chunk, found.position, found.record_epoch)
+def one_round(bench: Bench, topic: BenchTopic) -> dict[str, dict[str, float]]:
+    """The four runs."""
+    found = {}
+    for name in _NAMES:
+        if name in ("kbq", "backup"):
+            bench.clear()
+        bench.settle()
+        if name == "kbq":
+            usage, inside = bench.run_kbq(topic)
+        elif name == "backup":
+            usage, inside = bench.run_backup(topic)
+            files = [path.stat().st_size for path in bench.output.glob("staging/backup/**/*.avro")]
+            inside["bytes_per_record"] = round(sum(files) / topic.records, 1)
+        else:
+            usage, inside = bench.run_replay(topic, name.removeprefix("from-"))
+        kept = ("core_seconds", "extraction", "bytes_per_record")
+        found[name] = {
+            "wall": usage.wall,
+            "cpu": usage.cpu,
+            "worker_mb": usage.python_peak_mb,
+            "load": usage.load,
+            **{key: inside[key] for key in kept if key in inside},
+        }
+    return found
 
 
-def seconds(unit: Unit, ports: WorkerPorts) -> tuple[float, BackupLog]:
-    """Processor seconds of one unit, and the backup that it wrote."""
-    started = time.process_time()
-    outcome = extract_unit(unit, ports)
-    took = time.process_time() - started
-    assert outcome.windows[-1].until == RECORDS, outcome
-    assert sum(window.counts.records for window in outcome.windows) == RECORDS, outcome
-    assert not unit.backup_epoch or (outcome.backup is not None and outcome.backup_follows)
-    copies = outcome.backup.windows if outcome.backup else ()
-    return took, BackupLog(tuple(file for window in copies for file in window.files))
+def ratios(rounds: list[dict[str, dict[str, float]]]) -> dict[str, float]:
+    """Medians of the rounds' ratios."""
+
+    def ratio(measure: str, one: str, other: str) -> float:
+        return round(statistics.median(each[one][measure] / each[other][measure] for each in rounds), 2)
+
+    return {
+        "backup_cpu": ratio("cpu", "backup", "kbq"),
+        "backup_tasks": ratio("core_seconds", "backup", "kbq"),
+        "replay_cpu": ratio("cpu", "from-backup", "from-kafka"),
+        "replay_tasks": ratio("core_seconds", "from-backup", "from-kafka"),
+        "replay_wall": ratio("extraction", "from-backup", "from-kafka"),
+    }
 
 
-def measure(kind: RecordKind, codec: str, rounds: int, backup_codec: Codec, level: int) -> dict[str, Any]:
-    """The best of some rounds without a backup, with one, and from one."""
-    source = Batches(avro_values(kind, 2_000), codec)
-    settings = TopicSettings.of(dataset="d", table="clicks", backup="true")
-    unit = Unit(OffsetRange(TP, 0, RECORDS), 1, settings)
-    best = dict.fromkeys(("without", "with", "from"), math.inf)
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as folder:
-            store = LocalObjectStore(Path(folder))
-            commit = Commit(TP.topic, 0, "c", "t", 1, {0: starting_at(0, -1)})
-            state.create_commit(store, commit)
-            ports = WorkerPorts(
-                store, source, FakeRegistry({1: json.dumps(kind.schema)}), SystemClock(),
-                backup=lambda topic, store=store: BackupPlace(store, backup_codec, level),
-            )  # fmt: skip
-            without, _ = seconds(unit, ports)
-            with_, log = seconds(replace(unit, backup_epoch=1), ports)
-            from_, _ = seconds(unit, replace(ports, source=BackupSource(store, {TP: log})))
-            took = {"without": without, "with": with_, "from": from_}
-            best = {name: min(best[name], took[name]) for name in best}
-    size = sum(file.bytes for file in log.files) / RECORDS
-    return {"records": kind.name, "codec": codec, "bytes": size, **best}
+def medians(rounds: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
+    return {
+        name: {
+            key: round(statistics.median(each[name][key] for each in rounds), 2) for key in rounds[0][name]
+        }
+        for name in _NAMES
+    }
+
+
+def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """All rounds of both topics."""
+    stack = open_stack(WORK / "stack", REPOSITORY / ".kbq" / "installed", console)
+    found: dict[str, Any] = {"machine": machine(), "bars": {"backup": BACKUP_BAR, "replay": REPLAY_BAR}}
+    try:
+        bench = Bench(stack, Peers.none())
+        topics = bench_topics({"small": options.small, "large": options.large})
+        for topic in topics:
+            ensure_produced(stack, topic, console)
+        measured: dict[str, list[dict[str, dict[str, float]]]] = {topic.kind.name: [] for topic in topics}
+        for number in range(options.repeat):
+            for topic in topics:
+                measured[topic.kind.name].append(one_round(bench, topic))
+                console.print(f"{number + 1} {topic.label}: {ratios(measured[topic.kind.name][-1:])}")
+        bench.clear()
+    finally:
+        stack.down()
+    for kind, rounds in measured.items():
+        found[kind] = {"ratios": ratios(rounds), "medians": medians(rounds), "rounds": rounds}
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--codec", default="zstandard", choices=get_args(Codec), help="of the backup")
-    parser.add_argument("--level", type=int, default=ZSTD_LEVEL, help="of zstandard")
-    options = parser.parse_args()
-    warm_up()
-    for kind in KINDS:
-        for codec in ("none", "lz4"):
-            found = measure(kind, codec, options.rounds, options.codec, options.level)
-            print(
-                f"{found['records']:>8} {codec:>5}: {found['without']:.2f} s without, {found['with']:.2f} s with a"
-                f" backup ({found['with'] / found['without']:.2f}) of {found['bytes']:.0f} bytes a record,"
-                f" {found['from']:.2f} s from it ({found['from'] / found['without']:.2f})"
-            )
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--small", type=int, default=8_000_000, help="records of 59 bytes; 0: leave out")
+    arguments.add_argument("--large", type=int, default=4_000_000, help="records of 360 bytes; 0: leave out")
+    arguments.add_argument("--repeat", type=int, default=3)
+    arguments.add_argument("--try", action="store_true", dest="is_trial", help="print; write no results")
+    options = arguments.parse_args()
+    console = Console(stderr=True)
+    results = run(options, console)
+    for kind in ("small", "large"):
+        if kind in results:
+            console.print_json(json.dumps({kind: {k: results[kind][k] for k in ("ratios", "medians")}}))
+    if not options.is_trial:
+        (RESULTS / "backup.json").write_text(json.dumps(results, indent=1) + "\n")
+        console.print(f"wrote {Path('benchmarks/results/backup.json')}")
 
 
 if __name__ == "__main__":

@@ -55,29 +55,45 @@ class Bench:
     def run_kbq(self, topic: BenchTopic, backup: str = "false") -> Result:
         """`kbq extract`, Spark's start included."""
         self.output.mkdir(parents=True)
-        sources = self.output / "source-topics.txt"
         table = f"table={topic.kind.name}" if topic.tables == 1 else "route=record_name"
-        sources.write_text(f"{topic.name} dataset=bench {table} event_date=ts\n")
-        environ = {
-            "KBQ_HOME": str(WORK / "kbq"),
-            "KBQ_STAGING": str(self.output / "staging"),
-            "KBQ_SOURCE_TOPICS": str(sources),
-            "KBQ_KAFKA_BOOTSTRAP_SERVERS": self.stack.bootstrap_servers,
-            "KBQ_REGISTRY_URL": self.stack.registry_url,
-            "KBQ_SPARK_MASTER": f"local[{CORES}]",
-            "KBQ_BACKUP": backup,
-        }
+        self._sources.write_text(f"{topic.name} dataset=bench {table} event_date=ts\n")
         usage = self._measure(
-            "kbq", [sys.executable, "-m", "benchmarks.kbq_job", topic.name, self.report], environ
+            "kbq",
+            [sys.executable, "-m", "benchmarks.kbq_job", topic.name, self.report],
+            self._environ(backup),
         )
         inside = json.loads(self.report.read_text())
         if (inside["rows"], inside.pop("tables")) != (topic.records, topic.tables):
             raise RuntimeError(f"KBQ staged {inside['rows']} rows of {topic.records}")
         return usage, inside
 
+    @property
+    def _sources(self) -> Path:
+        return self.output / "source-topics.txt"
+
+    def _environ(self, backup: str) -> dict[str, str]:
+        return {
+            "KBQ_HOME": str(WORK / "kbq"),
+            "KBQ_STAGING": str(self.output / "staging"),
+            "KBQ_SOURCE_TOPICS": str(self._sources),
+            "KBQ_KAFKA_BOOTSTRAP_SERVERS": self.stack.bootstrap_servers,
+            "KBQ_REGISTRY_URL": self.stack.registry_url,
+            "KBQ_SPARK_MASTER": f"local[{CORES}]",
+            "KBQ_BACKUP": backup,
+        }
+
     def run_backup(self, topic: BenchTopic) -> Result:
         """The same extraction, which also writes a verbatim copy of every record."""
         return self.run_kbq(topic, backup="true")
+
+    def run_replay(self, topic: BenchTopic, source: str) -> Result:
+        """The reading of a replay of all that `run_backup` read, from Kafka or from the backup."""
+        command = [sys.executable, "-m", "benchmarks.kbq_job", topic.name, self.report, source]
+        usage = self._measure("replay", command, self._environ("true"))
+        inside = json.loads(self.report.read_text())
+        if inside["rows"] != topic.records:
+            raise RuntimeError(f"the replay staged {inside['rows']} rows of {topic.records}")
+        return usage, inside
 
     def run_spark(self, topic: BenchTopic) -> Result:
         """Spark's Kafka source, from_avro and Avro writer."""

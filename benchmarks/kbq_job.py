@@ -1,6 +1,6 @@
-"""KBQ's own extraction, as `kbq extract` runs it, timed from within: ``python -m benchmarks.kbq_job TOPIC REPORT``.
+"""KBQ's own extraction, as `kbq extract` runs it, timed from within: ``python -m benchmarks.kbq_job TOPIC REPORT [SOURCE]``.
 
-Settings come from the environment, as always.
+With a source, ``kafka`` or ``backup``, it is the reading of a replay of all that was extracted, without its load. Settings come from the environment, as always.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import time
 from pathlib import Path
 
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
-from kbq_assets.definitions import parts
+from kbq_assets.core.replay.positions import Position
+from kbq_assets.definitions import Parts, parts
+from kbq_assets.pipelines.replay.area import ReplayArea
+from kbq_assets.pipelines.replay.start import create, plan_replay
 from kbq_assets.ports.engine import ExtractionEngine
 
 
@@ -22,6 +25,7 @@ class TimedEngine:
         self._engine = engine
         self.first: float | None = None
         self.task_seconds: list[float] = []
+        self.core_seconds = 0.0
 
     @property
     def idle_slots(self) -> int:
@@ -34,6 +38,7 @@ class TimedEngine:
     def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
         outcomes = self._engine.next_outcomes(timeout_seconds)
         self.task_seconds += [outcome.seconds for outcome in outcomes]
+        self.core_seconds += sum(outcome.process.core_seconds for outcome in outcomes)
         return outcomes
 
     def complaint(self) -> str:
@@ -43,13 +48,15 @@ class TimedEngine:
         self._engine.cancel(reason)
 
 
-def main(topic: str, report: str) -> None:
+def main(topic: str, report: str, source: str = "") -> None:
     started = time.time()
     made = parts()
-    with made.adapters.engine() as engine:
+    area = _replayed(made, topic, source) if source else None
+    extractor = area.extractor if area else made.extractor
+    with area.adapters.engine() if area else made.adapters.engine() as engine:
         opened = time.time()
         timed = TimedEngine(engine)
-        done = made.extractor.extract(timed, only=frozenset([topic]))
+        done = extractor.extract(timed, only=frozenset([topic]))
         ended = time.time()
     assert not done.failures and not done.stops, (done.failures, done.stops)
     measured = {
@@ -57,11 +64,22 @@ def main(topic: str, report: str) -> None:
         "extraction": ended - opened,
         "tasks": ended - (timed.first or ended),
         "task_seconds": timed.task_seconds,
+        "core_seconds": timed.core_seconds,
         "records": done.totals.records,
         "rows": sum(done.totals.rows.values()),
         "tables": len(done.totals.rows),
     }
     Path(report).write_text(json.dumps(measured))
+
+
+def _replayed(made: Parts, topic: str, source: str) -> ReplayArea:
+    """The staging area of a new replay of the whole topic."""
+    number = max((each.number for each in made.replays.list()), default=0) + 1
+    ends = Position("earliest"), Position("latest")
+    create(made.deployment, plan_replay(made.deployment, number, topic, ends, source))
+    area = made.replays.area(made.replays.find(number))
+    area.prepare()
+    return area
 
 
 if __name__ == "__main__":

@@ -46,6 +46,11 @@ class Peers:
     connect: str
     java_home: Path
 
+    @classmethod
+    def none(cls) -> Peers:
+        """No program but KBQ."""
+        return cls(Path(), (), "", "", Path())
+
 
 def prepare(work: Path, stack: LocalStack, console: Console) -> Peers:
     """Install what is missing: about 500 MB, some minutes the first time."""
