@@ -1,9 +1,9 @@
 """Processor time of an extraction task with a backup, and of one that reads the backup, as multiples of the same task
 without one, on one core.
 
-``python -m benchmarks.backup_tasks [--rounds 5]``. Kafka's batches come from memory: unpacking them counts, the network does
-not. So in a run, the ratio of a backup is lower, and that of a replay too. Values are those of the extraction
-benchmarks. Files go to a folder.
+``python -m benchmarks.backup_tasks [--rounds 5]``. Kafka's batches come from memory: unpacking them counts, the network
+does not. So in a run, the ratio of a backup is lower, and that of a replay too: `benchmarks.backup` measures these.
+Values are those of the extraction benchmarks. Files go to a folder.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""KBQ's own extraction, as `kbq extract` runs it, timed from within: ``python -m benchmarks.kbq_job TOPIC REPORT [SOURCE]``.
+"""KBQ's own extraction, as `kbq extract` runs it, timed from within.
 
-With a source, ``kafka`` or ``backup``, it is the reading of a replay of all that was extracted, without its load. Settings come from the environment, as always.
+``python -m benchmarks.kbq_job TOPIC REPORT [SOURCE]``: with a source, ``kafka`` or ``backup``, it is the reading of a
+replay of all that was extracted, without its load. Settings come from the environment, as always.
 """
 
 from __future__ import annotations
