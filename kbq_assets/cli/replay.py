@@ -43,7 +43,7 @@ def replay() -> None:
     type=click.Choice([KAFKA, BACKUP]),
     default=KAFKA,
     show_default=True,
-    help="Read Kafka, or the topic's backup: then ends are offsets, earliest or latest.",
+    help="Read Kafka, or the topic's backup, also what Kafka no longer has.",
 )
 @click.option("--tables", default="", metavar="DS.TABLE,…", help="Fill and replace only these tables of it.")
 @_rate

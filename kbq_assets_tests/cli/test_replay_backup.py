@@ -13,7 +13,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.cli.test_replay import ORDERS, cycle, live_objects, offsets
-from kbq_assets_tests.fakes.platform import POISON, SOURCES, TOPIC, FakePlatform
+from kbq_assets_tests.fakes.platform import GOOD, POISON, SOURCES, TOPIC, FakePlatform
 
 RANGE = ("--from", "0:1,1:1", "--until", "0:5,1:2", "--yes")
 BACKED_UP = SOURCES.replace("table=orders", "table=orders backup=true error_share=1 headers=true")
@@ -109,7 +109,6 @@ def test_a_crash_is_resumed_and_ends_at_the_end_of_the_range(world: FakePlatform
     ("sources", "options", "why"),
     [
         (SOURCES, (), "has no backup"),
-        (BACKED_UP, ("--from", "2026-11-20T10:00Z"), "a time is looked up in Kafka"),
         (BACKED_UP, ("--rate", "5"), "--rate limits reading from Kafka"),
     ],
 )
@@ -120,6 +119,36 @@ def test_what_a_backup_cannot_do_is_refused_before_anything_is_written(
     before = world.objects()
     found = run("replay", "start", TOPIC, *options, "--source", "backup", "--yes")
     assert (found.exit_code, why in found.output, world.objects() == before) == (3, True, True)
+
+
+def test_times_are_found_in_the_copies_as_in_kafka(world: FakePlatform, run: Shell) -> None:
+    for offset, minute in enumerate((5, 3, 9, 7, 7, 12), 6):  # timestamps need not rise
+        world.kafka.produce(TP, GOOD, timestamp=minute * 60_000)
+        if offset == 8:
+            cycle(run)
+    cycle(run)
+    for number, (first, until) in enumerate([(4, 10), (7, 13), (9, 12), (10, 99)], 1):
+        ends = [f"1970-01-01T{at // 60:02}:{at % 60:02}Z" for at in (first, until)]
+        ranges = []
+        for source in ("kafka", "backup"):
+            run.done(
+                *("replay", "start", TOPIC, "--from", ends[0], "--until", ends[1]),
+                "--source",
+                source,
+                "--yes",
+            )
+            ranges.append(run.json("replay", "list")[-1]["ranges"])
+        assert ranges[0] == ranges[1], number
+        assert ranges[0] != {}
+
+
+def test_a_time_is_not_looked_up_in_a_damaged_copy(world: FakePlatform, run: Shell) -> None:
+    path = min(path for path in world.objects() if path.startswith(f"backup/{TOPIC}/"))
+    stored = world.store.get(path)
+    world.store.swap(path, stored.data[:-3], stored.generation)
+    options = ("--from", "1970-01-01T00:00Z", "--source", "backup", "--yes")
+    refused = run("replay", "start", TOPIC, *options)
+    assert (refused.exit_code, "kbq backup verify" in refused.output) == (3, True)
 
 
 @pytest.mark.parametrize("started", [False, True])

@@ -15,6 +15,7 @@ from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPa
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.object_store import ObjectStore
 
 _NEXT = "kbq backup status shows what the backup has; --source kafka reads what Kafka has"
 
@@ -25,6 +26,7 @@ class TopicCopies:
 
     topic: str
     commits: Mapping[int, Commit]
+    store: ObjectStore
 
     @classmethod
     def read(cls, live: Deployment, settings: TopicSettings, commits: Mapping[int, Commit]) -> TopicCopies:
@@ -43,7 +45,7 @@ class TopicCopies:
                 ) from error
             if not is_same_log(found[shard], tables):
                 raise Refused(f"the backup of {topic} is of another log than its tables", next_step=_NEXT)
-        return cls(topic, found)
+        return cls(topic, found, store)
 
     def offsets(self, tp: TopicPartition) -> BrokerOffsets:
         """The last copies of a partition that adjoin; of none, an empty range at 0."""
@@ -52,6 +54,16 @@ class TopicCopies:
         for window in windows_of(backup, tp.partition, backup.epoch):
             first, until = (first if window.first <= until and until else window.first), window.until
         return BrokerOffsets(first, until)
+
+    def offset_at(self, tp: TopicPartition, time_ms: int) -> int:
+        """The first of the last copies that adjoin with a timestamp at or after a time, else their end. Raises Refused
+        if a file is damaged or gone."""
+        from kbq_assets.pipelines.backup.times import offset_at
+
+        backup, known = self.commits[shard_of(tp.partition)], self.offsets(tp)
+        windows = [w for w in windows_of(backup, tp.partition, backup.epoch) if w.first >= known.earliest]
+        found = offset_at(self.store, windows, time_ms)
+        return known.latest if found is None else found
 
     def check(self, range_: OffsetRange, next_step: str = _NEXT) -> None:
         """Raise Refused unless the backup has all of a range."""

@@ -152,13 +152,21 @@ def _extracted(
 def _copied(
     copies: TopicCopies, commits: Mapping[int, Commit], first: Position, until: Position
 ) -> list[Extracted]:
-    if first.time_ms >= 0 or until.time_ms >= 0:
-        raise Refused(
-            "--source backup: a time is looked up in Kafka, which may no longer have the records",
-            next_step="give offsets, earliest or latest",
-        )
+    def offset_at(tp: TopicPartition, end: Position) -> int:
+        return copies.offset_at(tp, end.time_ms) if end.time_ms >= 0 else 0
+
     states = {c.topic_partition(p): found for c in commits.values() for p, found in c.partitions.items()}
-    return [Extracted(tp, found, copies.offsets(tp), is_bound=False) for tp, found in sorted(states.items())]
+    return [
+        Extracted(
+            tp,
+            found,
+            copies.offsets(tp),
+            offset_at(tp, first),
+            offset_at(tp, until),
+            is_bound=False,
+        )
+        for tp, found in sorted(states.items())
+    ]
 
 
 def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterable[str]:
