@@ -14,7 +14,7 @@ from kbq_assets.core.protocol.done_files import check_fits
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.column_names import SNAKE_CASE, snake_case_names
 from kbq_assets.core.topics.json.inference import INFERRED
-from kbq_assets.core.topics.options import KEEP
+from kbq_assets.core.topics.options import KEEP, is_error_table
 from kbq_assets.core.topics.personal import KEY, Decision
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import SchemaRegistry
@@ -120,6 +120,8 @@ class Routes:
             schema = renamed(schema, snake_case_names(field_paths(schema.json)))
         route = Route(table, schema) if self._variants is None else self._variants.route(table, schema)
         check_fits(self._topic, TableReference.parse(route.table))
+        if is_error_table(TableReference.parse(route.table.lower())):
+            raise InvalidName(f"{route.table} is a table of bad records", next_step="choose another name")
         self.schemas[route.schema.fingerprint] = route.schema.json
         return route
 

@@ -15,7 +15,7 @@ from kbq_assets.core.compaction.model import CompactionRule
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.options import is_error_table
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 #: Marks KBQ's tables and jobs.
@@ -40,7 +40,7 @@ def table_options(
         cost_center=[each.ownership.cost_center for each in chosen],
     )
     labels |= notes.labels  # jobs get them too
-    if table.table == ERROR_TABLE:
+    if is_error_table(table):
         return TableOptions(cluster_by=("_kafka_topic", "reason"), labels=labels, notes=notes)
     expiries = [each.destination.partition_expiry_days for each in chosen]
     return TableOptions(

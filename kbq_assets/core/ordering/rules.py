@@ -9,7 +9,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditEntry, OrderRule
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.options import is_error_table
 from kbq_assets.core.topics.ordering_options import APPLY, HOUR, NONE, PARK, is_late_table
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
@@ -24,7 +24,7 @@ def order_rule(
     rows of many topics share a table, which has no order. Neither has a table of late rows.
     """
     asked = [settings[topic].ordering for topic in sorted(topics) if topic in settings]
-    if table.table == ERROR_TABLE or is_late_table(table, asked):
+    if is_error_table(table) or is_late_table(table, asked):
         return OrderRule()
     ordered = [each for each in asked if each.order != NONE]
     if len(asked) < len(topics) and now.by and not ordered:

@@ -12,7 +12,7 @@ from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import REPLAY_COLUMN, Replay
-from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.options import is_error_table
 
 _NUMBER = Column(REPLAY_COLUMN, "INT64")
 
@@ -112,7 +112,7 @@ def changes_of(replay: Replay, changes: Mapping[TableReference, Mapping[str, int
     for table, by_key in sorted(changes.items()):
         for key, rows in by_key.items():
             partition = int(key.split("/")[1])
-            is_error = table.table == ERROR_TABLE
+            is_error = is_error_table(table)
             change = Counts(
                 skipped=-rows, errors=rows if is_error else 0, rows={} if is_error else {str(table): rows}
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -37,13 +38,15 @@ from kbq_assets.core.topics.personal import Decision
 #: What becomes of nulls in arrays.
 KEEP: Final = "keep"
 BAD: Final = "bad"
-#: Name of the table that holds a dataset's error rows.
+#: Name of the table that holds a dataset's error rows, unless topics have one of their own.
 ERROR_TABLE: Final = "kbq_errors"
+
+_ERROR_TABLE_NAME: Final = re.compile(rf"{ERROR_TABLE}(__[A-Za-z0-9_]{{1,88}})?")
 
 
 def is_error_table(table: TableReference) -> bool:
     """Whether a table holds bad records."""
-    return table.table == ERROR_TABLE
+    return table.table == ERROR_TABLE or table.table.startswith(f"{ERROR_TABLE}__")
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class DestinationOptions:
     dataset: Template = option(
         "kafka",
         TEMPLATE,
-        "dataset of the tables, or a [template](catalog.md#destinations); bad records go to its `kbq_errors`",
+        "dataset of the tables, or a [template](catalog.md#destinations); bad records go to its `errors_table`",
         shown_default="`KBQ_DATASET`",
     )
     table: Template = option(
@@ -95,7 +98,13 @@ class DestinationOptions:
         "most tables of a window that records may choose; further records become error rows",
     )
     error_dataset: str = option(
-        "", TEXT, "dataset of `kbq_errors`, if `dataset` is a template", shown_default="`dataset`"
+        "", TEXT, "dataset of `errors_table`, if `dataset` is a template", shown_default="`dataset`"
+    )
+    errors_table: str = option(
+        ERROR_TABLE,
+        TEXT,
+        "table of bad records: `kbq_errors`, which topics of a dataset share, or `kbq_errors__<name>` for one topic or "
+        "owner",
     )
     cluster_by: tuple[str, ...] = option(
         "",
@@ -138,16 +147,28 @@ class DestinationOptions:
     )
 
     def __post_init__(self) -> None:
+        self._check_errors_table()
         of_record = [name for name in self.dataset.inputs if not name.startswith("topic")]
         if of_record and not self.error_dataset:
             raise ConfigurationError(
                 f"dataset={self.dataset}: each record names its own, and bad records have none",
-                next_step="error_dataset= names the dataset of kbq_errors",
+                next_step="error_dataset= names the dataset of errors_table",
             )
         if self.route != "topic" and any(not name.startswith("topic") for name in self.template.inputs):
             raise ConfigurationError(
                 f"route={self.route} decides, and so does a template",
                 next_step="table={record}, or route=topic",
+            )
+
+    def _check_errors_table(self) -> None:
+        if not _ERROR_TABLE_NAME.fullmatch(self.errors_table):
+            raise ConfigurationError(
+                f"errors_table={self.errors_table} is no name of a table of bad records",
+                next_step=f"{ERROR_TABLE}, or {ERROR_TABLE}__ and letters, digits or '_', at most 100 characters",
+            )
+        if is_error_table(TableReference("d", sanitise_table(self.table.text or "t").lower())):
+            raise ConfigurationError(
+                f"table={self.table} is the name of a table of bad records", next_step="choose another name"
             )
 
     @property
@@ -168,7 +189,7 @@ class DestinationOptions:
     @property
     def error_table(self) -> TableReference:
         """Where bad records go."""
-        return TableReference(self.error_dataset or self.dataset.text, ERROR_TABLE)
+        return TableReference(self.error_dataset or self.dataset.text, self.errors_table)
 
     def table_for(self, topic: str, record_name: str = "") -> TableReference:
         """The table of a record: by topic, or by the Avro record's name without namespace. Raises ConfigurationError

@@ -15,7 +15,7 @@ import dagster as dg
 from kbq_assets.core.errors import TransientError
 from kbq_assets.core.loading.completeness import HOUR_MS, TableHours
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.options import is_error_table
 from kbq_assets.defs.jobs import LOAD_TAG
 from kbq_assets.defs.pages import Pages
 from kbq_assets.defs.runs import find_run
@@ -151,7 +151,7 @@ def _request(subject: str, hour: int, *, partitioned: bool) -> dg.RunRequest:
 
 
 def _of_data_tables(hours: Mapping[TableReference, TableHours]) -> dict[str, TableHours]:
-    return {str(table): h for table, h in hours.items() if table.table != ERROR_TABLE and h.until}
+    return {str(table): h for table, h in hours.items() if not is_error_table(table) and h.until}
 
 
 def _timestamp(hour: int) -> dg.MetadataValue:

@@ -11,7 +11,7 @@ from dagster_pyspark import PySparkResource
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.options import is_error_table
 from kbq_assets.defs import metadata
 from kbq_assets.defs.events import in_batches
 from kbq_assets.defs.lake_tasks import spark_writer
@@ -109,7 +109,7 @@ class LoadStep:
 
 def _data_tables(report: LoadReport) -> list[str]:
     """The tables of a load that have complete hours."""
-    return [str(done.table) for done in report.tables if done.table.table != ERROR_TABLE]
+    return [str(done.table) for done in report.tables if not is_error_table(done.table)]
 
 
 def _held_back(report: LoadReport, table: TableReference) -> dict[str, str]:

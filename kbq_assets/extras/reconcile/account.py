@@ -13,7 +13,7 @@ from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
-from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.options import ERROR_TABLE, is_error_table
 from kbq_assets.extras.reconcile.findings import DELETE_ROWS, Finding, read_again
 from kbq_assets.ports.kafka import RecordSource
 
@@ -88,7 +88,7 @@ class WarehouseRows:
 
     def count(self, *, errors: bool) -> int:
         """Rows in error tables, or in the others."""
-        chosen = (rows for table, rows in self.tables.items() if (table.table == ERROR_TABLE) == errors)
+        chosen = (rows for table, rows in self.tables.items() if is_error_table(table) == errors)
         return sum(sum(rows.values()) for rows in chosen)
 
     def offsets(self) -> Counter[int]:
@@ -301,7 +301,7 @@ class Account:
             return [outcome.removeprefix("row:")]
         if outcome == "skip":
             return []
-        return [str(t) for t in self.rows.tables if t.table == ERROR_TABLE] or [ERROR_TABLE]
+        return [str(t) for t in self.rows.tables if is_error_table(t)] or [ERROR_TABLE]
 
     def _where(self, offset: int) -> str:
         tables = [str(t) for t, rows in self.rows.tables.items() if offset in rows]

@@ -12,7 +12,7 @@ from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import TableReference, schema_path
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.core.topics.json.inference import REST
-from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.options import is_error_table
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.again import Again, ScratchStore
 from kbq_assets.extras.reconcile.findings import Finding, read_again
@@ -178,7 +178,7 @@ class _Comparison:
     def _comparable(self, table: TableReference) -> tuple[Comparable, str]:
         """The comparable part of a table's rows, and why the rest is not. Columns of JSON documents only grow, and
         types stay: if the side column is the same, the columns are."""
-        if table.table != ERROR_TABLE:
+        if not is_error_table(table):
             is_inferred = self.settings.records.format == "json_columns"
             return Comparable(same=(REST,), null_lists=True) if is_inferred else EVERYTHING, ""
         if self.settings.privacy.error_rows == "seal":

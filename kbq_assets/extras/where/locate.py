@@ -13,7 +13,7 @@ from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, TableReference, quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import park_commands
-from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.options import is_error_table
 from kbq_assets.pipelines.backup.backups import Backups
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.observation.status import feeds_of
@@ -165,7 +165,7 @@ def _in_tables(
 ) -> Iterator[Place]:
     fed = sorted(table for table, topics in feeds_of(view).items() if tp.topic in topics)
     for table in fed:
-        if table.table == ERROR_TABLE:
+        if is_error_table(table):
             show = f"kbq errors show {tp.topic} {tp.partition} {offset}"
             for row in warehouse.error_rows(table, ErrorQuery(tp.topic, tp.partition, offset, value_bytes=0)):
                 yield Place(

@@ -11,7 +11,7 @@ from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.options import ERROR_TABLE, is_error_table
 from kbq_assets.ports.warehouse import KafkaRange
 
 
@@ -166,7 +166,7 @@ def out_of_balance(
 def labels(ledger: PartitionHistory, books: Books) -> list[tuple[str, set[TableReference]]]:
     """A partition's tables, one by one; error tables together, because commits do not count them separately."""
     named = {TableReference.parse(t) for t in ledger.given.rows} | books.tables[ledger.topic_partition]
-    errors = {table for table in named if table.table == ERROR_TABLE}
+    errors = {table for table in named if is_error_table(table)}
     return [*((str(t), {t}) for t in sorted(named - errors)), (ERROR_TABLE, errors)]
 
 

@@ -177,3 +177,19 @@ def test_personal_data_is_in_no_name(template: str, pii: str, is_kept: bool) -> 
     else:
         with pytest.raises(ConfigurationError, match="would be in names of tables"):
             TopicSettings.of(table=template, pii=pii)
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ("errors_table", "errors"),
+        ("errors_table", "kbq_errors_x"),
+        ("table", "kbq_errors"),
+        ("table", "KBQ-errors__x"),
+    ],
+)
+def test_tables_of_bad_records_and_of_rows_have_different_names(option: str, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="bad records"):
+        TopicSettings.of(**{option: name})
+    found = TopicSettings.of(dataset="d", errors_table="kbq_errors__billing").destination
+    assert str(found.error_table) == "d.kbq_errors__billing"
