@@ -6,8 +6,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
-from kbq_assets.core.backup.names import schema_path, schemas_prefix
+from kbq_assets.core.backup.names import (
+    guid_name,
+    schema_path,
+    schemas_prefix,
+    versions_path,
+    versions_prefix,
+)
 from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, TransientError
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry, WriterSchemas
@@ -29,24 +36,46 @@ class BackedUpSchemas:
         try:
             return self._registry.schema(schema_id)
         except (NotFound, TransientError):
-            prefix = f"{schemas_prefix(self._topic)}{schema_id}-"
-            kept = sorted(entry.path for entry in self._store.list(prefix))
-            if (pin := self._pins.get(schema_id)) is not None:
-                kept = [path for path in kept if path == schema_path(self._topic, schema_id, pin)]
-            if len(kept) != 1:
+            found = self._kept(schema_id, self._pins.get(schema_id))
+            if found is None:
                 raise
-            found = _parse(self._store.get(kept[0]).data)
-            if found is None or schema_path(self._topic, schema_id, found.fingerprint) != kept[0]:
-                raise  # damaged: as if the backup had none
             return found
 
     def by_guid(self, guid: str) -> RegisteredSchema:
-        """See the port."""
-        return self._registry.by_guid(guid)
+        """As `schema`."""
+        try:
+            return self._registry.by_guid(guid)
+        except (NotFound, TransientError):
+            found = self._kept(guid_name(guid))
+            if found is None:
+                raise
+            return replace(found, schema_id=-1, label=guid)
 
     def versions(self, subject: str) -> Mapping[int, int]:
-        """See the port."""
-        return self._registry.versions(subject)
+        """As `schema`: all versions that the subject had when records were copied."""
+        try:
+            return self._registry.versions(subject)
+        except (NotFound, TransientError):
+            found: dict[int, int] = {}
+            for entry in self._store.list(versions_prefix(self._topic)):
+                named = _parse_versions(self._store.get(entry.path).data)
+                if entry.path == versions_path(self._topic, named):
+                    found |= named.get(subject, {})
+            if not found:
+                raise
+            return found
+
+    def _kept(self, name: int | str, pin: str | None = None) -> RegisteredSchema | None:
+        """The one schema of a name in the backup; None if it has none, several, or a damaged one."""
+        prefix = f"{schemas_prefix(self._topic)}{name}-"
+        kept = sorted(entry.path for entry in self._store.list(prefix))
+        if pin is not None:
+            kept = [path for path in kept if path == schema_path(self._topic, name, pin)]
+        if len(kept) != 1:
+            return None
+        found = _parse(self._store.get(kept[0]).data)
+        is_whole = found is not None and schema_path(self._topic, name, found.fingerprint) == kept[0]
+        return found if is_whole else None
 
 
 def _parse(data: bytes) -> RegisteredSchema | None:
@@ -58,18 +87,56 @@ def _parse(data: bytes) -> RegisteredSchema | None:
         return None
 
 
+def _parse_versions(data: bytes) -> dict[str, dict[int, int]]:
+    try:
+        return {
+            str(subject): {int(version): int(schema_id) for version, schema_id in versions.items()}
+            for subject, versions in json.loads(data).items()
+        }
+    except (ValueError, AttributeError, TypeError):
+        return {}
+
+
 def keep_schema(store: ObjectStore, registry: SchemaRegistry, topic: str, schema_id: int) -> bool:
     """Store a schema of a topic, unless it is there; whether the registry has it. Errors of the store propagate."""
     try:
         found = registry.schema(schema_id)
     except KbqError:
         return False
+    _store(store, topic, schema_id, found)
+    return True
+
+
+def keep_guid(store: ObjectStore, registry: WriterSchemas, topic: str, guid: str) -> bool:
+    """The same for a schema that records name by a GUID."""
+    try:
+        found = registry.by_guid(guid)
+    except KbqError:
+        return False
+    _store(store, topic, guid_name(guid), found)
+    return True
+
+
+def keep_versions(store: ObjectStore, registry: WriterSchemas, topic: str, subject: str) -> bool:
+    """The same for all versions of a subject, and their numbers: records name them by their fingerprints."""
+    try:
+        versions = dict(registry.versions(subject))
+    except KbqError:
+        return False
+    if not all([keep_schema(store, registry, topic, schema_id) for schema_id in versions.values()]):
+        return False
+    named = {subject: versions}
+    with suppress(PreconditionFailed):
+        store.create(versions_path(topic, named), json.dumps(named).encode())
+    return True
+
+
+def _store(store: ObjectStore, topic: str, name: int | str, found: RegisteredSchema) -> None:
     document = {
-        "schema_id": schema_id,
+        "schema_id": found.schema_id,
         "schema_type": found.schema_type,
         "schema": found.schema,
         "references": found.references,
     }
     with suppress(PreconditionFailed):  # content-addressed: an existing object is the same
-        store.create(schema_path(topic, schema_id, found.fingerprint), json.dumps(document).encode())
-    return True
+        store.create(schema_path(topic, name, found.fingerprint), json.dumps(document).encode())

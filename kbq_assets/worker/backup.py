@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import IO, Final
-
-import numpy as np
 
 from kbq_assets.core.backup.names import BackupFileName
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.protocol.commits import StagedFile, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.core.topics.topic_settings import TopicSettings
-from kbq_assets.ports.backup_schemas import keep_schema
 from kbq_assets.ports.kafka import RecordBatch
-from kbq_assets.ports.object_store import ObjectStore
-from kbq_assets.ports.registry import SchemaRegistry
-from kbq_assets.wire.backup.kernels import NO_ID, SEVERAL, one_schema_id
 from kbq_assets.wire.backup.write import BackupWriter
-from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.checksum import crc32c_text
 from kbq_assets.worker.backup_place import BackupPlace
+from kbq_assets.worker.backup_schemas import KeptSchemas
 
 #: A name has the window's last position, which is known at its end: until then, a file waits here, larger ones on disk.
 _IN_MEMORY: Final = 4 * 1024 * 1024
@@ -35,10 +27,6 @@ MOST_SCHEMAS: Final = 100
 ROWS: Final = "backup"
 
 
-def _kept_elsewhere(schema_ids: Iterable[int]) -> None:
-    """Nobody keeps schemas here."""
-
-
 @dataclass(frozen=True)
 class BackupTarget:
     """Where the windows of one unit go. ``attempt`` is part of their files' names (PROTOCOL B2)."""
@@ -47,10 +35,8 @@ class BackupTarget:
     topic_partition: TopicPartition
     epoch: int
     attempt: str
-    #: called with the schema ids of a window before it ends
-    keep_schemas: Callable[[Iterable[int]], None] = _kept_elsewhere
-    #: whether values begin with the id of their schema
-    has_prefix: bool = False
+    #: keeps the schemas that records name; None: nobody does
+    schemas: KeptSchemas | None = None
 
 
 @dataclass
@@ -60,7 +46,7 @@ class _CopyTally:
     oldest_ms: int = 2**63 - 1
     newest_ms: int = 0
     leader_epoch: int = -1
-    schema_ids: set[int] = field(default_factory=set)
+    schemas: set[int | str] = field(default_factory=set)
 
 
 class BackupWindowWriter:
@@ -95,16 +81,18 @@ class BackupWindowWriter:
             tally.bytes += int((chunk.ends - chunk.starts).sum())
             tally.oldest_ms = min(tally.oldest_ms, int(chunk.timestamps.min()))
             tally.newest_ms = max(tally.newest_ms, int(chunk.timestamps.max()))
-            if self._target.has_prefix:
-                tally.schema_ids.update(_prefixes(chunk))
+            if self._target.schemas is not None:
+                tally.schemas |= self._target.schemas.names(chunk)
         tally.leader_epoch = max(tally.leader_epoch, batch.leader_epoch)
         self.position = batch.position
 
     def close(self) -> Window:
         """Make the file visible. Errors of the store propagate."""
         self._writer.finish()
-        schema_ids = sorted(self._tally.schema_ids)[:MOST_SCHEMAS]
-        self._target.keep_schemas(schema_ids)
+        schema_ids = sorted(name for name in self._tally.schemas if isinstance(name, int))[:MOST_SCHEMAS]
+        if self._target.schemas is not None:
+            others = sorted(name for name in self._tally.schemas if isinstance(name, str))[:MOST_SCHEMAS]
+            self._target.schemas.keep((*schema_ids, *others))
         rows, tally, positions = self._writer.rows, self._tally, self.position - self.first
         range_ = OffsetRange(self._target.topic_partition, self.first, self.position)
         path = BackupFileName(range_, self._target.epoch, self._target.attempt).format()
@@ -152,41 +140,3 @@ class BackupWindowWriter:
         if (stored.size, stored.crc32c) != (self._writer.bytes_written, crc32c_text(self._writer.crc32c)):
             raise KbqError(f"{path}: the store has other bytes than were written", next_step="kbq extract")
         return stored.size, stored.crc32c
-
-
-def _prefixes(chunk: Chunk) -> set[int]:
-    """The schema ids of Confluent's prefix."""
-    only = one_schema_id(chunk.buffer, chunk.starts, chunk.ends)
-    if only != SEVERAL:
-        return {only} - {NO_ID}
-    starts = chunk.starts[(chunk.ends - chunk.starts >= 5) & (chunk.starts >= 0)]
-    starts = starts[chunk.buffer[starts] == 0]
-    ids = np.zeros(len(starts), np.int64)
-    for byte in range(1, 5):
-        ids = ids << 8 | chunk.buffer[starts + byte]
-    return set(np.unique(ids).tolist())
-
-
-class KeptSchemas:
-    """The schemas of a topic in the backup's store (PROTOCOL B8)."""
-
-    def __init__(self, store: ObjectStore, registry: SchemaRegistry, topic: str) -> None:
-        self._store = store
-        self._registry = registry
-        self._topic = topic
-        self._kept: set[int] = set()
-
-    @staticmethod
-    def are_named(settings: TopicSettings) -> bool:
-        """Whether records name their schema by Confluent's prefix."""
-        records = settings.records
-        return records.framing == "prefix" and records.format in ("avro", "json_schema", "protobuf")
-
-    def keep(self, schema_ids: Iterable[int]) -> None:
-        """Store the schemas that are not there yet. One that the registry cannot give is left for later: the copy of
-        the records must not wait for it."""
-        for schema_id in schema_ids:
-            if schema_id not in self._kept and keep_schema(
-                self._store, self._registry, self._topic, schema_id
-            ):
-                self._kept.add(schema_id)

@@ -35,8 +35,9 @@ from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import WriterSchemas
 from kbq_assets.wire.files.hours import UnitHours
 from kbq_assets.wire.privacy.json import LostValues
-from kbq_assets.worker.backup import BackupTarget, BackupWindowWriter, KeptSchemas
+from kbq_assets.worker.backup import BackupTarget, BackupWindowWriter
 from kbq_assets.worker.backup_place import BackupPlace
+from kbq_assets.worker.backup_schemas import KeptSchemas
 from kbq_assets.worker.erasure import read_log, without
 from kbq_assets.worker.hours import hours_of
 from kbq_assets.worker.outputs import Output, go_on
@@ -282,10 +283,8 @@ def _open_backup(output: Output, ports: WorkerPorts) -> tuple[bool, bool]:
     """Open an output to the backup, which needs keys and headers."""
     unit, place = output.unit, ports.backup(output.unit.settings)
     tp = unit.range.topic_partition
-    schemas = KeptSchemas(place.store, ports.registry, tp.topic)
-    target = BackupTarget(
-        place, tp, unit.epoch, ports.new_attempt(), schemas.keep, schemas.are_named(unit.settings)
-    )
+    schemas = KeptSchemas(place.store, ports.registry, tp.topic, unit.settings)
+    target = BackupTarget(place, tp, unit.epoch, ports.new_attempt(), schemas)
     output.open_window = partial(BackupWindowWriter, target)
     return True, True
 

@@ -3,13 +3,17 @@
     backup/shop.orders.v1/9f2c…/1_0_00000000000000004200_00000000000000009999.avro     BackupFileName
     backup/@/commits/shop.orders.v1.json                                               state_path
     backup/@/schemas/shop.orders.v1/17-9f2c….json                                      schema_path
+    backup/@/schemas/shop.orders.v1/versions-9f2c….json                                versions_path
 
 No topic name has an '@', so state and files never collide.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Final
 
 from kbq_assets.core.protocol.names import check_topic, parse_number, unparsable
@@ -27,9 +31,25 @@ def state_path(path: str) -> str:
     return STATE + path
 
 
-def schema_path(topic: str, schema_id: int, fingerprint: str) -> str:
-    """Path of a schema that records of a topic name."""
-    return f"{schemas_prefix(topic)}{schema_id}-{fingerprint}.json"
+def schema_path(topic: str, name: int | str, fingerprint: str) -> str:
+    """Path of a schema that records of a topic name, by its id or `guid_name`."""
+    return f"{schemas_prefix(topic)}{name}-{fingerprint}.json"
+
+
+def guid_name(guid: str) -> str:
+    """What names a schema by its GUID, and is no id."""
+    return f"guid-{guid}"
+
+
+def versions_path(topic: str, versions: Mapping[str, Mapping[int, int]]) -> str:
+    """Path of the versions of subjects, by their content."""
+    text = json.dumps({s: sorted(found.items()) for s, found in sorted(versions.items())})
+    return f"{versions_prefix(topic)}{blake2b(text.encode(), digest_size=8).hexdigest()}.json"
+
+
+def versions_prefix(topic: str) -> str:
+    """What begins the paths of versions of subjects."""
+    return f"{schemas_prefix(topic)}versions-"
 
 
 def schemas_prefix(topic: str) -> str:
