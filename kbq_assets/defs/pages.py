@@ -19,7 +19,7 @@ from kbq_assets.core.catalog.datasets import Dataset
 from kbq_assets.core.config.locations import Folder
 from kbq_assets.core.errors import ConfigurationError, KbqError
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.core.topics.source_list import SourceEntry, select_entries
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.pipelines.catalog.datasets import Datasets
@@ -98,7 +98,7 @@ _RECORDS_NAME_IT: Final = "Records name this table."
 def _may_feed(entry: SourceEntry, topic: str, table: TableReference) -> bool:
     destination = entry.settings_of(topic).destination
     if is_error_table(table):
-        return destination.error_table == table
+        return entry.settings_of(topic).error_table == table
     if destination.route == "topic" and not destination.by_record:
         return destination.table_for(topic) == table
     return destination.dataset.is_template or destination.dataset.text == table.dataset

@@ -13,8 +13,9 @@ from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.core.protocol.done_files import check_fits
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.column_names import SNAKE_CASE, snake_case_names
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.core.topics.json.inference import INFERRED
-from kbq_assets.core.topics.options import KEEP, is_error_table
+from kbq_assets.core.topics.options import KEEP
 from kbq_assets.core.topics.personal import KEY, Decision
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import SchemaRegistry

@@ -116,7 +116,7 @@ class WindowWriter:
         context = staging.context(FileFormat(marker, cast("Codec", unit.settings.extraction.codec)))
         self._hours = WindowHours(staging.hours) if staging.hours else None
         self._encoder = WindowEncoder(context, self._resolve, self._open_sink, self._hours)
-        table = str(unit.settings.destination.error_table)
+        table = str(unit.settings.error_table)
         self._errors = ErrorRows(context.origin, table, self._open_sink, context.format)
 
     @property
@@ -257,7 +257,7 @@ class WindowWriter:
     def _counts(self) -> Counts:
         tally = self._tally
         rows: dict[str, int] = {}
-        error_table = str(self._staging.unit.settings.destination.error_table)
+        error_table = str(self._staging.unit.settings.error_table)
         for file in self._finished:
             if file.table != error_table:
                 rows[file.table] = rows.get(file.table, 0) + file.rows

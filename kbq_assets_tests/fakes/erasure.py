@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kbq_assets.core.erasure.offsets import RowPlaces, has, offsets_of
 from kbq_assets.core.errors import JobAlreadyExists
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.ports.compaction import OpenRewriter
 from kbq_assets.ports.erasure import ErasedRows, ErasureJob
 from kbq_assets.ports.warehouse import JobStatus

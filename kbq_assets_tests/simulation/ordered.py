@@ -17,7 +17,7 @@ from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry, TableOrder
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, TableReference, audit_path
-from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.error_tables import ERROR_TABLE
 from kbq_assets.pipelines.loading import completeness
 from kbq_assets.pipelines.ordering.decisions import decide
 from kbq_assets.pipelines.protocol import state

@@ -14,7 +14,7 @@ from google.cloud import bigquery
 
 from kbq_assets.core.loading.partitions import HOUR, TIMES
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.ports.errors_replay import REPLAYED_AT
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, KafkaRange
 

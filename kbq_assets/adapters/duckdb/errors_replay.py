@@ -14,7 +14,7 @@ from kbq_assets.adapters.duckdb.load import StagedFileLoader
 from kbq_assets.adapters.duckdb.types import definition, quoted
 from kbq_assets.core.errors import JobFailed
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay
 from kbq_assets.wire.arrow.errors import LoadError
 from kbq_assets.wire.arrow.staged import OpenUri

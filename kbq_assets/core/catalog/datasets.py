@@ -148,7 +148,7 @@ def by_table(datasets: Iterable[Dataset]) -> dict[TableReference, Dataset]:
 
 def error_datasets(sources: Iterable[SourceEntry]) -> dict[TableReference, Dataset]:
     """The tables of bad records."""
-    tables = sorted({s.settings.destination.error_table for s in sources if _has_error_table(s)})
+    tables = sorted({s.settings.error_table for s in sources if _has_error_table(s)})
     return {
         table: Dataset(
             (), table, str(table), "Records that could not become rows, with the reason and their bytes."

@@ -240,7 +240,7 @@ def _unfit_name(topic: str, settings: TopicSettings) -> InvalidName | None:
     """
     try:
         check_topic(topic)
-        check_fits(topic, settings.destination.error_table)
+        check_fits(topic, settings.error_table)
         if not settings.destination.by_record and settings.destination.route != "record_name":
             check_fits(topic, settings.destination.table_for(topic))
     except InvalidName as error:

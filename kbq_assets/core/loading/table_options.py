@@ -15,7 +15,7 @@ from kbq_assets.core.compaction.model import CompactionRule
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 #: Marks KBQ's tables and jobs.

@@ -9,7 +9,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditEntry, OrderRule
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.core.topics.ordering_options import APPLY, HOUR, NONE, PARK, is_late_table
 from kbq_assets.core.topics.topic_settings import TopicSettings
 

@@ -12,7 +12,7 @@ from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import REPLAY_COLUMN, Replay
-from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.error_tables import is_error_table
 
 _NUMBER = Column(REPLAY_COLUMN, "INT64")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from kbq_assets.core.topics.business_time import MOST_DAYS_AHEAD, BusinessTime, 
 from kbq_assets.core.topics.column_names import AS_WRITTEN, SNAKE_CASE
 from kbq_assets.core.topics.declaration import NO_PLACE, option
 from kbq_assets.core.topics.destinations import Template
+from kbq_assets.core.topics.error_tables import ERROR_TABLE, check_error_table, check_table_of_rows
 from kbq_assets.core.topics.evolution import NEW_TABLE_VERSION, PARK, VARIANT_COLUMN
 from kbq_assets.core.topics.option_types import (
     BACKUP,
@@ -38,15 +38,6 @@ from kbq_assets.core.topics.personal import Decision
 #: What becomes of nulls in arrays.
 KEEP: Final = "keep"
 BAD: Final = "bad"
-#: Name of the table that holds a dataset's error rows, unless topics have one of their own.
-ERROR_TABLE: Final = "kbq_errors"
-
-_ERROR_TABLE_NAME: Final = re.compile(rf"{ERROR_TABLE}(__[A-Za-z0-9_]{{1,88}})?")
-
-
-def is_error_table(table: TableReference) -> bool:
-    """Whether a table holds bad records."""
-    return table.table == ERROR_TABLE or table.table.startswith(f"{ERROR_TABLE}__")
 
 
 @dataclass(frozen=True)
@@ -55,6 +46,16 @@ class OwnershipOptions:
 
     owner: str = option("", TEXT, "label `owner` of the topic's tables and load jobs", place="ownership.team")
     cost_center: str = option("", TEXT, "their label `cost_center`", place="ownership.cost_center")
+    errors_table: str = option(
+        ERROR_TABLE,
+        TEXT,
+        "table of bad records: `kbq_errors`, which topics of a dataset share, or `kbq_errors__<name>` for one topic or "
+        "owner",
+        place="destination.errors_table",
+    )
+
+    def __post_init__(self) -> None:
+        check_error_table(self.errors_table)
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,6 @@ class DestinationOptions:
     error_dataset: str = option(
         "", TEXT, "dataset of `errors_table`, if `dataset` is a template", shown_default="`dataset`"
     )
-    errors_table: str = option(
-        ERROR_TABLE,
-        TEXT,
-        "table of bad records: `kbq_errors`, which topics of a dataset share, or `kbq_errors__<name>` for one topic or "
-        "owner",
-    )
     cluster_by: tuple[str, ...] = option(
         "",
         CLUSTERING,
@@ -147,7 +142,7 @@ class DestinationOptions:
     )
 
     def __post_init__(self) -> None:
-        self._check_errors_table()
+        check_table_of_rows(self.table.text)
         of_record = [name for name in self.dataset.inputs if not name.startswith("topic")]
         if of_record and not self.error_dataset:
             raise ConfigurationError(
@@ -158,17 +153,6 @@ class DestinationOptions:
             raise ConfigurationError(
                 f"route={self.route} decides, and so does a template",
                 next_step="table={record}, or route=topic",
-            )
-
-    def _check_errors_table(self) -> None:
-        if not _ERROR_TABLE_NAME.fullmatch(self.errors_table):
-            raise ConfigurationError(
-                f"errors_table={self.errors_table} is no name of a table of bad records",
-                next_step=f"{ERROR_TABLE}, or {ERROR_TABLE}__ and letters, digits or '_', at most 100 characters",
-            )
-        if is_error_table(TableReference("d", sanitise_table(self.table.text or "t").lower())):
-            raise ConfigurationError(
-                f"table={self.table} is the name of a table of bad records", next_step="choose another name"
             )
 
     @property
@@ -185,11 +169,6 @@ class DestinationOptions:
     def by_record(self) -> bool:
         """Whether each record names its table, so that tables cannot be known beforehand."""
         return self.dataset.is_template or self.table.is_template
-
-    @property
-    def error_table(self) -> TableReference:
-        """Where bad records go."""
-        return TableReference(self.error_dataset or self.dataset.text, self.errors_table)
 
     def table_for(self, topic: str, record_name: str = "") -> TableReference:
         """The table of a record: by topic, or by the Avro record's name without namespace. Raises ConfigurationError

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.topics.check_options import CheckOptions
 from kbq_assets.core.topics.declaration import Option, declared_in, text_of
@@ -43,6 +44,14 @@ class TopicSettings:
     statement: StatementOptions = field(default_factory=StatementOptions)
     waits: WaitOptions = field(default_factory=WaitOptions)
     lake: LakeOptions = field(default_factory=LakeOptions)
+
+    @property
+    def error_table(self) -> TableReference:
+        """Where bad records go."""
+        destination = self.destination
+        return TableReference(
+            destination.error_dataset or destination.dataset.text, self.ownership.errors_table
+        )
 
     def __post_init__(self) -> None:
         records, limit = self.records, self.extraction.max_bytes

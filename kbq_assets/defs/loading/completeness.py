@@ -15,7 +15,7 @@ import dagster as dg
 from kbq_assets.core.errors import TransientError
 from kbq_assets.core.loading.completeness import HOUR_MS, TableHours
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.defs.jobs import LOAD_TAG
 from kbq_assets.defs.pages import Pages
 from kbq_assets.defs.runs import find_run

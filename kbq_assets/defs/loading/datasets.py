@@ -12,7 +12,7 @@ from kbq_assets.core.config.locations import BigQueryProject
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.loading.tables import Column, columns_of
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.defs.links import table_links
 from kbq_assets.defs.metadata import Metadata, table_metadata
 from kbq_assets.defs.pages import Pages

@@ -11,7 +11,7 @@ from dagster_pyspark import PySparkResource
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.defs import metadata
 from kbq_assets.defs.events import in_batches
 from kbq_assets.defs.lake_tasks import spark_writer

@@ -13,7 +13,7 @@ from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
-from kbq_assets.core.topics.options import ERROR_TABLE, is_error_table
+from kbq_assets.core.topics.error_tables import ERROR_TABLE, is_error_table
 from kbq_assets.extras.reconcile.findings import DELETE_ROWS, Finding, read_again
 from kbq_assets.ports.kafka import RecordSource
 

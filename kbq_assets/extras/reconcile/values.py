@@ -11,8 +11,8 @@ from kbq_assets.core.errors import KbqError
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import TableReference, schema_path
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.core.topics.json.inference import REST
-from kbq_assets.core.topics.options import is_error_table
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.again import Again, ScratchStore
 from kbq_assets.extras.reconcile.findings import Finding, read_again

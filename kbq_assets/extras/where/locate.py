@@ -13,7 +13,7 @@ from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, TableReference, quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import park_commands
-from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.pipelines.backup.backups import Backups
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.observation.status import feeds_of

@@ -33,7 +33,7 @@ from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference, commit_path, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.erasure.topic import ErasedTopic, reached
 from kbq_assets.pipelines.loading import replacing

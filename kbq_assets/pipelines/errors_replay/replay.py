@@ -36,7 +36,7 @@ from kbq_assets.core.protocol.names import (
     table_state_path,
 )
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.core.topics.personal import SEALED
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.protocol import state

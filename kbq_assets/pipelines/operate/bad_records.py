@@ -8,7 +8,7 @@ from kbq_assets.core.errors import NotFound
 from kbq_assets.core.loading.table_state import QuarantinedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, Warehouse

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.replay.model import Replay
-from kbq_assets.core.topics.options import ERROR_TABLE, is_error_table
+from kbq_assets.core.topics.error_tables import ERROR_TABLE, is_error_table
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.replay.start import ReplayedTopic, rows_of
 from kbq_assets.ports.replay import ReplayTables

@@ -16,7 +16,7 @@ from kbq_assets.core.statements.names import (
     scratch_table,
 )
 from kbq_assets.core.statements.rules import StatementRule, rule_of
-from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.error_tables import ERROR_TABLE
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 T = TableReference("d", "orders")

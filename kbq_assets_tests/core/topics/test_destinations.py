@@ -191,5 +191,5 @@ def test_personal_data_is_in_no_name(template: str, pii: str, is_kept: bool) -> 
 def test_tables_of_bad_records_and_of_rows_have_different_names(option: str, name: str) -> None:
     with pytest.raises(ConfigurationError, match="bad records"):
         TopicSettings.of(**{option: name})
-    found = TopicSettings.of(dataset="d", errors_table="kbq_errors__billing").destination
+    found = TopicSettings.of(dataset="d", errors_table="kbq_errors__billing")
     assert str(found.error_table) == "d.kbq_errors__billing"

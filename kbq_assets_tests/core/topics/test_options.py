@@ -84,4 +84,4 @@ def test_tables_are_named_by_topic_option_or_record() -> None:
         str(TopicSettings.of(dataset="d", route="record_name", table="x").destination.table_for("a.b"))
         == "d.x"
     )
-    assert str(TopicSettings.of(dataset="d").destination.error_table) == "d.kbq_errors"
+    assert str(TopicSettings.of(dataset="d").error_table) == "d.kbq_errors"
