@@ -6,6 +6,7 @@ Avro, ORC and Parquet bring their own.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -111,7 +112,9 @@ class HiveGroup:
             try:
                 yield self._select("kbq_files")
             finally:
-                self.connection.unregister("kbq_files")
+                # A violated constraint aborts the transaction: DuckDB then refuses this too.
+                with contextlib.suppress(duckdb.TransactionException):
+                    self.connection.unregister("kbq_files")
 
     def _refuse_unknown_keys(self, columns: Sequence[Column]) -> None:
         files = f"[{', '.join(_text(str(path)) for path in self.paths)}]"

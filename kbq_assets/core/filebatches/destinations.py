@@ -42,9 +42,8 @@ def compile_regex(text: str, where: str) -> re.Pattern[str]:
         raise ConfigurationError(
             f"{where}: {text[:200]!r} is no regular expression: {error}", next_step=_HELP
         ) from error
-    if missing := {"dataset", "table"} - compiled.groupindex.keys():
-        names = " and ".join(f"(?P<{name}>...)" for name in sorted(missing))
-        raise ConfigurationError(f"{where}: {text!r} has no group {names}", next_step=_HELP)
+    if "table" not in compiled.groupindex:
+        raise ConfigurationError(f"{where}: {text!r} has no group (?P<table>...)", next_step=_HELP)
     return compiled
 
 
@@ -54,14 +53,19 @@ def destination_of(
     """The destination of a batch by the path of its success object. ``fixed`` is a `destinationTable`, whose keys
     prevail. Raises ConfigurationError."""
     match = regex.match(success_path)
-    if match is None or not match["table"] or not match["dataset"]:
+    if match is None or not match["table"]:
         raise ConfigurationError(
             f"{success_path} does not match the expression {regex.pattern!r}, so its table is unknown",
             next_step="move it below <dataset>/<table>/, or set KBQ_FILES_DESTINATION_REGEX or destinationRegex",
         )
     fixed = fixed or {}
     groups = match.groupdict()
-    project, dataset = fixed.get("projectId", ""), fixed.get("datasetId") or match["dataset"]
+    project, dataset = fixed.get("projectId", ""), fixed.get("datasetId") or groups.get("dataset")
+    if not dataset:
+        raise ConfigurationError(
+            f"{success_path}: the expression {regex.pattern!r} finds no dataset, and no destinationTable names one",
+            next_step="add a group (?P<dataset>...), or destinationTable with datasetId to load.json",
+        )
     if "." in dataset and not fixed:
         project, _, dataset = dataset.rpartition(".")
     table, _, own = (fixed.get("tableId") or match["table"]).partition("$")

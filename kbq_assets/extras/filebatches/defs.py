@@ -1,5 +1,8 @@
-"""Batches of files in Dagster: an external asset per table prefix with a partition per batch, a check that no batch
-waits for a person, the job that applies batches, and the sensor that polls for success objects.
+"""Batches of files in Dagster: an asset per table prefix with a partition per batch, a check that no batch waits for a
+person, the job that applies batches, and the sensor that polls for success objects.
+
+The job materializes the partitions of batches that it applies. A backfill, or a run of the asset, applies settled
+batches again; its configuration must give a reason, so that nobody does it by one click.
 """
 
 # Dagster reads the annotation of `context`: no postponed annotations here.
@@ -12,12 +15,13 @@ from pydantic import Field
 
 from kbq_assets.adapters.google.clients import GoogleClients
 from kbq_assets.core.config.settings import Settings
-from kbq_assets.core.errors import KbqError, TransientError
+from kbq_assets.core.errors import KbqError, NotFound, Refused, TransientError
 from kbq_assets.core.filebatches.planning import BatchState
 from kbq_assets.core.filebatches.table_batches import SettledBatch
 from kbq_assets.core.observation.check_names import BATCHES_APPLY
+from kbq_assets.defs.extraction.backfills import whole_choice
 from kbq_assets.defs.jobs import OpEvents, bounded_job
-from kbq_assets.defs.runs import find_run
+from kbq_assets.defs.runs import StepContext, find_run
 from kbq_assets.defs.sensors import POLL_SECONDS
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.extras.filebatches.open import open_file_batches
@@ -26,8 +30,13 @@ from kbq_assets.pipelines.filebatches.runner import FileBatches, FilesReport, Pr
 
 FILES_TAG = "kbq/files"
 _SHOWN = 20
+#: Dagster's tag of a retry, or of a run that a person executes again: the first run's id.
+_FIRST_RUN_TAG = "dagster/root_run_id"
+
+_POOL = "kbq_files"
 
 Open = Callable[[], FileBatches]
+_Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 
 def file_definitions(
@@ -43,12 +52,13 @@ def file_definitions(
 def definitions_of(settings: Settings, translator: AssetTranslator, batches: Open) -> dg.Definitions:
     """``batches`` opens them when a run or tick needs them, and to find the tables that have a state."""
     prefixes = _known(batches)
+    keys = [asset_key(translator, prefix) for prefix in prefixes]
     job = _job(translator, batches, 2 * int(settings.run.load_wait_seconds) + 1800)
     return dg.Definitions(
-        assets=[_spec(translator, prefix) for prefix in prefixes],
+        assets=[_asset(translator, prefix, batches) for prefix in prefixes],
         asset_checks=[_check(translator, prefix, batches) for prefix in prefixes],
         jobs=[job, _again_job(translator, batches, 2 * int(settings.run.load_wait_seconds) + 1800)],
-        sensors=[_sensor(job, batches, min(POLL_SECONDS, int(settings.run.load_seconds)))],
+        sensors=[_sensor(job, keys, batches, min(POLL_SECONDS, int(settings.run.load_seconds)))],
     )
 
 
@@ -79,12 +89,45 @@ def _spec(translator: AssetTranslator, prefix: str) -> dg.AssetSpec:
     return translator.get_asset_spec(
         dg.AssetSpec(
             asset_key(translator, prefix),
-            description=f"Batches of files below `{prefix}`. `kbq files status` shows what waits.",
+            description=f"Batches of files below `{prefix}`. `kbq files status` shows what waits. Materializing a "
+            "partition applies its batch again.",
+            skippable=True,
             group_name="files",
             owners=list(translator.owners),
             partitions_def=partitions(translator, prefix),
         )
     )
+
+
+class Again(dg.Config):
+    """Why batches are applied again."""
+
+    reason: str = Field(description="Why; kept in the table's list of decisions.")
+
+
+def _asset(translator: AssetTranslator, prefix: str, batches: Open) -> dg.AssetsDefinition:
+    spec = _spec(translator, prefix)
+
+    def apply_again(context: dg.AssetExecutionContext, config: Again) -> Iterator[_Event]:
+        def work(keys: list[str]) -> Iterator[_Event]:
+            own = batches()
+            _decide(
+                context,
+                own,
+                prefix,
+                config.reason,
+                lambda: own.settled_among(prefix, lambda path: partition_key(prefix, path) in keys),
+            )
+            yield from _applied(context, translator, own.run([prefix]))
+
+        yield from whole_choice(context, [spec.key], work)
+
+    return dg.multi_asset(
+        name=f"{spec.key.to_python_identifier()}__again",
+        specs=[spec],
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        pool=_POOL,
+    )(apply_again)
 
 
 def _check(translator: AssetTranslator, prefix: str, batches: Open) -> dg.AssetChecksDefinition:
@@ -113,7 +156,7 @@ def _evaluation(translator: AssetTranslator, report: PrefixReport) -> dg.AssetCh
 
 
 def _job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.JobDefinition:
-    @dg.op(name="apply_file_batches", pool="kbq_files", out=dg.Out(dg.Nothing))
+    @dg.op(name="apply_file_batches", pool=_POOL, out=dg.Out(dg.Nothing))
     def apply_file_batches(context: dg.OpExecutionContext) -> OpEvents:
         yield from _applied(context, translator, batches().run())
         yield dg.Output(None)
@@ -134,13 +177,12 @@ class ApplyAgain(dg.Config):
 
 
 def _again_job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.JobDefinition:
-    @dg.op(name="apply_file_batches_again", pool="kbq_files", out=dg.Out(dg.Nothing))
+    @dg.op(name="apply_file_batches_again", pool=_POOL, out=dg.Out(dg.Nothing))
     def apply_file_batches_again(context: dg.OpExecutionContext, config: ApplyAgain) -> OpEvents:
         own = batches()
-        found = own.settled_from(config.table_prefix, config.first_batch)
-        own.again(config.table_prefix, found, config.reason, f"Dagster run {context.run_id}")
-        context.log.info(f"{len(found)} batches from {min(found)} on are applied again")
-        yield from _applied(context, translator, own.run([config.table_prefix]))
+        prefix, first = config.table_prefix, config.first_batch
+        _decide(context, own, prefix, config.reason, lambda: own.settled_from(prefix, first))
+        yield from _applied(context, translator, own.run([prefix]))
         yield dg.Output(None)
 
     @bounded_job("Apply settled batches of files again, from one on.", seconds, FILES_TAG)
@@ -150,9 +192,24 @@ def _again_job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.J
     return files_again_job
 
 
-def _applied(
-    context: dg.OpExecutionContext, translator: AssetTranslator, report: FilesReport
-) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+def _decide(
+    context: StepContext, own: FileBatches, prefix: str, reason: str, choose: Callable[[], dict[str, int]]
+) -> None:
+    """Decide that batches are applied again, once for a run and its retries: Dagster retries a run whose worker died.
+    Raises Failure."""
+    by = f"Dagster run {context.run.tags.get(_FIRST_RUN_TAG, context.run.run_id)}"
+    try:
+        if any(entry.by == by for entry in own.decisions(prefix)):
+            context.log.info(f"{by} has decided this: what is left of it is applied")
+            return
+        chosen = choose()
+        own.again(prefix, chosen, reason, by)
+    except (NotFound, Refused) as error:
+        raise dg.Failure(str(error), allow_retries=False) from error
+    context.log.info(f"{len(chosen)} batches from {min(chosen)} on are applied again")
+
+
+def _applied(context: StepContext, translator: AssetTranslator, report: FilesReport) -> Iterator[_Event]:
     """The events of a run. Raises Failure if a table prefix could not be worked on."""
     yield from _events(context, translator, report)
     failed = [each for each in report.tables if each.error and not each.transient]
@@ -162,9 +219,7 @@ def _applied(
         raise dg.Failure("next: kbq files status\n" + "\n".join(lines[:_SHOWN]), allow_retries=False)
 
 
-def _events(
-    context: dg.OpExecutionContext, translator: AssetTranslator, report: FilesReport
-) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+def _events(context: StepContext, translator: AssetTranslator, report: FilesReport) -> Iterator[_Event]:
     """A materialization per batch that was applied, in the partition of its path, and the check of each prefix."""
     for table in report.tables:
         keys = [partition_key(table.prefix, each.path) for each in table.done]
@@ -188,9 +243,11 @@ def _metadata(table: PrefixReport, batch: SettledBatch) -> dict[str, int | str]:
     }
 
 
-def _sensor(job: dg.JobDefinition, batches: Open, seconds: int) -> dg.SensorDefinition:
+def _sensor(
+    job: dg.JobDefinition, assets: list[dg.AssetKey], batches: Open, seconds: int
+) -> dg.SensorDefinition:
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        if busy := find_run(context.instance, FILES_TAG, ()):
+        if busy := find_run(context.instance, FILES_TAG, assets):
             return dg.SensorResult(skip_reason=f"batches are being applied: {busy}")
         try:
             report = batches().status()

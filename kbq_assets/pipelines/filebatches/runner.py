@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final
 
-from kbq_assets.core.errors import ConflictError, Defect, KbqError, NotFound, TransientError, UnknownOutcome
+from kbq_assets.core.errors import (
+    ConflictError,
+    Defect,
+    KbqError,
+    NotFound,
+    Refused,
+    TransientError,
+    UnknownOutcome,
+)
 from kbq_assets.core.filebatches import table_batches
+from kbq_assets.core.filebatches.config import SourceDefaults, is_ordered
 from kbq_assets.core.filebatches.planning import BatchState, PlannedBatch
 from kbq_assets.core.filebatches.table_batches import FileDecision, FileTableState, SettledBatch
 from kbq_assets.pipelines.filebatches.backlog_views import BacklogViews
@@ -220,6 +229,25 @@ class FileBatches:
             raise NotFound(
                 f"{prefix} has no batch from {first} on that is settled and still in the source",
                 next_step=f"the last one is {max(found, default='none')}",
+            )
+        return chosen
+
+    def settled_among(self, prefix: str, choose: Callable[[str], bool]) -> dict[str, int]:
+        """The chosen settled batches, as `settled_from`. Raises Refused if an ordered one comes after the first and is
+        not chosen: later batches build on earlier ones. Raises NotFound, Unavailable."""
+        found = self.settled_from(prefix, "")
+        chosen = {path: generation for path, generation in found.items() if choose(path)}
+        if not chosen:
+            raise NotFound(f"{prefix} has none of these batches", next_step="see `kbq files status`")
+        own = self.ports.settings
+        listing = self.ports.source.listing()
+        defaults = SourceDefaults(own.destination_regex, own.order_per_table)
+        ordered = [path for path in found if is_ordered(path, listing, defaults)]
+        first = min((path for path in ordered if path in chosen), default="")
+        if left := [path for path in ordered if first and path > first and path not in chosen]:
+            raise Refused(
+                f"{left[0]} comes after {first} in the order of {prefix}, and is not chosen",
+                next_step=f"choose all {len(ordered) - ordered.index(first)} batches from {first} on",
             )
         return chosen
 

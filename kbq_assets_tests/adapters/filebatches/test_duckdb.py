@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import fastavro
 import pyarrow as pa
 import pytest
@@ -289,6 +290,17 @@ def test_a_file_that_is_gone_or_another_one_fails_its_job(warehouse: Warehouse) 
 def test_a_damaged_file_fails_its_job_for_good(warehouse: Warehouse, form: str) -> None:
     error = warehouse.load(warehouse.put("d/t/1", b"nonsense"), sourceFormat=form, schema=SCHEMA).error
     assert error is not None and not error.transient
+
+
+@pytest.mark.parametrize("form", sorted(FORMATS))
+def test_a_row_that_the_table_refuses_fails_its_job_for_good(warehouse: Warehouse, form: str) -> None:
+    warehouse.load(warehouse.put("d/t/1", FORMATS[form](ROWS[:1])), sourceFormat=form, schema=SCHEMA)
+    with duckdb.connect(warehouse.jobs.path) as connection:
+        connection.execute("CREATE UNIQUE INDEX one ON d.t (id)")
+    error = warehouse.load(warehouse.put("d/t/2", FORMATS[form](ROWS[:1])), sourceFormat=form).error
+    assert error is not None and not error.transient
+    assert "unique" in error.message
+    assert warehouse.rows() == EXPECTED[:1]
 
 
 def test_a_job_id_runs_once(warehouse: Warehouse) -> None:

@@ -118,9 +118,31 @@ def test_an_expression_of_ones_own_pads_its_parts_and_moves_the_prefix() -> None
     assert (destination.decorator, destination.batch_id) == ("$202001", "US")
 
 
+def test_the_expressions_of_googles_own_pages() -> None:
+    # README.md, Configurable Naming Convention with Regex
+    hive = (
+        r"(?:[\w\-_0-9]+)/(?P<dataset>[\w\-_0-9]+)/(?P<table>[\w\-_0-9]+)/region=(?P<batch>[\w]+)/"
+        r"yyyy=(?P<yyyy>[0-9]{4})/mm=(?P<mm>[0-9]{2})/dd=(?P<dd>[0-9]{2})/hh=(?P<hh>[0-9]{2})/"
+    )
+    path = "on-prem-edw/my_product/transactions/region=US/yyyy=2020/mm=01/dd=02/hh=03/_SUCCESS"
+    found = destination_of(path, compile_regex(hive, ""))
+    assert (str(found.table), found.decorator) == ("my_product.transactions", "$2020010203")
+    # README.md, Providing Destination Table in a Config File: the expression has no dataset
+    prefix = r"(?P<table>.*?)(?:[\d]{4})?/?(?:[\d]{2})?/?(?:[\d]{2})?/?(?P<batch>[\d]{2})/?"
+    fixed = {"projectId": "p", "datasetId": "sales", "tableId": "orders"}
+    found = destination_of("landing/erp/2020/01/02/03/_SUCCESS", compile_regex(prefix, ""), fixed)
+    assert (found.prefix, found.project, str(found.table)) == ("landing/erp", "p", "sales.orders")
+    assert found.decorator == ""
+
+
 @pytest.mark.parametrize(
     ("regex", "path"),
-    [("(", "a/b/_SUCCESS"), ("(?P<dataset>x)", "a/b/_SUCCESS"), (DEFAULT_REGEX, "_SUCCESS")],
+    [
+        ("(", "a/b/_SUCCESS"),
+        ("(?P<dataset>x)", "a/b/_SUCCESS"),
+        ("(?P<table>a)", "a/b/_SUCCESS"),
+        (DEFAULT_REGEX, "_SUCCESS"),
+    ],
 )
 def test_a_path_without_a_table_is_refused(regex: str, path: str) -> None:
     with pytest.raises(ConfigurationError):

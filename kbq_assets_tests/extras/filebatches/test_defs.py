@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -15,7 +16,9 @@ from kbq_assets.definitions import parts
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.extras.filebatches.defs import definitions_of, file_definitions, partition_key
 from kbq_assets.ports.warehouse import JobError
+from kbq_assets_tests.defs.extraction.test_backfills import request
 from kbq_assets_tests.fakes.faults import Outcome
+from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.pipelines.filebatches.world import FilesWorld
 
 KEY = dg.AssetKey(["files", "shop", "orders"])
@@ -91,7 +94,9 @@ def test_a_batch_that_waits_for_a_person_is_a_failed_check_and_no_failed_run(
 
 def test_the_check_can_be_run_alone(settings: Settings, world: FilesWorld) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        job = definitions(settings, world).resolve_implicit_global_asset_job_def()
+        found = definitions(settings, world)
+        only = dg.define_asset_job("only", selection=dg.AssetSelection.checks_for_assets(KEY))
+        job = dg.Definitions.merge(found, dg.Definitions(jobs=[only])).resolve_job_def("only")
         [evaluation] = job.execute_in_process(instance=instance).get_asset_check_evaluations()
         assert evaluation.passed
 
@@ -152,3 +157,115 @@ def test_a_job_applies_batches_again_from_one_on(settings: Settings, world: File
         assert world.loaded[3:] == ["shop/orders/incremental/2", "shop/orders/incremental/3"]
         [decision] = world.batches().decisions("shop/orders")
         assert (decision.reason, decision.by) == ("new rates", f"Dagster run {result.run_id}")
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as found:
+        yield found
+
+
+def with_partitions(
+    settings: Settings, world: FilesWorld, instance: dg.DagsterInstance, count: int = 3
+) -> dg.Definitions:
+    """Batches that Dagster's own job applied, each a partition."""
+    found = definitions(settings, world)
+    for number in range(2, 2 + count):
+        world.batch(f"shop/orders/incremental/{number}")
+    assert executed(found, instance).success
+    return found
+
+
+def materialized(
+    found: dg.Definitions, instance: dg.DagsterInstance, *keys: str, **tags: str
+) -> dg.ExecuteInProcessResult:
+    """A run of a range of partitions, as the UI and backfills make it."""
+    ends = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
+    return dg.materialize(
+        [found.resolve_assets_def(KEY)],
+        instance=instance,
+        run_config={"ops": {"files__shop__orders__again": {"config": {"reason": "new rates"}}}},
+        tags={**ends, **tags},
+        raise_on_error=False,
+    )
+
+
+def partitions_of(result: dg.ExecuteInProcessResult) -> list[str | None]:
+    return [each.materialization.partition for each in result.get_asset_materialization_events()]
+
+
+def test_a_run_of_partitions_applies_their_batches_again(
+    settings: Settings, world: FilesWorld, instance: dg.DagsterInstance
+) -> None:
+    found = with_partitions(settings, world, instance)
+    result = materialized(found, instance, "incremental/3", "incremental/4")
+    assert (result.success, partitions_of(result)) == (True, ["incremental/3", "incremental/4"])
+    assert world.loaded[4:] == ["shop/orders/incremental/3", "shop/orders/incremental/4"]
+    [check] = result.get_asset_check_evaluations()
+    assert check.passed
+    [decision] = world.batches().decisions("shop/orders")
+    assert (decision.action, decision.batch, decision.reason, decision.by) == (
+        "again", "shop/orders/incremental/3", "new rates", f"Dagster run {result.run_id}",
+    )  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Function `AssetSelection.sources`:DeprecationWarning")
+def test_a_backfill_from_a_batch_on_is_one_runs_work(
+    settings: Settings, world: FilesWorld, instance: dg.DagsterInstance
+) -> None:
+    found = with_partitions(settings, world, instance)
+    keys = [f"incremental/{number}" for number in (2, 3, 4)]
+    request(instance, found, "b", KEY, keys=keys)
+    # The daemon may make a run of each range of keys; the first one does the work of all.
+    first = materialized(found, instance, "incremental/3", **{"dagster/backfill": "b"})
+    assert (first.success, partitions_of(first)) == (True, keys)
+    second = materialized(found, instance, "incremental/2", **{"dagster/backfill": "b"})
+    assert (second.success, partitions_of(second)) == (True, [])
+    assert world.loaded[4:] == [f"shop/orders/{key}" for key in keys]
+
+
+@pytest.mark.parametrize("is_job", [True, False])
+def test_a_run_that_dagster_retries_after_its_worker_died_applies_no_batch_twice(
+    settings: Settings, world: FilesWorld, instance: dg.DagsterInstance, is_job: bool
+) -> None:
+    with_partitions(settings, world, instance)
+    found = definitions(settings, world, "worker")
+
+    def run(*, parent: dg.ExecuteInProcessResult | None = None) -> dg.ExecuteInProcessResult:
+        ids = parent and {"dagster/root_run_id": parent.run_id, "dagster/parent_run_id": parent.run_id}
+        if not is_job:
+            return materialized(found, instance, "incremental/2", "incremental/4", **(ids or {}))
+        config = {"table_prefix": "shop/orders", "first_batch": "shop/orders/inc", "reason": "new rates"}
+        return found.resolve_job_def("files_again_job").execute_in_process(
+            {"ops": {"apply_file_batches_again": {"config": config}}},
+            instance=instance,
+            tags=ids or {},
+            raise_on_error=False,
+        )
+
+    world.warehouse.faults = Script("insert", outcome=Outcome.CRASH_BEFORE, nth=2)
+    first = run()
+    assert not first.success
+    world.warehouse.faults = lambda call: Outcome.OK
+    assert run(parent=first).success
+    assert world.loaded[4:] == [f"shop/orders/incremental/{number}" for number in (2, 3, 4)]
+    assert len(world.batches().decisions("shop/orders")) == 1
+
+
+def test_a_run_that_leaves_out_a_later_ordered_batch_applies_nothing(
+    settings: Settings, world: FilesWorld, instance: dg.DagsterInstance
+) -> None:
+    found = with_partitions(settings, world, instance)
+    result = materialized(found, instance, "incremental/3")
+    assert (result.success, len(world.loaded)) == (False, 4)
+    [failure] = result.all_node_events[-1:]
+    assert "incremental/4 comes after shop/orders/incremental/3" in str(failure.event_specific_data)
+
+
+def test_nobody_applies_batches_again_without_a_reason(
+    settings: Settings, world: FilesWorld, instance: dg.DagsterInstance
+) -> None:
+    found = with_partitions(settings, world, instance)
+    with pytest.raises(dg.DagsterInvalidConfigError, match="reason"):
+        dg.materialize([found.resolve_assets_def(KEY)], instance=instance, partition_key="incremental/4")
+    assert len(world.loaded) == 4

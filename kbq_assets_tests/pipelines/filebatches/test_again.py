@@ -93,6 +93,27 @@ def test_batches_that_the_source_lost_are_left_out_and_none_at_all_is_refused() 
         world.batches().settled_from("shop/nothing", "")
 
 
+def test_a_choice_that_leaves_out_an_ordered_batch_is_refused_and_any_other_is_taken() -> None:
+    world = FilesWorld()
+    world.put("shop/orders/inc/_config/ORDERME", "")
+    paths = [f"shop/orders/{kind}/{number}" for kind in ("hist", "inc") for number in range(3)]
+    for path in paths:
+        world.batch(path)
+    world.run()
+
+    def chosen(*wanted: int) -> list[str]:
+        names = {paths[number] for number in wanted}
+        return list(world.batches().settled_among("shop/orders", lambda path: path in names))
+
+    assert chosen(0, 2) == [paths[0], paths[2]]
+    assert chosen(1, 4, 5) == [paths[1], paths[4], paths[5]]
+    for wanted in ((3,), (4,), (3, 5)):
+        with pytest.raises(Refused, match=r"is not chosen"):
+            chosen(*wanted)
+    with pytest.raises(NotFound):
+        chosen()
+
+
 def test_a_batch_whose_job_runs_is_not_applied_again() -> None:
     world = applied()
     again(world, PATHS[4])
