@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from kbq_assets_tests.adapters.filebatches.test_duckdb import FORMATS, ROWS, SCHEMA
 from kbq_assets_tests.both_warehouses.conftest import OpenFiles
 from kbq_assets_tests.both_warehouses.file_bench import PREFIX, FileBench
 
@@ -167,3 +168,21 @@ def test_more_files_than_a_job_names_are_one_job_by_patterns(open_files: OpenFil
     report = bench.run()
     assert sorted((done.files, done.rows) for done in report.tables[0].done) == [(1, 1), (5, 5)]
     assert bench.rows() == [(0,), (1,), (2,), (3,), (4,), (7,)]
+
+
+@pytest.mark.parametrize("form", sorted(FORMATS))
+def test_each_format_is_loaded_and_read_by_statements(open_files: OpenFiles, form: str) -> None:
+    bench = open_files(order_per_table=True)
+    encode = FORMATS[form]
+    load = {"sourceFormat": form, "schema": SCHEMA}
+    bench.put("_config/load.json", json.dumps(load))
+    external = load if form in ("CSV", "NEWLINE_DELIMITED_JSON") else {"sourceFormat": form}
+    bench.put("2/_config/external.json", json.dumps(external))
+    bench.put("2/_config/only.sql", "UPDATE {dest_dataset}.{dest_table} AS t SET name = s.name FROM temp_ext AS s"
+              " WHERE t.id = s.id")  # fmt: skip
+    for batch, rows in {"1": ROWS, "2": [{**ROWS[0], "name": "new"}]}.items():
+        bench.source.create(f"{PREFIX}/{batch}/data", encode(rows))
+        bench.put(f"{batch}/_SUCCESS")
+    bench.run()
+    assert bench.waiting() == {}
+    assert bench.rows("id, name, day") == [(1, "new", ROWS[0]["day"]), (2, None, ROWS[1]["day"])]

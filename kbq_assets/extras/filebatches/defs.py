@@ -99,7 +99,7 @@ def _spec(translator: AssetTranslator, prefix: str) -> dg.AssetSpec:
     )
 
 
-class Again(dg.Config):
+class BackfillReason(dg.Config):
     """Why batches are applied again."""
 
     reason: str = Field(description="Why; kept in the table's list of decisions.")
@@ -108,7 +108,7 @@ class Again(dg.Config):
 def _asset(translator: AssetTranslator, prefix: str, batches: Open) -> dg.AssetsDefinition:
     spec = _spec(translator, prefix)
 
-    def apply_again(context: dg.AssetExecutionContext, config: Again) -> Iterator[_Event]:
+    def apply_again(context: dg.AssetExecutionContext, config: BackfillReason) -> Iterator[_Event]:
         def work(keys: list[str]) -> Iterator[_Event]:
             own = batches()
             _decide(
