@@ -7,15 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import duckdb
-import pyarrow as pa
 
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.wire.arrow.errors import LoadError
-from kbq_assets.wire.arrow.staged import OpenUri, StagedTables
+from kbq_assets.wire.arrow.staged import OpenUri, StagedBatch, StagedTables
 
-#: Rows, or bytes of Arrow, inserted at once.
-_INSERT_ROWS, _INSERT_BYTES = 50_000, 64 << 20
 #: Maximum files named in an error that one of several files caused.
 _FILES_SHOWN: Final = 3
 
@@ -44,11 +41,6 @@ class StagedFileLoader:
         self._target = target
         self._keep = keep
         self._staged = StagedTables(columns, open_uri)
-        self._schema = ""
-        self._waiting: list[pa.Table] = []
-        #: rows and bytes that wait: counted up, since a batch may have thousands of small files
-        self._rows = self._size = 0
-        self._waiting_files: dict[str, None] = {}
 
     def load(self, uris: Iterable[str], files: Mapping[str, StagedFile] | None = None) -> int:
         """Append all records of all files; return their number. The bytes must be those that ``files`` lists.
@@ -56,49 +48,29 @@ class StagedFileLoader:
         Raises LoadError, OSError, duckdb.Error.
         """
         rows = 0
-        for uri in uris:
-            for schema, table in self._staged.read(uri, (files or {}).get(uri)):
-                rows += table.num_rows
-                self._add(uri, schema, table)
-        self._flush()
+        for batch in self._staged.read(uris, files):
+            self._insert(batch)
+            rows += batch.table.num_rows
         return rows
 
-    def _add(self, uri: str, schema: str, table: pa.Table) -> None:
-        """Collect small files into one insert, since each insert costs milliseconds, whatever its size."""
-        if schema != self._schema:
-            self._flush()
-            self._schema = schema
-        self._waiting.append(table)
-        self._waiting_files[uri] = None
-        self._rows += table.num_rows
-        self._size += table.nbytes
-        if self._rows >= _INSERT_ROWS or self._size >= _INSERT_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._waiting:
-            self._insert(pa.concat_tables(self._waiting))
-        self._waiting.clear()
-        self._waiting_files.clear()
-        self._rows = self._size = 0
-
-    def _insert(self, batch: pa.Table) -> None:
-        self._connection.register("kbq_batch", batch)
+    def _insert(self, batch: StagedBatch) -> None:
+        self._connection.register("kbq_batch", batch.table)
         try:
             self._connection.execute(f"INSERT INTO {self._target} BY NAME SELECT * FROM kbq_batch")
             if not self._keep:
                 self._connection.execute(f"TRUNCATE {self._target}")
         except _PERMANENT as error:
-            raise LoadError(f"{self._suspects()}: {error}") from error
+            raise LoadError(f"{_suspects(batch)}: {error}") from error
         finally:
             # A violated constraint aborts the transaction: DuckDB then refuses this too, and the next batch's
             # registration replaces it.
             with contextlib.suppress(duckdb.TransactionException):
                 self._connection.unregister("kbq_batch")
 
-    def _suspects(self) -> str:
-        files = list(self._waiting_files)
-        if len(files) == 1:
-            return files[0]
-        more = f" and {len(files) - _FILES_SHOWN} more" if len(files) > _FILES_SHOWN else ""
-        return f"one of {', '.join(files[:_FILES_SHOWN])}{more}"
+
+def _suspects(batch: StagedBatch) -> str:
+    files = list(batch.rows)
+    if len(files) == 1:
+        return files[0]
+    more = f" and {len(files) - _FILES_SHOWN} more" if len(files) > _FILES_SHOWN else ""
+    return f"one of {', '.join(files[:_FILES_SHOWN])}{more}"

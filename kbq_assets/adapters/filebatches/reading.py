@@ -176,9 +176,8 @@ def _typed(columns: Sequence[Column]) -> str:
 def _avro(columns: Sequence[Column], uris: Sequence[str], paths: Sequence[Path]) -> Iterator[pa.Table]:
     by_uri = dict(zip(uris, paths, strict=True))
     staged = StagedTables(columns, lambda uri: by_uri[uri].open("rb"))
-    for uri in uris:
-        for _, table in staged.read(uri):
-            yield table
+    for batch in staged.read(uris):
+        yield batch.table
 
 
 def _orc(paths: Sequence[Path]) -> Iterator[pa.Table]:

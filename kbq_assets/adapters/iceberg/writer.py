@@ -22,7 +22,7 @@ from kbq_assets.adapters.iceberg.schema import SCHEMA_ID, columns_in
 from kbq_assets.adapters.iceberg.spill import SpilledRows
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.ports.warehouse import LoadJob
-from kbq_assets.wire.arrow.staged import OpenUri, StagedTables
+from kbq_assets.wire.arrow.staged import OpenUri, StagedBatch, StagedTables
 from kbq_assets.wire.arrow.types import arrow_type
 
 #: Bytes of Arrow that are sorted and written at once: they take about three times as much memory.
@@ -105,32 +105,35 @@ class ParquetWriter:
         staged = StagedTables(columns, self.open_uri)
         waiting: list[pa.Table] = []
         size = 0
-        for uri in self.job.source_uris:
-            file = self.job.files.get(uri)
-            schema_id = file.name.schema_id if file is not None else 0
-            for _, table in staged.read(uri, file):
-                self.rows += table.num_rows
-                size += table.nbytes
-                waiting.append(self._completed(table, columns, schema_id))
-                if size >= self.flush_bytes:
-                    yield pa.concat_tables(waiting)
-                    waiting, size = [], 0
+        for batch in staged.read(self.job.source_uris, self.job.files):
+            self.rows += batch.table.num_rows
+            size += batch.table.nbytes
+            waiting.append(self._completed(batch, columns))
+            if size >= self.flush_bytes:
+                yield pa.concat_tables(waiting)
+                waiting, size = [], 0
         if size or any(table.num_rows for table in waiting):
             yield pa.concat_tables(waiting)
 
-    def _completed(self, table: pa.Table, columns: Sequence[Column], schema_id: int) -> pa.Table:
+    def _completed(self, batch: StagedBatch, columns: Sequence[Column]) -> pa.Table:
         """A batch with all of the table's columns, in their order."""
-        arrays: dict[str, Any] = {}
+        table, arrays = batch.table, dict[str, Any]()
         known = {name.lower(): name for name in table.column_names}
         by_name = {column.name: column for column in columns}
         for each in self.table.schema().fields:
             if each.name == SCHEMA_ID:
-                arrays[each.name] = pa.repeat(pa.scalar(schema_id, pa.int64()), table.num_rows)
+                arrays[each.name] = self._schema_ids(batch)
             elif (name := known.get(each.name.lower())) is not None:
                 arrays[each.name] = table[name]
             else:
                 arrays[each.name] = pa.nulls(table.num_rows, arrow_type(by_name[each.name]))
         return pa.table(arrays)
+
+    def _schema_ids(self, batch: StagedBatch) -> pa.Array:
+        """The schema id of each row's file."""
+        files = (self.job.files.get(uri) for uri in batch.rows)
+        ids = [0 if file is None else file.name.schema_id for file in files]
+        return pa.array(np.repeat(np.array(ids, np.int64), list(batch.rows.values())))
 
     def _parts(self, batch: pa.Table) -> Iterator[tuple[pa.Table, str]]:
         """The rows of each partition, sorted, with the partition's folder."""

@@ -6,7 +6,8 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kbq_assets.core.errors import UnknownOutcome
@@ -64,23 +65,32 @@ class Folders:
             self.sync(operation, path, folder)
             syncs.ended = syncs.begun
 
-    def finish_deletions(self, folder: str, deleted: Sequence[str]) -> dict[str, Exception]:
-        """Make all deletions of a folder durable by one sync, and remove it if it is empty; return the failures."""
-        try:
-            self.sync("delete", folder, f"{self.root}/{folder}")
-        except UnknownOutcome as error:
-            return dict.fromkeys(deleted, error)
-        self._remove_empty(folder)
-        return {}
+    def finish_deletions(self, deleted: Mapping[str, Sequence[str]]) -> dict[str, Exception]:
+        """Remove the folders that are empty now, and make all deletions durable by a sync of each folder that remains.
+        ``deleted`` are paths by folder; returns the failures."""
+        remaining: dict[str, list[str]] = defaultdict(list)
+        for folder, paths in deleted.items():
+            remaining[self._remove_empty(folder)].extend(paths)
+        failures: dict[str, Exception] = {}
+        for folder, paths in remaining.items():
+            try:
+                self.sync("delete", folder, f"{self.root}/{folder}")
+            except UnknownOutcome as error:
+                failures |= dict.fromkeys(paths, error)
+        return failures
 
-    def _remove_empty(self, folder: str) -> None:
-        """Remove empty folders, except the top-level ones, which people know."""
+    def _remove_empty(self, folder: str) -> str:
+        """Remove a folder and those above it while they are empty, except the top-level ones, which people know.
+        Returns the one that remains."""
         while "/" in folder:
             try:
                 os.rmdir(f"{self.root}/{folder}")
+            except FileNotFoundError:
+                pass  # somebody else removed it
             except OSError:
-                return
+                break
             folder = os.path.dirname(folder)
+        return folder
 
 
 def _sync(folder: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Final
+from urllib.parse import quote
 
 import google_crc32c
 
@@ -42,6 +43,7 @@ class LocalObjectStore:
     def __init__(self, root: Path, *, lock_seconds: float = 10.0, durable: bool = True) -> None:
         self._root = root.expanduser().resolve()
         self._prefix = f"{self._root}/"
+        self._uri = self._root.as_uri()
         self._folders = Folders(str(self._root), durable)
         self._lock_seconds = lock_seconds
         with writing("open", str(root)):
@@ -93,7 +95,7 @@ class LocalObjectStore:
 
     def uri(self, path: str) -> str:
         """The object's ``file:///`` address; a folder's if ``path`` ends with '/'."""
-        return Path(self._file(path.removesuffix("/"))).as_uri()
+        return f"{self._uri}/{quote(check_path(path.removesuffix('/')))}"
 
     def now_ms(self) -> int:
         """The file system's time, in ms since 1970; this machine's if the directory is missing or read-only."""
@@ -177,9 +179,7 @@ class LocalObjectStore:
                 failures[path] = error
             else:
                 folders[os.path.dirname(path)].append(path)
-        for folder, deleted in folders.items():
-            failures |= self._folders.finish_deletions(folder, deleted)
-        return failures
+        return {**failures, **self._folders.finish_deletions(folders)}
 
     def sweep_temporary(self) -> int:
         """Delete the temporary files of dead local writers; return their number. Never deletes an object."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import fastavro
@@ -24,8 +26,20 @@ from kbq_assets.wire.arrow.types import is_known
 
 #: From here on the kernel is worth its start: some 0.5 s to import numba, and once 5 s to compile.
 _FLAT_BYTES: Final = 1 << 20
+#: From here on the kernel is faster, once it has started.
+_STARTED_BYTES: Final = 32 << 10
 #: Records decoded at once by fastavro, or of lists by the kernel; values (17 bytes each) of flat records by the kernel.
 _RECORDS, _LISTS, _FLAT_VALUES = 10_000, 20_000, 1_000_000
+
+
+@dataclass
+class _Past:
+    """Bytes that this process has decoded so far: many small batches are worth the kernel's start, too."""
+
+    bytes: int = 0
+
+
+_PAST: Final = _Past()
 
 
 class Decoder:
@@ -44,7 +58,7 @@ class Decoder:
         self._columns = [column for column in columns if self._fills(column)]
         self._schema = fastavro.parse_schema({"type": "array", "items": self._root.avro})
 
-    @property
+    @cached_property
     def batch_records(self) -> int:
         """How many records to decode at once: Python objects of a record take some kilobytes."""
         if self._node is None:
@@ -76,7 +90,7 @@ class Decoder:
 
     def _raw(self, blocks: Sequence[Block]) -> Callable[[str], pa.Array]:
         """How to get a field's raw values."""
-        if self._node is not None and sum(len(block.data) for block in blocks) >= self._flat_bytes:
+        if self._node is not None and self._is_worth_the_kernel(sum(len(block.data) for block in blocks)):
             from kbq_assets.wire.arrow.kernel import read_records
 
             arrays = read_records(blocks, self._node)
@@ -85,6 +99,11 @@ class Decoder:
         records = [record for block in blocks for record in self.records(block)]
         members = self._root.members
         return lambda name: pa.array([record[name] for record in records], members[name].raw)
+
+    def _is_worth_the_kernel(self, size: int) -> bool:
+        _PAST.bytes += size
+        has_started = _PAST.bytes >= self._flat_bytes
+        return size >= (min(_STARTED_BYTES, self._flat_bytes) if has_started else self._flat_bytes)
 
     def _array(self, column: Column, raw: Callable[[str], pa.Array], length: int) -> pa.Array:
         name, value = self._fields.get(column.name.lower(), ("", None))

@@ -1,8 +1,16 @@
-"""Reads staged files into Arrow tables with the types of a table's columns, in bounded batches."""
+"""Reads staged files into Arrow tables with the types of a table's columns, in bounded batches.
+
+Small files of one writer schema are decoded together: what a table of a few records costs does not depend on them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+import io
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import BinaryIO, Final, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -17,11 +25,17 @@ from kbq_assets.wire.arrow.container import Block, read_blocks, read_header
 from kbq_assets.wire.arrow.decode import Decoder
 from kbq_assets.wire.arrow.errors import BadFile, DamagedSource, MissingSource
 from kbq_assets.wire.files.checksum import ChecksumReader
+from kbq_assets.wire.files.container import SYNC_SIZE
+from kbq_assets.wire.files.read_container import Header
 
 OpenUri: TypeAlias = Callable[[str], BinaryIO]
 
 #: Bytes of Avro decoded at once.
 _BATCH_BYTES: Final = 32 << 20
+#: Files up to this size are read whole.
+_SMALL_BYTES: Final = 1 << 20
+#: Beginnings of files that are remembered.
+_HEADERS: Final = 8
 
 
 def open_file_uri(uri: str) -> BinaryIO:
@@ -35,6 +49,15 @@ def open_file_uri(uri: str) -> BinaryIO:
     return open(url2pathname(parts.path), "rb")
 
 
+@dataclass(frozen=True)
+class StagedBatch:
+    """Records of one writer schema, in a table. ``rows`` are the rows of each source file, in the table's order; a
+    large file is in several batches."""
+
+    table: pa.Table
+    rows: Mapping[str, int]
+
+
 class StagedTables:
     """The records of staged files as tables with the types of ``columns``."""
 
@@ -42,40 +65,82 @@ class StagedTables:
         self._columns = tuple(columns)
         self._open_uri = open_uri
         self._decoders: dict[str, Decoder] = {}
+        self._headers = _Headers()
 
-    def read(self, uri: str, file: StagedFile | None = None) -> Iterator[tuple[str, pa.Table]]:
-        """Writer schema and records of a file, batch by batch. The end verifies that the bytes are those of ``file``.
+    def read(
+        self, uris: Iterable[str], files: Mapping[str, StagedFile] | None = None
+    ) -> Iterator[StagedBatch]:
+        """The records of all files. Their bytes must be those that ``files`` lists: an error may follow batches.
 
         Raises LoadError, OSError.
         """
+        files = files or {}
+        waiting: dict[str, _Waiting] = defaultdict(_Waiting)
+        for uri in uris:
+            for schema, block in self._blocks(uri, files.get(uri)):
+                ready = waiting[schema]
+                ready.add(uri, block)
+                if ready.records >= self._decoder(schema).batch_records:
+                    yield self._decoded(schema, waiting.pop(schema), files)
+                elif sum(each.size for each in waiting.values()) >= _BATCH_BYTES:
+                    yield from self._all(waiting, files)
+        yield from self._all(waiting, files)
+
+    def _all(self, waiting: dict[str, _Waiting], files: Mapping[str, StagedFile]) -> Iterator[StagedBatch]:
+        while waiting:
+            yield self._decoded(*waiting.popitem(), files)
+
+    def _decoded(self, schema: str, ready: _Waiting, files: Mapping[str, StagedFile]) -> StagedBatch:
+        """A batch of blocks. If one is bad, its file alone is to blame."""
+        decoder = self._decoder(schema)
+        rows = {uri: sum(block.count for block in blocks) for uri, blocks in ready.blocks.items()}
         try:
-            with self._open_uri(uri) as stream:
-                reader = ChecksumReader(stream)
-                try:
-                    yield from self._tables(reader.buffered())
-                except BadFile:
-                    _require_whole(file, reader)
-                    raise
-                _require_whole(file, reader)
-        except (FileNotFoundError, NotFound) as error:
-            raise MissingSource(f"{uri} does not exist") from error
+            table = decoder.table([block for blocks in ready.blocks.values() for block in blocks])
+        except BadFile:
+            table = pa.concat_tables(
+                self._decoded_alone(decoder, uri, blocks, files.get(uri))
+                for uri, blocks in ready.blocks.items()
+            )
+        return StagedBatch(table, rows)
+
+    def _decoded_alone(
+        self, decoder: Decoder, uri: str, blocks: Sequence[Block], file: StagedFile | None
+    ) -> pa.Table:
+        try:
+            return decoder.table(blocks)
         except BadFile as error:
+            with self._opened(uri) as reader:  # its last blocks may not be read yet
+                _require_whole(file, reader)
             raise BadFile(f"{uri}: {error.message}") from error
 
-    def _tables(self, stream: BinaryIO) -> Iterator[tuple[str, pa.Table]]:
-        header = read_header(stream)
-        decoder = self._decoder(header.schema)
-        blocks: list[Block] = []
-        records = size = 0
-        for block in read_blocks(stream, header):
-            blocks.append(block)
-            records, size = records + block.count, size + len(block.data)
-            if records >= decoder.batch_records or size >= _BATCH_BYTES:
-                yield header.schema, decoder.table(blocks)
-                blocks.clear()
-                records = size = 0
-        if blocks:
-            yield header.schema, decoder.table(blocks)
+    def _blocks(self, uri: str, file: StagedFile | None) -> Iterator[tuple[str, Block]]:
+        """Blocks of a file, each with the writer schema. Only a small file is compared with ``file`` before its first
+        block."""
+        with self._opened(uri) as reader:
+            try:
+                if file is not None and file.bytes <= _SMALL_BYTES:
+                    data = reader.read_all(file.bytes)
+                    _require_whole(file, reader)
+                    header, rest = self._headers.read(data)
+                else:
+                    rest = reader.buffered()
+                    header = read_header(rest)
+                schema = header.schema
+                self._decoder(schema)
+                for block in read_blocks(rest, header):
+                    yield schema, block
+            except BadFile as error:
+                _require_whole(file, reader)
+                raise BadFile(f"{uri}: {error.message}") from error
+            _require_whole(file, reader)
+
+    @contextmanager
+    def _opened(self, uri: str) -> Iterator[ChecksumReader]:
+        try:
+            with self._open_uri(uri) as stream:
+                yield ChecksumReader(stream)
+        except (FileNotFoundError, NotFound) as error:
+            raise MissingSource(f"{uri} does not exist") from error
 
     def _decoder(self, schema: str) -> Decoder:
         """The decoder of a writer schema. Raises BadFile if the schema does not fit the table."""
@@ -90,6 +155,39 @@ class StagedTables:
             except (KeyError, TypeError) as error:
                 raise BadFile(f"its schema is damaged: {error!r}") from error
         return self._decoders[schema]
+
+
+class _Waiting:
+    """Blocks of one writer schema that are decoded together, by file."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[str, list[Block]] = {}
+        self.records = self.size = 0
+
+    def add(self, uri: str, block: Block) -> None:
+        self.blocks.setdefault(uri, []).append(block)
+        self.records += block.count
+        self.size += len(block.data)
+
+
+class _Headers:
+    """Reads the headers of files in memory. Files of one schema begin alike, so it parses each beginning once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Header] = {}
+
+    def read(self, data: bytes) -> tuple[Header, BinaryIO]:
+        """The header of a file, and the stream of what follows. Raises BadFile."""
+        stream = io.BytesIO(data)
+        for beginning, known in self._known.items():
+            if data.startswith(beginning) and len(data) >= len(beginning) + SYNC_SIZE:
+                stream.seek(len(beginning))
+                return dataclasses.replace(known, sync_marker=stream.read(SYNC_SIZE)), stream
+        found = read_header(stream)
+        if len(self._known) >= _HEADERS:
+            self._known.clear()
+        self._known[data[: stream.tell() - SYNC_SIZE]] = found
+        return found, stream
 
 
 def _require_whole(file: StagedFile | None, reader: ChecksumReader) -> None:

@@ -26,11 +26,16 @@ class ChecksumReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer; return 0 at the end."""
-        data = self._stream.read(len(buffer))
+        data = self._take(len(buffer))
         buffer[: len(data)] = data
-        self._crc32c = google_crc32c.extend(self._crc32c, data)
-        self.size += len(data)
         return len(data)
+
+    def read_all(self, size: int) -> bytes:
+        """``size`` bytes; fewer at the end."""
+        data = self._take(size)
+        while len(data) < size and (more := self._take(size - len(data))):
+            data += more
+        return data
 
     def buffered(self) -> BinaryIO:
         """The stream to read from."""
@@ -38,10 +43,15 @@ class ChecksumReader(io.RawIOBase):
 
     def drain(self) -> tuple[int, str]:
         """Size and CRC32C of the whole stream, as `StoredFile` has them."""
-        buffer = bytearray(_BUFFER)
-        while self.readinto(buffer):
+        while self._take(_BUFFER):
             pass
         return self.size, crc32c_text(self._crc32c)
+
+    def _take(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._crc32c = google_crc32c.extend(self._crc32c, data)
+        self.size += len(data)
+        return data
 
 
 def crc32c_text(value: int) -> str:
