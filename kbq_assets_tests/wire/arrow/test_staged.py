@@ -75,6 +75,9 @@ def test_files_that_are_decoded_together_have_the_rows_of_each_alone(data: st.Da
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decode, "_PAST", decode._Past(data.draw(st.sampled_from([0, 1 << 30]))))
         patch.setattr(decode, "_STARTED_BYTES", 0)
+        patch.setattr(decode, "_FLAT_VALUES", 0)
+        for records_at_once in ("_RECORDS", "_LISTS"):
+            patch.setattr(decode, records_at_once, data.draw(st.sampled_from([1, 3, 10_000])))
         patch.setattr(staged, "_SMALL_BYTES", data.draw(st.sampled_from([0, 1 << 20])))
         patch.setattr(staged, "_BATCH_BYTES", data.draw(st.sampled_from([1, 20, 1 << 20])))
         files = Files(contents, schema)
@@ -103,8 +106,8 @@ def test_a_bad_file_among_good_ones_is_named_as_if_it_were_alone(
     monkeypatch.setattr(staged, "_SMALL_BYTES", small)
     good = {f"u{n}": avro([{"x": f"{n}{m}"} for m in range(9)], codec=codec) for n in range(3)}
     whole, uri = good[f"u{place}"], f"u{place}"
-    for at in range(len(whole)):
-        changed = whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]
+    flipped = (whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :] for at in range(len(whole)))
+    for changed in (*flipped, *(whole[:at] for at in range(len(whole)))):
         files = Files(good | {uri: changed})  # the commit lists these bytes: they were staged damaged
         try:
             alone = files.together(uri)
