@@ -32,7 +32,9 @@ from kbq_assets.core.errors import (
 
 _log = logging.getLogger(__name__)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
+#: A session closes the file between two of its parts after so long, for a moment: others poll as often.
+_MOST_SECONDS_OPEN, _SECONDS_CLOSED = 1.0, 0.05
 _SECONDS_BETWEEN_NOTES: Final = 10.0
 _HOLDER = re.compile(r"\(PID (\d+)\)")
 
@@ -46,6 +48,7 @@ class _ThreadSession(threading.local):
     def __init__(self) -> None:
         self.open: contextlib.ExitStack | None = None
         self.connection: duckdb.DuckDBPyConnection | None = None
+        self.opened_at = 0.0
 
 
 class DuckDbDatabase:
@@ -60,10 +63,18 @@ class DuckDbDatabase:
     @contextmanager
     def session(self) -> Iterator[None]:
         """This thread's calls inside share an exclusive connection, which the first of them opens. To open a file takes
-        longer the more tables it has. After an error the next call opens another one."""
+        longer the more tables it has. After an error the next call opens another one.
+
+        A session within a session is a part of it: after a second, the end of a part lets others have the file.
+        """
         session = self._session
         if session.open is not None:
             yield
+            if session.connection and time.monotonic() - session.opened_at >= _MOST_SECONDS_OPEN:
+                session.connection = None
+                with storage_errors():
+                    session.open.close()
+                time.sleep(_SECONDS_CLOSED)
             return
         session.open = contextlib.ExitStack()
         try:
@@ -111,6 +122,7 @@ class DuckDbDatabase:
             return
         if session.connection is None:
             session.connection = session.open.enter_context(self._fresh(read_only=False))
+            session.opened_at = time.monotonic()
         try:
             yield session.connection
         except BaseException:

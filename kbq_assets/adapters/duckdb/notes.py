@@ -55,14 +55,13 @@ def write_notes(
 
 
 def described(
-    connection: duckdb.DuckDBPyConnection, table: TableReference, columns: Iterable[Column]
+    connection: duckdb.DuckDBPyConnection,
+    table: TableReference,
+    columns: Iterable[Column],
+    comments: Mapping[str, str],
 ) -> tuple[Column, ...]:
-    """Columns with their descriptions and tags."""
-    found = connection.execute(
-        f"SELECT column_name, comment FROM duckdb_columns() WHERE {_HERE} AND comment IS NOT NULL",
-        [table.dataset, table.table],
-    ).fetchall()
-    notes = {(name, _TEXT): text for name, text in found} | dict(_noted(connection, table))
+    """Columns with their descriptions and tags. ``comments`` are those of whole columns."""
+    notes = {(name, _TEXT): text for name, text in comments.items()} | dict(_noted(connection, table))
     return tuple(_described(column, notes, "") for column in columns)
 
 

@@ -64,18 +64,21 @@ def columns(connection: duckdb.DuckDBPyConnection, table: TableReference) -> tup
     if not exists(connection, table):
         return None
     key = [table.dataset, table.table]
-    not_null = connection.execute(
-        f"SELECT column_name FROM duckdb_columns() WHERE {_HERE} AND schema_name = ? AND table_name = ?"
-        " AND NOT is_nullable",
+    # One query: DuckDB lists the columns of all tables for each.
+    listed = connection.execute(
+        "SELECT column_name, is_nullable, comment FROM duckdb_columns()"
+        f" WHERE {_HERE} AND schema_name = ? AND table_name = ?",
         key,
     ).fetchall()
+    not_null = {name for name, is_nullable, _ in listed if not is_nullable}
     noted = _noted(connection, key)
     relation = connection.sql(f"SELECT * FROM {name_of(connection, table)} LIMIT 0")
     found = tuple(
-        column_of(name, duckdb_type, (name,) in not_null, noted)
+        column_of(name, duckdb_type, name in not_null, noted)
         for name, duckdb_type in zip(relation.columns, relation.types, strict=True)
     )
-    return described(connection, table, found)
+    comments = {name: comment for name, _, comment in listed if comment is not None}
+    return described(connection, table, found, comments)
 
 
 def find(connection: duckdb.DuckDBPyConnection, table: TableReference) -> StoredTable | None:

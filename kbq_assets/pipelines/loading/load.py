@@ -176,13 +176,10 @@ class _Cycle:
         self._loaders = {t: TableLoader(self._ports, self._options, t, deadline) for t in tables}
         self._due = dict.fromkeys(tables, 0.0)
         self._create_states()
-        while self._due or self._waiting or self._running:
-            self._start(pool)
-            if self._running:
-                self._collect()
-            elif self._waiting:
-                self._renew_view()
-            elif self._due:
+        while self._due or self._waiting:
+            with self._ports.warehouse.session():
+                self._take_turns(pool)
+            if self._due:
                 self._ports.clock.sleep(self._seconds_to_next())
         for finish in (self._clean_up, self._judge):
             try:
@@ -191,6 +188,16 @@ class _Cycle:
                 pass  # the next run does it
             except Exception as error:  # the rows are loaded: the report must reach the caller
                 _LOGGER.error("after the load: %s", Defect.of(error), exc_info=error)
+
+    def _take_turns(self, pool: Executor) -> None:
+        """Go on until nothing but a pause is left."""
+        self._start(pool)
+        while self._running or self._waiting:
+            if self._running:
+                self._collect()
+            else:
+                self._renew_view()
+            self._start(pool)
 
     def _judge(self) -> None:
         self.verdicts = advance_tables(self._ports.store, self._view, self._options.topics)

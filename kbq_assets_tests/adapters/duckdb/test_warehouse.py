@@ -18,7 +18,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from kbq_assets.adapters.duckdb import DuckDbWarehouse
+from kbq_assets.adapters.duckdb import DuckDbWarehouse, database
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase
 from kbq_assets.core.errors import ConfigurationError, CorruptState, JobAlreadyExists, NotFound, Unavailable
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of, plan_table_change
@@ -156,6 +156,23 @@ def test_a_session_opens_the_file_once_and_leaves_it_free(
     with holder(path, read_only=True):
         assert warehouse.kafka_ranges(TABLE) == {KafkaRange("t", 0, 0): 1}
     assert opened == [False, True]
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(0.0, 3), (3_600.0, 1)])
+def test_parts_of_a_session_share_the_file_until_others_may_wait_for_it(
+    warehouse: DuckDbWarehouse,
+    opened: list[bool],
+    seconds: float,
+    times: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(database, "_MOST_SECONDS_OPEN", seconds)
+    with warehouse.session():
+        for _ in range(3):
+            with warehouse.session():
+                assert warehouse.get_job("j1", "local", "local") is None
+                assert warehouse.columns(TABLE)
+    assert opened == [False] * times
 
 
 def test_after_an_error_a_session_opens_the_file_again_and_keeps_what_was_committed(
