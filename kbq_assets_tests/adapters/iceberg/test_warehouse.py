@@ -24,6 +24,7 @@ from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.ports.warehouse import JobStatus, KafkaRange, LoadJob, Warehouse
+from kbq_assets.wire.arrow import staged
 from kbq_assets.wire.arrow.errors import LoadError
 from kbq_assets.wire.arrow.staged import OpenUri, open_file_uri
 from kbq_assets_tests.contracts.warehouse import (
@@ -322,9 +323,15 @@ def test_a_job_of_another_place_is_refused(lake: IcebergWarehouse) -> None:
     ("flush_bytes", "target", "files"), [(1, "1000000", 1), (1, "1", 6), (1 << 20, "1", 1)]
 )
 def test_a_job_writes_one_file_per_partition_up_to_its_size(
-    lake: IcebergWarehouse, stage: Stage, flush_bytes: int, target: str, files: int
+    lake: IcebergWarehouse,
+    stage: Stage,
+    flush_bytes: int,
+    target: str,
+    files: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However many batches its rows come in."""
+    monkeypatch.setattr(staged, "_BATCH_BYTES", flush_bytes)
     with stored(lake).transaction() as change:
         change.set_properties({TARGET_BYTES: target})
     uris = tuple(stage(f"{n}.avro", avro_file(records(range(n * 10, n * 10 + 10)))) for n in range(6))
@@ -362,8 +369,9 @@ def test_more_partitions_than_open_files_are_still_one_file_each(
 
 
 def test_files_of_a_job_that_fails_halfway_are_deleted(
-    lake: IcebergWarehouse, stage: Stage, folder: Path
+    lake: IcebergWarehouse, stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(staged, "_BATCH_BYTES", 1)
     good, bad = stage("a.avro", avro_file(records(range(9)))), stage("b.avro", b"not Avro")
     writer = ParquetWriter(stored(lake), load_job("j-1", good, bad), "token", open_file_uri, flush_bytes=1)
     with pytest.raises(LoadError):
