@@ -18,7 +18,7 @@ pytestmark = pytest.mark.google
 
 SUITE = Path(__file__).parent / "project"
 REPOSITORY = Path(__file__).resolve().parents[2]
-#: One of each kind: a store's contract, a warehouse's, a load that dies, two loaders.
+#: One of each kind: a store's contract, a warehouse's, a load that dies, two loaders, a statement.
 CHOSEN = (
     "test_contracts.py::TestBucket::test_a_swap_replaces_the_whole_object",
     "test_contracts.py::TestBigQuery::test_only_tables_with_positions_are_listed",
@@ -28,6 +28,7 @@ CHOSEN = (
     "test_behavior.py::test_rows_older_than_their_dataset_s_default_stay",
     "test_behavior.py::test_a_header_of_an_odd_schema_is_read[odd40]",
     "test_behavior.py::test_a_load_right_after_a_change_of_its_table_succeeds",
+    "test_statements.py::test_table_and_ledger_change_together_or_not_at_all[delete_insert]",
 )
 
 
@@ -54,7 +55,7 @@ def test_it_says_what_it_needs() -> None:
     assert (code, "RUN_INTEGRATION_TESTS=true needs KBQ_TEST_GCP_BUCKET" in said) == (1, True), said
 
 
-@pytest.mark.slow  # eight tests of the suite, in a process of their own
+@pytest.mark.slow  # nine tests of the suite, in a process of their own
 def test_it_runs_where_the_variables_say_and_leaves_nothing(
     gcs_server: GcsServer, bigquery_server: BigQueryServer
 ) -> None:

@@ -102,8 +102,8 @@ class PlacedWarehouse(BigQueryWarehouse):
     """Takes the contract's jobs, which name a local warehouse's place, for its own, and gives their ids a prefix: ids
     are for ever, and local-bigquery gets slow with many projects."""
 
-    def __init__(self, prefix: str, client: bigquery.Client) -> None:
-        super().__init__(client, str(client.project), LOCATION, clock=HastyClock())
+    def __init__(self, prefix: str, client: bigquery.Client, location: str = LOCATION) -> None:
+        super().__init__(client, str(client.project), location, clock=HastyClock())
         self._prefix = prefix
         self.statements = PlacedStatements(prefix, self._session)
         self.erasures = PlacedErasures(prefix, self._session)
