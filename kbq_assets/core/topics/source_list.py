@@ -65,28 +65,43 @@ def parse_source_list(
     return tuple(entries)
 
 
+class Selection:
+    """The lines of a source list, found by topic. The first line that names or matches a topic decides.
+
+    Lines that name a topic are found by name: only patterns are tried.
+    """
+
+    def __init__(self, entries: Iterable[SourceEntry]) -> None:
+        self._named: dict[str, tuple[int, SourceEntry]] = {}
+        self._patterns: list[tuple[int, SourceEntry]] = []
+        for number, entry in enumerate(entries):
+            self._named.setdefault(entry.pattern, (number, entry))
+            if entry.is_pattern:
+                self._patterns.append((number, entry))
+
+    def entries_of(self, topics: Iterable[str]) -> dict[str, SourceEntry]:
+        """The line of each topic that one selects."""
+        chosen: dict[str, SourceEntry] = {}
+        for topic in sorted(topics):
+            matching = next((line for line in self._patterns if line[1].matches(topic)), None)
+            lines = [line for line in (self._named.get(topic), matching) if line is not None]
+            if lines:
+                _, chosen[topic] = min(lines, key=itemgetter(0))
+        return chosen
+
+    def settings_of(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
+        """The settings of each topic that a line selects."""
+        return {topic: entry.settings_of(topic) for topic, entry in self.entries_of(topics).items()}
+
+
 def select_topics(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, TopicSettings]:
     """The settings of each topic that a line names or matches; the first line decides."""
-    chosen = select_entries(entries, topics)
-    return {topic: entry.settings_of(topic) for topic, entry in chosen.items()}
+    return Selection(entries).settings_of(topics)
 
 
 def select_entries(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, SourceEntry]:
-    """The first line that names or matches each topic. Lines that name a topic are found by name: only patterns are
-    tried."""
-    named: dict[str, tuple[int, SourceEntry]] = {}
-    patterns: list[tuple[int, SourceEntry]] = []
-    for number, entry in enumerate(entries):
-        named.setdefault(entry.pattern, (number, entry))
-        if entry.is_pattern:
-            patterns.append((number, entry))
-    chosen: dict[str, SourceEntry] = {}
-    for topic in sorted(topics):
-        matching = next((line for line in patterns if line[1].matches(topic)), None)
-        lines = [line for line in (named.get(topic), matching) if line is not None]
-        if lines:
-            _, chosen[topic] = min(lines, key=itemgetter(0))
-    return chosen
+    """The first line that names or matches each topic."""
+    return Selection(entries).entries_of(topics)
 
 
 def _pattern(word: str, where: str) -> str:
