@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 from rich.console import Console
@@ -21,6 +21,7 @@ from kbq_assets.cli.render import console, echo_json, number, size, stop_lines, 
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.units import Unit
 from kbq_assets.core.loading.batches import LoadBatch
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.documents import document, stop_json
@@ -68,16 +69,17 @@ def plan(
     extraction = extractor.plan(extractor.chosen(topics)) if what != "load" else None
     batches = [b for b in loader.plan() if not only or b.table in only] if what != "extract" else None
     statements = loader.plan_statements(batches or (), only) if what == "load" else []
-    seen = observer.tables() if what != "extract" else ()
+    blocked = [t for t in observer.tables() if t.blocked_rows] if what != "extract" else []
+    switches = loader.plan_switches(only) if what != "extract" else {}
     costs = costs_of(extractor, extraction, batches) if cost else []
     if as_json:
         document: dict[str, object] = {} if extraction is None else {"extract": extraction_json(extraction)}
-        document |= {} if batches is None else {"load": load_json(batches, seen)}
+        document |= {} if batches is None else {"load": load_json(batches, blocked, switches)}
         document |= {"statements": [_statement_json(each) for each in statements]} if statements else {}
         document |= {"cost": [cost_json(each) for each in costs]} if cost else {}
         echo_json(document)
     else:
-        _print_plan(extractor, extraction, batches, seen)
+        _print_plan(extractor, extraction, batches, blocked, switches)
         _print_statements(statements, bool(only), console())
         for line in cost_lines(costs) if cost else ():
             console().print(line)
@@ -88,7 +90,8 @@ def _print_plan(
     extractor: Extractor,
     extraction: ExtractionPlan | None,
     batches: Sequence[LoadBatch] | None,
-    tables: Sequence[TableStatus],
+    blocked: Sequence[TableStatus],
+    switches: Mapping[TableReference, str],
 ) -> None:
     out = console()
     if extraction is not None:
@@ -97,7 +100,9 @@ def _print_plan(
             click.echo(f"{place} chooses no topic; next: kbq doctor", err=True)
         _print_extraction(extraction, out)
     if batches is not None:
-        _print_load(batches, tables, out)
+        _print_load(batches, blocked, out)
+    for changed, words in switches.items():
+        out.print(f"change: {changed}: {words}")
 
 
 def extraction_json(planned: ExtractionPlan) -> dict[str, object]:
@@ -127,15 +132,16 @@ def _unit_json(unit: Unit) -> dict[str, object]:
     return document(read, "topic_partition", **ends, positions=read.positions)
 
 
-def load_json(batches: Sequence[LoadBatch], tables: Sequence[TableStatus] = ()) -> dict[str, object]:
-    """A plan of a load as a document. Of ``tables``, some have rows that wait for a check, or a change of `load`."""
+def load_json(
+    batches: Sequence[LoadBatch],
+    blocked: Sequence[TableStatus] = (),
+    switches: Mapping[TableReference, str] | None = None,
+) -> dict[str, object]:
+    """A plan of a load as a document. ``blocked`` tables have rows that wait for a check, ``switches`` a change of
+    `load`."""
     return {
-        "held": [
-            {"table": str(t.table), "rows": t.blocked_rows, "message": t.message}
-            for t in tables
-            if t.blocked_rows
-        ],
-        "changes": [{"table": str(t.table), "switch": t.batches.switch} for t in tables if t.batches.switch],
+        "held": [{"table": str(t.table), "rows": t.blocked_rows, "message": t.message} for t in blocked],
+        "changes": [{"table": str(name), "switch": words} for name, words in (switches or {}).items()],
         "batches": [
             {
                 "table": str(batch.table),
@@ -199,7 +205,7 @@ def _changes(planned: ExtractionPlan) -> Iterator[str]:
         yield f"gap of {gap.topic_partition} until {gap.until}: {gap.reason}"
 
 
-def _print_load(batches: Sequence[LoadBatch], tables: Sequence[TableStatus], out: Console) -> None:
+def _print_load(batches: Sequence[LoadBatch], blocked: Sequence[TableStatus], out: Console) -> None:
     if batches:
         planned = table("load", "#schema id", "#files", "#rows", "#size")
         for batch in batches:
@@ -210,11 +216,8 @@ def _print_load(batches: Sequence[LoadBatch], tables: Sequence[TableStatus], out
         out.print(planned)
     rows = sum(batch.rows for batch in batches)
     out.print(f"load: {number(rows)} rows in the next batches of {len(batches)} tables")
-    for t in tables:
-        if t.blocked_rows:
-            out.print(f"blocked: {t.table}: {t.message}", style="yellow")
-        if t.batches.switch:
-            out.print(f"change: {t.table}: {t.batches.switch}")
+    for t in blocked:
+        out.print(f"blocked: {t.table}: {t.message}", style="yellow")
 
 
 def _statement_json(planned: StatementPlan) -> dict[str, object]:

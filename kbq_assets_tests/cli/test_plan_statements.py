@@ -69,6 +69,8 @@ def test_a_plan_beyond_the_limit_of_a_day_exits_with_1_and_names_the_option(
 def test_a_change_of_load_is_shown_until_it_takes_effect(staged: Shell, world: FakePlatform) -> None:
     options(world, "table=orders keys=true")
     assert [each["kind"] for each in staged.json("plan", "load")["statements"]] == ["upsert"]
+    [planned] = staged.json("plan", "load")["load"]["changes"]
+    assert planned["switch"].endswith("load=upsert before; 2 rows of 1 files come first")
     staged.done("load")
     places = f"load=append from {TOPIC}/0 5, {TOPIC}/1 0 on, load=upsert before"
     words = f"{places}; the next batch is the first one"
@@ -78,6 +80,10 @@ def test_a_change_of_load_is_shown_until_it_takes_effect(staged: Shell, world: F
     assert [each["switch"] for each in staged.json("status")["tables"]] == [words]
     for command in (("order", "status"), ("status",), ("plan", "load")):
         assert words in " ".join(staged.done(*command).split())
+    options(world, OPTIONS)
+    [planned] = staged.json("plan", "load")["load"]["changes"]
+    assert planned["switch"] == "load=upsert as before: the next load takes the change back"
+    options(world, "table=orders keys=true")
     world.produce(1)
     staged.done("extract")
     assert "statements" not in staged.json("plan", "load")

@@ -65,7 +65,7 @@ def parse_source_list(
     return tuple(entries)
 
 
-class Selection:
+class SourceLines:
     """The lines of a source list, found by topic. The first line that names or matches a topic decides.
 
     Lines that name a topic are found by name: only patterns are tried.
@@ -96,12 +96,12 @@ class Selection:
 
 def select_topics(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, TopicSettings]:
     """The settings of each topic that a line names or matches; the first line decides."""
-    return Selection(entries).settings_of(topics)
+    return SourceLines(entries).settings_of(topics)
 
 
 def select_entries(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, SourceEntry]:
     """The first line that names or matches each topic."""
-    return Selection(entries).entries_of(topics)
+    return SourceLines(entries).entries_of(topics)
 
 
 def _pattern(word: str, where: str) -> str:

@@ -17,7 +17,7 @@ from kbq_assets.core.loading.table_options import table_options
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import BAD, KEEP
-from kbq_assets.core.topics.source_list import Selection, SourceEntry, parse_source_list, select_topics
+from kbq_assets.core.topics.source_list import SourceEntry, SourceLines, parse_source_list, select_topics
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.catalog import reader
 from kbq_assets.pipelines.catalog.datasets import DatasetReader, Datasets, source_datasets
@@ -84,7 +84,7 @@ class SourceList:
 
     def table_options(self) -> Callable[[TableReference, frozenset[str]], TableOptions]:
         """Options of new tables and labels of load jobs, from one reading of the list."""
-        selection, datasets = Selection(self.read()), self.datasets()
+        selection, datasets = SourceLines(self.read()), self.datasets()
         return lambda table, topics: table_options(
             table, topics, selection.settings_of(topics), datasets.notes(table, topics)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,6 +23,7 @@ from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.observation import pending
 from kbq_assets.pipelines.observation.run_log import RunLog
 from kbq_assets.pipelines.statements.plan import StatementPlan, statement_plan
+from kbq_assets.pipelines.statements.switches import planned_switch
 from kbq_assets.ports.asset_checks import AssetChecks
 from kbq_assets.ports.load_tasks import LoadsByTasks, OnDemandTasks, OpenTasks
 from kbq_assets.ports.warehouse import Warehouse
@@ -143,6 +144,17 @@ class Loader:
                 except KbqError as error:  # its load reports it too
                     found.append(StatementPlan(table, "", 0, "", None, error.message, 0, 0))
         return [each for each in found if each is not None]
+
+    def plan_switches(self, only: frozenset[TableReference] | None = None) -> dict[TableReference, str]:
+        """The changes of `load` that wait after the next load: of all tables, or of ``only`` these."""
+        view, ports, options = read_view(self.deployment.load_cache), self._ports(), self._options()
+        found = dict[TableReference, str]()
+        for table in view.tables:
+            if only is None or table in only:
+                with suppress(KbqError):  # its load reports it
+                    run = TableRun(ports, options, table, math.inf)
+                    found[table] = planned_switch(run, view, view.state_of(table))
+        return {table: words for table, words in found.items() if words}
 
     def _options(self) -> loading.LoadOptions:
         deployment, run = self.deployment, self.deployment.settings.run

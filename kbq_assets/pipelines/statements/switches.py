@@ -9,6 +9,7 @@ from kbq_assets.core.loading.batches import pending_files
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.statements import switching
+from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.view import LoadView
@@ -22,16 +23,40 @@ def record_switch(
 ) -> Turn | None:
     """The swap that records a change of `load`, or takes one back; None if there is none. Options that contradict each
     other fail the next batch, and no table without one."""
-    now = current.value
+    now, store = current.value, run.ports.store
+    if (asked := _asked_anew(run, now, files)) is None:
+        return None
+    changed = _changed(run, view, with_room(store, run.table, now), asked, files, store.now_ms())
+    run.swap(current, changed)
+    return CONTINUE
+
+
+def planned_switch(run: TableRun, view: LoadView, now: TableState) -> str:
+    """The change of `load` that waits, as the next load leaves it; "" if none does."""
+    files = view.files(run.table)
+    if (asked := _asked_anew(run, now, files)) is not None:
+        now = _changed(run, view, now, asked, files, 0)
+        if switching.open_switch(now) is None:
+            return f"load={asked.kind} as before: the next load takes the change back"
+    return switching.waiting_words(now, pending_files(now, files))
+
+
+def _asked_anew(run: TableRun, now: TableState, files: Sequence[StagedFile]) -> StatementRule | None:
+    """The rule that a table's topics ask for, if the state does not say so yet."""
     try:
         asked = asked_rule(run, now, files)
     except ConfigurationError:
         return None
-    if not switching.is_change(now, asked):
-        return None
-    store, at = (
-        run.ports.store,
-        switching.committed(pending_files(now, files), view.positions, topics_fed(now, files)),
-    )
-    run.swap(current, switching.with_change(with_room(store, run.table, now), asked, at, store.now_ms()))
-    return CONTINUE
+    return asked if switching.is_change(now, asked) else None
+
+
+def _changed(
+    run: TableRun,
+    view: LoadView,
+    now: TableState,
+    asked: StatementRule,
+    files: Sequence[StagedFile],
+    now_ms: int,
+) -> TableState:
+    at = switching.committed(pending_files(now, files), view.positions, topics_fed(now, files))
+    return switching.with_change(now, asked, at, now_ms)
