@@ -28,6 +28,7 @@ EXTRACT_TAG = "kbq/extract"
 LOAD_TAG = "kbq/load"
 #: The only bound on a run whose worker and code server died together.
 _MAX_RUNTIME_TAG = "dagster/max_runtime"
+_MAX_RETRIES_TAG = "dagster/max_retries"
 _BOTH = (EXTRACT_TAG, LOAD_TAG)
 
 OpEvents = Iterator[StepEvent | dg.Output[None]]
@@ -81,7 +82,8 @@ def _reprocess_job(operator: Operator) -> dg.JobDefinition:
     reprocess = reprocess_op(operator)
     shown = "Read a range of a topic again, in a new epoch. Shows the effect; with `apply` it does it."
 
-    @bounded_job(shown, 1800, EXTRACT_TAG)
+    # Dagster retries runs whose worker died: a second reset would read the range once more.
+    @bounded_job(shown, 1800, EXTRACT_TAG, is_retried=False)
     def reprocess_job() -> None:
         reprocess()
 
@@ -89,10 +91,13 @@ def _reprocess_job(operator: Operator) -> dg.JobDefinition:
 
 
 def bounded_job(
-    description: str, seconds: int, *tags: str
+    description: str, seconds: int, *tags: str, is_retried: bool = True
 ) -> Callable[[Callable[[], None]], dg.JobDefinition]:
-    """A job in its worker's own process, ended after ``seconds``; one run at a time per tag."""
+    """A job in its worker's own process, ended after ``seconds``; one run at a time per tag. If the job
+    ``is_retried``, Dagster retries a run whose worker died."""
     limits = {**dict.fromkeys(tags, "1"), _MAX_RUNTIME_TAG: str(seconds)}
+    if not is_retried:
+        limits[_MAX_RETRIES_TAG] = "0"
     return dg.job(description=description, executor_def=dg.in_process_executor, tags=limits)
 
 
