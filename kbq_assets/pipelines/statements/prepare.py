@@ -44,7 +44,7 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 def asked_rule(run: TableRun, state: TableState, files: Iterable[StagedFile]) -> StatementRule:
     """How the topics of a table's loaded and pending ``files`` ask for it to be loaded. Raises ConfigurationError."""
     wanted = run.options.options(run.table, topics_fed(state, files)).rules
-    return rule_of(run.table, wanted, state.definition.statements.rule, expected(state))
+    return _possible(run, rule_of(run.table, wanted, state.definition.statements.rule, expected(state)))
 
 
 def topics_fed(state: TableState, files: Iterable[StagedFile]) -> frozenset[str]:
@@ -56,7 +56,10 @@ def rule_for(
     run: TableRun, state: TableState, files: Iterable[StagedFile], batch: LoadBatch
 ) -> StatementRule:
     """How a batch of the pending ``files`` changes its table. Raises ConfigurationError."""
-    rule = rule_of_batch(state, asked_rule(run, state, files), batch.files)
+    return _possible(run, rule_of_batch(state, asked_rule(run, state, files), batch.files))
+
+
+def _possible(run: TableRun, rule: StatementRule) -> StatementRule:
     if not rule.appends and run.ports.warehouse.statements is None:
         raise ConfigurationError(
             f"{run.table}: the warehouse runs no statements, which load={rule.kind} needs",

@@ -214,6 +214,17 @@ def test_a_reset_while_a_change_waits_leaves_nothing_before_it() -> None:
     assert bench.how() == "ass"
 
 
+def test_a_warehouse_without_statements_records_no_change_and_loads_nothing_until_it_is_taken_back() -> None:
+    bench = loaded(APPEND, waiting=1)
+    bench.rule, bench.runs_statements = UPSERT, False
+    [report] = [each for each in bench.load().tables if each.table == A]
+    assert (report.state, bench.how(), bench.positions()) == ("failed", "a", {})
+    assert "runs no statements" in report.message
+    bench.rule = APPEND
+    bench.load()
+    assert bench.how() == "aa"
+
+
 # A batch that cannot be loaded, from before a change ------------------------------------------------------------------
 
 
