@@ -15,6 +15,7 @@ from typing import Any
 from kbq_assets.core.errors import JobAlreadyExists, StateError, UnknownOutcome
 from kbq_assets.core.extraction import pruning
 from kbq_assets.core.loading import batches, completeness, origins, quarantine, table_state
+from kbq_assets.core.loading.merging import plan_merges
 from kbq_assets.core.loading.origins import Doubt
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.loading.verification import Unsound
@@ -27,7 +28,7 @@ from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.extraction import publisher
 from kbq_assets.pipelines.loading import completeness as loading_completeness
-from kbq_assets.pipelines.loading import job_recovery, job_start
+from kbq_assets.pipelines.loading import job_recovery, job_start, merging
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.verification import StagedContents
@@ -254,6 +255,21 @@ WAREHOUSE_MUTANTS = (
     Mutant("files of a chunk move one by one", "W3", ((pruning, "_moving", _one_by_one),), seed=165),
     Mutant("a backlog without a table state is not seen", "W3",
            ((LoadView, "tables", property(lambda self: sorted({*self.committed, *self.registry.tables}))),), seed=23),
+)  # fmt: skip
+
+
+def _files_and_copies(self: JobInFlight) -> tuple[StagedFile, ...]:
+    return (*self.files, *(each.file for each in self.merged))
+
+
+def _overlapping(files: Any, least: int) -> tuple[tuple[int, ...], ...]:
+    return tuple((*group, group[0]) for group in plan_merges(files, least))
+
+
+#: Jobs that read merged files notice these (`MERGING`).
+MERGING_MUTANTS = (
+    Mutant("a job reads copies and their parts", "L15", ((JobInFlight, "sources", property(_files_and_copies)),)),
+    Mutant("parts of a file are copied twice", "L15", ((merging, "plan_merges", _overlapping),)),
 )  # fmt: skip
 
 

@@ -118,6 +118,11 @@ APPLYING = dataclasses.replace(
 #: Tables whose topic asks for other loads all the time.
 SWITCHED = dataclasses.replace(STATEMENTS, rules=(StatementRule(), STATEMENTS.settings.statement.rule))
 SWITCHING = dataclasses.replace(APPLYING, change_load=1.0, decide_rate=0.0)
+#: Jobs that read merged files, and fail often, for files that no job accepts too.
+MERGING = Recipe(warehouses=TWO_WAREHOUSES.warehouses, patience=0, merge_files=2)
+FAILING = dataclasses.replace(
+    ROUGH, load=4.0, run_job=6.0, clean=3.0, job_error_rate=0.2, spoil_a_file=0.5, operate=3.0, reject=0.2
+)
 
 
 #: Kinds of schedules by name, beside the usual ones: how rough, and of what world.
@@ -133,6 +138,7 @@ KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "by_hour": (BY_HOUR, HOURLY),
     "statements": (APPLYING, STATEMENTS),
     "switches": (SWITCHING, SWITCHED),
+    "merging": (FAILING, MERGING),
 }
 
 

@@ -22,6 +22,7 @@ from kbq_assets.core.topics.evolution import VARIANT_COLUMN
 from kbq_assets.pipelines.loading.restaging import is_copy
 from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.fakes.faults import Crash
+from kbq_assets_tests.fakes.warehouse import FakeJob
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 from kbq_assets_tests.simulation import schedule
 from kbq_assets_tests.simulation.manifest_mutants import MANIFEST_MUTANTS
@@ -29,6 +30,7 @@ from kbq_assets_tests.simulation.mutants import (
     A_NEW_ID,
     HOUR_MUTANTS,
     LATEST_ONLY,
+    MERGING_MUTANTS,
     MISHAP_MUTANTS,
     MUTANTS,
     ORDER_MUTANTS,
@@ -39,8 +41,10 @@ from kbq_assets_tests.simulation.mutants import (
 from kbq_assets_tests.simulation.schedule import (
     APPLYING,
     BY_HOUR,
+    FAILING,
     FUTURE,
     HOURLY,
+    MERGING,
     MISHAPS,
     ORDERED,
     ORDERING,
@@ -272,6 +276,29 @@ def test_two_warehouses_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError, KeyError, Crash)):
         for seed in _seeds(mutant.seed, 2_000):
             run_schedule(seed, recipe=TWO_WAREHOUSES)
+
+
+def test_jobs_that_read_merged_files_keep_the_promises() -> None:
+    loaded, rows = 0, 0
+    for seed in range(VARIED_SCHEDULES // 4):
+        world = run_schedule(seed, FAILING, MERGING)
+        rows += len(world.warehouse.log)
+        jobs = [job for each in world.warehouses.values() for job in each.jobs.values()]
+        loaded += sum(_reads_copies(world, job) for job in jobs if job.status.state == "DONE")
+    assert rows > 0
+    assert loaded > 0
+
+
+def _reads_copies(world: World, job: FakeJob) -> bool:
+    uris = job.load.source_uris if job.load and not job.status.error else ()
+    return any(is_copy(world.store.path_of(uri)) for uri in uris)
+
+
+@pytest.mark.parametrize("mutant", MERGING_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_merged_files_without_a_rule_break_a_promise(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
+        for seed in _seeds(mutant.seed, 300):
+            run_schedule(seed, FAILING, MERGING)
 
 
 def test_schemas_that_contradict_their_table_keep_the_promises_as_variants() -> None:

@@ -165,6 +165,8 @@ class Recipe:
     rules: tuple[StatementRule, ...] = ()
     #: windows that a commit keeps for a slower warehouse
     patience: int = 24
+    #: from so many files on, a job reads copies (L15)
+    merge_files: int = 0
 
 
 def _park_as_loader(store: ObjectStore, table: TableReference) -> None:
@@ -512,7 +514,11 @@ class World:
         ports = LoadPorts(store, self.warehouses[warehouse].view(name), self.clock, self._attempt)
         wait_seconds = self.random.choice([0.0, 1000.0])
         options = LoadOptions(
-            self._table_options, wait_seconds=wait_seconds, poll_seconds=100.0, topics=self._topics
+            self._table_options,
+            wait_seconds=wait_seconds,
+            poll_seconds=100.0,
+            topics=self._topics,
+            merge_files=self.recipe.merge_files,
         )
         report = load(ports, options)
         self._note_defects(each.message for each in report.tables)

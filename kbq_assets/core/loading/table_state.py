@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from kbq_assets.core.loading import completeness
 from kbq_assets.core.loading.completeness import TableHours
+from kbq_assets.core.loading.merging import MergedFile
 from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.replacing import Replacing
 from kbq_assets.core.loading.schema_changes import SchemaChange
@@ -39,11 +40,20 @@ class JobInFlight(codec.Stored):
     burning: bool = False
     #: of a table that a statement changes: this job fills a scratch table, or is the statement (S4)
     statement: BatchStatement | None = None
+    #: copies that the warehouse reads in the place of some files (L15)
+    merged: tuple[MergedFile, ...] = ()
 
     @property
     def rows(self) -> int:
         """Rows the job must load."""
         return sum(f.rows for f in self.files)
+
+    @property
+    def sources(self) -> tuple[StagedFile, ...]:
+        """What the warehouse reads: the files, or copies in their place (L15)."""
+        parts = {place for each in self.merged for place in each.parts}
+        rest = (file for place, file in enumerate(self.files) if place not in parts)
+        return (*(each.file for each in self.merged), *rest)
 
 
 @dataclass(frozen=True)
@@ -160,7 +170,10 @@ class TableState(codec.Stored):
     @property
     def stored_format(self) -> int:
         """Releases that know no order must not load an ordered table, those without statements no table that has one
-        (S8), and those without replays none whose rows are being replaced (R3)."""
+        (S8), those without replays none whose rows are being replaced (R3), and those that merge no files must not take
+        a job that reads a merged one for another's (L15)."""
+        if self.in_flight is not None and self.in_flight.merged:
+            return codec.MERGED
         is_special = (
             self.order != TableOrder() or self.has_statements or self.definition.replacing is not None
         )
@@ -210,9 +223,11 @@ def begin_job(
     project: str,
     location: str,
     statement: BatchStatement | None = None,
+    merged: tuple[MergedFile, ...] = (),
 ) -> TableState:
     """Enter a batch as the job in flight, under a fresh id (L2). With ``statement``, it fills a scratch table (S3)."""
-    return under_new_id(state, JobInFlight("", project, location, files, statement=statement))
+    job = JobInFlight("", project, location, files, statement=statement, merged=merged)
+    return under_new_id(state, job)
 
 
 def count_failure(state: TableState) -> TableState:
@@ -243,12 +258,13 @@ def retry(state: TableState) -> TableState:
 
 
 def isolate(state: TableState, bad: Sequence[QuarantinedFile]) -> TableState:
-    """After bisection: the job without its bad files, under a new id. If no file is left, record it (L5)."""
+    """After bisection: the job without its bad files, under a new id. If no file is left, record it (L5). Merged files
+    may have rows of bad ones: the job reads its own files (L15)."""
     assert state.in_flight is not None
     paths = {q.file.path for q in bad}
     good = tuple(f for f in state.in_flight.files if f.path not in paths)
     in_flight = dataclasses.replace(
-        state.in_flight, files=good, quarantined=(*state.in_flight.quarantined, *bad)
+        state.in_flight, files=good, quarantined=(*state.in_flight.quarantined, *bad), merged=()
     )
     if not good:
         return record_success(dataclasses.replace(state, in_flight=in_flight), 0)

@@ -43,8 +43,10 @@ FORMAT: Final = 3
 ORDERED: Final = 4
 #: The format of a replay of chosen tables.
 CHOSEN: Final = 5
+#: The format of a table's state whose job in flight reads merged files.
+MERGED: Final = 6
 #: The highest format that this version reads.
-HIGHEST: Final = CHOSEN
+HIGHEST: Final = MERGED
 #: The last format without a checksum.
 _UNCHECKED: Final = 1
 _CHECKSUM_BYTES: Final = 16

@@ -39,7 +39,7 @@ def settle(
         return wait_for(run, job, in_flight)
     if in_flight.burning and not job.source_uris:
         return _give_up(run, current, in_flight)
-    if set(job.source_uris) != set(run.uris(in_flight.files)):
+    if set(job.source_uris) != set(run.uris(in_flight.sources)):
         return run.park(
             current,
             ParkReason.FOREIGN_JOB,
@@ -61,12 +61,12 @@ def _submit(
             # "Not found" no longer proves that the job never ran.
             planned = f"planned {age // _DAY_MS} days ago, then lost"
             return run.park(current, ParkReason.OLD_JOB, f"job {in_flight.job_id} was {planned}")
-        elif not warehouse.verifies and staged.unsound(in_flight.files):
+        elif not warehouse.verifies and staged.unsound(in_flight.sources):
             # An earlier call with this id may still arrive: burn the id, then decide about the files (L11).
             run.swap(current, table_state.burn(current.value))
         else:
             run.create_scratch(in_flight)
-            warehouse.insert_job(run.load_job(in_flight, in_flight.files))
+            warehouse.insert_job(run.load_job(in_flight, in_flight.sources))
     except (JobAlreadyExists, UnknownOutcome):
         # The next step gets the job. If it is not found, it never started, and the same id is submitted again (L3).
         return run.try_again("the warehouse does not answer")
@@ -130,7 +130,8 @@ def finish(run: TableRun, job: JobInFlight) -> None:
     run.loaded.append(job)
     unneeded = run.without_needed((*job.files, *(bad.file for bad in job.quarantined)))
     run.finished.extend(unneeded)
-    run.ports.store.delete_many([file.path for file in unneeded])
+    paths = [file.path for file in unneeded] + [each.file.path for each in job.merged]
+    run.ports.store.delete_many(paths)
 
 
 # Jobs that failed -----------------------------------------------------------------------------------------------------
@@ -187,7 +188,8 @@ def _isolate(
 
 def _unsound(run: TableRun, in_flight: JobInFlight) -> Unsound:
     """Files of the job that the store no longer has, or that changed (L11): looked up now, in their folders."""
-    return StagedContents(run.ports.store, math.inf).unsound(in_flight.files)
+    files = {file.path: file for file in (*in_flight.sources, *in_flight.files)}
+    return StagedContents(run.ports.store, math.inf).unsound(files.values())
 
 
 def _replan(run: TableRun, current: Versioned[TableState], found: Unsound) -> Turn:

@@ -11,6 +11,7 @@ from kbq_assets.core.errors import KbqError
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.batches import LoadBatch, blocked_files
 from kbq_assets.core.loading.expiration import require_rows_kept
+from kbq_assets.core.loading.merging import MergedFile
 from kbq_assets.core.loading.origins import doubt, with_label
 from kbq_assets.core.loading.schema_changes import note_change, settle_change
 from kbq_assets.core.loading.table_notes import StoredTable, needs_notes, noted
@@ -28,6 +29,7 @@ from kbq_assets.core.protocol.names import TABLES, quarantine_path
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.statements.switching import in_turn
 from kbq_assets.core.statements.table_statements import BatchStatement
+from kbq_assets.pipelines.loading.merging import merge
 from kbq_assets.pipelines.loading.ports import CONTINUE, END, Turn, blocked_by, topics_of
 from kbq_assets.pipelines.loading.restaging import Fit, fit
 from kbq_assets.pipelines.loading.table_run import TableRun
@@ -68,11 +70,23 @@ def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> 
         ready, batch, statement = prepared
         settled = _settled(run, ready.value)
         settled = replace(settled, definition=replace(settled.definition, labelled=True))
-        submitted = table_state.begin_job(
-            settled, batch.files, warehouse.project, warehouse.location, statement
-        )
-        run.swap(ready, run.count_job(submitted))
+        if (merged := _merge(run, ready, batch)) is not None:
+            submitted = table_state.begin_job(
+                settled, batch.files, warehouse.project, warehouse.location, statement, merged
+            )
+            run.swap(ready, run.count_job(submitted))
     return CONTINUE
+
+
+def _merge(run: TableRun, current: Versioned[TableState], batch: LoadBatch) -> tuple[MergedFile, ...] | None:
+    """Copies of small files for the job (L15); None if the table was parked for damaged ones."""
+    try:
+        return merge(run.ports.store, batch.files, run.options.merge_files, run.ports.new_uuid)
+    except KbqError:
+        if not (found := StagedContents(run.ports.store, math.inf).unsound(batch.files)):
+            raise
+        run.fail_batch(current, found.reason, found.message, batch.files)
+        return None
 
 
 def _end_without_batch(

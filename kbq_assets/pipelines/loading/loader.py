@@ -13,6 +13,7 @@ from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import BigQueryProject, LakeAddress
 from kbq_assets.core.errors import KbqError, NotFound
 from kbq_assets.core.loading.batches import LoadBatch
+from kbq_assets.core.loading.merging import MERGE_FILES
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.loading import load as loading
@@ -167,6 +168,7 @@ class Loader:
             restarts=deployment.sources.restarts,
             blocks=deployment.blocks,
             topics=deployment.sources.select,
+            merge_files=MERGE_FILES,
         )
 
     def _ports(self) -> loading.LoadPorts:

@@ -33,7 +33,7 @@ from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
 
 #: Separates the attempt of a copy; no other attempt contains it.
-_COPY: Final = "_"
+COPY: Final = "_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _with_values(store: ObjectStore, schema: str, pending: Iterable[StagedFile])
 
 def is_copy(path: str) -> bool:
     """Whether a staged file is a copy, which can be made again."""
-    return _COPY in StagedFileName.parse(path).attempt
+    return COPY in StagedFileName.parse(path).attempt
 
 
 def _add_variant(
@@ -162,7 +162,7 @@ def copied(
     """A copy of a whole file, with other contents. Raises StateError for a damaged file."""
     from kbq_assets.wire.files.checksum import ChecksumReader
 
-    name = dataclasses.replace(file.name, attempt=f"{file.name.attempt}{_COPY}{attempt}")
+    name = dataclasses.replace(file.name, attempt=f"{file.name.attempt}{COPY}{attempt}")
     writer = store.open_write(name.format())
     try:
         with store.open_read(file.path) as stream:

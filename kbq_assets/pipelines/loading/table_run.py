@@ -166,7 +166,7 @@ class TableRun:
             self._loaded_table(in_flight),
             self.uris(files),
             read_schema(self.ports.store, files[0]),
-            self.table_options(files).labels,
+            self.table_options(in_flight.files).labels,
             files={self.ports.store.uri(file.path): file for file in files},
         )
 

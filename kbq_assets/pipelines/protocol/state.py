@@ -362,7 +362,8 @@ def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> di
     for area in areas(store).values():
         files.extend(file for chunk in read_backlogs(area) for file in chunk.value.files)
         for state in read_table_states(area, table_registry(area)).values():
-            files.extend(state.value.in_flight.files if state.value.in_flight else ())
+            if (job := state.value.in_flight) is not None:
+                files.extend((*job.files, *job.sources))
             files.extend(bad.file for bad in state.value.retried)
     return {file.path: file for file in files}
 

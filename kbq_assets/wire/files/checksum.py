@@ -54,6 +54,11 @@ class ChecksumReader(io.RawIOBase):
         return data
 
 
+def checksum_of(data: bytes) -> tuple[int, str]:
+    """Size and CRC32C of bytes, as `StoredFile` has them."""
+    return len(data), crc32c_text(google_crc32c.value(data))
+
+
 def crc32c_text(value: int) -> str:
     """A CRC32C as Cloud Storage prints it: base64, big-endian."""
     return base64.b64encode(value.to_bytes(4, "big")).decode()

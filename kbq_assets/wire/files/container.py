@@ -91,5 +91,10 @@ def header(schema_json: str, codec: Codec, sync_marker: bytes, extra_metadata: M
         "avro.codec": codec.encode(),
         **dict(sorted(extra_metadata.items())),
     }
+    return header_of(entries, sync_marker)
+
+
+def header_of(entries: Mapping[str, bytes], sync_marker: bytes) -> bytes:
+    """The bytes before the first block, with these metadata as they are."""
     pairs = b"".join(encode_bytes(key.encode()) + encode_bytes(value) for key, value in entries.items())
     return MAGIC + encode_long(len(entries)) + pairs + b"\x00" + sync_marker
