@@ -31,6 +31,8 @@ FLUSH_BYTES: Final = 32 << 20
 OPEN_FILES: Final = 64
 TARGET_BYTES: Final = "write.target-file-size-bytes"
 _DEFAULT_TARGET: Final = 512 << 20
+#: A column chunk with a larger dictionary has too many values for one: it would cost time, and make the file larger.
+_DICTIONARY_BYTES: Final = 64 << 10
 _HOUR_MICROS: Final = 3_600_000_000
 _EPOCH_HOURS_A_DAY: Final = 24
 
@@ -210,7 +212,9 @@ class OpenFile:
         self.path = path
         self.schema = schema
         self.stream = stream
-        self.writer = pq.ParquetWriter(stream, schema, compression="zstd")
+        self.writer = pq.ParquetWriter(
+            stream, schema, compression="zstd", dictionary_pagesize_limit=_DICTIONARY_BYTES
+        )
 
     def close(self) -> None:
         """Write the footer, and make the file whole."""
@@ -223,7 +227,9 @@ def _starts(keys: Sequence[pa.Array], rows: int) -> list[int]:
     changes = np.zeros(rows, np.bool_)
     changes[:1] = True
     for values in keys:
-        codes = values.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+        if values.null_count or not pa.types.is_integer(values.type):
+            values = values.dictionary_encode(null_encoding="encode").indices
+        codes = values.to_numpy(zero_copy_only=False)
         changes[1:] |= codes[1:] != codes[:-1]
     return [int(place) for place in np.flatnonzero(changes)]
 
