@@ -1,6 +1,7 @@
 """A large load job of a lake on Spark, beside Spark's own path from Avro to Parquet, on the same files.
 
-``python -m benchmarks.lake_peer [ROUNDS]`` measures whole process trees, Spark's start included, and prints a table.
+``python -m benchmarks.lake_peer [ROUNDS]`` measures whole process trees, Spark's start included, prints a table and
+writes ``benchmarks/results/lake_peer.json``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -19,6 +21,7 @@ from benchmarks.measure import REPOSITORY, Usage, measure
 from benchmarks.peers import spark
 
 WORK = REPOSITORY / ".kbq" / "bench-lake"
+RESULTS = REPOSITORY / "benchmarks" / "results" / "lake_peer.json"
 CORES = 2
 #: Copies of each generated file: a load job of about 900 MB.
 COPIES = 4
@@ -61,6 +64,7 @@ def main(rounds: int) -> None:
     """Measure, one after the other, and print the medians."""
     WORK.mkdir(parents=True, exist_ok=True)
     python, jars, java = spark(WORK, Console(stderr=True))
+    results: list[dict[str, object]] = []
     for kind in ("flat", "nested"):
         source = WORK / kind
         size = staged(source, kind)
@@ -73,11 +77,22 @@ def main(rounds: int) -> None:
             wall = statistics.median(each.wall for each in usages)
             peak = max(each.peak_mb for each in usages)
             worker = max(each.python_peak_mb for each in usages)
-            print(
-                f"| {kind}, {size / 1e6:.0f} MB of Avro | {name} | {rounds} | {wall:.1f} | {cpu:.1f} |"
-                f" {peak:.0f} | {worker:.0f} | load {usages[0].load:.1f} |",
-                flush=True,
+            results.append(
+                {
+                    "records": kind,
+                    "avro_mb": round(size / 1e6),
+                    "program": name,
+                    "rounds": rounds,
+                    "wall": round(wall, 1),
+                    "cpu": round(cpu, 1),
+                    "peak_mb": round(peak),
+                    "python_peak_mb": round(worker),
+                    "load": round(usages[0].load, 1),
+                }
             )
+            print(json.dumps(results[-1]), flush=True)
+    document = {"time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "results": results}
+    RESULTS.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -307,10 +307,10 @@ class Parts:
     @cached_property
     def catalog_commands(self) -> CatalogCommands:
         """The catalog, compared with broker and registry."""
-        from kbq_assets.extras.catalog.apply import CatalogCommands, protobuf_fields
+        from kbq_assets.extras.catalog.apply import commands_of
 
-        ports, read, env = self.adapters, self.deployment.sources.catalog, self.adapters.settings.catalog.env
-        return CatalogCommands(read, env, ports.topic_admin, ports.subjects, protobuf_fields)
+        ports, read = self.adapters, self.deployment.sources.catalog
+        return commands_of(read, ports.settings, ports.topic_admin, ports.subjects)
 
     @cached_property
     def notices(self) -> NoticePorts:

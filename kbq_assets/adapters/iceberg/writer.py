@@ -227,9 +227,9 @@ def _starts(keys: Sequence[pa.Array], rows: int) -> list[int]:
     changes = np.zeros(rows, np.bool_)
     changes[:1] = True
     for values in keys:
-        if values.null_count or not pa.types.is_integer(values.type):
-            values = values.dictionary_encode(null_encoding="encode").indices
-        codes = values.to_numpy(zero_copy_only=False)
+        is_plain = pa.types.is_integer(values.type) and not values.null_count
+        codes = values if is_plain else values.dictionary_encode(null_encoding="encode").indices
+        codes = codes.to_numpy(zero_copy_only=False)
         changes[1:] |= codes[1:] != codes[:-1]
     return [int(place) for place in np.flatnonzero(changes)]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kbq_assets.core.catalog.access import AccessRules, check_access, parse_access
 from kbq_assets.core.catalog.fields import PII_LEVELS, ROOT
+from kbq_assets.core.catalog.lifecycle import LifecycleRules, check_lifecycle, parse_lifecycle
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 from kbq_assets.core.catalog.profiles import Profiles, parse_profiles
 from kbq_assets.core.catalog.validation import check_fields
@@ -39,6 +40,7 @@ class Convention:
     policy_tags: Mapping[str, str] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()
     access: AccessRules | None = None
+    lifecycle: LifecycleRules = field(default_factory=dict)
     profiles: Profiles = field(default_factory=Profiles)
 
     def ignores(self, topic: str) -> bool:
@@ -96,6 +98,7 @@ def parse_convention(root: DocumentNode) -> tuple[Convention, list[CatalogProble
         problems += _check_expression(root, f"rules.{key}", str(rules.get(key, "")))
     problems += _check_policy_tags(root)
     problems += check_access(root)
+    problems += check_lifecycle(root)
     profiles, found = parse_profiles(root)
     problems += found
     if problems:
@@ -113,6 +116,7 @@ def parse_convention(root: DocumentNode) -> tuple[Convention, list[CatalogProble
             policy_tags=document.get("policy_tags", {}),
             ignore=tuple(document.get("ignore", ())),
             access=parse_access(document.get("access")),
+            lifecycle=parse_lifecycle(document.get("lifecycle")),
             profiles=profiles,
         ),
         [],

@@ -163,6 +163,11 @@ ROOT: Final[Mapping[str, CatalogField]] = {
             "string", "consumer groups, such as {name} or {name}-*; none are granted by default"
         ),
     ),
+    "lifecycle": CatalogField(
+        "map",
+        "Cheaper storage for old objects of a bucket: of `backup`, `lake` or `lake/DATASET`, such as NEARLINE 30, "
+        "COLDLINE 90 (days).",
+    ),
     "policy_tags": CatalogField(
         "map",
         "BigQuery's policy tag of each level of personal data: projects/…/locations/…/taxonomies/…/policyTags/….",

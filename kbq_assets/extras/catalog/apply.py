@@ -1,4 +1,4 @@
-"""Applies the catalog to broker and registry: first the plan, then one step after the other."""
+"""Applies the catalog to broker, registry and buckets: first the plan, then one step after the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from kbq_assets.core.avro.tree import load_schema, parse
 from kbq_assets.core.catalog import CatalogEntry, CatalogProblem
 from kbq_assets.core.catalog.access import plan_access
 from kbq_assets.core.catalog.changes import Change, Difference, plan_changes
+from kbq_assets.core.catalog.lifecycle import SetTransitions, StoragePlaces, plan_lifecycle, transitions
 from kbq_assets.core.catalog.starter import DraftFile, KnownSchemas, draft_entries
+from kbq_assets.core.config.locations import LakeAddress, parse_staging
+from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.debezium.envelopes import is_envelope
 from kbq_assets.core.errors import EncodingError, Unavailable
 from kbq_assets.pipelines.catalog.reader import (
@@ -25,6 +28,7 @@ from kbq_assets.pipelines.catalog.reader import (
 )
 from kbq_assets.pipelines.catalog.schema_kinds import ProtobufFields, SchemaFile, compiled_problems
 from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.ports.lifecycle import BucketLifecycles
 from kbq_assets.ports.registry import SubjectRegistry
 from kbq_assets.ports.topics import TopicAdmin
 
@@ -54,17 +58,46 @@ class CatalogPlan:
     registrations: tuple[Registration, ...]
     differences: tuple[Difference, ...]
     unknown: tuple[Difference, ...] = ()
+    storage: tuple[SetTransitions, ...] = ()
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Buckets, and what KBQ keeps in them."""
+
+    places: StoragePlaces
+    open_lifecycles: Callable[[], BucketLifecycles]
+
+
+def storage_of(settings: Settings) -> Storage:
+    """Where the settings put backups, lakes and staged files."""
+    backup, staging = settings.backup, settings.staging
+    backups = [parse_staging(backup.location) if backup.location else staging]
+    backups += [parse_staging(backup.personal_location)] if backup.personal_location else []
+    lakes = (place for each in settings.warehouses if isinstance(place := each.place, LakeAddress))
+
+    def lifecycles() -> BucketLifecycles:
+        from kbq_assets.adapters.gcs.lifecycle import GcsLifecycles
+        from kbq_assets.adapters.google.auth import GoogleAccess
+        from kbq_assets.adapters.google.clients import storage_client
+
+        google = settings.google
+        return GcsLifecycles(storage_client(GoogleAccess(google.load_credentials, google.gcs_endpoint)))
+
+    return Storage(StoragePlaces(tuple(backups), tuple(lakes), staging), lifecycles)
 
 
 @dataclass(frozen=True)
 class CatalogCommands:
-    """Compares the catalog with broker and registry, which open on first use. ``env`` is the configured one."""
+    """Compares the catalog with broker, registry and buckets, which open on first use. ``env`` is the configured
+    one."""
 
     reader: CatalogReader
     env: str
     open_admin: Callable[[], TopicAdmin]
     open_subjects: Callable[[], SubjectRegistry]
     protobuf_fields: ProtobufFields
+    storage: Storage | None = None
 
     def entries(self, env: str = "") -> tuple[CatalogEntry, ...]:
         """The entries of an environment, "" for the configured or only one. If the catalog has mistakes, returns the
@@ -119,10 +152,28 @@ class CatalogCommands:
         missing, refused, unknown = _compared(wanted, subjects)
         if refused:
             refuse_problems("the registry would refuse schemas", refused, "kbq catalog validate --registry")
-        return CatalogPlan(tuple(changes), tuple(map(Registration, missing)), tuple(differences), unknown)
+        storage, others = self._plan_storage(entries)
+        differences += others
+        registrations = tuple(map(Registration, missing))
+        return CatalogPlan(tuple(changes), registrations, tuple(differences), unknown, tuple(storage))
+
+    def _plan_storage(self, entries: Iterable[CatalogEntry]) -> tuple[list[SetTransitions], list[Difference]]:
+        """Changes of buckets' lifecycles. Raises ConfigurationError, Unavailable."""
+        rules = self.reader.catalog().convention.lifecycle
+        if not rules or self.storage is None:
+            return [], []
+        datasets = {
+            name for e in entries if (name := e.settings.destination.dataset.text) and "{" not in name
+        }
+        wanted, refused = transitions(rules, self.storage.places, datasets)
+        lifecycles = self.storage.open_lifecycles() if wanted else None
+        buckets = sorted({each.bucket for each in wanted})
+        live = {bucket: lifecycles.transitions(bucket) for bucket in buckets} if lifecycles else {}
+        changes, left = plan_lifecycle(wanted, live)
+        return changes, [Difference(each.place, each.message) for each in (*refused, *left)]
 
     def proposals(self, planned: CatalogPlan) -> list[Proposal]:
-        """A plan's steps, ready to run: topics first, then their ACLs, then schemas."""
+        """A plan's steps, ready to run: topics first, then their ACLs, then schemas, then buckets."""
         admin, subjects = self.open_admin(), self.open_subjects()
 
         def register(schema: SchemaFile) -> None:
@@ -130,7 +181,13 @@ class CatalogCommands:
 
         topics = [Proposal(str(change), (), partial(admin.apply, change)) for change in planned.changes]
         schemas = [Proposal(str(r), (), partial(register, r.schema)) for r in planned.registrations]
-        return topics + schemas
+        lifecycles = self.storage.open_lifecycles() if planned.storage and self.storage else None
+        storage = [
+            Proposal(str(change), (), partial(lifecycles.change, change))
+            for change in planned.storage
+            if lifecycles is not None
+        ]
+        return topics + schemas + storage
 
     def drafts(
         self,
@@ -157,6 +214,17 @@ class CatalogCommands:
         left_out = {each.topic for each in (*unusable, *unknown)}
         kept = {topic: live for topic, live in wanted.items() if topic not in left_out}
         return draft_entries(kept, known, company, domain, env, archived), unusable, unknown
+
+
+def commands_of(
+    reader: CatalogReader,
+    settings: Settings,
+    open_admin: Callable[[], TopicAdmin],
+    open_subjects: Callable[[], SubjectRegistry],
+) -> CatalogCommands:
+    """The commands for the settings' environment and buckets."""
+    env, storage = settings.catalog.env, storage_of(settings)
+    return CatalogCommands(reader, env, open_admin, open_subjects, protobuf_fields, storage)
 
 
 def _compared(

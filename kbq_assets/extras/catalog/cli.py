@@ -135,7 +135,7 @@ def diff(commands: CatalogCommands, env: str, as_json: bool) -> None:
     """Compare the catalog with the broker and the registry; exit with 1 if `kbq catalog apply` would change them, with
     75 if the registry could not compare a subject."""
     planned = commands.plan(env)
-    lines = [str(change) for change in planned.changes] + [str(each) for each in planned.registrations]
+    lines = [*map(str, planned.changes), *map(str, planned.registrations), *map(str, planned.storage)]
     others = [str(difference) for difference in planned.differences]
     if as_json:
         echo_json({"changes": lines, "differences": others, "unknown": list(map(str, planned.unknown))})
@@ -157,8 +157,9 @@ def diff(commands: CatalogCommands, env: str, as_json: bool) -> None:
 def apply(commands: CatalogCommands, env: str, yes: bool) -> None:
     """Change broker and registry to match the catalog: shows the changes, then asks.
 
-    It creates topics, adds partitions, alters settings, adds ACLs if catalog.yaml has `access`, and registers
-    schemas. It deletes nothing, removes no partition, and changes no setting that the catalog does not name.
+    It creates topics, adds partitions, alters settings, adds ACLs if catalog.yaml has `access`, registers schemas, and
+    sets storage classes of buckets if it has `lifecycle`. It deletes nothing, removes no partition, and changes no
+    setting that the catalog does not name.
     """
     planned = commands.plan(env)
     for difference in planned.differences:

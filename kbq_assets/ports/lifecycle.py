@@ -1,0 +1,18 @@
+"""Buckets whose old objects may get cheaper storage classes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kbq_assets.core.catalog.lifecycle import SetTransitions, Transition
+
+
+class BucketLifecycles(Protocol):
+    """Guarantees: `change` leaves all other rules of a bucket as they are, or fails."""
+
+    def transitions(self, bucket: str) -> tuple[Transition, ...]:
+        """The bucket's rules that are a `Transition`. Raises ConfigurationError, Unavailable."""
+
+    def change(self, change: SetTransitions) -> None:
+        """Add the wanted transitions and remove the replaced ones. Raises ConfigurationError, PreconditionFailed if
+        somebody else changed the bucket meanwhile, Unavailable, UnknownOutcome."""

@@ -1,0 +1,101 @@
+"""Rules of a bucket are read and changed, and nobody else's rule is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from kbq_assets.adapters.gcs.lifecycle import GcsLifecycles
+from kbq_assets.core.catalog.lifecycle import SetTransitions, Transition
+from kbq_assets.core.errors import PreconditionFailed
+from kbq_assets_tests.adapters.gcs.cloud import NO_PAUSES, anonymous_client
+
+OTHER: dict[str, Any] = {"action": {"type": "Delete"}, "condition": {"age": 9, "matchesPrefix": ["tmp/"]}}
+COPIES = Transition("b", "backup/", ".avro", "NEARLINE", 30)
+
+
+class Api(ThreadingHTTPServer):
+    """A bucket's metadata, as Cloud Storage keeps them. ``meanwhile``: somebody changes them after each read."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.metadata: dict[str, Any] = {"name": "b", "metageneration": "1", "lifecycle": {"rule": [OTHER]}}
+        self.meanwhile = False
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Api
+
+    def do_GET(self) -> None:
+        self._answer(200, self.server.metadata)
+        if self.server.meanwhile:
+            self._changed({})
+
+    def do_PATCH(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        [expected] = parse_qs(urlsplit(self.path).query)["ifMetagenerationMatch"]
+        if expected != self.server.metadata["metageneration"]:
+            self._answer(412, {"error": {"message": "conditionNotMet"}})
+        else:
+            self._changed(body)
+            self._answer(200, self.server.metadata)
+
+    def _changed(self, changes: dict[str, Any]) -> None:
+        now = self.server.metadata
+        self.server.metadata = {**now, **changes, "metageneration": str(int(now["metageneration"]) + 1)}
+
+    def _answer(self, status: int, document: dict[str, Any]) -> None:
+        data = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with Api() as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def lifecycles(api: Api) -> GcsLifecycles:
+    return GcsLifecycles(anonymous_client(f"http://127.0.0.1:{api.server_port}"), NO_PAUSES)
+
+
+def test_transitions_are_added_and_replaced_beside_other_rules(api: Api, lifecycles: GcsLifecycles) -> None:
+    assert lifecycles.transitions("b") == ()
+    lifecycles.change(SetTransitions((COPIES,)))
+    assert lifecycles.transitions("b") == (COPIES,)
+    later = Transition("b", "backup/", ".avro", "NEARLINE", 60)
+    lifecycles.change(SetTransitions((later,), (COPIES,)))
+    lifecycles.change(SetTransitions((later,)))  # again: the same
+    assert lifecycles.transitions("b") == (later,)
+    assert api.metadata["lifecycle"]["rule"] == [
+        OTHER,
+        {
+            "action": {"type": "SetStorageClass", "storageClass": "NEARLINE"},
+            "condition": {"age": 60, "matchesPrefix": ["backup/"], "matchesSuffix": [".avro"]},
+        },
+    ]
+
+
+def test_a_bucket_that_changes_meanwhile_keeps_its_rules(api: Api, lifecycles: GcsLifecycles) -> None:
+    api.meanwhile = True
+    with pytest.raises(PreconditionFailed):
+        lifecycles.change(SetTransitions((COPIES,)))
+    assert api.metadata["lifecycle"]["rule"] == [OTHER]
