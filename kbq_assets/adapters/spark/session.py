@@ -41,6 +41,19 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 #: Measured: start and stop take half the processor time, 8 s instead of 15.
 _QUICK_EXECUTOR = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK_JVM = f"{_QUICK_EXECUTOR} -Xmn320m"
+_LOG4J: Final = "log4j2.configurationFile"
+#: Errors alone, from the start on: Spark's own defaults print four lines before `setLogLevel` can ask for less.
+_QUIET_LOG: Final = """\
+appender.console.type=Console
+appender.console.name=console
+appender.console.target=SYSTEM_ERR
+appender.console.layout.type=PatternLayout
+appender.console.layout.pattern=%d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+rootLogger.level=error
+rootLogger.appenderRef.console.ref=console
+logger.shell.name=org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level=error
+"""
 
 
 def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[str, str]:
@@ -155,12 +168,17 @@ def _started(options: Mapping[str, str]) -> SparkContext:
 def private_options(options: Mapping[str, str]) -> Iterator[None]:
     """Start JVMs with these options in this block. They stand in files that only this user can read.
 
-    The JVM's own options must stand in its command line: Java reads them from a file as well.
+    The JVM's own options must stand in its command line: Java reads them from a file as well. Unless they configure
+    Spark's log, only its errors are printed.
     """
     before = os.environ.get(_SUBMIT)
     with tempfile.TemporaryDirectory(prefix="kbq-spark-") as folder:
-        java, properties = Path(folder) / "java", Path(folder) / "spark.conf"
-        java.write_text("\n".join(map(_java_quoted, shlex.split(options.get(_JAVA_OPTIONS, "")))))
+        java, properties, log = (Path(folder) / name for name in ("java", "spark.conf", "log4j2.properties"))
+        log.write_text(_QUIET_LOG)
+        arguments = shlex.split(options.get(_JAVA_OPTIONS, ""))
+        if not any(_LOG4J in argument for argument in arguments):
+            arguments.append(f"-D{_LOG4J}={log}")
+        java.write_text("\n".join(map(_java_quoted, arguments)))
         lines = {**options, _JAVA_OPTIONS: f"@{java}"}.items()
         properties.write_text("\n".join(f"{_escaped(key)}={_escaped(value)}" for key, value in lines))
         file = f"--properties-file {shlex.quote(str(properties))} --load-spark-defaults"
