@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import pytest
@@ -108,6 +109,22 @@ class CompactionContract:
         lake.compaction.replace_files(view, [rewritten(lake, view)])
         lake.load(3)
         assert sorted(reader) == [1, 2]
+
+    def test_files_of_a_day_are_joined_beside_its_partitions(self, lake: CompactedLake) -> None:
+        lake.load(1)
+        lake.load(2)
+        for number, files in ((3, 2), (4, 3)):
+            reader, view, before = lake.reader(), view_of(lake), lake.offsets()
+            assert len(view.files) == 2
+            task = all_files(view, f"{number:012x}")
+            result = lake.compaction.rewrite(replace(task, group=replace(task.group, coarse=True)))
+            assert not result.difference
+            lake.compaction.replace_files(view, [result])
+            assert [(file.coarse, file.rows) for file in view_of(lake).files] == [(True, files)]
+            assert lake.offsets() == sorted(reader) == before
+            lake.load(number)  # goes to its partition
+            assert sorted(file.coarse for file in view_of(lake).files) == [False, True]
+        assert lake.offsets() == [1, 2, 3, 4]
 
     def test_dropped_files_are_gone_at_once_or_not_at_all(self, lake: CompactedLake) -> None:
         for offset in range(3):
