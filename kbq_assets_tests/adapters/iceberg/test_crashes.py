@@ -19,6 +19,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from kbq_assets.adapters.iceberg import IcebergWarehouse
 from kbq_assets.adapters.iceberg.housekeeping import MAX_AGE, delete_orphans
 from kbq_assets.adapters.iceberg.tasks import write
+from kbq_assets.core.compaction.model import DAY_MS, CompactionRule
 from kbq_assets.core.errors import JobAlreadyExists
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.pipelines.compaction.table import CompactionReport, TableCompaction
@@ -32,9 +33,9 @@ from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, avro_file, load_
 
 #: Kill points tried, more than a job has; those beyond its end let it finish.
 POINTS: Final = 30
-LOAD, TASKS, BURN, COMPACT, EXPIRE = "load", "tasks", "burn", "compact", "expire"
+LOAD, TASKS, BURN, COMPACT, JOIN, EXPIRE = "load", "tasks", "burn", "compact", "join", "expire"
 #: Points that each has at least: more than 60 together.
-LEAST: Final = {LOAD: 14, TASKS: 14, BURN: 4, COMPACT: 14, EXPIRE: 22}
+LEAST: Final = {LOAD: 14, TASKS: 14, BURN: 4, COMPACT: 14, JOIN: 16, EXPIRE: 22}
 #: The days of a job's rows, and so its data files.
 DAYS: Final = (19_000, 19_001, 19_002)
 #: Forks once per point: each child loads one job, or burns its id, and kills itself at its point.
@@ -91,14 +92,14 @@ def killed_child(root: Path, what: str, point: int) -> None:
     lake = mortal(folder)
     lake.create_table(TABLE, columns_of(SCHEMA), TableOptions())
     lake.insert_job(job(root, 1))
-    if what in (COMPACT, EXPIRE):
+    if what in (COMPACT, JOIN, EXPIRE):
         lake.insert_job(job(root, 2))
     if what == EXPIRE:
         compact(lake)
         expire_at_once(lake)
     MortalFileIO.left = point
-    if what == COMPACT:
-        compact(lake)
+    if what in (COMPACT, JOIN):
+        compact(lake, what)
     elif what == EXPIRE:
         lake.compaction.tidy(TABLE)
     elif what == BURN:
@@ -114,9 +115,11 @@ def written(lake: IcebergWarehouse, tasks: Sequence[WriteTask]) -> list[WrittenF
     return [write(task, lake.lake.properties, open_file_uri) for task in tasks]
 
 
-def compact(lake: IcebergWarehouse) -> CompactionReport:
-    """Join all files of the table."""
-    return TableCompaction(lake.compaction, TABLE, lambda: 0, _no_spark, DAYS).run()
+def compact(lake: IcebergWarehouse, what: str = COMPACT) -> CompactionReport:
+    """Join the files of each partition, or of each day."""
+    rule = CompactionRule(days_after_ms=1 if what == JOIN else 0)
+    later = (DAYS[-1] + 2) * DAY_MS
+    return TableCompaction(lake.compaction, TABLE, lambda: later, _no_spark, DAYS, lambda: rule).run()
 
 
 def expire_at_once(lake: IcebergWarehouse) -> None:
@@ -177,9 +180,10 @@ def verdict(root: Path, what: str, point: int) -> str:
 
 
 @pytest.mark.slow
-def test_a_killed_compaction_happened_or_did_not(tmp_path: Path) -> None:
-    endings(tmp_path, COMPACT)
-    assert {files_after(tmp_path, point) for point in range(POINTS)} == {3, 6}
+@pytest.mark.parametrize("what", [COMPACT, JOIN])
+def test_a_killed_compaction_happened_or_did_not(tmp_path: Path, what: str) -> None:
+    endings(tmp_path, what)
+    assert {files_after(tmp_path, point, what) for point in range(POINTS)} == {3, 6}
 
 
 @pytest.mark.slow
@@ -196,15 +200,18 @@ def test_a_killed_expiry_keeps_every_row_and_the_next_one_goes_on(tmp_path: Path
         assert len(files_in(tmp_path / str(point))) == 3, f"point {point}"
 
 
-def files_after(root: Path, point: int) -> int:
+def files_after(root: Path, point: int, what: str) -> int:
     """How many files the table has after the kill; afterwards it is compacted, and has every row once."""
     lake = opened(root / str(point))
     wanted = dict.fromkeys([*range(10, 15), *range(20, 25)], 1)
     assert lake.positions(TABLE, KafkaRange("t", 0, 0)) == wanted, f"point {point}"
     view = lake.compaction.view(TABLE)
     assert view is not None
-    report = compact(lake)
+    report = compact(lake, what)
     assert (report.message, report.files_after) == ("", 3)
+    after = lake.compaction.view(TABLE)
+    assert after is not None
+    assert [file.coarse for file in after.files] == [what == JOIN] * 3
     assert lake.positions(TABLE, KafkaRange("t", 0, 0)) == wanted, f"point {point}"
     table = lake.lake.table(TABLE)
     assert table is not None
