@@ -39,7 +39,7 @@ from kbq_assets_tests.adapters.iceberg.test_housekeeping import LATER
 from kbq_assets_tests.adapters.iceberg.test_warehouse import files_in, opened
 from kbq_assets_tests.contracts.compaction import CompactionContract, all_files, rewritten, view_of
 from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, avro_file, load_job, record, schema_of
-from kbq_assets_tests.sizes import SMALL_FILES
+from kbq_assets_tests.sizes import FULL, SMALL_FILES
 
 KAFKA = KafkaRange("t", 0, 0)
 
@@ -355,30 +355,31 @@ def many_files(lake: Lake, count: int, days: int = 4) -> None:
             snapshot.append_data_file(parquet_file_to_data_file(table.io, table.metadata, path))
 
 
-def test_thousands_of_small_files_become_few_while_loading_and_reading_go_on(lake: Lake) -> None:
-    many_files(lake, SMALL_FILES)
+@pytest.mark.parametrize("count", [pytest.param(SMALL_FILES, marks=[pytest.mark.slow] if FULL else [])])
+def test_thousands_of_small_files_become_few_while_loading_and_reading_go_on(lake: Lake, count: int) -> None:
+    many_files(lake, count)
     reader = lake.reader()
     before = digest(lake.table.scan().to_arrow().combine_chunks().to_batches()[0])
     real = lake.compaction.rewrite
 
     def loading(task: RewriteTask) -> Rewritten:
-        lake.load(SMALL_FILES * 3 + lake.jobs)
+        lake.load(count * 3 + lake.jobs)
         return real(task)
 
     lake.compaction.rewrite = loading  # type: ignore[method-assign]
     later = int(time.time() * 1000) + 7_200_000
     report = TableCompaction(lake.compaction, TABLE, lambda: later, no_spark).run()
-    assert (report.message, report.failures, report.files_before) == ("", {}, SMALL_FILES)
+    assert (report.message, report.failures, report.files_before) == ("", {}, count)
     assert report.files_after <= 20
     loaded = lake.jobs - 1
     assert loaded >= 4
     assert lake.offsets() == [
-        *range(SMALL_FILES * 3),
-        *range(SMALL_FILES * 3 + 1, SMALL_FILES * 3 + 1 + loaded),
+        *range(count * 3),
+        *range(count * 3 + 1, count * 3 + 1 + loaded),
     ]
-    old = lake.table.scan(row_filter=f"_kafka_offset < {SMALL_FILES * 3}").to_arrow()
+    old = lake.table.scan(row_filter=f"_kafka_offset < {count * 3}").to_arrow()
     assert digest(old.combine_chunks().to_batches()[0]) == before
-    assert sorted(reader) == list(range(SMALL_FILES * 3))
+    assert sorted(reader) == list(range(count * 3))
 
 
 def no_spark() -> AbstractContextManager[Rewriter]:
