@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
+from collections.abc import Iterable
+from typing import NoReturn, Protocol, TypeAlias
 
 import click
 
-from kbq_assets.cli.context import ExitCode, json_option, pass_operator
+from kbq_assets.cli.context import ExitCode, Part, json_option, pass_operator
 from kbq_assets.cli.render import console, echo_json, table
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.timestamps import parse_moment
+from kbq_assets.extras.where.find import RecordFinder
 from kbq_assets.extras.where.locate import Place, explained, locate, locate_copies, locate_file, locate_job
-from kbq_assets.pipelines.loading.view import read_view
+from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.operate.operator import Operator
+from kbq_assets.ports.kafka import RecordSource
 
 _NOWHERE = (
     "no row, file or gap holds it: it may be a control record, an aborted transaction, a record that compaction or\n"
@@ -20,20 +26,42 @@ _NOWHERE = (
 )
 
 
+Record: TypeAlias = tuple[TopicPartition, int]
+
+
+class HasSource(Protocol):
+    """What opens the broker's records."""
+
+    def source(self) -> RecordSource:
+        """Kafka."""
+
+
+pass_adapters: Part[HasSource] = Part("adapters")
+
+
 @click.command()
 @click.argument("topic", required=False)
 @click.argument("partition", type=click.IntRange(min=0), required=False)
 @click.argument("offset", type=click.IntRange(min=0), required=False)
+@click.option("--time", "moment", metavar="TIME", help="The first record of each partition at or after it.")
+@click.option("--key", help="Records with this key, as text. Reads all of the topic, or of the partition.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Records with a key.")
 @click.option("--file", "path", metavar="PATH", help="A staged file: staging/….avro.")
 @click.option("--job", "job_id", metavar="ID", help="A load job: kbq-….")
 @click.option("--query/--no-query", default=True, help="Search the tables too; BigQuery bills the query.")
 @json_option
+@pass_adapters
 @pass_operator
 def where(
     operator: Operator,
+    adapters: HasSource,
+    *,
     topic: str | None,
     partition: int | None,
     offset: int | None,
+    moment: str | None,
+    key: str | None,
+    limit: int,
     path: str | None,
     job_id: str | None,
     query: bool,
@@ -46,29 +74,93 @@ def where(
 
     \b
       kbq where shop.orders.v1 3 1042
+      kbq where shop.orders.v1 --time 2026-11-20T10:00Z
+      kbq where shop.orders.v1 3 --key customer-17
       kbq where --file staging/0-…/shop.orders.v1.3.shop.orders.7.1000.avro
       kbq where --job kbq-…-17
     """
-    record = offset is not None
-    if record + (path is not None) + (job_id is not None) != 1:
-        raise click.UsageError("name a topic, a partition and an offset; or --file; or --job")
-    deployment, copies = operator.deployment, list[Place]()
-    view = read_view(deployment.load_cache, deployment.blocks)
-    if path is not None:
-        found = locate_file(view, path)
-    elif job_id is not None:
-        found = locate_job(view, job_id, deployment.warehouse)
+    asked = [each is not None for each in (offset, moment, key, path, job_id)]
+    if sum(asked) != 1 or (topic is None) != (path is not None or job_id is not None):
+        raise click.UsageError(
+            "name a topic, a partition and an offset; a topic and --time or --key; --file; or --job"
+        )
+    view = read_view(operator.deployment.load_cache, operator.deployment.blocks)
+    if path is not None or job_id is not None:
+        _show_files(operator, view, path, job_id or "", as_json=as_json)
+    records: Iterable[Record] = [(TopicPartition(topic or "", partition or 0), offset or 0)]
+    finder = RecordFinder(operator, adapters.source)
+    if moment is not None:
+        records = finder.at_time(topic or "", partition, parse_moment(moment))
+    elif key is not None:
+        records = itertools.islice(finder.with_key(topic or "", partition, key.encode()), limit)
+    _show(operator, view, records, one=offset is not None, query=query, as_json=as_json)
+
+
+def _show_files(
+    operator: Operator, view: LoadView, path: str | None, job_id: str, *, as_json: bool
+) -> NoReturn:
+    """Show where a file is, or the files of a job, and end."""
+    warehouse = operator.deployment.warehouse
+    found = locate_file(view, path) if path is not None else locate_job(view, job_id, warehouse)
+    _print(found, as_json)
+    if not found and not as_json:
+        click.echo("nothing is known of it")
+    sys.exit(ExitCode.DONE if explained(found) else ExitCode.FAILED)
+
+
+def _show(
+    operator: Operator, view: LoadView, records: Iterable[Record], *, one: bool, query: bool, as_json: bool
+) -> NoReturn:
+    """Show where records are, and end. ``one``: an offset was asked for."""
+    found = [Found(record, *_places(operator, view, record, query=query)) for record in records]
+    if one:
+        _print(found[0].places, as_json)
+    elif as_json:
+        echo_json([each.document for each in found])
     else:
-        place = TopicPartition(topic or "", partition or 0)
-        copies = locate_copies(operator.backups, place, offset or 0)
-        is_known = not copies or bool(view.commit_paths(place.topic))
-        found = locate(view, place, offset or 0, deployment.warehouse if query else None) if is_known else []
-    _print([*found, *copies], as_json)
-    # A copy explains no missing row, unless the topic has no tables.
-    there = explained(found or copies) or (record and not query and bool(found))
-    if not there and not as_json:
-        click.echo(_NOWHERE if record else "nothing is known of it")
-    sys.exit(ExitCode.DONE if there else ExitCode.FAILED)
+        _print_each(found)
+    is_there = [each.explains(query=query) for each in found]
+    if one and not as_json and not all(is_there):
+        click.echo(_NOWHERE)
+    sys.exit(ExitCode.DONE if is_there and all(is_there) else ExitCode.FAILED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A record's places: without its copies, and with them."""
+
+    record: Record
+    own: list[Place]
+    places: list[Place]
+
+    @property
+    def document(self) -> dict[str, object]:
+        """It as JSON."""
+        tp, offset = self.record
+        places = [dataclasses.asdict(each) for each in self.places]
+        return {"partition": tp.partition, "offset": offset, "places": places}
+
+    def explains(self, *, query: bool) -> bool:
+        """Whether something is known of it. A copy explains no missing row, unless the topic has no tables."""
+        return explained(self.own or self.places) or (not query and bool(self.own))
+
+
+def _print_each(found: list[Found]) -> None:
+    for each in found:
+        click.echo(f"{each.record[0]} offset {each.record[1]}:")
+        _print(each.places, as_json=False)
+    if not found:
+        click.echo("there is no such record")
+
+
+def _places(
+    operator: Operator, view: LoadView, record: Record, *, query: bool
+) -> tuple[list[Place], list[Place]]:
+    """Where a record is without its copies, and with them."""
+    copies = locate_copies(operator.backups, *record)
+    is_known = not copies or bool(view.commit_paths(record[0].topic))
+    found = locate(view, *record, operator.deployment.warehouse if query else None) if is_known else []
+    return found, [*found, *copies]
 
 
 def _print(found: list[Place], as_json: bool) -> None:

@@ -25,12 +25,20 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.ports.object_store import ObjectWriter
+from kbq_assets.ports.object_store import ObjectStore, ObjectWriter
 from kbq_assets.wire.backup.read import read_chunks
 from kbq_assets.wire.backup.write import BackupWriter
 from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.codec import Codec
 from kbq_assets.wire.files.read_container import DamagedFile
+
+
+def matching(area: ObjectStore, file: StagedFile, chosen: Callable[[Chunk], Iterator[int]]) -> Offsets:
+    """The offsets of a file's chosen records. Raises DamagedFile, NotFound."""
+    name = BackupFileName.parse(file.path)
+    with area.open_read(file.path) as stream:
+        chunks = read_chunks(stream, name.epoch, name.range)
+        return sets.offsets_of(offset for chunk, _ in chunks for offset in chosen(chunk))
 
 
 @dataclass(frozen=True)
@@ -66,10 +74,7 @@ class TopicBackup:
 
     def matching(self, file: StagedFile, chosen: Callable[[Chunk], Iterator[int]]) -> Offsets:
         """The offsets of a file's chosen records. Raises DamagedFile, NotFound."""
-        name = BackupFileName.parse(file.path)
-        with self.area.open_read(file.path) as stream:
-            chunks = read_chunks(stream, name.epoch, name.range)
-            return sets.offsets_of(offset for chunk, _ in chunks for offset in chosen(chunk))
+        return matching(self.area, file, chosen)
 
     def left(self, erasure: Erasure) -> Iterator[tuple[Commit, StagedFile, Offsets]]:
         """Files that have records of an erasure, with their offsets. Raises Refused for a file that cannot be read."""

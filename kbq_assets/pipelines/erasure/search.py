@@ -125,7 +125,7 @@ class Search:
         self, topic: ErasedTopic, copies: TopicBackup, keys: frozenset[bytes], found: SearchResult
     ) -> None:
         """The records that a backup has. Offsets of its former epochs may be of another log."""
-        wanted = _Keys.of(keys)
+        wanted = WantedKeys.of(keys)
         for commit, file in copies.files():
             name = BackupFileName.parse(file.path)
             partition = name.range.topic_partition.partition
@@ -160,7 +160,7 @@ class Search:
         if state.since > 1:
             found.gaps.append(f"{tp}: rows before its reset to epoch {state.since} were not searched by key")
         found.until[tp.partition] = broker.latest
-        wanted = _Keys.of(keys)
+        wanted = WantedKeys.of(keys)
         for range_ in _readable(tp, state, broker):
             for batch in self.source.read(range_, keys=True):
                 found.offsets[tp.partition].update(wanted.matching(batch.chunk))
@@ -227,14 +227,15 @@ def _follow(chunk: Chunk, deleted: set[bytes]) -> None:
 
 
 @dataclass(frozen=True)
-class _Keys:
+class WantedKeys:
     """Wanted keys, and their lengths: most records differ by length already."""
 
     keys: frozenset[bytes]
     lengths: np.ndarray
 
     @classmethod
-    def of(cls, keys: frozenset[bytes]) -> _Keys:
+    def of(cls, keys: frozenset[bytes]) -> WantedKeys:
+        """These keys."""
         return cls(keys, np.array(sorted({len(key) for key in keys}), np.int64))
 
     def matching(self, chunk: Chunk) -> Iterator[int]:

@@ -10,10 +10,11 @@ import pytest
 
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets_tests.cli.conftest import Shell
-from kbq_assets_tests.fakes.platform import TOPIC, UNKNOWN_SCHEMA, FakePlatform
+from kbq_assets_tests.fakes.platform import GOOD, TOPIC, UNKNOWN_SCHEMA, FakePlatform
 
 #: Of schema 1, cut in its value.
 DAMAGED = struct.pack(">bI", 0, 1) + b"\x80"
+TP = TopicPartition(TOPIC, 0)
 RECORD = ("where", TOPIC, "0", "0")
 
 
@@ -151,10 +152,46 @@ def test_a_file_and_a_job(world: FakePlatform, run: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [("t",), ("t", "0"), (), ("t", "0", "1", "--job", "j"), ("--file", "x", "--job", "j")]
+    "args",
+    [
+        ("t",),
+        ("t", "0"),
+        (),
+        ("t", "0", "1", "--job", "j"),
+        ("--file", "x", "--job", "j"),
+        ("--key", "k"),
+        ("t", "0", "1", "--time", "5"),
+        ("t", "--file", "x"),
+    ],
 )
 def test_one_question_at_a_time(run: Shell, args: tuple[str, ...]) -> None:
     assert run("where", *args).exit_code == 2
+
+
+def found(run: Shell, *args: str) -> list[tuple[int, int]]:
+    return [(each["partition"], each["offset"]) for each in run.json("where", TOPIC, *args)]
+
+
+@pytest.mark.parametrize("options", ["", " backup=true"])
+def test_records_of_a_time_or_with_a_key(world: FakePlatform, run: Shell, options: str) -> None:
+    world.source_topics.write_text(world.source_topics.read_text().rstrip() + options + "\n")
+    for minute, key in enumerate([b"a", b"b", b"a", None, b"b"], 1):
+        world.kafka.produce(TP, GOOD, key=key, timestamp=minute * 60_000)
+    world.kafka.produce(TopicPartition(TOPIC, 1), GOOD, key=b"a", timestamp=60_000)
+    run.done("extract")
+    run.done("load")
+    assert found(run, "--time", "1970-01-01T00:03Z") == [(0, 2)]
+    assert found(run, "--key", "a") == [(0, 0), (0, 2), (1, 0)]
+    assert found(run, "0", "--key", "a", "--limit", "1") == [(0, 0)]
+    shown = run.done("where", TOPIC, "0", "--key", "b")
+    assert f"{TOPIC}[0] offset 1:" in shown and f"{TOPIC}[0] offset 4:" in shown
+    world.kafka.delete_before(TP, 3)
+    kept = [(0, 0), (0, 2), (1, 0)] if options else [(1, 0)]
+    assert found(run, "--key", "a") == kept
+    assert found(run, "0", "--time", "1970-01-01T00:02Z") == [(0, 1) if options else (0, 3)]
+    none = run("where", TOPIC, "--key", "nobody")
+    assert (none.exit_code, "there is no such record" in none.output) == (1, True)
+    assert "is not on the broker" in run("where", "nowhere", "--key", "a").output
 
 
 def test_a_name_that_is_no_staged_file(run: Shell) -> None:
