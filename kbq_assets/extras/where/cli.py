@@ -12,10 +12,19 @@ import click
 
 from kbq_assets.cli.context import ExitCode, Part, json_option, pass_operator
 from kbq_assets.cli.render import console, echo_json, table
+from kbq_assets.core.backup.names import BACKUP
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.timestamps import parse_moment
 from kbq_assets.extras.where.find import RecordFinder
-from kbq_assets.extras.where.locate import Place, explained, locate, locate_copies, locate_file, locate_job
+from kbq_assets.extras.where.locate import (
+    Place,
+    explained,
+    locate,
+    locate_copies,
+    locate_copy,
+    locate_file,
+    locate_job,
+)
 from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.operate.operator import Operator
 from kbq_assets.ports.kafka import RecordSource
@@ -46,7 +55,7 @@ pass_adapters: Part[HasSource] = Part("adapters")
 @click.option("--time", "moment", metavar="TIME", help="The first record of each partition at or after it.")
 @click.option("--key", help="Records with this key, as text. Reads all of the topic, or of the partition.")
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Records with a key.")
-@click.option("--file", "path", metavar="PATH", help="A staged file: staging/….avro.")
+@click.option("--file", "path", metavar="PATH", help="A file: staging/….avro or backup/….avro.")
 @click.option("--job", "job_id", metavar="ID", help="A load job: kbq-….")
 @click.option("--query/--no-query", default=True, help="Search the tables too; BigQuery bills the query.")
 @json_option
@@ -77,6 +86,7 @@ def where(
       kbq where shop.orders.v1 --time 2026-11-20T10:00Z
       kbq where shop.orders.v1 3 --key customer-17
       kbq where --file staging/0-…/shop.orders.v1.3.shop.orders.7.1000.avro
+      kbq where --file backup/shop.orders.v1/9f2c…/1_3_00000000000000001000_00000000000000001999.avro
       kbq where --job kbq-…-17
     """
     asked = [each is not None for each in (offset, moment, key, path, job_id)]
@@ -101,7 +111,12 @@ def _show_files(
 ) -> NoReturn:
     """Show where a file is, or the files of a job, and end."""
     warehouse = operator.deployment.warehouse
-    found = locate_file(view, path) if path is not None else locate_job(view, job_id, warehouse)
+    if path is None:
+        found = locate_job(view, job_id, warehouse)
+    elif path.startswith(BACKUP):
+        found = locate_copy(operator.backups, path)
+    else:
+        found = locate_file(view, path)
     _print(found, as_json)
     if not found and not as_json:
         click.echo("nothing is known of it")

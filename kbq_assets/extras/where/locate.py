@@ -72,6 +72,16 @@ def locate_file(view: LoadView, path: str) -> list[Place]:
     return known or [Place("staged file", path, f"{what}: {gone}")]
 
 
+def locate_copy(backups: Backups, path: str) -> list[Place]:
+    """What a file of a backup has. Raises InvalidName."""
+    range_ = BackupFileName.parse(path).range
+    for file in backups.copies(range_.topic_partition, range_.from_offset):
+        if file.path == path:
+            return [_copy(file)]
+    gone = "the backup lists no such file: it is older than KBQ_BACKUP_DAYS, or its attempt failed"
+    return [Place("backup", path, gone, ("kbq backup status", "kbq clean"))]
+
+
 def locate_job(view: LoadView, job_id: str, warehouse: Warehouse) -> list[Place]:
     """The files of a load job: of one in flight, or of an ended one that the warehouse still knows. Raises
     Unavailable."""

@@ -86,6 +86,17 @@ def test_a_record_s_copies_are_named_by_file_and_epoch(world: FakePlatform, run:
     assert "backup" not in kinds(run, "where", TOPIC, "0", "3")
 
 
+def test_a_file_of_the_backup(world: FakePlatform, run: Shell) -> None:
+    world.source_topics.write_text(world.source_topics.read_text().rstrip() + " backup=true\n")
+    world.produce(3)
+    run.done("extract")
+    [path] = [path for path in world.objects() if path.startswith(f"backup/{TOPIC}/")]
+    assert "3 records" in run.done("where", "--file", path)
+    gone = run.done("where", "--file", path.replace("1_0_", "7_0_"))
+    assert "the backup lists no such file" in gone and "next: kbq backup status" in gone
+    assert run("where", "--file", "backup/x").exit_code == 1
+
+
 def test_a_copy_explains_no_missing_row(world: FakePlatform, run: Shell) -> None:
     world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders backup=true\n")
     world.produce(3)
