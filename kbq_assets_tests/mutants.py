@@ -90,6 +90,7 @@ def _of_the_simulator() -> Iterator[Section]:
         ("Schedules of two warehouses", "two_warehouses_notice_when_a_rule_is_removed", mutants.WAREHOUSE_MUTANTS),
         ("Schedules of mishaps", "mishaps_show_when_a_rule_is_removed", mutants.MISHAP_MUTANTS),
         ("Schedules of manifests", "manifests_without_a_rule_break_a_promise", manifest_mutants.MANIFEST_MUTANTS),
+        ("Schedules of merged files", "merged_files_without_a_rule_break_a_promise", mutants.MERGING_MUTANTS),
         ("Schedules of ordered tables", "ordered_tables_notice_when_a_rule_is_removed", mutants.ORDER_MUTANTS),
         ("Schedules of tables by hour", "hours_notice_when_a_rule_is_removed", mutants.HOUR_MUTANTS),
         ("Schedules of statements", "the_simulator_notices_when_a_rule_of_statements_is_removed", STATEMENT_MUTANTS),

@@ -364,6 +364,13 @@ class TidyLake(FakeLake):
         self.jobs = ended
 
 
+class FineLake(FakeLake):
+    """C9: a file of a whole day counts as one of an hour."""
+
+    def rewrite(self, task: RewriteTask) -> Rewritten:
+        return super().rewrite(replace(task, group=replace(task.group, coarse=False)))
+
+
 def is_noticed() -> bool:
     for seed in SEEDS:
         try:
@@ -374,7 +381,7 @@ def is_noticed() -> bool:
 
 
 MUTANTS = (rebase, discard_always)
-LAKE_MUTANTS = (ForgetfulLake, HastyLake, TidyLake)
+LAKE_MUTANTS = (ForgetfulLake, HastyLake, TidyLake, FineLake)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
@@ -389,7 +396,8 @@ def test_the_schedules_notice_a_broken_rule(
 def test_the_schedules_notice_a_lake_that_breaks_a_rule(
     monkeypatch: pytest.MonkeyPatch, mutant: type[FakeLake]
 ) -> None:
-    """An id that is lost at expiry; a commit that is rebased; an orphan that goes before its job has ended."""
+    """An id that is lost at expiry; a commit that is rebased; an orphan that goes before its job has ended; a file of
+    several hours in one hour's partition."""
     monkeypatch.setitem(globals(), "FakeLake", mutant)
     assert is_noticed()
 
