@@ -12,18 +12,20 @@ from benchmarks.rounds import spread
 _MARKS = {
     "results": ("<!-- results: written by `make bench` -->", "<!-- end of results -->"),
     "variants": ("<!-- variants: written by `make bench-full` -->", "<!-- end of variants -->"),
+    "costs": ("<!-- costs: written by `make bench-costs` -->", "<!-- end of costs -->"),
 }
 KINDS = ("small", "large")
 
 
 def write_document(results: Mapping[str, Any], document: Path) -> None:
     """Replace what stands between the document's marks; variants only if there are any."""
-    _replace(document, "results", usual(results))
+    replace_part(document, "results", usual(results))
     if results["variants"]:
-        _replace(document, "variants", variants(results))
+        replace_part(document, "variants", variants(results))
 
 
-def _replace(document: Path, part: str, text: str) -> None:
+def replace_part(document: Path, part: str, text: str) -> None:
+    """Replace what stands between the marks of a part."""
     begin, end = _MARKS[part]
     before, _, rest = document.read_text().partition(begin)
     _, _, after = rest.partition(end)

@@ -20,9 +20,12 @@ from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, TableRepor
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.ports.object_store import StoredObject
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets_tests.fakes.faults import Outcome
+from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.fakes.warehouse import TRANSIENT, FakeWarehouse
 from kbq_assets_tests.pipelines.bench import TOPIC, A, B, Bench
@@ -434,3 +437,29 @@ def test_a_state_of_an_older_version_is_read_and_one_of_a_newer_keeps_its_fields
     bench.load()
     assert _table(bench).extra["brand_new"] == 7
     assert bench.offsets(A) == [0, 1]
+
+
+class CountingStore(FaultyMemoryStore):
+    """Counts its reads."""
+
+    reads = 0
+
+    def get(self, path: str) -> StoredObject:
+        self.reads += 1
+        return super().get(path)
+
+
+def test_beyond_the_cache_a_view_reads_what_has_no_room_and_not_the_rest() -> None:
+    """With four times the states that fit, three quarters are read again."""
+    store = CountingStore()
+    paths = [f"tables/sales.t{number:02}.json" for number in range(40)]
+    for path in paths:
+        state.create(store, path, TableState("0123456789abcdef"))
+    cache = StateCache(store, kept_bytes=10 * next(iter(store.list("tables/"))).size)
+    reads = []
+    for _ in range(3):
+        store.reads = 0
+        found = cache.read(TableState, paths, cache.listing("tables/"))
+        assert all(isinstance(each, Versioned) for each in found)
+        reads.append(store.reads)
+    assert reads == [40, 30, 30]

@@ -1,0 +1,173 @@
+"""Dollars per TB of Kafka values, all in, at 160 topics of 70 partitions: ``make bench-costs``.
+
+Computed from the results of other benchmarks (``latest.json``, ``scale.json``, ``plan.json``) and list prices. Writes
+``benchmarks/results/costs.json`` and the table in ``docs/performance.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.measure import REPOSITORY
+from benchmarks.table import replace_part
+
+RESULTS: Final = REPOSITORY / "benchmarks" / "results"
+DOCUMENT: Final = REPOSITORY / "docs" / "performance.md"
+TB: Final = 10**12
+DAY: Final = 86_400
+#: Swaps of a commit in a cycle, its manifests included. An estimate.
+_WRITES_PER_COMMIT: Final = 3
+#: Staged bytes per byte of Kafka values: snappy, and the columns that KBQ adds. An estimate.
+STAGED_SHARE: Final = 0.6
+#: The part that differs between formats.
+_READING: Final = "cores that read records"
+#: A page of a listing.
+_NAMES_PER_PAGE: Final = 1_000
+
+
+@dataclass(frozen=True)
+class Prices:
+    """List prices in dollars, us-central1, without commitments: a core of n2-standard with its memory
+    (https://cloud.google.com/compute/vm-instance-pricing), Standard storage (https://cloud.google.com/storage/pricing).
+    """
+
+    core_hour: float = 0.0486
+    class_a: float = 0.005 / 1_000
+    class_b: float = 0.0004 / 1_000
+    gb_month: float = 0.020
+    #: load jobs on BigQuery's shared slots: https://cloud.google.com/bigquery/pricing#free
+    load_job: float = 0.0
+
+
+@dataclass(frozen=True)
+class Installation:
+    """The traffic, and how often it is extracted and loaded. ``busy`` is the share of the paid cores' time that they
+    work. Files wait for a load for half of its interval."""
+
+    bytes_per_day: float = 2.5 * TB
+    record_bytes: int = 500
+    partitions: int = 11_200
+    commits: int = 320
+    files: int = 22_400
+    tables: int = 319
+    cycle_seconds: int = 300
+    load_seconds: int = 900
+    busy: float = 0.5
+    done_files: bool = True
+
+    @property
+    def cycles(self) -> float:
+        """Extractions a day."""
+        return DAY / self.cycle_seconds
+
+    @property
+    def loads(self) -> float:
+        """Loads a day."""
+        return DAY / self.load_seconds
+
+
+def parts(of: Installation, rates: Mapping[str, float], prices: Prices) -> dict[str, float]:
+    """Dollars per TB, by part. ``rates`` are measured: seconds of a core per byte, cycle and load, staged bytes per
+    byte."""
+    tb_a_day = of.bytes_per_day / TB
+    hour = prices.core_hour / of.busy / 3_600
+    pages = of.files / _NAMES_PER_PAGE
+    written = of.files * (2 if of.done_files else 1) + of.commits * _WRITES_PER_COMMIT + pages
+    read = of.commits * 3 + of.tables
+    loaded = of.tables * 3 + pages
+    return {
+        _READING: rates["seconds_per_byte"] * TB * hour,
+        "cores of cycles: units, driver": rates["seconds_per_cycle"] * of.cycles * hour / tb_a_day,
+        "cores of loads: plans": rates["seconds_per_load"] * of.loads * hour / tb_a_day,
+        "bucket: files, done files, commits": written * of.cycles * prices.class_a / tb_a_day,
+        "bucket: reads": (read * of.cycles + (of.commits + of.tables) * of.loads) * prices.class_b / tb_a_day,
+        "bucket: states, listings of loads": loaded * of.loads * prices.class_a / tb_a_day,
+        "storage until loaded": rates["staged_share"]
+        * 1_000
+        * prices.gb_month
+        * of.load_seconds
+        / 2
+        / (30 * DAY),
+        "load jobs": of.tables * of.loads * prices.load_job / tb_a_day,
+    }
+
+
+def measured(results: Path) -> dict[str, dict[str, float]]:
+    """The rates of each format."""
+    latest, scale, plan = (
+        json.loads((results / f"{name}.json").read_text()) for name in ("latest", "scale", "plan")
+    )
+    large, json_rate = latest["large"], latest["json"]
+    of_avro = large["medians"]["kbq"]["cpu"] / large["value_bytes"]
+    cycle = {
+        "seconds_per_cycle": scale["trickle_cpu_tree"],
+        "seconds_per_load": plan["cpu_seconds"]["load_plan"],
+        "staged_share": STAGED_SHARE,
+    }
+    # A document is translated to Avro, then it takes the path of Avro's records.
+    of_json = 1 / (json_rate["records_per_core_second"] * json_rate["bytes"]) + of_avro
+    return {
+        "Avro": {**cycle, "seconds_per_byte": of_avro},
+        "JSON": {**cycle, "seconds_per_byte": of_json},
+    }
+
+
+TARGETS: Final = {"Avro": 2.0, "JSON": 5.0}
+#: Minutes between extractions, and whether done files are written.
+VARIANTS: Final = ((5, True), (5, False), (15, False), (30, False), (60, False))
+
+
+def table(results: Path, prices: Prices) -> tuple[dict[str, Any], str]:
+    """The figures as JSON, and as Markdown."""
+    rates = measured(results)
+    named = {name: [parts(_variant(*v), rates[name], prices) for v in VARIANTS] for name in TARGETS}
+    lines = [
+        "| Dollars per TB | " + " | ".join(map(_title, VARIANTS)) + " |",
+        "|---|" + "---|" * len(VARIANTS),
+    ]
+    for part in named["Avro"][0]:
+        for name in TARGETS if part == _READING else ("Avro",):
+            label = f"{part}, {name}" if part == _READING else part
+            lines.append(f"| {label} | " + " | ".join(f"{each[part]:.2f}" for each in named[name]) + " |")
+    for name, target in TARGETS.items():
+        sums = " | ".join(f"**{sum(each.values()):.2f}**" for each in named[name])
+        lines.append(f"| **{name}**, target {target:g} | {sums} |")
+    found = {
+        name: {
+            _title(v): {"dollars_per_tb": round(sum(each.values()), 2), "parts": _rounded(each)}
+            for v, each in zip(VARIANTS, named[name], strict=True)
+        }
+        for name in TARGETS
+    }
+    return {"prices": vars(prices), "installation": vars(Installation()), "rates": rates, **found}, "\n".join(
+        lines
+    )
+
+
+def _variant(minutes: int, done_files: bool) -> Installation:
+    seconds = minutes * 60
+    return Installation(cycle_seconds=seconds, load_seconds=max(900, seconds), done_files=done_files)
+
+
+def _title(variant: tuple[int, bool]) -> str:
+    minutes, done_files = variant
+    return f"each {minutes} minutes{', done files' if done_files else ''}"
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in values.items()}
+
+
+def main() -> None:
+    found, text = table(RESULTS, Prices())
+    (RESULTS / "costs.json").write_text(json.dumps(found, indent=1) + "\n")
+    replace_part(DOCUMENT, "costs", f"\n{text}\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
