@@ -183,6 +183,6 @@ def test_each_format_is_loaded_and_read_by_statements(open_files: OpenFiles, for
     for batch, rows in {"1": ROWS, "2": [{**ROWS[0], "name": "new"}]}.items():
         bench.source.create(f"{PREFIX}/{batch}/data", encode(rows))
         bench.put(f"{batch}/_SUCCESS")
-    bench.run()
-    assert bench.waiting() == {}
+    report = bench.run()
+    assert [each.why for table in report.tables for each in table.stopped] == []
     assert bench.rows("id, name, day") == [(1, "new", ROWS[0]["day"]), (2, None, ROWS[1]["day"])]

@@ -49,6 +49,7 @@ import sys
 from collections import deque
 from importlib.util import find_spec
 
+import pyarrow
 from local_bigquery.catalog import tables
 from local_bigquery.cli import main
 from local_bigquery.engine import database
@@ -68,6 +69,7 @@ def execute_and_forget(*arguments):
 
 query._execute = execute_and_forget
 
+pyarrow.array([1])  # it looks for pandas once; a module that is None would confuse it later
 for name in ("pandas", "polars", "pyarrow", "numpy", "torch", "tensorflow", "IPython", "ipywidgets", "fsspec"):
     if find_spec(name) is None:
         sys.modules[name] = None

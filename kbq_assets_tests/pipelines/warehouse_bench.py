@@ -6,7 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from unittest.mock import patch
 
 import duckdb
@@ -24,6 +24,9 @@ from kbq_assets.ports.warehouse import KafkaRange, Warehouse
 from kbq_assets_tests.crashes.probes import ProbedConnection
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.pipelines.bench import TOPIC, A, Bench
+
+#: Seconds of the loader's clock until a run gives up on a job: with `FastClock` many minutes of ours.
+_PATIENCE: Final = 100_000.0
 
 
 class WarehouseBench(Bench, ABC):
@@ -71,7 +74,9 @@ class WarehouseBench(Bench, ABC):
         ports = LoadPorts(self.store.view("loader"), target or self.target, self.loader_clock)
         settings = {TOPIC: self.settings}
         options = LoadOptions(
-            lambda table, topics: table_options(table, topics, settings), topics=lambda topics: settings
+            lambda table, topics: table_options(table, topics, settings),
+            wait_seconds=_PATIENCE,
+            topics=lambda topics: settings,
         )
         return load(ports, options)
 
