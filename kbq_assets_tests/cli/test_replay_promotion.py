@@ -251,6 +251,23 @@ def test_a_promotion_that_died_is_seen_and_continued(world: FakePlatform, run: S
     is_whole(world, run)
 
 
+def test_a_replay_waits_for_another_one_of_its_range_that_died(world: FakePlatform, run: Shell) -> None:
+    read(run)
+    read(run, "--from", "0:3", "--until", "0:5")
+    view = world.warehouse.view("promoter")
+    dying = world.reopened(replay_tables=lambda: FakeReplayTables(world.warehouse, view))
+    world.warehouse.faults = Script("replace", outcome=Outcome.CRASH_AFTER)
+    with pytest.raises(Crash):
+        dying.replays.propose_promotion(2).apply()
+    world.warehouse.faults = None
+    refused = run("replay", "promote", "1", "--yes")
+    assert (refused.exit_code, "kbq replay continue 2" in refused.output) == (3, True)
+    run.done("replay", "continue", "2")
+    run.done("replay", "promote", "1", "--yes")
+    assert offsets(world, ORDERS) == [(0, 2), (0, 3), (0, 4), (1, 1)]
+    is_whole(world, run)
+
+
 def test_only_a_complete_replay_is_promoted(world: FakePlatform, run: Shell) -> None:
     world.kills = lambda unit: True
     run("replay", "start", TOPIC, "--yes")
