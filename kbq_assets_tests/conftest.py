@@ -55,9 +55,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how much was simulated."""
     reports = terminalreporter.getreports("passed")
-    told = [(name, value) for report in reports for name, value in report.user_properties]
+    reported = [(name, value) for report in reports for name, value in report.user_properties]
     counts = {
-        key: sum(value for name, value in told if name == key) for key in (SCHEDULES_PROPERTY, HOURS_PROPERTY)
+        key: sum(value for name, value in reported if name == key)
+        for key in (SCHEDULES_PROPERTY, HOURS_PROPERTY)
     }
     if counts[SCHEDULES_PROPERTY]:
         schedules, hours = counts.values()

@@ -1,4 +1,4 @@
-"""The documents tell the truth: commands parse, and nothing that exists is left out."""
+"""The documents are true: commands parse, and nothing that exists is left out."""
 
 from __future__ import annotations
 

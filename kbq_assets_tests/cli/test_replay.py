@@ -55,9 +55,9 @@ def live_objects(world: FakePlatform) -> dict[str, bytes]:
 
 def test_a_range_is_read_into_shadows_and_nothing_live_changes(world: FakePlatform, run: Shell) -> None:
     before, rows = live_objects(world), offsets(world, ORDERS)
-    told = run.done("replay", "start", TOPIC, *RANGE)
-    assert "4 positions: about 4 records" in told
-    assert "4 rows now in 1 tables" in told
+    reported = run.done("replay", "start", TOPIC, *RANGE)
+    assert "4 positions: about 4 records" in reported
+    assert "4 rows now in 1 tables" in reported
     assert offsets(world, SHADOW) == [(0, 2), (0, 3), (0, 4), (1, 1)]
     assert (live_objects(world), offsets(world, ORDERS)) == (before, rows)
     assert run.json("replay", "diff", "1")["equal"]

@@ -43,9 +43,9 @@ def test_only_the_chosen_tables_are_filled_compared_replaced_and_rolled_back(
     world: FakePlatform, run: Shell
 ) -> None:
     before = live_objects(world)
-    told = run.done("replay", "start", TOPIC, *CHOSEN)
-    assert "fills shop.to_1 alone" in told
-    assert "4 rows now in 1 tables" in told
+    reported = run.done("replay", "start", TOPIC, *CHOSEN)
+    assert "fills shop.to_1 alone" in reported
+    assert "4 rows now in 1 tables" in reported
     assert live_objects(world) == before
     assert [t.table for t in world.warehouse.stored if is_shadow(t)] == ["_kbq_replay_1_to_1"]
     assert run.json("replay", "status", "1")["tables"] == ["shop.to_1"]
@@ -97,8 +97,8 @@ def test_a_record_that_moves_between_a_chosen_table_and_another_one_is_in_one_of
 
 
 def test_a_table_without_rows_of_the_topic_is_named_in_the_plan(world: FakePlatform, run: Shell) -> None:
-    told = run.done("replay", "start", TOPIC, "--tables", "shop.to_1,shop.typo", "--yes")
-    assert "has no row of this topic yet: shop.typo" in told
+    reported = run.done("replay", "start", TOPIC, "--tables", "shop.to_1,shop.typo", "--yes")
+    assert "has no row of this topic yet: shop.typo" in reported
 
 
 def test_a_release_that_knows_no_chosen_tables_refuses_the_replay(

@@ -53,7 +53,7 @@ class Broker(Protocol):
 
 
 def messages(count: int, first: int = 0) -> list[RawRecord]:
-    """Records that can be told apart; their timestamps rise by a second from one million seconds after
+    """Records that differ; their timestamps rise by a second from one million seconds after
     1970."""
     return [
         RawRecord(f"value {i}".encode(), i, 1_000_000_000 + 1000 * i, f"key {i}".encode())

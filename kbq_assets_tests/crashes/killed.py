@@ -1,4 +1,4 @@
-"""The test of both files beside: a run killed at each of its points, then everything run to its end."""
+"""The test of both files next to: a run killed at each of its points, then everything run to its end."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Automation:
         write_entry(self.folder, topic, name)
 
     def notices(self, kind: str) -> list[tuple[str, str]]:
-        """Subjects and texts of what the webhook was told."""
+        """Subjects and texts of what the webhook received."""
         documents = [json.loads(posted.body) for posted in self.hook.posted]
         items = [item for document in documents for item in document["items"]]
         return [(item["subject"], item["text"]) for item in items if item["kind"] == kind]

@@ -44,9 +44,9 @@ def test_a_run_without_changes_leaves_no_batch_open(
 def test_what_dagster_loads_writes_in_batches_unless_a_variable_says_otherwise(tmp_path: Path) -> None:
     code = f"""
 import os, kbq_assets.definitions as d
-for told in ({{}}, {{{BATCH_VARIABLE!r}: "7"}}):
+for reported in ({{}}, {{{BATCH_VARIABLE!r}: "7"}}):
     os.environ.pop({BATCH_VARIABLE!r}, None)
-    os.environ.update(told)
+    os.environ.update(reported)
     d.defs
     print(os.environ[{BATCH_VARIABLE!r}])
 """

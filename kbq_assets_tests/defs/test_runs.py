@@ -336,14 +336,14 @@ def test_a_table_that_cannot_be_loaded_now_hides_no_other(
 
 
 @pytest.mark.parametrize(
-    ("job", "end", "told"),
+    ("job", "end", "reported"),
     [
         ("extract_job", totals_path(EXTRACTION), {f"{TOPIC}/0/{TABLE}": 2}),
         ("load_job", totals_path(LOADING), {TABLE: 5}),
     ],
 )
 def test_what_was_done_is_reported_although_the_store_goes_away(
-    world: PlatformWorld, instance: dg.DagsterInstance, job: str, end: str, told: dict[str, int]
+    world: PlatformWorld, instance: dg.DagsterInstance, job: str, end: str, reported: dict[str, int]
 ) -> None:
     memory, ended = world.store, [False]
 
@@ -357,7 +357,7 @@ def test_what_was_done_is_reported_although_the_store_goes_away(
     memory.faults, world.store = goes_away, memory.view("kbq")  # type: ignore[assignment]
     result = world.reopened().run(job, instance)
     assert (result.success, ended) == (True, [True])
-    assert {key: entries["rows"] for key, entries in materialised(result).items()} == told
+    assert {key: entries["rows"] for key, entries in materialised(result).items()} == reported
 
 
 def test_rows_that_differ_from_the_files_are_a_failed_check(

@@ -1,4 +1,4 @@
-"""A clock that only moves when told to."""
+"""A clock that moves on request alone."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ class Outcome(Enum):
     """The end of one call, chosen by the test or the simulator before the call is made."""
 
     OK = auto()
-    UNAVAILABLE = auto()  # not applied; the caller is told so
+    UNAVAILABLE = auto()  # not applied; the caller knows
     CRASH_BEFORE = auto()  # the process dies; not applied
     CRASH_AFTER = auto()  # the process dies; applied
     CRASH_LATE = auto()  # the process dies with the call on its way: it applies later, or never

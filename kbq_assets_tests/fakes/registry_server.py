@@ -37,7 +37,7 @@ class Answer:
     @classmethod
     def error(cls, status: int, code: int) -> Answer:
         """An error as Confluent's registry words it."""
-        return cls.of({"error_code": code, "message": "told in confidence"}, status)
+        return cls.of({"error_code": code, "message": "a confidential message"}, status)
 
 
 @dataclass

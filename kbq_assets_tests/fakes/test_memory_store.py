@@ -1,4 +1,4 @@
-"""The store in memory keeps the contract, and fails as it is told to."""
+"""The store in memory keeps the contract, and fails as a test asks."""
 
 from __future__ import annotations
 

@@ -42,5 +42,5 @@ class TestStoreBelow(ObjectStoreContract):
     @pytest.fixture
     def store(self) -> ObjectStore:
         store = FaultyMemoryStore()
-        store.create("commits/other.json", b"beside the folder")
+        store.create("commits/other.json", b"next to the folder")
         return StoreBelow(store, "replayed/7")

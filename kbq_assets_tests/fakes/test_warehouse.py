@@ -1,4 +1,4 @@
-"""The fake warehouse keeps the contract, and fails as it is told to."""
+"""The fake warehouse keeps the contract, and fails as a test asks."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def stage(tmp_path: Path) -> Stage:
 
 @pytest.fixture
 def fake() -> FakeWarehouse:
-    """With `TABLE`, and jobs that run when told to."""
+    """With `TABLE`, and jobs that run on request."""
     warehouse = FakeWarehouse(Files(), path_of, auto_run=False, keep_records=True)
     warehouse.create_table(TABLE, columns_of(SCHEMA), TableOptions())
     return warehouse

@@ -1,4 +1,4 @@
-"""A warehouse in memory whose calls can fail in every way the port allows, and whose jobs run when told to.
+"""A warehouse in memory whose calls can fail in every way the port allows, and whose jobs run on request.
 
 A job is inserted PENDING. With ``auto_run`` it runs inside the insert; without, the simulator runs it by
 `run_pending` or `step`, and may meanwhile delete its files, crash its loader or insert other jobs. Rows are

@@ -145,7 +145,7 @@ class _Converter:
         return lambda value: None if value is None else _chosen(known, value)
 
     def _is(self, branch: Any) -> Callable[[Any], bool]:
-        """Whether a value is of this branch. Of two numbers of one kind fastavro does not tell: the first is taken."""
+        """Whether a value is of this branch. Of two numbers of one kind fastavro does not say: the first is taken."""
         branch = resolved(branch, self._named)
         if isinstance(branch, dict) and "name" in branch:
             name = branch["name"]

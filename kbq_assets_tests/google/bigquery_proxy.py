@@ -185,8 +185,8 @@ class BigQueryJudge:
             ended = {"state": "DONE", "errorResult": failure, "errors": [failure]}
             return Reply.of_json(200, self.ledger.update(key, status=ended))
         del query["tableDefinitions"]
-        told = {**body, "configuration": {**body["configuration"], "query": query}}
-        return self._run_query(replace(exchange, body=json.dumps(told).encode()), key)
+        reported = {**body, "configuration": {**body["configuration"], "query": query}}
+        return self._run_query(replace(exchange, body=json.dumps(reported).encode()), key)
 
     def _kept(self, key: JobKey, answer: dict[str, Any]) -> dict[str, Any]:
         """The job as the ledger has it after an answer of local-bigquery. A query of files stays as it was sent."""

@@ -64,7 +64,7 @@ class Ledger:
         return json.loads(rows[0][0])  # type: ignore[no-any-return]
 
     def configuration(self, key: JobKey) -> dict[str, Any]:
-        """What the job was told to do."""
+        """The job's configuration."""
         return self.document(key)["configuration"]  # type: ignore[no-any-return]
 
     def is_done(self, key: JobKey) -> bool:

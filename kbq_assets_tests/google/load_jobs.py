@@ -187,9 +187,9 @@ class LoadJobs:
             raise JobEnds("notFound", f"Not found: URI {uri}", uri)
         return data
 
-    def _land(self, rows: pa.Table, told: Mapping[str, Any]) -> None:
+    def _land(self, rows: pa.Table, reported: Mapping[str, Any]) -> None:
         """Append the rows, or put them in place of others, by a job of local-bigquery that no client knows of."""
-        reference = told["destinationTable"]
+        reference = reported["destinationTable"]
         inner = f"landing-{uuid.uuid4().hex}"
         path = self._folder / f"{inner}.parquet"
         parquet.write_table(rows, path)
@@ -197,7 +197,7 @@ class LoadJobs:
             "sourceUris": [f"file://{path}"],
             "sourceFormat": "PARQUET",
             "destinationTable": reference,
-            "writeDisposition": told.get("writeDisposition", "WRITE_APPEND"),
+            "writeDisposition": reported.get("writeDisposition", "WRITE_APPEND"),
             "createDisposition": "CREATE_NEVER",
         }
         jobs = f"/bigquery/v2/projects/{reference['projectId']}/jobs"

@@ -88,7 +88,7 @@ def test_the_watch_notices_files_that_are_deleted_before_their_load_is_recorded(
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "reported"),
     [
         (("configuration", "load", "schemaUpdateOptions"), ["ALLOW_FIELD_ADDITION"], "is not declared"),
         (("configuration", "load", "createDisposition"), "CREATE_IF_NEEDED", "not 'CREATE_NEVER'"),
@@ -100,7 +100,7 @@ def test_the_watch_notices_files_that_are_deleted_before_their_load_is_recorded(
     ],
 )
 def test_a_request_that_says_anything_else_is_objected_to(
-    world: WatchedWorld, path: tuple[str, ...], value: object, told: str
+    world: WatchedWorld, path: tuple[str, ...], value: object, reported: str
 ) -> None:
     world.stage(FILE_ROWS)
     world.load()
@@ -115,7 +115,7 @@ def test_a_request_that_says_anything_else_is_objected_to(
     else:
         at[path[-1]] = value
     [said] = objections([dataclasses.replace(request, json=document)])
-    assert told in said
+    assert reported in said
 
 
 _DAY_MS = 86_400_000

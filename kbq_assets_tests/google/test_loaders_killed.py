@@ -95,7 +95,7 @@ def _server_of(world: WatchedWorld, method: str) -> GoogleServer:
 
 
 def _arm(world: WatchedWorld, kill: Kill) -> Future[int]:
-    """Let the request kill the process of which the future will tell."""
+    """Let the request kill the process that the future will name."""
     server, victim, seen = _server_of(world, kill.method), Future[int](), list[Request]()
 
     def watch(request: Request) -> None:

@@ -112,7 +112,7 @@ def _fetch(artifact: Artifact, folder: Path) -> Path:
 
 def _no_python(reason: str) -> NotInstallable:
     return NotInstallable(
-        "the local BigQuery needs Python 3.13 beside KBQ's own: `pyenv install 3.13`, `uv python install 3.13` or "
+        "the local BigQuery needs Python 3.13 next to KBQ's own: `pyenv install 3.13`, `uv python install 3.13` or "
         f"`apt-get install python3.13-venv`, or name one: KBQ_TEST_PYTHON313=/path/to/python3.13 ({reason})"
     )
 

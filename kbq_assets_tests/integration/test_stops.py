@@ -1,4 +1,4 @@
-"""What must not be guessed stops its partition, says which range and which commands, and goes on when told."""
+"""What must not be guessed stops its partition, says which range and which commands, and goes on when reported."""
 
 from __future__ import annotations
 

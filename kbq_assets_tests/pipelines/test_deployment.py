@@ -66,11 +66,11 @@ def test_whenever_the_store_goes_away_a_load_reports_what_it_loaded(tmp_path: Pa
         memory.faults = lambda call, left=left: Outcome.OK if next(left) > 0 else Outcome.UNAVAILABLE
         world.store = memory.view("kbq")  # type: ignore[assignment]
         try:
-            told = world.reopened().loader.load().rows
+            reported = world.reopened().loader.load().rows
         except TransientError:
-            told = 0
-        outcomes.append(told)
-        assert told == _loaded_rows(memory), f"after {calls} calls"
+            reported = 0
+        outcomes.append(reported)
+        assert reported == _loaded_rows(memory), f"after {calls} calls"
         if next(left) > 0:
             break
     assert set(outcomes) == {0, 5}

@@ -189,7 +189,7 @@ def _errors_with_kafka_times(self: ErrorRows) -> Any:
 finish_errors = ErrorRows.finish
 
 
-def _add_whatever_was_told(self: HourCounter, times: Any, newest: Any = None) -> None:
+def _add_whatever_was_described(self: HourCounter, times: Any, newest: Any = None) -> None:
     add_times(self, times)
 
 
@@ -289,9 +289,9 @@ LATEST_ONLY = Mutant(
 )
 #: Kafka's time instead of a business time moves what a partition has passed (docs/completeness.md).
 REPLAY_MUTANTS = (
-    Mutant("bad records tell of now", "L10", ((ErrorRows, "finish", _errors_with_kafka_times),)),
-    Mutant("records without their time tell of now", "L10", ((HourCounter, "add", _add_whatever_was_told),)),
-    Mutant("tombstones tell of now", "L10",
+    Mutant("bad records count as of now", "L10", ((ErrorRows, "finish", _errors_with_kafka_times),)),
+    Mutant("records without their time count as of now", "L10", ((HourCounter, "add", _add_whatever_was_described),)),
+    Mutant("tombstones count as of now", "L10",
            ((FileEncoder, "newest_ms", property(lambda self: self._hours.newest_ms)),)),
 )  # fmt: skip
 

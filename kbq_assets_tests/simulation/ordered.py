@@ -80,10 +80,10 @@ def judge_hours(world: World, before: TableState, after: TableState) -> list[str
     for commit in world.commits():
         for partition, position in commit.partitions.items():
             tp = commit.topic_partition(partition)
-            told = (
+            reported = (
                 t for (of, offset), (t, _) in world.own_times.items() if of == tp and offset < position.next
             )
-            read.append(max(told, default=0))
+            read.append(max(reported, default=0))
     safety_ms = world.recipe.settings.checks.complete_after_seconds * 1000
     passed = max(0, min(read, default=0) - safety_ms) // HOUR_MS
     early = [

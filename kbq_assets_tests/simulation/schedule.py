@@ -125,7 +125,7 @@ FAILING = dataclasses.replace(
 )
 
 
-#: Kinds of schedules by name, beside the usual ones: how rough, and of what world.
+#: Kinds of schedules by name, next to the usual ones: how rough, and of what world.
 KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "two_warehouses": (None, TWO_WAREHOUSES),
     "two_warehouses_repairs": (MISHAPS, TWO_WAREHOUSES),

@@ -63,7 +63,7 @@ class _BlocksNowAndThen:
 
 
 def test_holds_that_come_and_go_lose_double_and_disorder_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L9 beside crashes, late calls, parked tables and resets: `run_schedule` checks all promises."""
+    """L9 next to crashes, late calls, parked tables and resets: `run_schedule` checks all promises."""
     blocks = _BlocksNowAndThen()
     begin = World.__init__
 

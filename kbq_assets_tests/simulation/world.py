@@ -148,7 +148,7 @@ class WatchedStore(FaultyMemoryStore):
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a world is made of. ``kinds`` are what is produced, by schema id: gaps, poison and tombstones beside.
+    """What a world is made of. ``kinds`` are what is produced, by schema id: gaps, poison and tombstones next to.
 
     With a business time, records of a replay (`r`) tell of a day ago, then of later and later, and those of a clock
     that is ahead (`f`) of hours to come; Kafka has them now. Each partition then begins with one of a replay.
@@ -266,7 +266,7 @@ class World:
         if kind == "g":
             self.kafka.gap(tp)
             return
-        when = told = self._when()
+        when = reported = self._when()
         tells = kind in "rf"
         if kind == "t":
             offset = self.kafka.produce(tp, None, key=b"k", timestamp=when)
@@ -275,26 +275,26 @@ class World:
             offset, table = self.kafka.produce(tp, b"\x01poison", timestamp=when), ERRORS
         else:
             if kind in "rf":
-                told, kind = self._tell(tp, kind), "5"
-                body = b"\x02\x02" + encode_long(told)
+                reported, kind = self._tell(tp, kind), "5"
+                body = b"\x02\x02" + encode_long(reported)
             else:
                 body = _BODIES[int(kind)]
             value = struct.pack(">bI", 0, int(kind)) + body
             offset, table = self.kafka.produce(tp, value, timestamp=when), TABLES_OF[int(kind)]
         self.expected[tp, self.topic_id][offset] = table
         self.schema_ids[tp, offset] = kind
-        self._told[tp, offset] = told
+        self._told[tp, offset] = reported
         if tells:
-            self.own_times[tp, offset] = told, when
+            self.own_times[tp, offset] = reported, when
 
     def _tell(self, tp: TopicPartition, kind: str) -> int:
         """A business time, noted: its partition may be taken to have passed it, but no further than now."""
         now = self.store.time_ms
-        told = min(now, self.began_ms - _DAY_MS + self._produced * 600_000)
+        reported = min(now, self.began_ms - _DAY_MS + self._produced * 600_000)
         if kind == "f":
-            told = now + self._produced * HOUR_MS
-        self._passed[tp] = max(self._passed.get(tp, 0), min(told, now))
-        return told
+            reported = now + self._produced * HOUR_MS
+        self._passed[tp] = max(self._passed.get(tp, 0), min(reported, now))
+        return reported
 
     @property
     def _table_of_tombstones(self) -> TableReference | None:
@@ -377,7 +377,7 @@ class World:
 
     def _watch_hours(self, before: TableState, after: TableState) -> None:
         """Hours that become complete: nothing of them may be in quarantine that no operator has seen, and each
-        partition must have told of a later time, where it has a business time."""
+        partition must have reported of a later time, where it has a business time."""
         hours, settings = range(before.hours.until, after.hours.until), self.recipe.settings
         if not hours or self.recreated:
             return

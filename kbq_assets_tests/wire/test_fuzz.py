@@ -36,7 +36,7 @@ FASTAVRO_IS_LAX = {
     Reason.INVALID_BLOCK: "it ignores the size a block states, by which other readers skip",
     Reason.INVALID_ENUM: "it takes a negative index, which counts from the end in Python",
     Reason.INVALID_UNION: "it takes a negative index, which counts from the end in Python",
-    Reason.OUT_OF_RANGE: "it is told of no logical types here",
+    Reason.OUT_OF_RANGE: "it is reported of no logical types here",
 }
 """What fastavro reads and KBQ rejects, and why."""
 
@@ -106,7 +106,7 @@ def judge(tested: Subject, body: bytes, reason: Reason) -> None:
         value, expected = None, invalid.reason
     assert (where, reason) == (where, expected)
     if tested.has_empty_items:
-        return  # fastavro would build 2**62 nulls, if told to
+        return  # fastavro would build 2**62 nulls, if reported to
     accepted, read = read_with_fastavro(tested, body)
     if reason is Reason.GOOD:
         assert accepted, f"fastavro does not read what KBQ stages: {where}: {read}"

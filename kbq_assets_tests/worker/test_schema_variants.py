@@ -290,13 +290,13 @@ def test_a_placement_of_a_later_kbq_keeps_what_this_one_does_not_know() -> None:
     assert json.loads(store.get("placements/d.t.json").data)["later"] == 5
 
 
-@pytest.mark.parametrize(("policy", "told"), [("variant_column", 1), ("park", 0)])
-def test_the_status_shows_what_contradictions_led_to(policy: str, told: int) -> None:
+@pytest.mark.parametrize(("policy", "reported"), [("variant_column", 1), ("park", 0)])
+def test_the_status_shows_what_contradictions_led_to(policy: str, reported: int) -> None:
     bench = bench_of(policy)
     bench.produce(LONG, TEXT)
     bench.extract()
     found = read_status(bench.store, bench.kafka, [SourceEntry(TOPIC, bench.settings)]).evolved
-    assert list(map(str, found)) == ["d.t: x__string STRING is a variant of x"] * told
+    assert list(map(str, found)) == ["d.t: x__string STRING is a variant of x"] * reported
 
 
 def test_a_placement_that_cannot_be_read_stops_its_topic_and_no_status() -> None:

@@ -160,9 +160,9 @@ def test_without_a_connection_nothing_was_sent() -> None:
     warehouse = BigQueryWarehouse(client, PROJECT, LOCATION, patience_seconds=0)
     with pytest.raises(Unavailable, match=r"out of reach: .*Connection refused"):
         insert(warehouse)
-    with pytest.raises(Unavailable, match=r"project .*: ConnectionRefusedError: .*refused\n") as told:
+    with pytest.raises(Unavailable, match=r"project .*: ConnectionRefusedError: .*refused\n") as reported:
         warehouse.tables()
-    assert "url" not in str(told.value).casefold()
+    assert "url" not in str(reported.value).casefold()
 
 
 @pytest.mark.parametrize("error", [auth.RefreshError("invalid_grant"), auth.TransportError("no route")])

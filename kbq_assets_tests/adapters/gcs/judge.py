@@ -1,5 +1,5 @@
 """Cloud Storage as its documentation has it, where fake-gcs-server differs: upload sessions that can be asked and lost,
-preconditions of downloads, pages of a bounded size. What a test wants told wrongly is told by ``tamper``.
+preconditions of downloads, pages of a bounded size. ``tamper`` changes answers for a test.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the store makes of every answer that is none: what is repeated, what is told, what is known."""
+"""What the store makes of every answer that is none: what is repeated, what is reported, what is known."""
 
 from __future__ import annotations
 

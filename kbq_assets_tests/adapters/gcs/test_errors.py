@@ -51,9 +51,9 @@ def body(reason: str, message: str) -> str:
 def test_an_answer_shows_whether_a_write_may_be_applied(
     status: int, text: str, read: type[KbqError], write: type[KbqError]
 ) -> None:
-    for told in (text, body("reason", text)):
-        assert type(refusal(READ, status, told)) is read
-        assert type(refusal(WRITE, status, told)) is write
+    for reported in (text, body("reason", text)):
+        assert type(refusal(READ, status, reported)) is read
+        assert type(refusal(WRITE, status, reported)) is write
 
 
 @pytest.mark.parametrize(
@@ -92,17 +92,17 @@ class Broken(Credentials):  # type: ignore[no-untyped-call, misc, unused-ignore]
 
 @pytest.mark.google
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         (auth.RefreshError("invalid_grant: account not found"), ConfigurationError),  # type: ignore[no-untyped-call, unused-ignore]
         (auth.TransportError("no route to the token server"), Unavailable),  # type: ignore[no-untyped-call, unused-ignore]
     ],
 )
 def test_a_write_without_a_token_is_not_sent(
-    cloud: Cloud, error: auth.GoogleAuthError, told: type[KbqError]
+    cloud: Cloud, error: auth.GoogleAuthError, reported: type[KbqError]
 ) -> None:
     client = Client("p", Broken(error), client_options={"api_endpoint": cloud.proxy.endpoint})
     store = GcsObjectStore(client, cloud.bucket, pauses=(0.0,))
-    with pytest.raises(told):
+    with pytest.raises(reported):
         store.create("a", b"")
     assert cloud.sent() == []

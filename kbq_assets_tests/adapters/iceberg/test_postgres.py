@@ -32,7 +32,7 @@ from kbq_assets_tests.defs.instance.postgres import postgres, query
 pytestmark = pytest.mark.slow
 
 KAFKA = KafkaRange("t", 0, 0)
-#: Catalogs share a database: their names tell their tables apart.
+#: Catalogs share a database: their names distinguish their tables.
 NAMES = (f"lake{number}" for number in itertools.count())
 
 

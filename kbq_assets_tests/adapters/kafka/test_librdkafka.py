@@ -60,7 +60,7 @@ def test_a_broker_out_of_reach_is_unavailable_by_name_and_in_time() -> None:
         with pytest.raises(Unavailable, match=NOBODY) as caught:
             call()
         assert caught.value.next_step
-        assert time.monotonic() - begun < 25, "longer than it was told to, by default 30 and 60 seconds"
+        assert time.monotonic() - begun < 25, "longer than its limit, by default 30 and 60 seconds"
 
 
 @pytest.mark.parametrize(

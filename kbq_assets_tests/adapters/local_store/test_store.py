@@ -221,11 +221,11 @@ def test_a_process_killed_at_any_moment_loses_no_acknowledged_swap(
     store.create("a", padded(0))
     generator = random.Random(20)
     for _ in range(12):
-        with child(swap_for_ever, tmp_path) as (process, told):
-            first = told.recv()
+        with child(swap_for_ever, tmp_path) as (process, reported):
+            first = reported.recv()
             time.sleep(generator.random() * 0.05)
             process.kill()
-        acknowledged = last_of(told, first)
+        acknowledged = last_of(reported, first)
         data = store.get("a").data
         number = int(data[:20])
         assert data == padded(number)
@@ -248,11 +248,11 @@ def swap_for_ever(root: Path, tell: Connection) -> None:
         tell.send(number)
 
 
-def last_of(told: Connection, number: int) -> int:
-    """The last number that a dead process told, after this one."""
+def last_of(reported: Connection, number: int) -> int:
+    """The last number that a dead process sent, after this one."""
     while True:
         try:
-            number = told.recv()
+            number = reported.recv()
         except (EOFError, OSError):
             return number
 
@@ -262,12 +262,12 @@ def child(
     target: Callable[[Path, Connection], None], root: Path
 ) -> Iterator[tuple[PROCESSES.Process, Connection]]:  # type: ignore[name-defined]
     """A process of its own, killed at the end."""
-    told, tell = PROCESSES.Pipe(duplex=False)
+    reported, tell = PROCESSES.Pipe(duplex=False)
     process = PROCESSES.Process(target=target, args=(root, tell))
     process.start()
     tell.close()
     try:
-        yield process, told
+        yield process, reported
     finally:
         process.kill()
         process.join()
@@ -276,8 +276,8 @@ def child(
 def test_a_stopped_process_that_holds_a_lock_is_named_and_its_death_frees_the_lock(tmp_path: Path) -> None:
     store = LocalObjectStore(tmp_path, lock_seconds=0.1, durable=False)
     generation = store.create("a", b"1")
-    with child(hold_and_stop, tmp_path) as (process, told):
-        told.recv()
+    with child(hold_and_stop, tmp_path) as (process, reported):
+        reported.recv()
         with pytest.raises(Unavailable, match=f"by process {process.pid}"):
             store.swap("a", b"2", generation)
         with pytest.raises(Unavailable, match=f"by process {process.pid}"):
@@ -294,8 +294,8 @@ def hold_and_stop(root: Path, tell: Connection) -> None:
 
 def test_a_sweep_removes_what_a_dead_writer_left_and_not_what_a_stopped_one_writes(tmp_path: Path) -> None:
     store = LocalObjectStore(tmp_path, durable=False)
-    with child(write_and_stop, tmp_path) as (_, told):
-        told.recv()
+    with child(write_and_stop, tmp_path) as (_, reported):
+        reported.recv()
         assert store.sweep_temporary() == 0
         assert len(os.listdir(tmp_path / ".tmp")) == 2
         assert paths(store) == []

@@ -184,7 +184,7 @@ def test_an_answer_that_is_none_is_transient_and_soon_over(server: RegistryServe
     started = time.monotonic()
     with pytest.raises(Unavailable, match="next: "):
         at(server.url, timeout_seconds=0.5).schema(7)
-    assert time.monotonic() - started < 60, "longer than it was told to: the answers take five minutes"
+    assert time.monotonic() - started < 60, "longer than its limit: the answers take five minutes"
 
 
 def test_nobody_there_is_transient() -> None:

@@ -354,15 +354,15 @@ def test_a_driver_imports_nothing_for_numbers_and_shows_no_secret(tmp_path: Path
     command = [sys.executable, "-c", _RUN, str(tmp_path), json.dumps(CANARIES)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["modules"] == []
+    reported = json.loads(done.stdout)
+    assert reported["modules"] == []
     hidden = ("spark.driver.extraJavaOptions", "spark.redaction.regex")  # Spark and KBQ add theirs
-    for found, second in zip(told["found"], (None, "yes"), strict=True):
+    for found, second in zip(reported["found"], (None, "yes"), strict=True):
         expected = {name: value for name, value in CANARIES.items() if name not in hidden}
         assert {name: found[name] for name in expected} == expected
         assert found["spark.second"] == second
-    assert any("SparkSubmit" in " ".join(each) for each in told["commands"])
-    assert "canary" not in str(told["commands"])
+    assert any("SparkSubmit" in " ".join(each) for each in reported["commands"])
+    assert "canary" not in str(reported["commands"])
     logs = [path.read_text() for path in (tmp_path / "spark-events").rglob("events_*")]
     assert len(logs) == 2
     for log in logs:

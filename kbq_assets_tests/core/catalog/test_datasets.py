@@ -1,4 +1,4 @@
-"""What is told of a dataset, whoever asks."""
+"""What is known about a dataset, whoever asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places: what a URL means, and that a mistake in one is told instead of guessed at."""
+"""Places: what a URL means, and that a mistake in one is reported, and nothing is guessed."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def test_a_topic_without_seconds_holds_nobody_up_behind_it() -> None:
     first = turns.next_task(1)
     assert bounds(first) == [(0, 0, 2), (7, 0, 1)]
     for slice_ in first:
-        turns.take(outcome(slice_, seconds=5.0))  # longer than it was told
+        turns.take(outcome(slice_, seconds=5.0))  # longer than its time
     assert (turns.next_task(1), turns.unfinished) == ((), 2)
 
 

@@ -1,4 +1,4 @@
-"""Times in the ways in which producers tell them."""
+"""Times in the forms that producers write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Complete hours in Dagster: told once each, whoever loads; runs per hour; declarative automation hangs on them."""
+"""Complete hours in Dagster: reported once each, whoever loads; runs per hour; declarative automation hangs on them."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_long_pause_is_made_up_for_in_order(loaded: PlatformWorld, instance: d
 
 
 def test_declarative_automation_hangs_on_complete_hours(loaded: PlatformWorld) -> None:
-    """With a real instance: what depends on complete hours is requested when they are told, for that table."""
+    """With a real instance: what depends on complete hours is requested when they are reported, for that table."""
     spec = next(s for s in loaded.definitions.resolve_all_asset_specs() if s.key == COMPLETE_HOURS)
 
     @dg.asset(

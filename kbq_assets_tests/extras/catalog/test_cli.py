@@ -270,7 +270,7 @@ def test_a_destination_that_the_schema_cannot_fill_is_a_mistake(
 
 
 @pytest.mark.parametrize(
-    ("said", "field", "told"),
+    ("said", "field", "reported"),
     [
         ("auto", "eventTime", "eventTime: text, by its name"),
         ("auto", "note", "the Kafka time: no field has one"),
@@ -278,13 +278,13 @@ def test_a_destination_that_the_schema_cannot_fill_is_a_mistake(
     ],
 )
 def test_the_chosen_business_time_is_shown_with_the_reason(
-    run: Shell, write: Write, said: str, field: str, told: str
+    run: Shell, write: Write, said: str, field: str, reported: str
 ) -> None:
     write({f"{PLACE}/prod/topic.yaml": ENTRY + f"partition_time: {said}\n"})
     schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": field, "type": "string"}]})
     write({f"{PLACE}/prod/schemas/value.avsc": schema})
     run.done("catalog", "validate")
-    assert f"# business time: {told}" in run("catalog", "show", TOPIC).stdout
+    assert f"# business time: {reported}" in run("catalog", "show", TOPIC).stdout
 
 
 @pytest.mark.parametrize(
@@ -581,8 +581,8 @@ def test_an_entry_is_shown_with_its_columns_and_a_query(run: Shell, write: Write
     shown = run.done("catalog", "show", TOPIC)
     assert "#   a  STRING  LOW  The first letter.\n" in shown
     assert '# FROM "shop"."orders"\n' in shown
-    told = json.loads(run.done("catalog", "show", TOPIC, "--json"))
-    assert (told["columns"][0]["name"], told["columns"][0]["pii"]) == ("a", "LOW")
+    reported = json.loads(run.done("catalog", "show", TOPIC, "--json"))
+    assert (reported["columns"][0]["name"], reported["columns"][0]["pii"]) == ("a", "LOW")
 
 
 def test_what_describes_no_column_is_a_mistake(run: Shell, write: Write) -> None:

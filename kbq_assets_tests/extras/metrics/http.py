@@ -1,4 +1,4 @@
-"""The service on a port of its own, over a platform of fakes, looking only when told to."""
+"""The service on a port of its own, over a platform of fakes, polling on request alone."""
 
 from __future__ import annotations
 

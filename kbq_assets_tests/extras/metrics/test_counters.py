@@ -1,4 +1,4 @@
-"""Counters tell the truth whatever runs die, are repeated or begin anew: they are in the state that the runs change."""
+"""Counters are true whatever runs die, are repeated or begin anew: they are in the state that the runs change."""
 
 from __future__ import annotations
 

@@ -32,17 +32,18 @@ def world(tmp_path: Path) -> FakePlatform:
 
 
 @pytest.mark.parametrize(
-    ("age", "told"), [(0, 0), (14, 0), (16, 15), (59, 30), (61, 60), (3_700, 3_600), (10_000_000, AGES[-1])]
+    ("age", "reported"),
+    [(0, 0), (14, 0), (16, 15), (59, 30), (61, 60), (3_700, 3_600), (10_000_000, AGES[-1])],
 )
 def test_the_first_unread_record_is_at_least_as_old_as_is_reported(
-    world: FakePlatform, age: int, told: int
+    world: FakePlatform, age: int, reported: int
 ) -> None:
     now_ms = world.clock.now_ms()
     world.kafka.produce(TP, GOOD, timestamp=now_ms - 20_000_000_000)  # read already
     world.kafka.produce(TP, GOOD, timestamp=now_ms - age * 1000)
     world.kafka.produce(TP, GOOD, timestamp=now_ms)
     reading = read_broker(world.kafka, world.parts.deployment.sources.read(), {TP: 1}, now_ms)
-    assert reading.ages == {TP: told}
+    assert reading.ages == {TP: reported}
 
 
 def test_nothing_is_asked_about_the_age_of_what_was_read(world: FakePlatform) -> None:

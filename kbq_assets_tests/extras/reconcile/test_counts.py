@@ -497,10 +497,10 @@ def test_a_name_that_nothing_is_known_of_is_refused(selection: dict[str, set[obj
 
 def test_each_counted_table_is_reported_and_several_are_counted_at_once() -> None:
     bench = loaded()
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
     ports = CountPorts(bench.store, bench.kafka, bench.warehouse)
-    report = reconcile_counts(ports, at_once=3, on_table=lambda table, of: told.append((str(table), of)))
-    assert told == [("d.A", 3), ("d.B", 3), ("d.kbq_errors", 3)]
+    report = reconcile_counts(ports, at_once=3, on_table=lambda table, of: reported.append((str(table), of)))
+    assert reported == [("d.A", 3), ("d.B", 3), ("d.kbq_errors", 3)]
     assert report == counted(bench)
 
 

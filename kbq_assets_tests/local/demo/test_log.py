@@ -1,4 +1,4 @@
-"""The producers' log: compact, and offset by offset what it was told."""
+"""The producers' log: compact, and offset by offset what was produced."""
 
 from __future__ import annotations
 

@@ -154,8 +154,11 @@ def test_down_stops_what_a_killed_up_had_not_recorded(own_stack: LocalStack) -> 
 @pytest.mark.parametrize("option", ["kafka_port", "controller_port", "registry_port"])
 def test_a_taken_port_is_refused_naming_port_holder_and_variable(own_stack: LocalStack, option: str) -> None:
     port = getattr(own_stack, option)
-    told = rf"port {port}\D.*process {os.getpid()}\b"
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(ConfigurationError, match=told) as refused:
+    reported = rf"port {port}\D.*process {os.getpid()}\b"
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(ConfigurationError, match=reported) as refused,
+    ):
         own_stack.up()
     assert f"KBQ_LOCAL_{option.upper()}" in refused.value.next_step
     assert running(own_stack) == []

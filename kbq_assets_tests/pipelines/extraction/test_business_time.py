@@ -59,7 +59,7 @@ def micros(moment: dt.datetime) -> int:
     return (moment - EPOCH) // dt.timedelta(microseconds=1)
 
 
-told = st.one_of(
+reported = st.one_of(
     st.none(),
     st.text(max_size=12),
     st.datetimes(timezones=st.just(dt.UTC)).map(dt.datetime.isoformat),
@@ -68,7 +68,7 @@ told = st.one_of(
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(told, min_size=1, max_size=12))
+@given(st.lists(reported, min_size=1, max_size=12))
 def test_date_column_hours_and_counts_agree_with_the_reference(values: list[str | None]) -> None:
     bench = bench_of(
         "auto", ("id", "long"), ("eventTime", ["null", "string"]), window=WindowLimits(records=5)

@@ -41,7 +41,7 @@ _REFUSED = JobError("notFound", "the file is gone", transient=False)
 
 
 class Times(Bench):
-    """A bench whose clocks are told the time: minutes after `HOUR`."""
+    """A bench whose clocks stand at a given time: minutes after `HOUR`."""
 
     def at(self, minutes: int) -> Self:
         """It is so many minutes later, for everybody."""
@@ -113,14 +113,14 @@ _AT = ["null", {"type": "long", "logicalType": "timestamp-millis"}]
 _TIMED_SCHEMA = {"type": "record", "name": "A", "fields": [{"name": "at", "type": _AT}]}
 
 
-def _told(at: int | None) -> bytes:
+def _timed(at: int | None) -> bytes:
     """A record with this business time, in minutes after `HOUR`."""
     time = None if at is None else HOUR * HOUR_MS + at * MINUTE
     return framed(avro_body(_TIMED_SCHEMA, {"at": time}), 8)
 
 
 class Replay(Times):
-    """A topic whose records tell of other times than Kafka's."""
+    """A topic whose records have other times than Kafka's."""
 
     def tell(self, *values: bytes | None) -> None:
         """Records that come now."""
@@ -132,10 +132,10 @@ class Replay(Times):
 _BAD = b"\x01 no Confluent prefix"
 
 
-@pytest.mark.parametrize("other", [_BAD, _told(None), None], ids=["bad", "without-time", "tombstone"])
+@pytest.mark.parametrize("other", [_BAD, _timed(None), None], ids=["bad", "without-time", "tombstone"])
 def test_records_without_a_business_time_complete_no_hour(other: bytes | None) -> None:
     bench = Replay(settings=TIMED).at(6000)
-    bench.tell(_told(16), other)
+    bench.tell(_timed(16), other)
     bench.run()
     mark = bench.commit().partitions[0].watermark
     assert (mark.event_ms, mark.rows_ms > 0) == (HOUR * HOUR_MS + 16 * MINUTE, True)
@@ -143,12 +143,12 @@ def test_records_without_a_business_time_complete_no_hour(other: bytes | None) -
     bench.at(6005).tell(other)
     bench.run()
     assert bench.until() == 0
-    bench.at(6006).tell(_told(76))
+    bench.at(6006).tell(_timed(76))
     bench.run()
     assert (bench.until(), bench.hours().late_rows) == (1, 0)
 
 
-@pytest.mark.parametrize("only", [_BAD, _told(None)], ids=["bad", "without-time"])
+@pytest.mark.parametrize("only", [_BAD, _timed(None)], ids=["bad", "without-time"])
 def test_a_partition_without_a_business_time_is_judged_by_its_log_end(only: bytes) -> None:
     bench = Replay(settings=TIMED).at(59)
     table = ERRORS if only == _BAD else A

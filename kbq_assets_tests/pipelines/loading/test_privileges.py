@@ -136,7 +136,7 @@ def test_each_side_writes_in_the_folders_that_are_its_own(tmp_path: Path) -> Non
     world.produce(1, value=POISON)
     for command in ("extract", "load", "clean"):
         run(command)
-    # A parked table, of which somebody is told, and whose windows go to its backlog.
+    # A parked table, that is reported, and whose windows go to its backlog.
     run("park", "--table", "shop.orders", "--yes")
     world.notifiers = [FakeNotifier().port]
     run("notify")

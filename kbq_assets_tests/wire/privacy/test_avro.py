@@ -210,10 +210,12 @@ def test_tags_want_decisions() -> None:
 
 
 def test_what_a_schema_says_of_fields_stays_with_them() -> None:
-    told = json.loads(json.dumps(PERSON))
-    told["fields"][1] |= {"doc": "where to write to", "pii": "HIGH"}
-    told["fields"][2]["type"]["fields"][1]["doc"] = "its district"
-    made = rewriter(told, parse_decisions("email:pseudonym,home.street:drop,others.street:null"), KEYS).schema
+    reported = json.loads(json.dumps(PERSON))
+    reported["fields"][1] |= {"doc": "where to write to", "pii": "HIGH"}
+    reported["fields"][2]["type"]["fields"][1]["doc"] = "its district"
+    made = rewriter(
+        reported, parse_decisions("email:pseudonym,home.street:drop,others.street:null"), KEYS
+    ).schema
     fields = {each["name"]: each for each in made["fields"]}
     assert (fields["email"]["doc"], fields["email"]["pii"]) == ("where to write to", "HIGH")
     assert [each.get("doc") for each in fields["home"]["type"]["fields"]] == ["its district"]

@@ -122,9 +122,9 @@ def test_a_null_event_date_is_that_of_kafka() -> None:
 
 def test_the_newest_time_is_one_that_a_record_gave() -> None:
     schema = record_of(("when", ["null", {"type": "int", "logicalType": "date"}]))
-    told, none = [b"\x00", b"\x02\x0a", b"\x02\x06", b"\x00"], [b"\x00", b"\x00"]
+    reported, none = [b"\x00", b"\x02\x0a", b"\x02\x06", b"\x00"], [b"\x00", b"\x00"]
     counter = HourCounter()
-    for bodies, newest in ((none, 0), (told, 5 * DAY_MICROS // 1000), (none, 5 * DAY_MICROS // 1000)):
+    for bodies, newest in ((none, 0), (reported, 5 * DAY_MICROS // 1000), (none, 5 * DAY_MICROS // 1000)):
         times, fallbacks, highest = times_of(schema, "when", bodies)
         assert fallbacks == 2
         counter.add(times, highest)

@@ -186,9 +186,9 @@ def test_a_business_time_has_a_column_unless_the_record_has_one() -> None:
     metadata = MetadataColumns(business_time=parse_business_time("auto"))
     staged = staged_schema(record_of(("at", "int"), ("happenedAt", "string")), metadata)
     assert (staged.event_field, staged.columns[-2:]) == ("happenedAt", ("_event_time", "event_date"))
-    told = "The record's business time, from happenedAt (text, by its name); else its time in Kafka."
+    reported = "The record's business time, from happenedAt (text, by its name); else its time in Kafka."
     assert columns_of(staged.json)[-2:] == (
-        Column("_event_time", "TIMESTAMP", "REQUIRED", description=told),
+        Column("_event_time", "TIMESTAMP", "REQUIRED", description=reported),
         Column("event_date", "DATE", "REQUIRED"),
     )
     own = staged_schema(record_of(("_Event_Time", "string")), metadata)

@@ -1,4 +1,4 @@
-"""Readers and planner at a broker with TLS, client certificates, PLAIN and SCRAM; secrets by reference, never told."""
+"""Readers and planner at a broker with TLS, client certificates, PLAIN and SCRAM; secrets by reference, never shown."""
 
 from __future__ import annotations
 
