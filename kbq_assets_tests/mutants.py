@@ -8,11 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
 from kbq_assets_tests.google import test_load_faults, test_two_loaders
-from kbq_assets_tests.model import test_manifests, test_promotions, test_repairs, test_statements
+from kbq_assets_tests.model import (
+    test_manifests,
+    test_promotions,
+    test_repairs,
+    test_statements,
+    test_switches,
+)
 from kbq_assets_tests.model.mutants import MUTANTS as MODEL_MUTANTS
 from kbq_assets_tests.pipelines.compaction import test_table as compaction
 from kbq_assets_tests.pipelines.erasure import test_crashes as erasure
@@ -20,7 +27,7 @@ from kbq_assets_tests.pipelines.filebatches import test_schedules as filebatches
 from kbq_assets_tests.pipelines.replay import test_schedules as replay
 from kbq_assets_tests.simulation import manifest_mutants, mutants
 from kbq_assets_tests.simulation.mutants import Mutant
-from kbq_assets_tests.simulation.statement_mutants import ANY_SKIP, STATEMENT_MUTANTS
+from kbq_assets_tests.simulation.statement_mutants import ANY_SKIP, STATEMENT_MUTANTS, SWITCH_MUTANTS
 
 TESTS: Final = Path(__file__).parent
 PAGE: Final = TESTS.parent / "docs" / "mutants.md"
@@ -38,8 +45,6 @@ over.
   another rule covers for the removed one: the model explores the whole scope, and finds it safe.
 - a seed: the schedule that notices the mutant in `make test`. `make test-all` searches all seeds, from 0 on.
 - a case of the test
-
-Rules without a mutant: {others}. Other tests cover them.
 """
 _REMOVED: Final = "test_a_removed_rule_breaks_the_promise_it_is_there_for"
 
@@ -78,9 +83,10 @@ def _of_the_model() -> Iterator[Section]:
         ("repairs", "test_repairs", test_repairs.BREAKS),
         ("statements", "test_statements", test_statements.BREAKS),
         ("promotions", "test_promotions", test_promotions.BREAKS),
+        ("changes of load", "test_switches", test_switches.BREAKS),
     ]
     for subject, file, breaks in models:
-        found = [(rule.value, each if isinstance(each, str) else each[1]) for rule, each in breaks.items()]
+        found = [(rule.value, _promises(each)) for rule, each in breaks.items()]
         yield Section(f"The model of {subject}", f"model/{file}.py::{_REMOVED}", _rows(found, "not so: "))
 
 
@@ -99,12 +105,13 @@ def _of_the_simulator() -> Iterator[Section]:
     two_loaders = [mutants.A_NEW_ID, *(each for each in mutants.MUTANTS if "L2" in each.rule)]
     for title, name, first in (
         ("Two loaders at once", "two_loaders_without_l2_or_l3_break_a_promise", two_loaders),
+        ("Changes of load", "the_simulator_notices_a_change_of_load_that_breaks_a_rule", SWITCH_MUTANTS),
         ("A late skip", "a_skip_that_arrives_late_gives_up_no_rows_that_nobody_decided_about", [ANY_SKIP]),
         ("Schedules of a replay", "a_replay_notices_times_of_other_records", mutants.REPLAY_MUTANTS),
         ("Many hours", "the_simulator_notices_hours_that_push_out_others", [mutants.LATEST_ONLY]),
     ):
         test = f"simulation/test_simulation.py::test_{name}"
-        yield Section(title, test, tuple(Row(each.rule, each.name, "seeds from 0") for each in first))
+        yield Section(title, test, tuple(Row(_numbers(each), each.name, "seeds from 0") for each in first))
 
 
 def _of_pipelines() -> Iterator[Section]:
@@ -114,7 +121,7 @@ def _of_pipelines() -> Iterator[Section]:
         ("A clean-up between two publications", "clean_up_that_reads_heads_first_deletes_named_manifests", late),
         ("A reader during a merge", "a_reader_that_reads_the_head_once_misses_windows_or_stops", twice),
     ):  # fmt: skip
-        rows = tuple(Row(each.rule, each.name, "the interleaving") for each in found)
+        rows = tuple(Row(_numbers(each), each.name, "the interleaving") for each in found)
         yield Section(title, f"pipelines/test_manifests.py::test_{test}", rows)
     left_out = "test_a_step_that_is_left_out_is_noticed"
     yield Section("Erasures", f"pipelines/erasure/test_crashes.py::{left_out}", _cases(erasure.MUTANTS))
@@ -132,17 +139,20 @@ def _of_pipelines() -> Iterator[Section]:
 def _over_google() -> Iterator[Section]:
     known = {each.name: each for each in (*mutants.MUTANTS, mutants.A_NEW_ID)}
     rows = tuple(
-        Row(known[name].rule, name, f"case {outcome}") for name, outcome in test_load_faults.RULES_REMOVED
+        Row(_numbers(known[name]), name, f"case {outcome}")
+        for name, outcome in test_load_faults.RULES_REMOVED
     )
     yield Section(
         "Loads through Google's client", "google/test_load_faults.py::test_a_rule_removed_is_noticed", rows
     )
     [early] = [each for each in mutants.MUTANTS if each.rule == "L4"]
     test = "google/test_load_faults.py::test_the_watch_notices_files_that_are_deleted_before_their_load_is_recorded"
-    yield Section("Files that Google's client deletes", test, (Row(early.rule, early.name, "the case"),))
+    yield Section("Files that Google's client deletes", test, (Row(_numbers(early), early.name, "the case"),))
     alone = test_two_loaders.WITHOUT_INTENT
     test = "google/test_two_loaders.py::test_two_loaders_with_ids_of_their_own_double_rows"
-    yield Section("Two loaders through Google's client", test, (Row(alone.rule, alone.name, "the case"),))
+    yield Section(
+        "Two loaders through Google's client", test, (Row(_numbers(alone), alone.name, "the case"),)
+    )
 
 
 def _both(*rules: str) -> str:
@@ -157,12 +167,24 @@ def _rows(found: Iterable[tuple[str, str]], prefix: str = "") -> tuple[Row, ...]
     return tuple(Row(number, prefix + text, by) for number, text, by in parts)
 
 
+def _promises(breaks: str | tuple[Any, ...]) -> str:
+    """The promises that may break, of a list that may name the scope before them."""
+    return (
+        breaks if isinstance(breaks, str) else " or ".join(each for each in breaks if isinstance(each, str))
+    )
+
+
+def _numbers(mutant: Mutant) -> str:
+    """The numbers of a mutant's rules: "L2" of "L2" and of "L2: intent first"."""
+    return mutant.rule.partition(":")[0]
+
+
 def _cases(names: Iterable[str]) -> tuple[Row, ...]:
     return _rows((name, "the case of its name") for name in names)
 
 
 def _of_seeds(found: Iterable[Mutant]) -> tuple[Row, ...]:
-    return tuple(Row(each.rule, each.name, f"seed {each.seed}") for each in found)
+    return tuple(Row(_numbers(each), each.name, f"seed {each.seed}") for each in found)
 
 
 def page() -> str:
@@ -170,13 +192,16 @@ def page() -> str:
     found = list(sections())
     removed = {number.strip() for each in found for row in each.rows for number in row.rule.split(",")}
     protocol = PAGE.with_name("protocol.md").read_text(encoding="utf-8")
-    others = [rule for rule in re.findall(r"\*\*([A-Z]\d+)\*\*", protocol) if rule not in removed]
+    rules = [rule for rule in re.findall(r"\*\*([A-Z]\d+)\*\*", protocol) if rule not in removed]
     count = sum(len(each.rows) for each in found)
-    lines = [_HEAD.format(count=count, others=", ".join(dict.fromkeys(others)))]
+    lines = [_HEAD.format(count=count)]
     for each in found:
         file, _, test = each.test.partition("::")
         lines += [f"## {each.title}\n", f"[{file}](../kbq_assets_tests/{file}), `{test}`\n"]
         lines += ["| rule | mutant | noticed by |", "|---|---|---|"]
         lines += [f"| {row.rule} | {row.change} | {row.noticed_by} |" for row in each.rows]
         lines.append("")
-    return "\n".join(lines)
+    lines.append("## Rules without a mutant\n\nOther tests cover these:\n")
+    others = sorted(dict.fromkeys(rules), key=lambda rule: (rule[0], int(rule[1:])))
+    lines += [f"- {', '.join(group)}" for _, group in groupby(others, key=lambda rule: rule[0])]
+    return "\n".join((*lines, ""))

@@ -19,10 +19,10 @@ from kbq_assets_tests.model.engine import Label
 class Rule(enum.Enum):
     """What makes a change safe."""
 
-    RECORDED = "a change is recorded, with its positions, before a window is loaded under it"
-    DRAINED = "no window behind a change is loaded while one before it waits"
-    OPTIONS_FIRST = "a loader reads the options before the commits"
-    FENCED = "the state is swapped on the generation that was read"
+    RECORDED = "S10: a change is recorded, with its positions, before a window is loaded under it"
+    DRAINED = "S10: no window behind a change is loaded while one before it waits"
+    OPTIONS_FIRST = "S10: a loader reads the options before the commits"
+    FENCED = "L2: the state is swapped on the generation that was read"
 
 
 #: Per partition, a number of windows.

@@ -333,7 +333,7 @@ HOUR_MUTANTS = (
     Mutant("an hour is released early", "O8", ((hours, "released", lambda queues, release: queues),), seed=2),
     Mutant("one partition's watermark decides", "O8",
            ((hours_of_view, "slowest_partitions", ordered.fastest_partitions),), seed=7),
-    Mutant("a window's hours are loaded one by one", "O8: a mark covers loaded files alone",
+    Mutant("a window's hours are loaded one by one", "O8",
            ((ordering_batches, "fitting", ordered.fitting_without_the_last),), seed=0),
 )  # fmt: skip
 #: Schedules of mishaps (mishaps.py) notice these.
