@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -80,8 +81,11 @@ class FakeErasureTables:
             stored.rows = [row for row in stored.rows if not _is_erased(row, job.rows)]
             stored.records = [r for r in stored.records if not _is_erased(warehouse.row_of(r), job.rows)]
             stored.replayed = {row for row in stored.replayed if not _is_erased(row, job.rows)}
+            gone = [t == table and _is_erased(row, job.rows) for t, row in warehouse.log]
+            warehouse.job_ends[:] = [end - sum(gone[:end]) for end in warehouse.job_ends]
+            warehouse.erased += itertools.compress(warehouse.log, gone)
             warehouse.log[:] = [
-                (t, row) for t, row in warehouse.log if t != table or not _is_erased(row, job.rows)
+                each for each, is_gone in zip(warehouse.log, gone, strict=True) if not is_gone
             ]
 
 

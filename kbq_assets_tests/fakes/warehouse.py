@@ -158,6 +158,8 @@ class FakeWarehouse:
         self.refuse_jobs = 0
         self.late: list[LateCall] = []
         self.log: list[tuple[TableReference, Row]] = []
+        #: rows that erasures deleted; the log lacks them
+        self.erased: list[tuple[TableReference, Row]] = []
         #: how long the log was when each job had ended
         self.job_ends: list[int] = []
         self.stored: dict[TableReference, FakeTable] = {}

@@ -17,7 +17,7 @@ from kbq_assets.pipelines.extraction import recovery
 from kbq_assets.pipelines.operate.commands import propose_reset
 from kbq_assets_tests.fakes.statements import Failure
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
-from kbq_assets_tests.simulation import mishaps, ordered, statements
+from kbq_assets_tests.simulation import backups, mishaps, ordered, statements
 from kbq_assets_tests.simulation.promises import check_all
 from kbq_assets_tests.simulation.world import PERMANENT, TOPIC, Recipe, World
 
@@ -57,6 +57,9 @@ class Chaos:
     relabel_a_table: float = 0.0
     intrude: float = 0.0
     change_load: float = 0.0
+    lose_schemas: float = 0.0
+    silence_backups: float = 0.0
+    erase: float = 0.0
 
 
 #: Everything at once; and tables parked, set aside and resumed all the time, with long stalls, few other faults.
@@ -123,6 +126,18 @@ MERGING = Recipe(warehouses=TWO_WAREHOUSES.warehouses, patience=0, merge_files=2
 FAILING = dataclasses.replace(
     ROUGH, load=4.0, run_job=6.0, clean=3.0, job_error_rate=0.2, spoil_a_file=0.5, operate=3.0, reject=0.2
 )
+#: A backup beside the tables, which stop, are reset and fall behind retention by themselves, as the backup does.
+BACKING_UP = dataclasses.replace(
+    ROUGH, steps=250, extract=4.0, lose_schemas=0.5, silence_backups=0.2, lose_to_retention=0.3, park_rate=0.1,
+    operate=2.0,
+)  # fmt: skip
+BACKED_UP = Recipe(settings=Recipe().settings.with_options(backup="true"))
+#: Anna is erased again and again. The topic stays: its erasures would wait for a broker that has the former log.
+ERASING = dataclasses.replace(
+    BACKING_UP, steps=500, erase=4.0, recreate=0.0, lose_to_retention=0.1, spoil_a_file=0.05, reject=0.1, load=4.0,
+    run_job=6.0, reset_rate=0.1, stall_rate=0.04, operate=0.8,
+)  # fmt: skip
+ERASED = dataclasses.replace(BACKED_UP, kinds="11223gptaab")
 
 
 #: Kinds of schedules by name, next to the usual ones: how rough, and of what world.
@@ -139,6 +154,8 @@ KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "statements": (APPLYING, STATEMENTS),
     "switches": (SWITCHING, SWITCHED),
     "merging": (FAILING, MERGING),
+    "backup": (BACKING_UP, BACKED_UP),
+    "erasures": (ERASING, ERASED),
 }
 
 
@@ -272,6 +289,9 @@ def _events(world: World, chaos: Chaos) -> list[tuple[float, Callable[[], None]]
         (chaos.lose_to_retention, world.lose_to_retention),
         (chaos.recreate, world.recreate),
         (chaos.elect_leader, world.elect_leader),
+        (chaos.erase, start("eraser", world.erase, 1)),
+        (chaos.silence_backups, partial(backups.fall_silent, world)),
+        (chaos.lose_schemas, partial(backups.lose_schemas, world)),
         *((rate, functools.partial(event, world)) for rate, event in _mishaps(chaos)),
     ]
 
@@ -295,6 +315,7 @@ def settle(world: World) -> None:
     scheduler.fault_rate = scheduler.stall_rate = 0.0
     world.job_error_rate = 0.0
     world.rejecting = None
+    world.backup.is_down = False
     if world.decide_rate:
         ordered.calm(world)
     mishaps.restore_schemas(world)
@@ -303,6 +324,14 @@ def settle(world: World) -> None:
             world.run_job()
         if world.random.random() < 0.05:
             world.deliver_late_call()
+    _finish(world)
+    if backups.has_backup(world):
+        world.backup.behind.extend(backups.check_alone(world))
+        _finish(world)
+
+
+def _finish(world: World) -> None:
+    """Fresh runs, until nothing is left to do."""
     for round_ in range(6):
         loads = [(f"{name}-loader", partial(world.load, warehouse=name)) for name in world.others]
         runs: list[tuple[str, Callable[[str], object]]] = [
@@ -312,9 +341,7 @@ def settle(world: World) -> None:
             ("janitor", world.clean),
         ]
         for kind, body in runs:
-            scheduler.start(kind, body)
-            while scheduler.step():
-                world.run_job()
+            world.run_alone(kind, body)
         # What arrives after the last rounds is theirs to sweep who come next.
         if round_ < 4 and world.random.random() < 0.5:
             world.deliver_late_call()

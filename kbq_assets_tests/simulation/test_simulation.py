@@ -25,6 +25,7 @@ from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.fakes.warehouse import FakeJob
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 from kbq_assets_tests.simulation import schedule
+from kbq_assets_tests.simulation.backup_mutants import BACKUP_MUTANTS, ERASURE_MUTANTS
 from kbq_assets_tests.simulation.manifest_mutants import MANIFEST_MUTANTS
 from kbq_assets_tests.simulation.mutants import (
     A_NEW_ID,
@@ -40,7 +41,11 @@ from kbq_assets_tests.simulation.mutants import (
 )
 from kbq_assets_tests.simulation.schedule import (
     APPLYING,
+    BACKED_UP,
+    BACKING_UP,
     BY_HOUR,
+    ERASED,
+    ERASING,
     FAILING,
     FUTURE,
     HOURLY,
@@ -299,6 +304,35 @@ def test_merged_files_without_a_rule_break_a_promise(mutant: Mutant) -> None:
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
         for seed in _seeds(mutant.seed, 300):
             run_schedule(seed, FAILING, MERGING)
+
+
+def test_a_backup_goes_its_own_way_and_has_every_record() -> None:
+    met = Counter[str]()
+    for seed in range(VARIED_SCHEDULES // 2):
+        met += run_schedule(seed, BACKING_UP, BACKED_UP).met
+    assert met["backup reset"] > 0
+    assert met["alone"] == VARIED_SCHEDULES // 2
+
+
+@pytest.mark.parametrize("mutant", BACKUP_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_backups_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises(ScheduleFailed, match="BACKUP"):
+        for seed in _seeds(mutant.seed, 300):
+            run_schedule(seed, BACKING_UP, BACKED_UP)
+
+
+def test_erasures_forget_everywhere_while_everything_else_goes_on() -> None:
+    erased = 0
+    for seed in range(VARIED_SCHEDULES // 2):
+        erased += len(run_schedule(seed, ERASING, ERASED).warehouse.erased)
+    assert erased > VARIED_SCHEDULES // 4
+
+
+@pytest.mark.parametrize("mutant", ERASURE_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_erasures_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
+        for seed in _seeds(mutant.seed, 300):
+            run_schedule(seed, ERASING, ERASED)
 
 
 def test_schemas_that_contradict_their_table_keep_the_promises_as_variants() -> None:

@@ -30,6 +30,7 @@ from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines import threads
+from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.extraction.extract import extract
 from kbq_assets.pipelines.extraction.ports import ExtractionLimits, ExtractionPorts, ExtractionReport
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, load
@@ -60,7 +61,7 @@ from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.statements import Failure
 from kbq_assets_tests.fakes.warehouse import TRANSIENT, FakeWarehouse, Row
 from kbq_assets_tests.fixtures.tiny_manifests import counted, tiny_manifests
-from kbq_assets_tests.simulation import mishaps, ordered, statements
+from kbq_assets_tests.simulation import backups, mishaps, ordered, statements
 from kbq_assets_tests.simulation.scheduler import Scheduler
 
 TOPIC = "shop.events"
@@ -185,6 +186,7 @@ def _park_as_loader(store: ObjectStore, table: TableReference) -> None:
 class World:
     """One broker, store and registry, the warehouses, and the processes of a schedule."""
 
+    topic: ClassVar[str] = TOPIC
     #: what the topic's option was in the runs of this process
     options_now: ClassVar[list[tuple[str, ...]]] = [()]
 
@@ -196,6 +198,7 @@ class World:
         decide = self.scheduler.decide
         self.kafka = FakeKafka(chunk_records=self.recipe.chunk_records, faults=decide)
         self.store = WatchedStore(self._watch, decide, self._watch_windows)
+        self.backup = backups.BackupStore(decide)
         #: a staging area that somebody sets by mistake, over the same topic and warehouse (mishaps.py)
         self.elsewhere = FaultyMemoryStore()
         #: by stored name; the first is also ``warehouse``
@@ -217,6 +220,7 @@ class World:
         self.job_error_rate = 0.0
         self.rejecting: TableReference | None = None
         self.kafka.create_topic(TOPIC, self.recipe.partitions)
+        self._note_logs()
         self.kafka.notices_recreation = False  # as librdkafka: it may read on in the new log
         self.expected: dict[tuple[TopicPartition, str], dict[int, TableReference | None]] = defaultdict(dict)
         self.schema_ids: dict[tuple[TopicPartition, int], str] = {}
@@ -273,6 +277,11 @@ class World:
             table = self._table_of_tombstones
         elif kind == "p":
             offset, table = self.kafka.produce(tp, b"\x01poison", timestamp=when), ERRORS
+        elif kind in "ab":
+            value = b"\x01poison" if kind == "b" else struct.pack(">bI", 0, 1) + _BODIES[1]
+            offset = self.kafka.produce(tp, value, key=backups.ANNA, timestamp=when)
+            table = ERRORS if kind == "b" else TABLES_OF[1]
+            kind = "1" if kind == "a" else "p"
         else:
             if kind in "rf":
                 reported, kind = self._tell(tp, kind), "5"
@@ -286,6 +295,10 @@ class World:
         self._told[tp, offset] = reported
         if tells:
             self.own_times[tp, offset] = reported, when
+
+    def produce_one(self, partition: int, kind: str) -> None:
+        """Append a record of a kind."""
+        self._produce(TopicPartition(TOPIC, partition), kind)
 
     def _tell(self, tp: TopicPartition, kind: str) -> int:
         """A business time, noted: its partition may be taken to have passed it, but no further than now."""
@@ -412,6 +425,7 @@ class World:
     def deliver_late_call(self) -> None:
         """Let one call arrive that its caller gave up."""
         fakes: list[FaultyMemoryStore | FakeWarehouse] = [self.store, *self.warehouses.values()]
+        fakes += [self.backup] if backups.has_backup(self) else []
         for fake in self.random.sample(fakes, len(fakes)):
             if fake.late:
                 index = self.random.randrange(len(fake.late))
@@ -476,8 +490,9 @@ class World:
         self.store.time_ms += 60_000
         store, kafka = (staging or self.store).view(name), self.kafka.view(name)
         worker = WorkerPorts(
-            store, kafka, self.registry.view(name, self.scheduler.decide), self.clock, self._attempt
-        )
+            store, kafka, self.registry.view(name, self.scheduler.decide), self.clock, self._attempt,
+            backup=lambda topic: backups.place_of(self, name),
+        )  # fmt: skip
         engine = InProcessEngine(worker, slots=self.random.choice([1, 2, 3]), choose=self._choose)
         limits = ExtractionLimits(
             slices=SliceLimits(positions=6, least=3, packed_positions=3),
@@ -488,7 +503,10 @@ class World:
             self.options_now.append(self.random.choice(self.recipe.warehouses))
             destination = replace(settings.destination, warehouses=self.options_now[-1])
             settings = replace(settings, destination=destination)
-        ports = ExtractionPorts(store, kafka, engine, self.clock, new_run=self._attempt)
+        ports = ExtractionPorts(
+            store, kafka, engine, self.clock, new_run=self._attempt,
+            open_backup=lambda area: BackupArea(self.backup.view(name)),
+        )  # fmt: skip
         report = extract(ports, [SourceEntry(TOPIC, settings)], limits=limits)
         self._note_defects(stop.message for stop in report.stops)
         return report
@@ -537,12 +555,20 @@ class World:
     def clean(self, name: str) -> None:
         """One clean-up."""
         clean(self.store.view(name))
+        if backups.has_backup(self):
+            backups.clean(self, name)
+
+    def erase(self, name: str) -> None:
+        """Anna's records are erased (backups.py)."""
+        backups.erase(self, name)
 
     def operate(self, name: str) -> None:
         """An operator looks at what is stopped or parked and does one thing about it; sometimes resets."""
         store, kafka = self.store.view(name), self.kafka.view(name)
         if self.random.random() < self.reset_rate:
             propose_reset(store, kafka, TOPIC, give_up_pending=self.random.random() < 0.7).apply()
+            return
+        if backups.operate(self, name):
             return
         if self.decide_rate and self.random.random() < self.decide_rate:
             ordered.operate(self, name)
@@ -555,22 +581,23 @@ class World:
                 self._restage(name, self.random.choice(waiting))
             return
         if self.random.random() < self.park_rate:
-            table = self.random.choice(self.tables)
-            if self.others:
-                area = WarehouseStore(store, self.random.choice(list(self.warehouses)))
-                propose_park_table(area, table).apply()
-                return
-            if self.restart_rate and self.random.random() < self.restart_rate:
-                _park_as_loader(store, table)
-            else:
-                propose_park_table(store, table).apply()
+            self._park(store)
             return
-        repairs = list(self._repairs(store, kafka))
+        repairs = [*self._repairs(store, kafka), *backups.repairs(self, self.backup.view(name), kafka)]
         for propose in self.random.sample(repairs, len(repairs)):
             try:
                 propose().apply()
             except Refused:
                 continue  # nothing of this kind to mend
+
+    def _park(self, store: ObjectStore) -> None:
+        table = self.random.choice(self.tables)
+        if self.others:
+            store = WarehouseStore(store, self.random.choice(list(self.warehouses)))
+        elif self.restart_rate and self.random.random() < self.restart_rate:
+            _park_as_loader(store, table)
+            return
+        propose_park_table(store, table).apply()
 
     def _restage(self, name: str, file: StagedFile) -> None:
         store, kafka = self.store.view(name), self.kafka.view(name)
@@ -605,11 +632,23 @@ class World:
                 propose().apply()
             except KbqError:
                 continue
+        if backups.has_backup(self):
+            backups.repair(self)
 
     def recreate(self) -> None:
         """Delete the topic and create it anew."""
         self.kafka.recreate_topic(TOPIC)
+        self._note_logs()
         self.recreated = True
+
+    def _note_logs(self) -> None:
+        self.backup.logs |= dict(backups.log_of(self, p) for p in range(self.partitions))
+
+    def run_alone(self, kind: str, body: Callable[[str], object]) -> None:
+        """One process, to its end; jobs run meanwhile."""
+        self.scheduler.start(kind, body)
+        while self.scheduler.step():
+            self.run_job()
 
     def _attempt(self) -> str:
         self._attempts += 1

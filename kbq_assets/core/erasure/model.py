@@ -50,6 +50,15 @@ class ErasedPartition(Stored):
 
 
 @dataclass(frozen=True)
+class CopiedEpochs(Stored):
+    """The epochs of a partition's backup whose files were of the log at the time of the search: from ``since`` to
+    ``epoch``."""
+
+    since: int
+    epoch: int
+
+
+@dataclass(frozen=True)
 class ErasureTimes(Stored):
     """When an erasure began and was done, by the store's time."""
 
@@ -97,6 +106,8 @@ class Erasure(Stored):
     older: Mapping[str, Offsets] = field(default_factory=dict)
     #: records of older epochs of the backup, by ``<partition>/<epoch>``
     copies: Mapping[str, Offsets] = field(default_factory=dict)
+    #: a reset of the backup may make these epochs former ones before their files are written again
+    copied: Mapping[int, CopiedEpochs] = field(default_factory=dict)
     phase: str = str(ErasurePhase.BEGUN)
     times: ErasureTimes = field(default_factory=ErasureTimes, metadata=INLINE)
     #: the rows of the first warehouse, and of the others by name

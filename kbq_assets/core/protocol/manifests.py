@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from kbq_assets.core.backup.names import BACKUP, BackupFileName
 from kbq_assets.core.protocol.codec import Stored, encode
 from kbq_assets.core.protocol.commits import MOST_GAPS, AcceptedGap, Commit, StagedFile, Window
 from kbq_assets.core.protocol.manifest_entries import ManifestEntry
@@ -135,15 +136,13 @@ class _Contents:
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
-        self._windows = {(n, w.first): w for n, state in commit.partitions.items() for w in state.windows}
+        self._windows = {_key(n, w): w for n, state in commit.partitions.items() for w in state.windows}
         self._gaps = {(n, gap): gap for n, state in commit.partitions.items() for gap in state.accepted_gaps}
         self._given_up = dict.fromkeys(commit.given_up)
 
     def left_of(self, manifest: Manifest) -> Manifest:
         """A manifest with what the commit still has of it, as the commit has it."""
-        windows = {
-            n: tuple(self._windows.get((n, w.first)) for w in ws) for n, ws in manifest.windows.items()
-        }
+        windows = {n: tuple(self._windows.get(_key(n, w)) for w in ws) for n, ws in manifest.windows.items()}
         gaps = {n: tuple(self._gaps.get((n, g)) for g in gs) for n, gs in manifest.accepted_gaps.items()}
         given_up = tuple(path for path in manifest.given_up if path in self._given_up)
         return dataclasses.replace(
@@ -154,7 +153,7 @@ class _Contents:
         """The manifest has these contents: the head does not."""
         for number, windows in manifest.windows.items():
             for window in windows:
-                self._windows.pop((number, window.first), None)
+                self._windows.pop(_key(number, window), None)
         for number, gaps in manifest.accepted_gaps.items():
             for gap in gaps:
                 self._gaps.pop((number, gap), None)
@@ -166,7 +165,7 @@ class _Contents:
         partitions = {
             n: dataclasses.replace(
                 state,
-                windows=tuple(w for w in state.windows if (n, w.first) in self._windows),
+                windows=tuple(w for w in state.windows if _key(n, w) in self._windows),
                 accepted_gaps=tuple(g for g in state.accepted_gaps if (n, g) in self._gaps),
             )
             for n, state in self._commit.partitions.items()
@@ -174,6 +173,12 @@ class _Contents:
         return dataclasses.replace(
             self._commit, partitions=partitions, given_up=tuple(self._given_up), manifests=()
         )
+
+
+def _key(number: int, window: Window) -> tuple[int, int, int]:
+    """What tells the windows of a commit apart: those of a backup's epochs may begin at the same position (B5)."""
+    path = window.files[0].path if window.files else ""
+    return number, window.first, BackupFileName.parse(path).epoch if path.startswith(BACKUP) else 0
 
 
 def _present(items: Mapping[int, tuple[T | None, ...]]) -> dict[int, tuple[T, ...]]:

@@ -239,7 +239,8 @@ class RowDeleter:
         if len(waiting) == len(tables):
             self._count(erasure, waiting)
         replacing.leave(self.live, tables, job_id)
-        self._end(erasure)
+        # Loads that ended before a table waited may have added rows since the job was named.
+        self._end(erasure, {str(table): -sum(each.rows.values()) for table, each in waiting.items()})
 
     def _count(self, erasure: Erasure, waiting: Mapping[TableReference, Replacing]) -> None:
         """Count what is no row any more, in tables and in staged files."""
@@ -277,16 +278,18 @@ class RowDeleter:
         self._staged(erasure).replace()
         self._count(erasure, {})
         replacing.leave(self.live, tables, job_id, done=False)
-        self._end(erasure, deleted=False)
+        self._end(erasure, None)
 
-    def _end(self, erasure: Erasure, *, deleted: bool = True) -> None:
+    def _end(self, erasure: Erasure, deleted: Mapping[str, int] | None) -> None:
+        """End the job. ``deleted``: rows by table that it deleted at least, None if it deleted none."""
         job_id = self._own(erasure).job_id
 
         def ended(_: Erasure, now: Deletion) -> Deletion:
             if now.job_id != job_id:
                 return now
             rows = Counter(now.rows)
-            rows.update(now.deleting if deleted else {})
+            if deleted is not None:
+                rows.update({table: max(n, deleted.get(table, 0)) for table, n in now.deleting.items()})
             for each in now.staged:
                 rows[str(each.new.table)] += each.rows
             files, kept = now.files + len(now.staged), dict(sorted((+rows).items()))

@@ -10,7 +10,7 @@ import numpy as np
 
 from kbq_assets.core.backup.names import BackupFileName
 from kbq_assets.core.erasure import offsets as sets
-from kbq_assets.core.erasure.copies import is_present
+from kbq_assets.core.erasure.copies import epochs_of_log, is_present
 from kbq_assets.core.erasure.model import ErasedPartition, Erasure, ErasureTimes
 from kbq_assets.core.erasure.offsets import MOST_OFFSETS, offsets_of
 from kbq_assets.core.erasure.selection import PersonRecords
@@ -100,9 +100,18 @@ class Search:
             {key: offsets_of(own) for key, own in sorted(each.items()) if own}
             for each in (found.older, found.copies)
         )
-        started_ms = self.live.store.now_ms()
         erasure = Erasure(
-            number, topic.topic, *topic.ids, partitions, older, copies=former, times=ErasureTimes(started_ms)
+            number,
+            topic.topic,
+            *topic.ids,
+            partitions,
+            older,
+            copies=former,
+            # Epochs of two areas differ: then the commits tell at the time of the deletion.
+            copied=epochs_of_log(topic.ids, partitions, copies[0].commits if copies else {})
+            if len(copies) < 2
+            else {},
+            times=ErasureTimes(self.live.store.now_ms()),
         )
         return erasure, tuple(dict.fromkeys(found.gaps))  # a column may be searched for several values
 

@@ -204,6 +204,12 @@ def test_rows_of_a_complete_hour_are_late_when_they_are_loaded() -> None:
     assert (hours.rows, hours.late, hours.older_rows, hours.late_rows) == ({5: 3, 6: 3}, {5: 3}, 4, 3)
 
 
+def test_rows_that_an_erasure_left_out_of_a_file_make_no_count_negative() -> None:
+    erased = dataclasses.replace(_file(h5=3, h6=1), rows=2)
+    found = completeness.with_rows(TableHours(), [erased, _file(none=2)])
+    assert (found.rows, found.older_rows) == ({5: 3, 6: 1}, 2)
+
+
 def test_hours_beyond_the_bound_are_added_up() -> None:
     hours = TableHours(until=KEPT_HOURS + 2)
     for hour in range(KEPT_HOURS + 2):

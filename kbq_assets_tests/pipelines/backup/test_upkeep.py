@@ -12,10 +12,12 @@ from kbq_assets.core.backup.names import BackupFileName
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit, StagedFile, map_files
+from kbq_assets.core.protocol.manifests import Limits
 from kbq_assets.pipelines.backup.clean import clean_backups
 from kbq_assets.pipelines.backup.verify import verify_topic
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.wire.backup.read import read_chunks
+from kbq_assets_tests.fixtures.tiny_manifests import NO_TAIL, TINY, tiny_manifests
 from kbq_assets_tests.pipelines.backup.test_extraction import BACKED_UP, bench, copied, files, produced
 from kbq_assets_tests.pipelines.bench import TOPIC, TP, Bench
 
@@ -194,3 +196,29 @@ class TestReset:
         assert [len(first), len(second)] == [4, 2]
         assert clean_backups(area, days=0).orphans == 0
         assert verify_topic(area, TOPIC).records == 11
+
+    @pytest.mark.parametrize("limits", [TINY, NO_TAIL])
+    def test_windows_of_two_epochs_at_one_position_stay_apart_in_manifests(self, limits: Limits) -> None:
+        with tiny_manifests(limits):
+            world = backed_up()
+            area, path = world.backup_area, f"commits/{TOPIC}.json"
+            ids = world.backup_commit().topic_id
+            state.change(area, Commit, path, lambda now: backup.reset(now, {0: 0}, {0: 0}, "fake", ids))
+            world.extract()
+            before = files(world)
+            assert [(BackupFileName.parse(f.path).epoch, f.window) for f in before] == [
+                (epoch, first) for epoch in (1, 2) for first in (0, 2, 4, 6)
+            ]
+            swap_file(world, before[2], replace(before[2], rows=7))
+            assert files(world) == [replace(f, rows=7) if f == before[2] else f for f in before]
+            clean_backups(area, days=0)
+            assert set(names(world)) == {file.path for file in before}
+            # Retention takes the oldest windows alone.
+            for file in before[1:]:
+                world.backups.objects[file.path] = replace(
+                    world.backups.objects[file.path], updated_ms=world.backups.time_ms + 3 * DAY
+                )
+            world.backups.time_ms += 3 * DAY
+            clean_backups(area, days=2)
+            assert set(names(world)) == {file.path for file in before[1:]}
+            assert [file.path for file in files(world)] == [file.path for file in before[1:]]

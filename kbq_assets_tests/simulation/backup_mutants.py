@@ -1,0 +1,96 @@
+"""Rules of backups and erasures removed: schedules of backups must notice each (PROTOCOL B1 to B5, X1 to X5)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from kbq_assets.core.backup import sharing
+from kbq_assets.core.errors import NotFound
+from kbq_assets.core.protocol import commits
+from kbq_assets.core.protocol import manifests as manifest_contents
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.names import commit_path, shard_of
+from kbq_assets.pipelines.erasure import search
+from kbq_assets.pipelines.erasure.erasures import Erasures
+from kbq_assets.pipelines.extraction import extract as extraction
+from kbq_assets.pipelines.protocol import erasures as erasure_log
+from kbq_assets.pipelines.protocol import state
+from kbq_assets_tests.simulation.mutants import Mutant
+
+_plan, _publish = extraction.plan, commits._with_window
+_resume, _verify = Erasures.resume, Erasures.verify
+_enter, _raise_commits = erasure_log.enter, erasure_log.raise_commits
+_key = manifest_contents._key
+
+
+def _plan_at_the_tables(store: Any, *args: Any, **kwargs: Any) -> Any:
+    """A plan whose backups begin where the tables stand."""
+
+    def moved(unit: Any) -> Any:
+        tp = unit.range.topic_partition
+        try:
+            commit = state.read(store, Commit, commit_path(tp.topic, shard_of(tp.partition))).value
+        except NotFound:
+            return unit
+        at = commit.partitions.get(tp.partition)
+        if at is None or at.next >= unit.range.until_offset:
+            return unit
+        return dataclasses.replace(unit, range=dataclasses.replace(unit.range, from_offset=at.next))
+
+    found = _plan(store, *args, **kwargs)
+    backups = {
+        area: dataclasses.replace(each, units=tuple(map(moved, each.units)))
+        for area, each in found.backups.items()
+    }
+    return dataclasses.replace(found, backups=backups)
+
+
+def _publish_anywhere(now: Any, window: Any, tp: Any) -> Any:
+    is_copy = any(file.path.startswith("backup/") for file in window.files)
+    return _publish(dataclasses.replace(now, next=window.first) if is_copy else now, window, tp)
+
+
+def _announce_last(self: Erasures, number: int) -> Any:
+    """Rows and files first, then the log."""
+    erasure = self.find(number)
+    found = _resume(self, number)
+    _enter(self.live.store, erasure)
+    for store in (self.live.store, *self._areas(erasure)):
+        _raise_commits(store, erasure.topic, number)
+    return found
+
+
+def _nobody_is_told(*_: Any) -> int:
+    return 0
+
+
+def _search_rows_alone(self: Erasures, number: int) -> tuple[str, ...]:
+    return tuple(line for line in _verify(self, number) if "lacks it" not in line)
+
+
+def _without_epoch(number: int, window: Any) -> Any:
+    return (*_key(number, window)[:2], 0)
+
+
+def _no_epochs(*_: Any) -> dict[int, Any]:
+    return {}
+
+
+#: Schedules of backups notice these.
+BACKUP_MUTANTS = (
+    Mutant("the backup stands where the tables do", "B1",
+           ((extraction, "plan", _plan_at_the_tables), (commits, "_with_window", _publish_anywhere))),
+    Mutant("the tables' reading serves the backup wherever it stands", "B1",
+           ((sharing, "_reads_the_same", lambda one, other: True), (commits, "_with_window", _publish_anywhere))),
+)  # fmt: skip
+#: Schedules of erasures notice these.
+ERASURE_MUTANTS = (
+    Mutant("the erasure log is written last", "X1",
+           ((erasure_log, "enter", _nobody_is_told), (erasure_log, "raise_commits", _nobody_is_told),
+            (Erasures, "verify", _search_rows_alone), (Erasures, "resume", _announce_last)), seed=99),
+    Mutant("windows of a backup are told apart by their position alone", "B5",
+           ((manifest_contents, "_key", _without_epoch),), seed=22),
+    Mutant("a reset of the backup hides copies from an erasure", "X5",
+           ((search, "epochs_of_log", _no_epochs),), seed=22),
+)  # fmt: skip
