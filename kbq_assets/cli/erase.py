@@ -15,6 +15,7 @@ from kbq_assets.cli.context import ExitCode, Part, confirm, json_option, yes_opt
 from kbq_assets.cli.pii import pseudonym_keys
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.erasure.model import Erasure, ErasurePhase
+from kbq_assets.core.erasure.positions import RecordPosition, parse_positions
 from kbq_assets.core.erasure.selection import PersonRecords, parse_column, pseudonyms_in
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.pipelines.erasure.erasures import Erasures
@@ -61,9 +62,22 @@ _CHOICES = (
         metavar="TOPIC",
         help="The keys whose last record in this topic is a tombstone.",
     ),
+    click.option(
+        "--positions-file",
+        "positions_files",
+        multiple=True,
+        metavar="FILE",
+        help="A file of PARTITION OFFSET, one a line, or of JSON with these; - reads standard input.",
+    ),
 )
 
 _NAMES = ("keys", "columns", "hidden")
+_by_hand = click.option(
+    "--by-hand",
+    multiple=True,
+    metavar="TABLE",
+    help="A table with load=sql: you delete the rows that your SQL made of several records.",
+)
 
 
 def _choosing(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,7 +86,10 @@ def _choosing(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def with_chosen(erasures: Erasures, topic: str, **kwargs: Any) -> Any:
         texts = {name: _with_lines(kwargs.pop(name), kwargs.pop(f"{name}_files")) for name in _NAMES}
-        chosen = _selection(erasures, topic, texts, kwargs.pop("tombstones"))
+        positions = (
+            each for file in kwargs.pop("positions_files") for each in parse_positions(_read(file), topic)
+        )
+        chosen = _selection(erasures, topic, texts, kwargs.pop("tombstones"), frozenset(positions))
         return command(erasures, topic, chosen=chosen, **kwargs)
 
     for option in reversed(_CHOICES):
@@ -87,11 +104,12 @@ def erase() -> None:
 
 @erase.command()
 @click.argument("topic")
+@_by_hand
 @pass_erasures
 @_choosing
-def plan(erasures: Erasures, topic: str, chosen: PersonRecords) -> None:
+def plan(erasures: Erasures, topic: str, chosen: PersonRecords, by_hand: tuple[str, ...]) -> None:
     """Show what an erasure would delete, and what it cannot reach. Changes nothing."""
-    _, proposal = erasures.propose(topic, chosen)
+    _, proposal = erasures.propose(topic, chosen, by_hand)
     click.echo(proposal.title)
     for line in proposal.lines:
         click.echo(f"  {line}")
@@ -99,15 +117,16 @@ def plan(erasures: Erasures, topic: str, chosen: PersonRecords) -> None:
 
 @erase.command()
 @click.argument("topic")
+@_by_hand
 @yes_option
 @pass_erasures
 @_choosing
-def start(erasures: Erasures, topic: str, chosen: PersonRecords, yes: bool) -> None:
+def start(erasures: Erasures, topic: str, chosen: PersonRecords, by_hand: tuple[str, ...], yes: bool) -> None:
     """Show the plan, ask, and erase.
 
     Extraction and loading go on meanwhile. If it dies or something stops it, kbq erase resume continues.
     """
-    erasure, proposal = erasures.propose(topic, chosen)
+    erasure, proposal = erasures.propose(topic, chosen, by_hand)
     confirm([proposal], yes=yes)
     _print(erasures.find(erasure.number))
 
@@ -163,13 +182,17 @@ def list_erasures(erasures: Erasures, as_json: bool) -> None:
 
 
 def _selection(
-    erasures: Erasures, topic: str, texts: Mapping[str, Sequence[str]], tombstones: str
+    erasures: Erasures,
+    topic: str,
+    texts: Mapping[str, Sequence[str]],
+    tombstones: str,
+    positions: frozenset[RecordPosition],
 ) -> PersonRecords:
     """Whose records are chosen. Raises ConfigurationError, which repeats no value."""
     columns, hidden = ([parse_column(text) for text in texts[name]] for name in ("columns", "hidden"))
     pseudonyms = _pseudonyms(erasures, topic, hidden) if hidden else ()
     keys = frozenset(key.encode() for key in texts["keys"])
-    return PersonRecords(keys, (*columns, *pseudonyms), tombstones)
+    return PersonRecords(keys, (*columns, *pseudonyms), tombstones, positions)
 
 
 def _pseudonyms(
@@ -191,13 +214,17 @@ def _with_lines(given: Sequence[str], files: Sequence[str]) -> list[str]:
 
 def _lines(file: str) -> list[str]:
     """The lines of a file that are not empty."""
+    return [line for line in _read(file).splitlines() if line]
+
+
+def _read(file: str) -> str:
+    """A file's text; ``-`` is standard input."""
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
             f"{file} cannot be read: {type(error).__name__}", next_step="check it"
         ) from None
-    return [line for line in text.splitlines() if line]
 
 
 def _print(found: Erasure) -> None:

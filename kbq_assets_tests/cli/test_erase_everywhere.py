@@ -23,6 +23,7 @@ from kbq_assets_tests.cli.test_erase import named
 from kbq_assets_tests.cli.test_erase_warehouses import is_whole
 from kbq_assets_tests.cli.test_warehouses import BOTH, TwoWarehouses
 from kbq_assets_tests.fakes.platform import POISON, TOPIC
+from kbq_assets_tests.sizes import ERASE_KILLS
 
 CANARY = "canary-5c1e"
 TABLES = ("orders", "kbq_errors")
@@ -154,5 +155,5 @@ def test_an_erasure_that_is_killed_at_every_step_ends_and_loses_nothing(tmp_path
             mine = set(range(first, 4, 2)) | {8 + 6 * n + first for n in range(number)}
             assert set(after["main", table]) == set(after["lake", table]) == mine
         is_whole(at.run)
-        if kills >= 30:
+        if kills >= ERASE_KILLS:
             break

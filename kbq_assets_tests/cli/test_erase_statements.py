@@ -150,7 +150,9 @@ def test_a_scratch_table_of_a_parked_table_is_dropped(tmp_path: Path) -> None:
     assert ANNA not in world.everything()
 
 
-def test_a_table_kept_by_your_own_sql_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_table_kept_by_your_own_sql_is_erased_by_position_and_the_rest_by_hand(
+    tmp_path: Path,
+) -> None:
     world, run = opened(tmp_path, "load=upsert key=_kafka_key")
     world.change(ANNA, ANNA)
     cycle(run)
@@ -162,3 +164,9 @@ def test_a_table_kept_by_your_own_sql_is_refused_by_name(tmp_path: Path) -> None
     state.change(world.store, TableState, "tables/shop.orders.json", by_sql)
     refused = run("erase", "start", TOPIC, "--key", ANNA, "--yes")
     assert refused.exit_code == 3 and "kept by your own SQL" in refused.output
+    assert "--by-hand 'shop.orders'" in refused.output
+    planned = run.done("erase", "plan", TOPIC, "--key", ANNA, "--by-hand", "shop.orders")
+    assert "shop.orders: rows that your SQL made of several records" in planned
+    run.done("erase", "start", TOPIC, "--key", ANNA, "--yes", "--by-hand", "shop.orders")
+    assert ANNA not in world.everything()
+    run.done("erase", "verify", "1")

@@ -17,7 +17,7 @@ from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.extraction.units import Unit
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import Adapters, Parts
-from kbq_assets.worker.adapters import open_pseudonyms
+from kbq_assets.worker.adapters import open_pseudonyms, open_seal_key
 from kbq_assets.worker.backup_place import BackupPlace
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
@@ -154,6 +154,7 @@ class FakePlatform:
             self.clock,
             backup=lambda topic: BackupPlace(self.store),
             pseudonyms=lambda: open_pseudonyms(self.settings),
+            seal_key=lambda: open_seal_key(self.settings),
         )
         yield InProcessEngine(ports, kills=self.kills)
 

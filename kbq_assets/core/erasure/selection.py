@@ -1,5 +1,5 @@
-"""Whose records are erased: by the key of a record, by a value of a column, or by the tombstones of
-another topic. A column may have pseudonyms of the value. A value never leaves the process."""
+"""Whose records are erased: by the key of a record, by a value of a column, by the tombstones of
+another topic, or by positions. A column may have pseudonyms of the value. A value never leaves the process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kbq_assets.core.avro.tree import legal_name
+from kbq_assets.core.erasure.positions import RecordPosition
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.column_names import snake_case
 from kbq_assets.core.topics.personal import KEY, Decision, Pseudonyms
@@ -14,18 +15,19 @@ from kbq_assets.core.topics.personal import KEY, Decision, Pseudonyms
 
 @dataclass(frozen=True)
 class PersonRecords:
-    """The records of a person: those with one of these keys, and rows where a column has a value."""
+    """The records of a person: those with one of these keys or positions, and rows where a column has a value."""
 
     keys: frozenset[bytes] = field(default=frozenset(), repr=False)
     columns: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     #: a topic whose tombstones name more keys; "" for none
     tombstones: str = ""
+    positions: frozenset[RecordPosition] = frozenset()
 
     def __post_init__(self) -> None:
-        if not (self.keys or self.columns or self.tombstones):
+        if not (self.keys or self.columns or self.tombstones or self.positions):
             raise ConfigurationError(
                 "whose records? nothing is chosen",
-                next_step="choose by --key-file, --where-file, --pseudonym-of-file or --tombstones",
+                next_step="choose by --key-file, --where-file, --pseudonym-of-file, --tombstones or --positions-file",
             )
         if b"" in self.keys or any(not column for column, _ in self.columns):
             raise ConfigurationError("a key and a column must not be empty", next_step="check the input")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, cast
@@ -91,15 +91,20 @@ class Erasures:
         parsed = (parse_erasure_path(entry.path) for entry in self.live.store.list(ERASURES))
         return sorted(number for number in parsed if number is not None)
 
-    def propose(self, topic: str, chosen: PersonRecords) -> tuple[Erasure, Proposal]:
-        """The proposal of an erasure; applying it erases. Raises Refused for records out of reach."""
+    def propose(
+        self, topic: str, chosen: PersonRecords, by_hand: Collection[str] = ()
+    ) -> tuple[Erasure, Proposal]:
+        """The proposal of an erasure; applying it erases. ``by_hand``: tables with the user's own SQL, whose other rows
+        the user deletes. Raises Refused for records out of reach."""
         from kbq_assets.pipelines.erasure.search import Search  # arrays: not for every command
 
         self._check_alone(topic)
         check_replays(self.live, topic, f"kbq erase start {topic}")
+        of_sql = self._check_sql(topic, by_hand)
         number = max(self._numbers(), default=0) + 1
         search = Search(self._places, self.open_source())
         erasure, gaps = search.run(number, ErasedTopic.read(self.live, topic), chosen)
+        gaps = (*gaps, *(f"{table}: rows that your SQL made of several records" for table in of_sql))
         lines = (*self._plan(erasure), *(f"not searched: {line}" for line in gaps))
         return erasure, Proposal(f"erasure {number} of {topic}", lines, lambda: self._start(erasure))
 
@@ -117,6 +122,18 @@ class Erasures:
         known = state.table_registry(self.live.load_store).warehouses
         removed = sorted(name for name, status in known.items() if status == REMOVED)
         yield from beyond_reach(self._places, removed, erasure)
+
+    def _check_sql(self, topic: str, by_hand: Collection[str]) -> list[str]:
+        """The tables that the user's own SQL keeps. Raises Refused for one that the user did not name."""
+        found = [table for place in self._places for table in place.sql_tables(topic)]
+        for table in found:
+            if table not in by_hand:
+                raise Refused(
+                    f"{table} is kept by your own SQL: nobody knows which of its rows come from which records",
+                    next_step="delete those that it made of several records by hand (docs/erasure.md), and add"
+                    f" --by-hand '{table}': the erasure deletes the rows that have a record's position",
+                )
+        return found
 
     def _check_alone(self, topic: str) -> None:
         """Raise Refused while another erasure of the topic is not done (X1)."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ from kbq_assets.core.erasure import offsets as sets
 from kbq_assets.core.erasure.copies import epochs_of_log, is_present
 from kbq_assets.core.erasure.model import ErasedPartition, Erasure, ErasureTimes
 from kbq_assets.core.erasure.offsets import MOST_OFFSETS, offsets_of
+from kbq_assets.core.erasure.positions import RecordPosition
 from kbq_assets.core.erasure.selection import PersonRecords
 from kbq_assets.core.errors import NotFound, Refused, TransientError
 from kbq_assets.core.protocol.commits import PartitionCommit
@@ -23,7 +24,9 @@ from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_
 from kbq_assets.pipelines.erasure.warehouse import ErasedWarehouse
 from kbq_assets.pipelines.protocol.erasures import erased_of
 from kbq_assets.ports.kafka import RecordSource
+from kbq_assets.wire.arrow.errors import BadFile
 from kbq_assets.wire.chunk import Chunk
+from kbq_assets.wire.files.find_rows import ColumnSearch
 from kbq_assets.wire.files.read_container import DamagedFile
 
 
@@ -73,18 +76,19 @@ class Search:
         found = SearchResult()
         copies = [TopicBackup.of(area, topic.topic) for area in backup_areas(self.live, topic.topic)]
         if keys := chosen.keys | self._tombstoned(chosen.tombstones):
-            for each in copies:
-                self._search_copies(topic, each, keys, found)
-            for tp, (_, state) in topic.partitions.items():
-                until = max((e.until(topic.ids, tp, state.start) for e in copies), default=state.start)
-                self._search_log(tp, state, keys, found, until)
-                found.check_size()
-        for column, value in chosen.columns:
-            self._search_tables(topic, column, value, found)
-            found.check_size()
+            self._search_keys(topic, copies, keys, found)
+        self._add_positions(topic, chosen.positions, found)
         if chosen.columns:
-            found.gaps += [line for place in self.places for line in place.statement_gaps(topic.topic)]
-            found.gaps += [line for place in self.places for line in _unloaded(place, topic.topic)]
+            self._search_columns(topic, chosen.columns, found)
+        is_by_key = not (chosen.columns or chosen.positions)
+        if not is_by_key and any(not is_present(topic.ids, *at) for each in copies for at in each.files()):
+            found.gaps.append(f"the backup of {topic.topic} before its reset was not searched but by key")
+        # A column may be searched for several values.
+        return self._erasure(number, topic, copies, found), tuple(dict.fromkeys(found.gaps))
+
+    def _erasure(
+        self, number: int, topic: ErasedTopic, copies: Sequence[TopicBackup], found: SearchResult
+    ) -> Erasure:
         partitions = {
             tp.partition: ErasedPartition(
                 state.since,
@@ -94,26 +98,37 @@ class Search:
             )
             for tp, (commit, state) in topic.partitions.items()
         }
-        if chosen.columns and any(not is_present(topic.ids, *at) for each in copies for at in each.files()):
-            found.gaps.append(f"the backup of {topic.topic} before its reset was not searched by column")
         older, former = (
             {key: offsets_of(own) for key, own in sorted(each.items()) if own}
             for each in (found.older, found.copies)
         )
-        erasure = Erasure(
-            number,
-            topic.topic,
-            *topic.ids,
-            partitions,
-            older,
-            copies=former,
-            # Epochs of two areas differ: then the commits tell at the time of the deletion.
-            copied=epochs_of_log(topic.ids, partitions, copies[0].commits if copies else {})
-            if len(copies) < 2
-            else {},
-            times=ErasureTimes(self.live.store.now_ms()),
+        # Epochs of two areas differ: then the commits tell at the time of the deletion.
+        commits = copies[0].commits if copies else {}
+        copied = epochs_of_log(topic.ids, partitions, commits) if len(copies) < 2 else {}
+        times = ErasureTimes(self.live.store.now_ms())
+        return Erasure(
+            number, topic.topic, *topic.ids, partitions, older, copies=former, copied=copied, times=times
         )
-        return erasure, tuple(dict.fromkeys(found.gaps))  # a column may be searched for several values
+
+    def _search_keys(
+        self, topic: ErasedTopic, copies: Sequence[TopicBackup], keys: frozenset[bytes], found: SearchResult
+    ) -> None:
+        for each in copies:
+            self._search_copies(topic, each, keys, found)
+        for tp, (_, state) in topic.partitions.items():
+            until = max((e.until(topic.ids, tp, state.start) for e in copies), default=state.start)
+            self._search_log(tp, state, keys, found, until)
+            found.check_size()
+
+    def _search_columns(
+        self, topic: ErasedTopic, columns: Sequence[tuple[str, str]], found: SearchResult
+    ) -> None:
+        # Waiting files first: a file that is loaded meanwhile is in its table by then.
+        waiting = self._search_waiting(topic, columns, found)
+        for column, value in columns:
+            self._search_tables(topic, column, value, found, is_known=column in waiting)
+            found.check_size()
+        found.gaps += [line for place in self.places for line in place.statement_gaps(topic.topic)]
 
     def _tombstoned(self, topic: str) -> frozenset[bytes]:
         """The keys of a topic whose last record is a tombstone."""
@@ -174,10 +189,53 @@ class Search:
             for batch in self.source.read(range_, keys=True):
                 found.offsets[tp.partition].update(wanted.matching(batch.chunk))
 
-    def _search_tables(self, topic: ErasedTopic, column: str, value: str, found: SearchResult) -> None:
+    def _add_positions(
+        self, topic: ErasedTopic, positions: Iterable[RecordPosition], found: SearchResult
+    ) -> None:
+        """Records that somebody named. Raises Refused for one that is not written yet."""
+        partitions = {tp.partition: (tp, *each) for tp, each in topic.partitions.items()}
+        ends = self.live.offsets.offsets([tp for tp in topic.partitions]) if positions else {}
+        for partition, offset, epoch in sorted(positions):
+            if partition not in partitions:
+                raise Refused(f"{topic.topic} has no partition {partition}", next_step="check the positions")
+            tp, commit, state = partitions[partition]
+            at = epoch or commit.epoch
+            is_written = offset < (ends[tp].latest if tp in ends else state.next)
+            if at > commit.epoch or (at >= state.since and not is_written):
+                raise Refused(f"{tp} has no record {offset} in epoch {at}", next_step="check the positions")
+            found.add(partition, at, state.since, offsets_of([offset]))
+            if at >= state.since:
+                found.until[partition] = max(found.until.get(partition, 0), offset + 1)
+
+    def _search_waiting(
+        self, topic: ErasedTopic, columns: Sequence[tuple[str, str]], found: SearchResult
+    ) -> set[str]:
+        """Rows in staged files that no table has loaded, and in quarantine; return the columns that these have."""
+        since = {tp.partition: state.since for tp, (_, state) in topic.partitions.items()}
+        search = ColumnSearch(columns)
+        for place in self.places:
+            for each in unloaded_files(
+                place.live, lambda file: file.name.topic_partition.topic == topic.topic
+            ):
+                partition, epoch = each.file.name.topic_partition.partition, each.file.name.epoch
+                try:
+                    with place.live.load_store.open_read(each.stored) as stream:
+                        offsets = offsets_of(search.offsets(stream))
+                except NotFound:
+                    continue  # loaded meanwhile
+                except BadFile as error:
+                    found.gaps.append(f"{each.stored} cannot be read: {error.message}")
+                    continue
+                found.add(partition, epoch, since.get(partition, epoch), offsets)
+        found.check_size()
+        return search.columns
+
+    def _search_tables(
+        self, topic: ErasedTopic, column: str, value: str, found: SearchResult, *, is_known: bool
+    ) -> None:
         since = {tp.partition: state.since for tp, (_, state) in topic.partitions.items()}
         known: list[str] = []
-        has_column = False
+        has_column = is_known
         for place in self.places:
             try:
                 tables, rows = place.find(topic.topic, column, value, MOST_OFFSETS + 1)
@@ -199,16 +257,6 @@ class Search:
                 f"no table of {topic.topic} has a column {column}",
                 next_step=f"its tables: {', '.join(known) or 'none'}",
             )
-
-
-def _unloaded(place: ErasedWarehouse, topic: str) -> Iterator[str]:
-    """Files whose rows no search of a table sees."""
-    files = unloaded_files(place.live, lambda file: file.name.topic_partition.topic == topic)
-    for table, count in sorted(Counter(each.table for each in files).items()):
-        yield (
-            f"{place.label}{table}: {count} staged files are not loaded, and were not searched by column: kbq load"
-            " first"
-        )
 
 
 def _readable(tp: TopicPartition, state: PartitionCommit, broker: BrokerOffsets) -> Iterator[OffsetRange]:

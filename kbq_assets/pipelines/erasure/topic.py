@@ -81,9 +81,17 @@ class ErasedTopic:
 
     def statement_tables(self) -> list[TableReference]:
         """Tables that have a row for several records."""
+        return sorted(t for t in self._fed if self.states[t].has_statements)
+
+    def sql_tables(self) -> list[TableReference]:
+        """Tables whose rows the user's own SQL makes: of which records, nobody else knows."""
+        return sorted(t for t in self._fed if _rule(self.states[t]).kind == SQL)
+
+    @property
+    def _fed(self) -> list[TableReference]:
+        """The tables that have loaded files of the topic."""
         topic = f"{self.topic}/"
-        found = self.states.items()
-        return sorted(t for t, s in found if s.has_statements and any(k.startswith(topic) for k in s.marks))
+        return [t for t, found in self.states.items() if any(key.startswith(topic) for key in found.marks)]
 
     def _is_own(self, live: Deployment, table: TableReference) -> bool:
         """Whether a table without a state is this staging area's: replays of error rows may have made it."""
@@ -182,12 +190,6 @@ def _check_reachable(live: Deployment, found: ErasedTopic) -> None:
         )
     if len({(c.cluster_id, c.topic_id) for c in found.commits.values()}) > 1:
         raise Refused(f"the commits of {topic} are of two logs", next_step=f"kbq plan --topic {topic}")
-    for table, each in sorted(found.states.items()):
-        if _rule(each).kind == SQL and any(key.startswith(f"{topic}/") for key in each.marks):
-            raise Refused(
-                f"{table} is kept by your own SQL: nobody knows which of its rows come from which records",
-                next_step="docs/erasure.md names what has to be deleted by hand",
-            )
 
 
 def backup_areas(live: Deployment, topic: str, role: Role = Role.EXTRACT) -> list[BackupArea]:

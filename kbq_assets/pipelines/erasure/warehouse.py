@@ -70,6 +70,10 @@ class ErasedWarehouse:
                 " reset would bring them back"
             )
 
+    def sql_tables(self, topic: str) -> list[str]:
+        """Tables that the user's own SQL keeps, with the warehouse's name."""
+        return [f"{self.label}{table}" for table in ErasedTopic.read(self.live, topic).sql_tables()]
+
     def plan(self, erasure: Erasure) -> Iterator[str]:
         """The rows and files that an erasure deletes. Raises Refused."""
         try:

@@ -1,0 +1,60 @@
+"""Rows of a staged file that have a value in a column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final, cast
+
+import fastavro
+
+from kbq_assets.wire.arrow.errors import BadFile
+
+_OFFSET: Final = "_kafka_offset"
+
+
+@dataclass
+class ColumnSearch:
+    """Searches files for rows that have one of some values, each in its column. A dot leads into a record."""
+
+    wanted: Sequence[tuple[str, str]] = field(repr=False)
+    #: the columns that a file had
+    columns: set[str] = field(default_factory=set)
+
+    def offsets(self, stream: BinaryIO) -> Iterator[int]:
+        """The offsets of the rows. Raises BadFile."""
+        try:
+            reader = fastavro.reader(stream)
+            there = [(column, value) for column, value in self.wanted if _has(reader.writer_schema, column)]
+            self.columns.update(column for column, _ in there)
+            for record in reader if there else ():
+                row = cast("Mapping[str, Any]", record)
+                if any(_text(row, column) == value for column, value in there):
+                    yield row[_OFFSET]
+        except (EOFError, ValueError, IndexError, KeyError, OverflowError, StopIteration, TypeError) as error:
+            raise BadFile(f"a record cannot be decoded: {type(error).__name__}") from error
+
+
+def _has(schema: Any, column: str) -> bool:
+    """Whether a schema has a column, or each step into its records."""
+    if isinstance(schema, list):
+        return any(_has(each, column) for each in schema)
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        return False
+    name, _, rest = column.partition(".")
+    found = [each["type"] for each in schema["fields"] if each["name"].lower() == name.lower()]
+    return bool(found) and (not rest or _has(found[0], rest))
+
+
+def _text(record: Mapping[str, Any], column: str) -> str | None:
+    """A value as text, None if there is none."""
+    value: Any = record
+    for step in column.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = next((each for name, each in value.items() if name.lower() == step.lower()), None)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None or isinstance(value, (Mapping, list)) else str(value)

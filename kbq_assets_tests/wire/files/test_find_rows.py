@@ -1,0 +1,76 @@
+"""Rows of staged files, found by the text of a column."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import fastavro
+import pytest
+
+from kbq_assets.wire.arrow.errors import BadFile
+from kbq_assets.wire.files.find_rows import ColumnSearch
+
+SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "_kafka_offset", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "raw", "type": "bytes"},
+        {"name": "ok", "type": "boolean"},
+        {
+            "name": "customer",
+            "type": ["null", {"type": "record", "name": "C", "fields": [{"name": "Id", "type": "long"}]}],
+        },
+    ],
+}
+
+
+def file_of(*rows: tuple[str | None, int | None]) -> io.BytesIO:
+    found = io.BytesIO()
+    records = [
+        {
+            "_kafka_offset": n,
+            "name": name,
+            "raw": b"k%d" % n,
+            "ok": n % 2 == 1,
+            "customer": id_ and {"Id": id_},
+        }
+        for n, (name, id_) in enumerate(rows)
+    ]
+    fastavro.writer(found, SCHEMA, records, codec="snappy")
+    found.seek(0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "offsets"),
+    [
+        ("name", "anna", [0, 3]),
+        ("NAME", "anna", [0, 3]),
+        ("raw", "k1", [1]),
+        ("ok", "true", [1, 3]),
+        ("customer.id", "4711", [2]),
+        ("customer", "4711", []),
+        ("customer.id.more", "4711", None),
+        ("nothing", "anna", None),
+    ],
+)
+def test_rows_are_found_by_a_columns_text(column: str, value: str, offsets: list[int] | None) -> None:
+    search = ColumnSearch([(column, value)])
+    assert list(search.offsets(file_of(("anna", None), (None, 1), ("bert", 4711), ("anna", 2)))) == (
+        offsets or []
+    )
+    assert search.columns == (set() if offsets is None else {column})
+
+
+def test_one_reading_finds_all_values() -> None:
+    search = ColumnSearch([("name", "anna"), ("customer.id", "1")])
+    assert list(search.offsets(file_of(("anna", None), ("bert", 1), ("carla", 2)))) == [0, 1]
+
+
+def test_a_damaged_file_says_so() -> None:
+    whole = file_of(("anna", 1)).getvalue()
+    with pytest.raises(BadFile):
+        list(ColumnSearch([("name", "anna")]).offsets(io.BytesIO(whole[:-20])))
