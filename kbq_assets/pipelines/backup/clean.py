@@ -14,11 +14,11 @@ from kbq_assets.ports.object_store import ObjectStore
 
 def clean_backups(store: ObjectStore, days: int) -> CleaningReport:
     """Drop windows that are older than ``days`` (0: none), then delete files and manifests that no commit lists. Safe
-    while extractions run."""
+    while extractions run. Raises UnsupportedFormat, and deletes nothing, if a newer release works here."""
     # Listing first, commits second: what is committed in between counts as committed.
     listed = {e.path: e.updated_ms for e in store.list(BACKUP) if e.path.startswith(BACKUP)}
     manifests = listed_manifests(store)
-    commits = state.read_commits(store, state.topic_registry(store))
+    commits = state.read_commits(store, state.topic_registry(store), skips_newer=False)
     if days:
         before_ms = store.now_ms() - days * backup.DAY_MS
         commits = [_expired(store, commit, listed, before_ms) for commit in commits]

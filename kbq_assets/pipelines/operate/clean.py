@@ -41,12 +41,13 @@ class CleaningReport:
 
 
 def clean(store: ObjectStore) -> CleaningReport:
-    """Delete what no commit, backlog or load job in flight needs. Safe while extractions and loads run."""
+    """Delete what no commit, backlog or load job in flight needs. Safe while extractions and loads run. Raises
+    UnsupportedFormat, and deletes nothing, if a newer release works here: nobody else knows what it needs."""
     # Listing first, commits second: what is committed in between counts as committed (E6, M3).
     staged = [entry.path for entry in store.list(STAGING)]
     names = list(list_done_files(store))
     listed = listed_manifests(store)
-    commits = state.read_commits(store, state.topic_registry(store))
+    commits = state.read_commits(store, state.topic_registry(store), skips_newer=False)
     in_use = state.files_in_use(store, commits)
     orphans = plan_sweep(staged, [c.value for c in commits], frozenset(in_use))
     superseded = superseded_done_files(names, frozenset(file.done for file in in_use.values()))

@@ -286,9 +286,14 @@ def create_table_states(
     return created
 
 
-def read_commits(store: ObjectStore, registry: TopicRegistry) -> list[Versioned[Commit]]:
-    """Every registered commit that can be read. A missing or unreadable one stops its own topic only (E1)."""
-    found = parallel(lambda path: _readable(lambda: read(store, Commit, path)), _commit_paths(registry))
+def read_commits(
+    store: ObjectStore, registry: TopicRegistry, *, skips_newer: bool = True
+) -> list[Versioned[Commit]]:
+    """Every registered commit that can be read. A missing or unreadable one stops its own topic only (E1). Raises
+    UnsupportedFormat for one of a newer release unless that is skipped, too."""
+    found = parallel(
+        lambda path: _readable(lambda: read(store, Commit, path), skips_newer), _commit_paths(registry)
+    )
     return [commit for commit in found if commit is not None]
 
 
@@ -303,21 +308,27 @@ def _commit_paths(registry: TopicRegistry) -> list[str]:
 
 
 def read_table_states(
-    store: ObjectStore, registry: TableRegistry
+    store: ObjectStore, registry: TableRegistry, *, skips_newer: bool = True
 ) -> dict[TableReference, Versioned[TableState]]:
-    """The states that exist and can be read: an unreadable one stops its own table only (L6)."""
+    """The states that exist and can be read: an unreadable one stops its own table only (L6). Raises UnsupportedFormat
+    for one of a newer release unless that is skipped, too."""
     tables = registry.tables
     states = parallel(
-        lambda table: _readable(lambda: read(store, TableState, table_state_path(table))), tables
+        lambda table: _readable(lambda: read(store, TableState, table_state_path(table)), skips_newer),
+        tables,
     )
     return {table: state for table, state in zip(tables, states, strict=True) if state is not None}
 
 
-def _readable(read_now: Callable[[], Versioned[T]]) -> Versioned[T] | None:
+def _readable(read_now: Callable[[], Versioned[T]], skips_newer: bool = True) -> Versioned[T] | None:
     try:
         return read_now()
-    except (NotFound, CorruptState, UnsupportedFormat):
+    except (NotFound, CorruptState):
         return None
+    except UnsupportedFormat:
+        if skips_newer:
+            return None
+        raise
 
 
 def read_backlog(store: ObjectStore, table: TableReference) -> list[Versioned[BacklogChunk]]:
@@ -357,11 +368,11 @@ def warehouse_states(store: ObjectStore) -> WarehouseStates:
 
 def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> dict[str, StagedFile]:
     """Files of commits and, in every warehouse, of backlogs, of jobs in flight, and those brought back from quarantine,
-    by path. Read ``commits`` before this call (E6)."""
+    by path. Read ``commits`` before this call (E6). Raises UnsupportedFormat if a newer release wrote one of these."""
     files: list[StagedFile] = [file for commit in commits for file in commit.value.files]
     for area in areas(store).values():
         files.extend(file for chunk in read_backlogs(area) for file in chunk.value.files)
-        for state in read_table_states(area, table_registry(area)).values():
+        for state in read_table_states(area, table_registry(area), skips_newer=False).values():
             if (job := state.value.in_flight) is not None:
                 files.extend((*job.files, *job.sources))
             files.extend(bad.file for bad in state.value.retried)
