@@ -289,7 +289,12 @@ class Parts:
         """Persons whose records are forgotten."""
         from kbq_assets.pipelines.erasure.erasures import Erasures
 
-        return Erasures(self, self.adapters.source)
+        def open_copies() -> AbstractContextManager[Any]:
+            from kbq_assets.defs.lake_tasks import open_copier  # it imports Dagster
+
+            return open_copier(self.deployment.settings)
+
+        return Erasures(self, self.adapters.source, open_copies)
 
     @cached_property
     def orchestrator(self) -> Orchestrator:

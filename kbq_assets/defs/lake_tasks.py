@@ -1,4 +1,5 @@
-"""A lake's work on the `pyspark` resource: compaction's groups, and the files of large load jobs."""
+"""A lake's work on the `pyspark` resource: compaction's groups, and the files of large load jobs; and a backup's files
+under an erasure."""
 
 # Pydantic reads the annotations of fields: no postponed annotations here.
 
@@ -13,6 +14,7 @@ from kbq_assets.core.config.settings import Settings
 from kbq_assets.defs.extraction.engine import open_spark
 from kbq_assets.pipelines.compaction.compactor import Compactor
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.ports.backup_copies import RunCopies
 from kbq_assets.ports.compaction import Rewriter
 from kbq_assets.ports.load_tasks import RunTasks
 
@@ -46,6 +48,18 @@ def open_writer(settings: Settings) -> Iterator[RunTasks]:
     """Spark, for the large load jobs of one run."""
     with open_spark(settings) as started:
         yield spark_writer(started, settings)
+
+
+@contextmanager
+def open_copier(settings: Settings) -> Iterator[RunCopies]:
+    """Spark, for the many files of a backup that an erasure writes again."""
+    from kbq_assets.adapters.spark.tasks import SparkTasks
+    from kbq_assets.worker.erasure import CopyOnWorker
+
+    with open_spark(settings) as started:
+        yield SparkTasks(
+            lambda: started.spark_context, CopyOnWorker.of(settings), "an erasure in the backup of"
+        )
 
 
 def spark_rewriter(spark: PySparkResource, settings: Settings) -> Rewriter:

@@ -59,7 +59,7 @@ class Deployment:
     def backup_area(self, area: str, role: Role = Role.EXTRACT) -> BackupArea:
         """The backups of an area (core/backup/areas.py), with the credentials of a role."""
         if (area, role) not in self._areas:
-            self._areas[area, role] = BackupArea(self.open_backup(area, role))
+            self._areas[area, role] = BackupArea(self.open_backup(area, role), area)
         return self._areas[area, role]
 
     @cached_property

@@ -1,18 +1,20 @@
-"""Leaves erased records out of what a task reads (PROTOCOL X2)."""
+"""Leaves erased records out of what a task reads (PROTOCOL X2), and out of backups (X5)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
+from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.erasure.model import ErasureLog, check_version, log_path
 from kbq_assets.core.erasure.offsets import Offsets
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.ports.backup_copies import CopyTask, SearchedCopy, leave_out
 from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -50,3 +52,24 @@ def without(batch: RecordBatch, erased: Offsets) -> Iterator[RecordBatch]:
             left_out = 0
     if left_out:
         yield replace(batch, chunk=chunk.slice(0, 0), erased=left_out)
+
+
+@dataclass(frozen=True)
+class CopyOnWorker:
+    """The callable that Spark ships: the addresses of backups, without secrets."""
+
+    settings: Settings
+
+    @staticmethod
+    def of(settings: Settings) -> CopyOnWorker:
+        """For the backups of the settings."""
+        blank = parse_settings({"KBQ_HOME": str(settings.home)})
+        return CopyOnWorker(
+            replace(blank, staging_url=settings.staging_url, backup=settings.backup, google=settings.google)
+        )
+
+    def __call__(self, task: CopyTask) -> SearchedCopy:
+        """Search one file, and write it again."""
+        from kbq_assets.worker.adapters import open_backup_store
+
+        return leave_out(open_backup_store(self.settings, task.area), task)

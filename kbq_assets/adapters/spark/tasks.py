@@ -14,8 +14,8 @@ class OfTable(Protocol):
     """An item of work."""
 
     @property
-    def table(self) -> TableReference:
-        """The table that it is about."""
+    def table(self) -> TableReference | str:
+        """The table or topic that it is about."""
 
 
 Item = TypeVar("Item", bound=OfTable)

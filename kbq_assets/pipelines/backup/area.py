@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from kbq_assets.core.backup.areas import REGULAR
 from kbq_assets.core.backup.names import BACKUP, STATE, state_path
 from kbq_assets.pipelines.protocol.mapped_store import MappedStore
+from kbq_assets.ports.object_store import ObjectStore
 
 
 class BackupArea(MappedStore):
-    """An ObjectStore over the backup's place: files keep their names, state objects lie next to them."""
+    """An ObjectStore over the backup's place: files keep their names, state objects lie next to them. Its ``name`` is
+    that of core/backup/areas.py."""
+
+    def __init__(self, shared: ObjectStore, name: str = REGULAR) -> None:
+        super().__init__(shared)
+        self.name = name
 
     def _path(self, path: str) -> str:
         return path if path.startswith(BACKUP) else state_path(path)

@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.erasure.model import (
@@ -44,11 +44,11 @@ from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.protocol import erasures as log
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.spine import Spine
+from kbq_assets.ports.backup_copies import OpenCopies
 from kbq_assets.ports.kafka import RecordSource
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.erasure.copies import TopicBackup
-    from kbq_assets.wire.files.codec import Codec
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class Erasures:
 
     spine: Spine
     open_source: Callable[[], RecordSource]
+    #: Spark, for many bytes of backups; None: this process
+    open_copies: OpenCopies | None = None
 
     @property
     def live(self) -> Deployment:
@@ -117,7 +119,7 @@ class Erasures:
             yield from place.plan(erasure)
         copies = [at for area in self._areas(erasure) for at in self._copies(area, erasure).left(erasure)]
         if copies:
-            records = sum(size(found) for _, _, found in copies)
+            records = sum(size(found) for _, found in copies)
             yield f"backup: {len(copies):,} files are written again without {records:,} records"
         known = state.table_registry(self.live.load_store).warehouses
         removed = sorted(name for name, status in known.items() if status == REMOVED)
@@ -189,13 +191,12 @@ class Erasures:
     def _copies(self, area: BackupArea, erasure: Erasure) -> TopicBackup:
         from kbq_assets.pipelines.erasure.copies import TopicBackup  # arrays: not for every command
 
-        return TopicBackup.of(area, erasure.topic)
+        return TopicBackup.of(area, erasure.topic, self.live.settings.backup.codec, self.open_copies)
 
     def _rewrite(self, erasure: Erasure) -> None:
         """Write backup files again without the records, and count the files."""
-        codec = cast("Codec", self.live.settings.backup.codec)
         for area in self._areas(erasure):
-            files = self._copies(area, erasure).rewrite(erasure, lambda: uuid.uuid4().hex[:20], codec)
+            files = self._copies(area, erasure).rewrite(erasure, lambda: uuid.uuid4().hex[:20])
             if files:
                 counted = partial(_with_files, files=files)
                 state.change(self.live.store, Erasure, erasure_path(erasure.number), counted)
@@ -210,7 +211,7 @@ class Erasures:
         copies = (
             f"{file.path}: {size(found)} records"
             for area in self._areas(erasure)
-            for _, file, found in self._copies(area, erasure).left(erasure)
+            for file, found in self._copies(area, erasure).left(erasure)
         )
         return (*missing, *rows, *copies)
 

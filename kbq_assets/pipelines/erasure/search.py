@@ -82,7 +82,9 @@ class Search:
             self._search_columns(topic, chosen.columns, found)
         is_by_key = not (chosen.columns or chosen.positions)
         if not is_by_key and any(not is_present(topic.ids, *at) for each in copies for at in each.files()):
-            found.gaps.append(f"the backup of {topic.topic} before its reset was not searched but by key")
+            found.gaps.append(
+                f"the backup of {topic.topic} before its reset was not searched by column or position"
+            )
         # A column may be searched for several values.
         return self._erasure(number, topic, copies, found), tuple(dict.fromkeys(found.gaps))
 
