@@ -236,12 +236,13 @@ class Parts:
         """From staged files to tables."""
         from kbq_assets.pipelines.loading.loader import Loader
 
-        def open_tasks() -> AbstractContextManager[Any]:
-            from kbq_assets.defs.lake_tasks import open_writer  # it imports Dagster
+        return Loader(self.deployment, open_tasks=lambda: self._tasks.open_writer(self.deployment.settings))
 
-            return open_writer(self.deployment.settings)
+    @property
+    def _tasks(self) -> Any:
+        from kbq_assets.defs import lake_tasks  # it imports Dagster
 
-        return Loader(self.deployment, open_tasks=open_tasks)
+        return lake_tasks
 
     @cached_property
     def compactor(self) -> Compactor:
@@ -289,12 +290,7 @@ class Parts:
         """Persons whose records are forgotten."""
         from kbq_assets.pipelines.erasure.erasures import Erasures
 
-        def open_copies() -> AbstractContextManager[Any]:
-            from kbq_assets.defs.lake_tasks import open_copier  # it imports Dagster
-
-            return open_copier(self.deployment.settings)
-
-        return Erasures(self, self.adapters.source, open_copies)
+        return Erasures(self, self.adapters.source, lambda: self._tasks.open_copier(self.adapters.settings))
 
     @cached_property
     def orchestrator(self) -> Orchestrator:

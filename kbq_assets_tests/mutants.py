@@ -26,6 +26,7 @@ from kbq_assets_tests.pipelines.erasure import test_crashes as erasure
 from kbq_assets_tests.pipelines.filebatches import test_schedules as filebatches
 from kbq_assets_tests.pipelines.replay import test_schedules as replay
 from kbq_assets_tests.simulation import manifest_mutants, mutants
+from kbq_assets_tests.simulation.backup_mutants import BACKUP_MUTANTS, ERASURE_MUTANTS
 from kbq_assets_tests.simulation.mutants import Mutant
 from kbq_assets_tests.simulation.statement_mutants import ANY_SKIP, STATEMENT_MUTANTS, SWITCH_MUTANTS
 
@@ -97,6 +98,8 @@ def _of_the_simulator() -> Iterator[Section]:
         ("Schedules of mishaps", "mishaps_show_when_a_rule_is_removed", mutants.MISHAP_MUTANTS),
         ("Schedules of manifests", "manifests_without_a_rule_break_a_promise", manifest_mutants.MANIFEST_MUTANTS),
         ("Schedules of merged files", "merged_files_without_a_rule_break_a_promise", mutants.MERGING_MUTANTS),
+        ("Schedules of backups", "backups_notice_when_a_rule_is_removed", BACKUP_MUTANTS),
+        ("Schedules of erasures", "erasures_notice_when_a_rule_is_removed", ERASURE_MUTANTS),
         ("Schedules of ordered tables", "ordered_tables_notice_when_a_rule_is_removed", mutants.ORDER_MUTANTS),
         ("Schedules of tables by hour", "hours_notice_when_a_rule_is_removed", mutants.HOUR_MUTANTS),
         ("Schedules of statements", "the_simulator_notices_when_a_rule_of_statements_is_removed", STATEMENT_MUTANTS),

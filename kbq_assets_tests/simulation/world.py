@@ -225,8 +225,7 @@ class World:
         self.expected: dict[tuple[TopicPartition, str], dict[int, TableReference | None]] = defaultdict(dict)
         self.schema_ids: dict[tuple[TopicPartition, int], str] = {}
         self.recreated = False
-        self.reset_rate = 0.0
-        self.park_rate = 0.0
+        self.reset_rate = self.park_rate = 0.0
         self.restart_rate = self.restage_rate = self.mend_rate = 0.0
         self._attempts = 0
         self.area = ""
