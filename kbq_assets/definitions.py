@@ -236,20 +236,13 @@ class Parts:
         """From staged files to tables."""
         from kbq_assets.pipelines.loading.loader import Loader
 
-        return Loader(self.deployment, open_tasks=lambda: self._tasks.open_writer(self.deployment.settings))
-
-    @property
-    def _tasks(self) -> Any:
-        from kbq_assets.defs import lake_tasks  # it imports Dagster
-
-        return lake_tasks
+        return Loader(self.deployment, open_tasks=lambda: _tasks().open_writer(self.deployment.settings))
 
     @cached_property
     def compactor(self) -> Compactor:
         """From many small files of a lake to few."""
-        from kbq_assets.defs.lake_tasks import compactor_of
-
-        return compactor_of(self.deployment)
+        compactor: Compactor = _tasks().compactor_of(self.deployment)
+        return compactor
 
     @cached_property
     def observer(self) -> Observer:
@@ -290,7 +283,7 @@ class Parts:
         """Persons whose records are forgotten."""
         from kbq_assets.pipelines.erasure.erasures import Erasures
 
-        return Erasures(self, self.adapters.source, lambda: self._tasks.open_copier(self.adapters.settings))
+        return Erasures(self, self.adapters.source, lambda: _tasks().open_copier(self.adapters.settings))
 
     @cached_property
     def orchestrator(self) -> Orchestrator:
@@ -366,6 +359,12 @@ class Parts:
             reconcile_definitions(self.reconciler, translator),
             file_definitions(self.deployment, self.adapters.clients, translator),
         )
+
+
+def _tasks() -> Any:
+    from kbq_assets.defs import lake_tasks  # it imports Dagster
+
+    return lake_tasks
 
 
 def parts(environ: Mapping[str, str] | None = None) -> Parts:
