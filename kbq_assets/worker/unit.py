@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kbq_assets.adapters.backup import BackupLog, BackupSource
 from kbq_assets.core.backup.names import state_path
+from kbq_assets.core.erasure import offsets as sets
 from kbq_assets.core.erasure.model import ErasureLog
 from kbq_assets.core.erasure.offsets import Offsets
 from kbq_assets.core.errors import (
@@ -165,19 +166,23 @@ class _Read:
     #: of a topic by hour
     hours: UnitHours | None = None
 
-    def note(self, batch: RecordBatch, range_: OffsetRange) -> None:
-        """Note a batch's leader epoch and last record. Raises OffsetOutOfRange for records before the range."""
+    def note(self, batch: RecordBatch, range_: OffsetRange) -> RecordBatch:
+        """Note a batch's leader epoch and last record; return it without erased records before the range, which copies
+        lacked (B9, X5). Raises OffsetOutOfRange for other records there."""
         self.position = batch.position
-        if len(batch.chunk) == 0:
-            return
-        if int(batch.chunk.offsets[0]) < range_.from_offset:
+        early = int(batch.chunk.offsets.searchsorted(range_.from_offset))
+        if not all(sets.has(self.erased, offset) for offset in batch.chunk.offsets[:early].tolist()):
             raise OffsetOutOfRange(
                 f"{range_}: the log was truncated: records precede the range where there were none",
                 next_step="kbq plan shows the commands that fix it",
             )
-        self.epoch_until = int(batch.chunk.offsets[-1]) + 1
-        if self.first_leader_epoch < 0:
-            self.first_leader_epoch = batch.leader_epoch
+        if early:
+            batch = dataclasses.replace(batch, chunk=batch.chunk.slice(early, len(batch.chunk)))
+        if len(batch.chunk):
+            self.epoch_until = int(batch.chunk.offsets[-1]) + 1
+            if self.first_leader_epoch < 0:
+                self.first_leader_epoch = batch.leader_epoch
+        return batch
 
     def close(self, outputs: Iterable[Output]) -> None:
         """End the open windows of all outputs."""
@@ -298,7 +303,7 @@ def _read_windows(
     is_open = False
     try:
         for batch in batches:
-            read.note(batch, unit.range)
+            batch = read.note(batch, unit.range)  # noqa: PLW2901 - the rest is the batch
             if batch.position < unit.range.from_offset:
                 continue
             opened = opened if is_open else ports.clock.monotonic()

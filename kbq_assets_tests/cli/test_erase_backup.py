@@ -100,6 +100,20 @@ def test_a_reset_of_the_backup_leaves_the_person_out_and_former_epochs_forget_to
     assert "before its reset was not searched by column" in shown
 
 
+def test_tables_that_were_read_from_copies_without_the_last_record_go_on_in_kafka(
+    world: FakePlatform, run: Shell
+) -> None:
+    """Kafka has the erased record still, before the range that follows."""
+    start(run)
+    run.done("reset", "--topic", TOPIC, "--at", "earliest", "--yes")
+    world.kafka.delete_before(TopicPartition(TOPIC, 0), 1)
+    cycle(run)
+    produce(world)
+    cycle(run)
+    assert [place for place in offsets(world, ORDERS) if place[0] == 2] == [(2, 0, 0), (2, 0, 4), (2, 0, 5)]
+    is_whole(run)
+
+
 def test_a_topic_with_a_backup_alone_is_erased(world: FakePlatform, tmp_path: Path) -> None:
     world.source_topics.write_text(f"{TOPIC} backup=only\n")
     run = Shell(world)

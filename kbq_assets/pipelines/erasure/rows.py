@@ -97,13 +97,15 @@ class RowDeleter:
         Unavailable; then the same call continues."""
         while True:
             erasure = self._begin(number)
-            if not self._own(erasure).job_id:
+            if not (job_id := self._own(erasure).job_id):
                 return
             try:
                 if not self._is_done(erasure):
                     for table in self._tables(erasure):
                         self._enter(erasure, table)
                     erasure = self._rewrite(erasure)
+                    if self._own(erasure).job_id != job_id:
+                        continue  # another process continued the erasure, and ended the job
                     self._delete(erasure)
             except (Refused, ConfigurationError, JobFailed):
                 self._give_up(number)
