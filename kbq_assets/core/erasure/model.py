@@ -259,7 +259,7 @@ def erased_rows(
             continue
         known = found.changes_of(warehouse)
         before = [job for job in known if job.startswith(JOB_PREFIX)]
-        if any(_turn(job) >= _turn(job_id) for job in before):
+        if any(turn_of(job) >= turn_of(job_id) for job in before):
             continue
         own = [counts for p, epoch, counts in changes if p == number and epoch >= found.since]
         place = f"{warehouse}/" if warehouse else ""
@@ -273,7 +273,7 @@ def erased_rows(
     return commit
 
 
-def _turn(job_id: str) -> tuple[int, int]:
+def turn_of(job_id: str) -> tuple[int, int]:
     """Number and attempt of an erasure's job."""
     _, number, attempt = job_id.rsplit("-", 2)
     return int(number), int(attempt)

@@ -165,6 +165,8 @@ class Erasures:
         """Go on until the erasure is done. Raises Refused and Unavailable, which name what to do first."""
         erasure, live = self.find(number), self.live
         if erasure.phase == ErasurePhase.DONE:
+            for place in self._places:
+                place.delete(number)  # nothing is left: tables go on that a process entered late
             return erasure
         if erasure.phase == ErasurePhase.BEGUN:
             version = log.enter(live.store, erasure)

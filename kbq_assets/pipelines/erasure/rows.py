@@ -17,6 +17,7 @@ from kbq_assets.core.erasure.model import (
     erased_rows,
     erasure_path,
     key_of,
+    turn_of,
 )
 from kbq_assets.core.erasure.offsets import RowPlaces
 from kbq_assets.core.errors import (
@@ -97,6 +98,7 @@ class RowDeleter:
         Unavailable; then the same call continues."""
         while True:
             erasure = self._begin(number)
+            self._free(erasure)
             if not (job_id := self._own(erasure).job_id):
                 return
             try:
@@ -111,6 +113,15 @@ class RowDeleter:
                 self._give_up(number)
                 raise
             self._record(erasure)
+
+    def _free(self, erasure: Erasure) -> None:
+        """Let tables go on that wait for an ended job: a process that came late may have entered them, and died."""
+        own, store = self._own(erasure), self.live.load_store
+        ended = own.attempt - bool(own.job_id)
+        for table, found in state.read_table_states(store, state.table_registry(store)).items():
+            waits = found.value.definition.replacing
+            if waits and waits.erasure == erasure.number and turn_of(waits.job_id)[1] <= ended:
+                replacing.leave(self.live, [table], waits.job_id, done=False)
 
     def _own(self, erasure: Erasure) -> Deletion:
         return erasure.deletion(self._warehouse)
@@ -201,7 +212,7 @@ class RowDeleter:
         try:
             self.tables.erase(self._job(erasure), self.open_rewriter)
         except JobAlreadyExists:
-            pass
+            self._free(erasure)
         except UnknownOutcome as error:
             raise Unavailable(error.message, next_step=self._again(erasure)) from error
         clock = self.live.clock

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.erasure.model import JOB_PREFIX
 from kbq_assets.core.erasure.selection import PersonRecords
 from kbq_assets.core.errors import JobAlreadyExists, KbqError, Refused
 from kbq_assets.core.loading import replacements
+from kbq_assets.core.loading.replacing import Replacing
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -234,6 +236,18 @@ def test_a_late_deletion_cannot_run_twice(tmp_path: Path) -> None:
     world.platform.store.faults = world.platform.warehouse.faults = None
     act(world.parts())
     assert isinstance(world.platform.warehouse.deliver_late(), JobAlreadyExists)
+    world.finish()
+
+
+def test_a_table_that_a_late_process_let_wait_goes_on(tmp_path: Path) -> None:
+    """It read the erasure before another process ended the job, and died."""
+    world = World(tmp_path)
+    act(world.parts())
+    late = Replacing(0, f"{JOB_PREFIX}x-1-1", erasure=1)
+    path = table_state_path(ORDERS)
+    state.change(world.platform.store, TableState, path, lambda now: replacements.begin_replacing(now, late))
+    world.cycle()
+    assert set(world.rows()) < world.bert
     world.finish()
 
 
