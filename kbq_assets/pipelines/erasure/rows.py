@@ -212,7 +212,7 @@ class RowDeleter:
         try:
             self.tables.erase(self._job(erasure), self.open_rewriter)
         except JobAlreadyExists:
-            self._free(erasure)
+            pass
         except UnknownOutcome as error:
             raise Unavailable(error.message, next_step=self._again(erasure)) from error
         clock = self.live.clock
