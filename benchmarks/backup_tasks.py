@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values
 from kbq_assets.adapters.backup import BackupLog, BackupSource
 from kbq_assets.adapters.clock import SystemClock
-from kbq_assets.adapters.kafka.fetch.batches import WantedOffsets, deliver, survey
+from kbq_assets.adapters.kafka.fetch.record_batches import WantedOffsets, deliver, survey
 from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.core.config.backup import ZSTD_LEVEL
 from kbq_assets.core.extraction.units import Unit

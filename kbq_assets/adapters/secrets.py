@@ -1,4 +1,4 @@
-"""Resolves settings that refer to secrets (core/config/references.py) in the process that uses them.
+"""Resolves settings that refer to secrets (core/config/secret_references.py) in the process that uses them.
 
 So no secret travels with the settings to Spark workers or into Dagster's run records. Secrets from other machines
 stay in the process's memory for some minutes, so a new version takes effect with that delay.
@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
-from kbq_assets.core.config.references import is_reference
+from kbq_assets.core.config.secret_references import is_reference
 from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
 
 GROUP: Final = "kbq_assets.secrets"

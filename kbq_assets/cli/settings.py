@@ -11,7 +11,7 @@ import click
 from kbq_assets.cli.context import exit_code, json_option, print_error
 from kbq_assets.cli.render import console, echo_json, table
 from kbq_assets.core.config.redaction import REDACTED, redacted_address, redacted_option
-from kbq_assets.core.config.references import is_reference
+from kbq_assets.core.config.secret_references import is_reference
 from kbq_assets.core.config.settings import VARIABLES, Settings, values_of
 from kbq_assets.core.errors import ConfigurationError
 

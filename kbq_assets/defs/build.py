@@ -13,7 +13,7 @@ from kbq_assets.defs.assets import build_assets
 from kbq_assets.defs.compaction.assets import compaction_definitions
 from kbq_assets.defs.extraction.engine import ENGINE, PYSPARK, KbqPySpark, SparkExtraction
 from kbq_assets.defs.extraction.step import ExtractionStep
-from kbq_assets.defs.instance.history import build_history
+from kbq_assets.defs.instance.run_retention import build_history
 from kbq_assets.defs.jobs import build_jobs, clean_schedule
 from kbq_assets.defs.lake_tasks import LAKE_SPARK, LakeSpark
 from kbq_assets.defs.loading.completeness import build_completeness_sensor

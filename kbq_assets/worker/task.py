@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kbq_assets.core.config.parts import RegistrySettings
-from kbq_assets.core.config.references import is_reference
+from kbq_assets.core.config.secret_references import is_reference
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.config.variables import declared_in
 from kbq_assets.core.errors import ConfigurationError

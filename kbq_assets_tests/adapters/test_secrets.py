@@ -12,7 +12,7 @@ import google_crc32c
 import pytest
 
 from kbq_assets.adapters import secrets
-from kbq_assets.core.config.references import is_reference
+from kbq_assets.core.config.secret_references import is_reference
 from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
 from kbq_assets_tests.fakes.registry_server import Answer, RegistryServer, registry_server
 from kbq_assets_tests.fixtures.variables import Variables

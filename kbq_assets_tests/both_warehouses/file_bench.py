@@ -16,7 +16,7 @@ from kbq_assets.adapters.filebatches.duckdb import DuckDbFileLoads
 from kbq_assets.core.config.filebatches import FileBatchSettings
 from kbq_assets.pipelines.filebatches.ports import FilePorts, steering_names
 from kbq_assets.pipelines.filebatches.runner import FileBatches, FilesReport
-from kbq_assets.pipelines.filebatches.source import FileSource
+from kbq_assets.pipelines.filebatches.source_objects import FileSource
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.file_loads import FileLoads
 from kbq_assets.ports.object_store import ObjectStore

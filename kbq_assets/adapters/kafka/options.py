@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kbq_assets.adapters.secrets import resolve
-from kbq_assets.core.config.references import is_reference
+from kbq_assets.core.config.secret_references import is_reference
 from kbq_assets.core.errors import ConfigurationError
 
 LOGGER: Final = logging.getLogger("kbq.kafka")

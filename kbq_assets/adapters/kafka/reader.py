@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from kbq_assets.adapters.kafka.fetch.access import not_spoken
 from kbq_assets.adapters.kafka.fetch.errors import NotSpoken
+from kbq_assets.adapters.kafka.fetch.librdkafka_options import not_spoken
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
 from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource
 from kbq_assets.adapters.kafka.options import LOGGER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kbq_assets.core.config.references import is_reference
+from kbq_assets.core.config.secret_references import is_reference
 
 REDACTED: Final = "***"
 #: Found in the name of an option, the option is a secret. It also matches names that are misspelled or shortened.

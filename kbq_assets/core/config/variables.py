@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from kbq_assets.core.config.locations import parse_staging
-from kbq_assets.core.config.references import FORMS, is_reference
+from kbq_assets.core.config.secret_references import FORMS, is_reference
 from kbq_assets.core.errors import ConfigurationError
 
 T = TypeVar("T")

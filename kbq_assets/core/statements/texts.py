@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kbq_assets.core.statements.history import history_sql
 from kbq_assets.core.statements.insert_new import insert_new_sql
 from kbq_assets.core.statements.rules import DELETE_INSERT, INSERT_NEW, SCD2, SNAPSHOT, SQL
+from kbq_assets.core.statements.scd2 import history_sql
 from kbq_assets.core.statements.targets import Target
 from kbq_assets.core.statements.templates import sql_text
 from kbq_assets.core.statements.versions import versions_sql

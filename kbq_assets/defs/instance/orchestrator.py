@@ -22,7 +22,7 @@ from dagster._core.run_coordinator import SubmitRunContext
 from dagster._core.workspace.load import location_origins_from_yaml_paths
 
 from kbq_assets.adapters.processes.daemons import last_lines, replace_text
-from kbq_assets.adapters.processes.ports import can_listen, holder_of
+from kbq_assets.adapters.processes.loopback_ports import can_listen, holder_of
 from kbq_assets.core.errors import ConfigurationError, NotFound, Unavailable
 from kbq_assets.defs.instance.database import DagsterDatabase
 from kbq_assets.defs.instance.processes import GRACE_SECONDS, HomeLock, Processes, is_alive

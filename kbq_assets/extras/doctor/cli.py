@@ -18,7 +18,7 @@ import psutil
 from packaging.requirements import Requirement
 
 from kbq_assets.adapters.java import find_java
-from kbq_assets.adapters.processes.ports import accepts_connections
+from kbq_assets.adapters.processes.loopback_ports import accepts_connections
 from kbq_assets.cli.context import Part
 from kbq_assets.cli.render import echo_json
 from kbq_assets.core.config.locations import Bucket, DuckDbFile, Folder, LakeAddress

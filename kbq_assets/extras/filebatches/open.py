@@ -11,7 +11,7 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.filebatches.ports import FilePorts, steering_names
 from kbq_assets.pipelines.filebatches.runner import FileBatches
-from kbq_assets.pipelines.filebatches.source import FileSource
+from kbq_assets.pipelines.filebatches.source_objects import FileSource
 from kbq_assets.worker.adapters import open_store_at
 
 if TYPE_CHECKING:

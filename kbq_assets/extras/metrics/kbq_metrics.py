@@ -12,6 +12,7 @@ from kbq_assets.core.observation.run_totals import EXTRACTION, KINDS, RunTotals,
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.totals import READY_SECONDS, Histogram
+from kbq_assets.extras.metrics.express_metrics import merged, table_states
 from kbq_assets.extras.metrics.families import (
     COUNTER,
     GAUGE,
@@ -23,7 +24,6 @@ from kbq_assets.extras.metrics.families import (
     labelled,
     single,
 )
-from kbq_assets.extras.metrics.kbe_metrics import merged, table_states
 from kbq_assets.extras.metrics.observe import BrokerReading, StateReading
 from kbq_assets.pipelines.backup.status import BackupsStatus
 from kbq_assets.pipelines.loading.view import LoadView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbq_assets.adapters.processes.ports import can_listen, holder_of
+from kbq_assets.adapters.processes.loopback_ports import can_listen, holder_of
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.extras.doctor.check import Check, Outcome
 from kbq_assets.extras.doctor.cli import LocalServices

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from kbq_assets.adapters.java import JavaRuntime
 from kbq_assets.adapters.processes.daemons import Daemon, kill_marked, marker_of, replace_text
-from kbq_assets.adapters.processes.ports import HOST, accepts_connections
+from kbq_assets.adapters.processes.loopback_ports import HOST, accepts_connections
 from kbq_assets.core.errors import StateError
 from kbq_assets.local.stack.installation import Installation
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kbq_assets.adapters.java import JavaRuntime
 from kbq_assets.adapters.processes.daemons import Daemon
-from kbq_assets.adapters.processes.ports import HOST
+from kbq_assets.adapters.processes.loopback_ports import HOST
 from kbq_assets.local.stack.installation import Installation
 
 # The environment's proxies do not apply to loopback.

@@ -22,7 +22,7 @@ from kbq_assets.adapters.processes.daemons import (
     stop_processes,
 )
 from kbq_assets.adapters.processes.locks import exclusive
-from kbq_assets.adapters.processes.ports import can_listen, free_port, holder_of
+from kbq_assets.adapters.processes.loopback_ports import can_listen, free_port, holder_of
 from kbq_assets.adapters.settings_file import remember_ports
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.local.stack.installation import Installation, find_installation, install, required_artifacts

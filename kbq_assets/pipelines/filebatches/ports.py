@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kbq_assets.core.config.filebatches import FileBatchSettings
 from kbq_assets.core.filebatches.discovery import BACKFILL, LOCK
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE
-from kbq_assets.pipelines.filebatches.source import FileSource
+from kbq_assets.pipelines.filebatches.source_objects import FileSource
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.file_loads import FileJobs, FileLoads
 from kbq_assets.ports.object_store import ObjectStore

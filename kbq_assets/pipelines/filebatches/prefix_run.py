@@ -24,7 +24,7 @@ from kbq_assets.core.filebatches.table_batches import (
     job_id_of,
 )
 from kbq_assets.pipelines.filebatches.ports import FilePorts
-from kbq_assets.pipelines.filebatches.source import BatchObjects
+from kbq_assets.pipelines.filebatches.source_objects import BatchObjects
 from kbq_assets.pipelines.filebatches.states import FileStates
 from kbq_assets.pipelines.filebatches.view import FilesView, PrefixView, plan_prefix
 from kbq_assets.pipelines.protocol.state import Versioned

@@ -18,9 +18,9 @@ from kbq_assets.pipelines.loading.job_recovery import finish, wait_for
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import MAX_RETRIES, TableRun
 from kbq_assets.pipelines.protocol.state import Versioned
-from kbq_assets.pipelines.statements.jobs import statement_job
 from kbq_assets.pipelines.statements.limits import today
 from kbq_assets.pipelines.statements.scratch import drop_orphans
+from kbq_assets.pipelines.statements.statement_job import statement_job
 from kbq_assets.ports.statements import LedgerRow, StatementJob, Statements
 from kbq_assets.ports.warehouse import JobError, JobStatus
 

@@ -8,7 +8,7 @@ from kbq_assets.core.errors import JobFailed
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.statements.billing import excess
 from kbq_assets.pipelines.loading.table_run import TableRun
-from kbq_assets.pipelines.statements.jobs import statement_job
+from kbq_assets.pipelines.statements.statement_job import statement_job
 
 _DAY_MS: Final = 24 * 3_600_000
 

@@ -35,7 +35,7 @@ from kbq_assets.core.statements.upsert import Upsert, deleted_columns, upsert_sq
 from kbq_assets.pipelines.loading.ports import topics_of
 from kbq_assets.pipelines.loading.restaging import Fit
 from kbq_assets.pipelines.loading.table_run import TableRun
-from kbq_assets.pipelines.statements.jobs import statement_job
+from kbq_assets.pipelines.statements.statement_job import statement_job
 from kbq_assets.ports.statements import LedgerRow, StatementJob, Statements
 
 _EPOCH: Final = date(1970, 1, 1).toordinal()

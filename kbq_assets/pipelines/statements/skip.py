@@ -15,7 +15,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements import steps
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.ordering.decisions import decide, read_table
-from kbq_assets.pipelines.statements.jobs import statement_job
+from kbq_assets.pipelines.statements.statement_job import statement_job
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import Warehouse

@@ -28,7 +28,7 @@ from kbq_assets.core.debezium.columns import (
 from kbq_assets.core.debezium.envelopes import is_envelope, record_of
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.wire.chunk import decode_long, encode_bytes, encode_long
-from kbq_assets.wire.debezium.types import TypedForms, UnfitValue, conversion, typed
+from kbq_assets.wire.debezium.logical_types import TypedForms, UnfitValue, conversion, typed
 from kbq_assets.wire.privacy.rewriting import Rewrite
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.skip import Skip, skip_of

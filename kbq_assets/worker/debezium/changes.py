@@ -22,9 +22,9 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
 from kbq_assets.wire.chunk import Chunk
-from kbq_assets.wire.debezium.connect import Encode, avro_of_connect, encoder
 from kbq_assets.wire.debezium.documents import document_row
 from kbq_assets.wire.debezium.envelope import NoRow, Unwrapped, unwrapped
+from kbq_assets.wire.debezium.kafka_connect import Encode, avro_of_connect, encoder
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.json.rows import RepeatedKey
 from kbq_assets.wire.privacy.json import exact_text, parse_exact

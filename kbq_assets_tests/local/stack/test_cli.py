@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kbq_assets.adapters.processes.ports import can_listen
+from kbq_assets.adapters.processes.loopback_ports import can_listen
 from kbq_assets.adapters.settings_file import remember_ports, remembered_ports
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.definitions import Adapters, Parts, command_line, parts

@@ -8,7 +8,7 @@ from typing import Any
 from kbq_assets.core.config.filebatches import FileBatchSettings
 from kbq_assets.pipelines.filebatches.ports import FilePorts, steering_names
 from kbq_assets.pipelines.filebatches.runner import FileBatches, FilesReport
-from kbq_assets.pipelines.filebatches.source import FileSource
+from kbq_assets.pipelines.filebatches.source_objects import FileSource
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.file_loads import FakeFileWarehouse
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore

@@ -16,7 +16,7 @@ from kbq_assets.core.statements.names import scratch_table
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.pipelines.statements.jobs import statement_job
+from kbq_assets.pipelines.statements.statement_job import statement_job
 from kbq_assets.ports.statements import LedgerRow, StatementJob
 from kbq_assets.ports.warehouse import JobError
 from kbq_assets_tests.fakes.faults import Crash, Outcome

@@ -12,8 +12,8 @@ from kbq_assets.core.statements.steps import retry_statement
 from kbq_assets.pipelines.operate import adopt
 from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.pipelines.ordering.decisions import decide
-from kbq_assets.pipelines.statements.jobs import statement_job
 from kbq_assets.pipelines.statements.skip import propose_skip
+from kbq_assets.pipelines.statements.statement_job import statement_job
 from kbq_assets.ports.statements import LedgerRow
 from kbq_assets.ports.warehouse import JobError
 from kbq_assets_tests.fakes.faults import Crash, Outcome

@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from kbq_assets.adapters.kafka.fetch import protocol
-from kbq_assets.adapters.kafka.fetch.access import Access
+from kbq_assets.adapters.kafka.fetch import wire_protocol
 from kbq_assets.adapters.kafka.fetch.connection import Connection
 from kbq_assets.adapters.kafka.fetch.errors import AuthenticationRefused, ConnectionLost, FetchFailure
-from kbq_assets.adapters.kafka.fetch.protocol import BrokerAddress, PartitionLeader, TopicAnswer
+from kbq_assets.adapters.kafka.fetch.librdkafka_options import Access
+from kbq_assets.adapters.kafka.fetch.wire_protocol import BrokerAddress, PartitionLeader, TopicAnswer
 from kbq_assets.core.protocol.offsets import TopicPartition
 
 #: Lifetime of a known leader. A broker that no longer leads answers so; this only limits the use of a stale answer.
@@ -68,8 +68,10 @@ class Cluster:
             try:
                 connection = self.borrow(node, access, share)
                 try:
-                    reply = connection.ask(protocol.METADATA, protocol.metadata_request(topic), share)
-                    answer = protocol.parse_metadata(reply, topic)
+                    reply = connection.ask(
+                        wire_protocol.METADATA, wire_protocol.metadata_request(topic), share
+                    )
+                    answer = wire_protocol.parse_metadata(reply, topic)
                 except BaseException:
                     connection.close()
                     raise

@@ -14,8 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from kbq_assets.adapters.kafka.fetch import protocol
-from kbq_assets.adapters.kafka.fetch.access import Access
+from kbq_assets.adapters.kafka.fetch import wire_protocol
 from kbq_assets.adapters.kafka.fetch.errors import (
     Answered,
     AuthenticationRefused,
@@ -24,8 +23,9 @@ from kbq_assets.adapters.kafka.fetch.errors import (
     NotSpoken,
     OversizedAnswer,
 )
-from kbq_assets.adapters.kafka.fetch.protocol import Api, BrokerAddress, ResponseReader
+from kbq_assets.adapters.kafka.fetch.librdkafka_options import Access
 from kbq_assets.adapters.kafka.fetch.sasl import log_in
+from kbq_assets.adapters.kafka.fetch.wire_protocol import Api, BrokerAddress, ResponseReader
 from kbq_assets.wire.chunk import Bytes
 
 _SIZE: Final = 4
@@ -82,7 +82,7 @@ class Connection:
         correlation = next(self._correlations)
         with _failures(self.node):
             self._socket.settimeout(self._access.answer_seconds)
-            self._socket.sendall(protocol.frame(api, correlation, self._access.client_id, body))
+            self._socket.sendall(wire_protocol.frame(api, correlation, self._access.client_id, body))
         self._expected.append((correlation, api))
 
     def receive(self, seconds: float) -> tuple[ResponseReader, Bytes]:
@@ -137,9 +137,9 @@ class Connection:
     def _log_in(self) -> None:
         login = self._access.login
         assert login is not None, "only called with a login"
-        body = protocol.text(login.mechanism)
-        error, offered = protocol.parse_handshake(
-            self.ask(protocol.SASL_HANDSHAKE, body, self._setup_seconds)
+        body = wire_protocol.text(login.mechanism)
+        error, offered = wire_protocol.parse_handshake(
+            self.ask(wire_protocol.SASL_HANDSHAKE, body, self._setup_seconds)
         )
         if error == _WRONG_MECHANISM:
             names = ", ".join(offered)
@@ -152,8 +152,8 @@ class Connection:
 
     def _exchange(self, message: bytes) -> bytes:
         body = struct.pack(">i", len(message)) + message
-        error, text, answer = protocol.parse_authenticate(
-            self.ask(protocol.SASL_AUTHENTICATE, body, self._setup_seconds)
+        error, text, answer = wire_protocol.parse_authenticate(
+            self.ask(wire_protocol.SASL_AUTHENTICATE, body, self._setup_seconds)
         )
         if error == _SASL_REFUSED:
             # For OAUTHBEARER the text is only the JSON of RFC 7628.
@@ -164,8 +164,10 @@ class Connection:
         return answer
 
     def _check_versions(self) -> None:
-        spoken = protocol.parse_api_versions(self.ask(protocol.API_VERSIONS, b"", self._setup_seconds))
-        for api in protocol.NEEDED:
+        spoken = wire_protocol.parse_api_versions(
+            self.ask(wire_protocol.API_VERSIONS, b"", self._setup_seconds)
+        )
+        for api in wire_protocol.NEEDED:
             low, high = spoken.get(api.key, (0, -1))
             if not low <= api.version <= high:
                 raise NotSpoken(f"the broker speaks {api.name} {low} to {high}, not {api.version}")
@@ -173,7 +175,7 @@ class Connection:
 
 def _unusual(head: bytes, size: int, api: Api) -> Damaged:
     """The error for an answer whose first bytes are not the length of one."""
-    if api is protocol.FETCH and size > 0:
+    if api is wire_protocol.FETCH and size > 0:
         return OversizedAnswer(f"an answer of {size} bytes")
     if head[0] in _TLS_RECORDS and head[1] == _TLS_MAJOR:
         return Damaged("the port speaks TLS", "set KBQ_KAFKA_SECURITY_PROTOCOL to ssl or sasl_ssl")

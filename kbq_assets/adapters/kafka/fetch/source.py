@@ -16,15 +16,7 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from kbq_assets.adapters.kafka.errors import UNKNOWN, gone, is_refusal, read_error, unavailable, unreadable
-from kbq_assets.adapters.kafka.fetch import protocol
-from kbq_assets.adapters.kafka.fetch.access import Access, access_of
-from kbq_assets.adapters.kafka.fetch.batches import (
-    Delivered,
-    WantedOffsets,
-    deliver,
-    next_offset,
-    survey,
-)
+from kbq_assets.adapters.kafka.fetch import wire_protocol
 from kbq_assets.adapters.kafka.fetch.cluster import Cluster
 from kbq_assets.adapters.kafka.fetch.connection import Connection
 from kbq_assets.adapters.kafka.fetch.errors import (
@@ -36,7 +28,15 @@ from kbq_assets.adapters.kafka.fetch.errors import (
     FetchFailure,
     OversizedAnswer,
 )
-from kbq_assets.adapters.kafka.fetch.protocol import FetchAnswer, PartitionLeader
+from kbq_assets.adapters.kafka.fetch.librdkafka_options import Access, access_of
+from kbq_assets.adapters.kafka.fetch.record_batches import (
+    Delivered,
+    WantedOffsets,
+    deliver,
+    next_offset,
+    survey,
+)
+from kbq_assets.adapters.kafka.fetch.wire_protocol import FetchAnswer, PartitionLeader
 from kbq_assets.adapters.kafka.options import check_options, client_options, redacted, without_secrets
 from kbq_assets.core.errors import KbqError, Unavailable
 from kbq_assets.core.protocol.offsets import OffsetRange
@@ -205,7 +205,7 @@ class _Reading:
         except OversizedAnswer as answer_:
             raise self._oversized(str(answer_)) from None
         link.asked = -1
-        answer = protocol.parse_fetch(reply, self.range.topic_partition)
+        answer = wire_protocol.parse_fetch(reply, self.range.topic_partition)
         if answer.error:
             raise self._refusal(answer.error)
         heads = survey(data, answer.records_from, answer.records_until)
@@ -220,10 +220,10 @@ class _Reading:
 
     def _ask(self, link: _Link, offset: int) -> None:
         tp, seconds = self.range.topic_partition, self.access.wait_seconds
-        request = protocol.fetch_request(
+        request = wire_protocol.fetch_request(
             tp, link.leader.epoch, offset, max_bytes=self.fetch_bytes, wait_seconds=seconds
         )
-        link.connection.send(protocol.FETCH, request)
+        link.connection.send(wire_protocol.FETCH, request)
         link.asked = offset
 
     def _nothing(self, answer: FetchAnswer, has_batches: bool, data: Bytes) -> None:
@@ -259,9 +259,9 @@ class _Reading:
 
         A leader of the same epoch has only added to its log, and each fetch names the epoch it expects.
         """
-        request = protocol.epoch_end_request(self.range.topic_partition, link.leader.epoch, self.epoch)
-        error, epoch, end = protocol.parse_epoch_end(
-            link.connection.ask(protocol.EPOCH_END, request), self.range.topic_partition
+        request = wire_protocol.epoch_end_request(self.range.topic_partition, link.leader.epoch, self.epoch)
+        error, epoch, end = wire_protocol.parse_epoch_end(
+            link.connection.ask(wire_protocol.EPOCH_END, request), self.range.topic_partition
         )
         if error:
             raise self._refusal(error)

@@ -18,8 +18,8 @@ from kbq_assets.core.observation.arrivals import Arrivals
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.extras.metrics.arrivals import arrival_families
+from kbq_assets.extras.metrics.express_metrics import kbe_families
 from kbq_assets.extras.metrics.families import COUNTER, GAUGE, Family, Sample, labelled
-from kbq_assets.extras.metrics.kbe_metrics import kbe_families
 from kbq_assets.extras.metrics.kbq_metrics import Measured, kbq_families
 from kbq_assets.extras.metrics.observe import (
     BrokerReading,

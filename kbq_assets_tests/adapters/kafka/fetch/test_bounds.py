@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kbq_assets.adapters.kafka.fetch import protocol
-from kbq_assets.adapters.kafka.fetch.batches import survey
+from kbq_assets.adapters.kafka.fetch import wire_protocol
 from kbq_assets.adapters.kafka.fetch.errors import FetchFailure
-from kbq_assets.adapters.kafka.fetch.protocol import ResponseReader
+from kbq_assets.adapters.kafka.fetch.record_batches import survey
+from kbq_assets.adapters.kafka.fetch.wire_protocol import ResponseReader
 from kbq_assets.core.protocol.offsets import TopicPartition
 
 TP = TopicPartition("t", 0)
 PARSERS: dict[str, Callable[[ResponseReader], Any]] = {
-    "versions": protocol.parse_api_versions,
-    "metadata": lambda reply: protocol.parse_metadata(reply, "t"),
-    "epoch_end": lambda reply: protocol.parse_epoch_end(reply, TP),
-    "fetch": lambda reply: protocol.parse_fetch(reply, TP),
-    "handshake": protocol.parse_handshake,
-    "authenticate": protocol.parse_authenticate,
+    "versions": wire_protocol.parse_api_versions,
+    "metadata": lambda reply: wire_protocol.parse_metadata(reply, "t"),
+    "epoch_end": lambda reply: wire_protocol.parse_epoch_end(reply, TP),
+    "fetch": lambda reply: wire_protocol.parse_fetch(reply, TP),
+    "handshake": wire_protocol.parse_handshake,
+    "authenticate": wire_protocol.parse_authenticate,
 }
 
 
@@ -105,7 +105,7 @@ def test_four_times_the_bytes_take_four_times_the_steps_and_the_memory(name: str
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("metadata", protocol.MOST_NODES), ("fetch", protocol.MOST_ABORTED), ("handshake", 1000)],
+    [("metadata", wire_protocol.MOST_NODES), ("fetch", wire_protocol.MOST_ABORTED), ("handshake", 1000)],
 )
 def test_so_many_items_are_damage_whatever_fits_into_an_answer(name: str, most: int) -> None:
     with pytest.raises(FetchFailure, match=f"{most + 1}"):

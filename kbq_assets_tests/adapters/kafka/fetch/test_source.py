@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 from confluent_kafka import KafkaError
 
-from kbq_assets.adapters.kafka.fetch import protocol
 from kbq_assets.adapters.kafka.fetch import source as subject
-from kbq_assets.adapters.kafka.fetch.batches import BatchHead, without_aborted
+from kbq_assets.adapters.kafka.fetch import wire_protocol
 from kbq_assets.adapters.kafka.fetch.errors import Damaged, NotSpoken
-from kbq_assets.adapters.kafka.fetch.protocol import (
+from kbq_assets.adapters.kafka.fetch.record_batches import BatchHead, without_aborted
+from kbq_assets.adapters.kafka.fetch.source import FetchSource
+from kbq_assets.adapters.kafka.fetch.wire_protocol import (
     ResponseReader,
     fetch_request,
     parse_epoch_end,
     parse_fetch,
     parse_metadata,
 )
-from kbq_assets.adapters.kafka.fetch.source import FetchSource
 from kbq_assets.core.errors import (
     KbqError,
     NotFound,
@@ -252,7 +252,7 @@ def test_aborted_transactions_without_end_are_refused(broker: WireBroker) -> Non
     assert list(records(read(source_of(broker)))) == list(range(END))
     broker.aborted = [(1, n) for n in range(51)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protocol, "MOST_ABORTED", 50)
+        patch.setattr(wire_protocol, "MOST_ABORTED", 50)
         with pytest.raises(Unavailable, match="51 pairs, over the limit"):
             read(source_of(broker))
 
@@ -275,8 +275,8 @@ def test_large_answers_take_memory_of_their_size(broker: WireBroker) -> None:
     assert peak < 4 * len(data)
 
 
-@pytest.mark.parametrize("api", [protocol.METADATA, protocol.API_VERSIONS])
-def test_a_control_answer_has_a_small_limit(broker: WireBroker, api: protocol.Api) -> None:
+@pytest.mark.parametrize("api", [wire_protocol.METADATA, wire_protocol.API_VERSIONS])
+def test_a_control_answer_has_a_small_limit(broker: WireBroker, api: wire_protocol.Api) -> None:
     broker.long_answers = {api.key: api.most_bytes + 1}
     with pytest.raises(Unavailable, match=f"an answer of {api.most_bytes + 1} bytes"):
         read(source_of(broker))

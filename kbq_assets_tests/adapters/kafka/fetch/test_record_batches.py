@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from kbq_assets.adapters.kafka.fetch import codecs
-from kbq_assets.adapters.kafka.fetch.batches import Delivered, WantedOffsets, deliver, survey
 from kbq_assets.adapters.kafka.fetch.errors import Damaged, DamagedBatch, FetchFailure, NotSpoken
+from kbq_assets.adapters.kafka.fetch.record_batches import Delivered, WantedOffsets, deliver, survey
 from kbq_assets.wire.chunk import RawRecord
 from kbq_assets_tests.adapters.kafka.fetch.wires import (
     ABORT,

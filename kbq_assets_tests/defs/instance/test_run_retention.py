@@ -10,9 +10,9 @@ import pytest
 import sqlalchemy
 from dagster._core.storage.event_log import SqlEventLogStorage
 
-from kbq_assets.defs.instance import history, reports
-from kbq_assets.defs.instance.history import build_history, delete_old_runs
+from kbq_assets.defs.instance import reports, run_retention
 from kbq_assets.defs.instance.reports import delete_old_reports
+from kbq_assets.defs.instance.run_retention import build_history, delete_old_runs
 from kbq_assets_tests.defs.instance.postgres import postgres
 
 PARTITIONS = dg.DynamicPartitionsDefinition(name="keys")
@@ -185,7 +185,7 @@ def test_the_copy_that_sqlite_keeps_in_the_runs_file_goes_too(home: dg.DagsterIn
 def test_the_job_deletes_old_reports(home: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         home.report_runless_asset_event(dg.AssetMaterialization("asset", partition="a"))
-    monkeypatch.setattr(history, "datetime", _InThirtyDays)
+    monkeypatch.setattr(run_retention, "datetime", _InThirtyDays)
     job, _ = build_history(30)
     assert job.execute_in_process(instance=home).success
     assert len(home.fetch_materializations(dg.AssetKey("asset"), limit=10).records) == 1

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kbq_assets.adapters.kafka.fetch.errors import NotSpoken
-from kbq_assets.adapters.kafka.fetch.protocol import BrokerAddress
 from kbq_assets.adapters.kafka.fetch.sasl import MECHANISMS, OAUTHBEARER, Login
 from kbq_assets.adapters.kafka.fetch.tls import BrokerTls
 from kbq_assets.adapters.kafka.fetch.tokens import TokenEndpoint, Tokens
-from kbq_assets.core.config.references import is_reference
+from kbq_assets.adapters.kafka.fetch.wire_protocol import BrokerAddress
+from kbq_assets.core.config.secret_references import is_reference
 from kbq_assets.core.errors import ConfigurationError
 
 _SPOKEN: Final = frozenset(

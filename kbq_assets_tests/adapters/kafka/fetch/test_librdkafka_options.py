@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from cryptography import x509
 
-from kbq_assets.adapters.kafka.fetch.access import access_of, not_spoken, parse_servers
 from kbq_assets.adapters.kafka.fetch.errors import AuthenticationRefused, NotSpoken
-from kbq_assets.adapters.kafka.fetch.protocol import BrokerAddress
+from kbq_assets.adapters.kafka.fetch.librdkafka_options import access_of, not_spoken, parse_servers
 from kbq_assets.adapters.kafka.fetch.sasl import Login, log_in
+from kbq_assets.adapters.kafka.fetch.wire_protocol import BrokerAddress
 from kbq_assets.adapters.kafka.options import LOGGER
 from kbq_assets.adapters.kafka.reader import open_reader
 from kbq_assets.core.errors import ConfigurationError
