@@ -40,7 +40,7 @@ PACKAGE = Path(kbq_assets.__file__).parent
 #: What drivers and loaders run, and no worker.
 DRIVERS = {"catalog_files.py"}
 LOADERS = {
-    *(PACKAGE / "wire" / "files" / name for name in ("leave_out.py", "reencode.py")),
+    *(PACKAGE / "wire" / "files" / name for name in ("find_rows.py", "leave_out.py", "reencode.py")),
     *(PACKAGE / "wire" / "arrow").glob("*.py"),
 }
 SHIPPED = [
