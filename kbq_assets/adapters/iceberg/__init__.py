@@ -16,6 +16,7 @@
     compaction.py   a table's files, and the commit that replaces some of them
     rewrite.py      many data files into one
     housekeeping.py expiry of snapshots, and orphans
+    metadata_files.py  the newest metadata file of each table, for other readers
     queries.py      positions, summaries and error rows
 """
 

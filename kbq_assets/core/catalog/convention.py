@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kbq_assets.core.catalog.access import AccessRules, check_access, parse_access
 from kbq_assets.core.catalog.fields import PII_LEVELS, ROOT
+from kbq_assets.core.catalog.lake_tables import (
+    LakeInBigQuery,
+    check_lake_in_bigquery,
+    parse_lake_in_bigquery,
+)
 from kbq_assets.core.catalog.lifecycle import LifecycleRules, check_lifecycle, parse_lifecycle
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 from kbq_assets.core.catalog.profiles import Profiles, parse_profiles
@@ -41,6 +46,7 @@ class Convention:
     ignore: tuple[str, ...] = ()
     access: AccessRules | None = None
     lifecycle: LifecycleRules = field(default_factory=dict)
+    lake_in_bigquery: LakeInBigQuery | None = None
     profiles: Profiles = field(default_factory=Profiles)
 
     def ignores(self, topic: str) -> bool:
@@ -99,6 +105,7 @@ def parse_convention(root: DocumentNode) -> tuple[Convention, list[CatalogProble
     problems += _check_policy_tags(root)
     problems += check_access(root)
     problems += check_lifecycle(root)
+    problems += check_lake_in_bigquery(root)
     profiles, found = parse_profiles(root)
     problems += found
     if problems:
@@ -117,6 +124,7 @@ def parse_convention(root: DocumentNode) -> tuple[Convention, list[CatalogProble
             ignore=tuple(document.get("ignore", ())),
             access=parse_access(document.get("access")),
             lifecycle=parse_lifecycle(document.get("lifecycle")),
+            lake_in_bigquery=parse_lake_in_bigquery(document.get("lake_in_bigquery")),
             profiles=profiles,
         ),
         [],

@@ -168,6 +168,14 @@ ROOT: Final[Mapping[str, CatalogField]] = {
         "Cheaper storage for old objects of a bucket: of `backup`, `lake` or `lake/DATASET`, such as NEARLINE 30, "
         "COLDLINE 90 (days).",
     ),
+    "lake_in_bigquery": _section(
+        "External tables by which BigQuery reads the tables of a lake in gs://.",
+        connection=CatalogField(
+            "string", "of BigQuery to Cloud Storage: project.location.name; mandatory here"
+        ),
+        dataset=CatalogField("string", "of the external tables ({dataset}_lake by default)"),
+        project=CatalogField("string", "of these datasets (the connection's by default)"),
+    ),
     "policy_tags": CatalogField(
         "map",
         "BigQuery's policy tag of each level of personal data: projects/…/locations/…/taxonomies/…/policyTags/….",

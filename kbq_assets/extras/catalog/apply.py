@@ -1,4 +1,4 @@
-"""Applies the catalog to broker, registry and buckets: first the plan, then one step after the other."""
+"""Applies the catalog to broker, registry, buckets and BigQuery: first the plan, then one step after the other."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from kbq_assets.core.avro.tree import load_schema, parse
 from kbq_assets.core.catalog import CatalogEntry, CatalogProblem
 from kbq_assets.core.catalog.access import plan_access
 from kbq_assets.core.catalog.changes import Change, Difference, plan_changes
+from kbq_assets.core.catalog.lake_tables import PointAtMetadata
 from kbq_assets.core.catalog.lifecycle import SetTransitions, StoragePlaces, plan_lifecycle, transitions
 from kbq_assets.core.catalog.starter import DraftFile, KnownSchemas, draft_entries
 from kbq_assets.core.config.locations import LakeAddress, parse_staging
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.debezium.envelopes import is_envelope
 from kbq_assets.core.errors import EncodingError, Unavailable
+from kbq_assets.extras.catalog.lake_tables import LakeTables, lake_tables_of
 from kbq_assets.pipelines.catalog.reader import (
     CatalogReader,
     environment,
@@ -59,6 +61,12 @@ class CatalogPlan:
     differences: tuple[Difference, ...]
     unknown: tuple[Difference, ...] = ()
     storage: tuple[SetTransitions, ...] = ()
+    lake: tuple[PointAtMetadata, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """The steps, for people."""
+        return [*map(str, (*self.changes, *self.registrations, *self.storage, *self.lake))]
 
 
 @dataclass(frozen=True)
@@ -89,8 +97,8 @@ def storage_of(settings: Settings) -> Storage:
 
 @dataclass(frozen=True)
 class CatalogCommands:
-    """Compares the catalog with broker, registry and buckets, which open on first use. ``env`` is the configured
-    one."""
+    """Compares the catalog with broker, registry, buckets and BigQuery, which open on first use. ``env`` is the
+    configured one."""
 
     reader: CatalogReader
     env: str
@@ -98,6 +106,7 @@ class CatalogCommands:
     open_subjects: Callable[[], SubjectRegistry]
     protobuf_fields: ProtobufFields
     storage: Storage | None = None
+    lake_tables: LakeTables | None = None
 
     def entries(self, env: str = "") -> tuple[CatalogEntry, ...]:
         """The entries of an environment, "" for the configured or only one. If the catalog has mistakes, returns the
@@ -153,19 +162,28 @@ class CatalogCommands:
         if refused:
             refuse_problems("the registry would refuse schemas", refused, "kbq catalog validate --registry")
         storage, others = self._plan_storage(entries)
-        differences += others
+        lake, in_the_way = self.plan_lake(entries)
+        differences += [*others, *in_the_way]
         registrations = tuple(map(Registration, missing))
-        return CatalogPlan(tuple(changes), registrations, tuple(differences), unknown, tuple(storage))
+        return CatalogPlan(
+            tuple(changes), registrations, tuple(differences), unknown, tuple(storage), tuple(lake)
+        )
+
+    def plan_lake(self, entries: Iterable[CatalogEntry]) -> tuple[list[PointAtMetadata], list[Difference]]:
+        """BigQuery's tables to create or to move, so that they read the lake. Raises ConfigurationError,
+        Unavailable."""
+        rules = self.reader.catalog().convention.lake_in_bigquery
+        if rules is None or self.lake_tables is None:
+            return [], []
+        changes, left = self.lake_tables.plan(rules, _datasets(entries))
+        return changes, [Difference(each.place, each.message) for each in left]
 
     def _plan_storage(self, entries: Iterable[CatalogEntry]) -> tuple[list[SetTransitions], list[Difference]]:
         """Changes of buckets' lifecycles. Raises ConfigurationError, Unavailable."""
         rules = self.reader.catalog().convention.lifecycle
         if not rules or self.storage is None:
             return [], []
-        datasets = {
-            name for e in entries if (name := e.settings.destination.dataset.text) and "{" not in name
-        }
-        wanted, refused = transitions(rules, self.storage.places, datasets)
+        wanted, refused = transitions(rules, self.storage.places, _datasets(entries))
         lifecycles = self.storage.open_lifecycles() if wanted else None
         buckets = sorted({each.bucket for each in wanted})
         live = {bucket: lifecycles.transitions(bucket) for bucket in buckets} if lifecycles else {}
@@ -173,7 +191,8 @@ class CatalogCommands:
         return changes, [Difference(each.place, each.message) for each in (*refused, *left)]
 
     def proposals(self, planned: CatalogPlan) -> list[Proposal]:
-        """A plan's steps, ready to run: topics first, then their ACLs, then schemas, then buckets."""
+        """A plan's steps, ready to run: topics first, then their ACLs, then schemas, then buckets, then BigQuery's
+        tables."""
         admin, subjects = self.open_admin(), self.open_subjects()
 
         def register(schema: SchemaFile) -> None:
@@ -187,7 +206,9 @@ class CatalogCommands:
             for change in planned.storage
             if lifecycles is not None
         ]
-        return topics + schemas + storage
+        rules = self.reader.catalog().convention.lake_in_bigquery
+        lake = self.lake_tables.proposals(rules, planned.lake) if rules and self.lake_tables else []
+        return topics + schemas + storage + lake
 
     def drafts(
         self,
@@ -224,7 +245,13 @@ def commands_of(
 ) -> CatalogCommands:
     """The commands for the settings' environment and buckets."""
     env, storage = settings.catalog.env, storage_of(settings)
-    return CatalogCommands(reader, env, open_admin, open_subjects, protobuf_fields, storage)
+    lake = lake_tables_of(settings)
+    return CatalogCommands(reader, env, open_admin, open_subjects, protobuf_fields, storage, lake)
+
+
+def _datasets(entries: Iterable[CatalogEntry]) -> set[str]:
+    """The datasets that entries name; records choose the others."""
+    return {name for e in entries if (name := e.settings.destination.dataset.text) and "{" not in name}
 
 
 def _compared(

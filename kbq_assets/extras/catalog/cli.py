@@ -135,7 +135,7 @@ def diff(commands: CatalogCommands, env: str, as_json: bool) -> None:
     """Compare the catalog with the broker and the registry; exit with 1 if `kbq catalog apply` would change them, with
     75 if the registry could not compare a subject."""
     planned = commands.plan(env)
-    lines = [*map(str, planned.changes), *map(str, planned.registrations), *map(str, planned.storage)]
+    lines = planned.lines
     others = [str(difference) for difference in planned.differences]
     if as_json:
         echo_json({"changes": lines, "differences": others, "unknown": list(map(str, planned.unknown))})
@@ -151,16 +151,27 @@ def diff(commands: CatalogCommands, env: str, as_json: bool) -> None:
 
 
 @catalog.command()
+@click.option(
+    "--ddl", is_flag=True, help="Only print the statements that let BigQuery read the lake; change nothing."
+)
 @env_option
 @yes_option
 @pass_commands
-def apply(commands: CatalogCommands, env: str, yes: bool) -> None:
+def apply(commands: CatalogCommands, env: str, yes: bool, ddl: bool) -> None:
     """Change broker and registry to match the catalog: shows the changes, then asks.
 
     It creates topics, adds partitions, alters settings, adds ACLs if catalog.yaml has `access`, registers schemas, and
-    sets storage classes of buckets if it has `lifecycle`. It deletes nothing, removes no partition, and changes no
+    sets storage classes of buckets if it has `lifecycle`, and lets BigQuery read the newest state of a lake if it has
+    `lake_in_bigquery`. It deletes nothing, removes no partition, and changes no
     setting that the catalog does not name.
     """
+    if ddl:
+        changes, left = commands.plan_lake(commands.sound_entries(env))
+        for change in changes:
+            click.echo(f"-- {change}\n{change.ddl}")
+        for difference in left:
+            click.echo(f"by hand: {difference}", err=True)
+        return
     planned = commands.plan(env)
     for difference in planned.differences:
         click.echo(f"by hand: {difference}")

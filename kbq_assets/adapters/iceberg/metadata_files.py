@@ -1,0 +1,45 @@
+"""The newest metadata files of a lake's tables (`ports.lake_tables`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from kbq_assets.adapters.iceberg import schema
+from kbq_assets.adapters.iceberg.connect import configured, embedded
+from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
+from kbq_assets.core.config.locations import LakeAddress
+from kbq_assets.core.errors import InvalidName
+from kbq_assets.core.protocol.names import TableReference
+
+#: Shadows of replays, and completeness.
+_OWN: Final = "_kbq_"
+
+
+class IcebergMetadata:
+    """Asks the catalog: which of the files in a folder is the newest, it alone knows."""
+
+    def __init__(self, place: LakeAddress, home: Path) -> None:
+        self._lake = (
+            IcebergLake(place.catalog, configured(place.catalog))
+            if place.catalog
+            else IcebergLake(*embedded(place, home))
+        )
+
+    def files(self, datasets: Collection[str]) -> Mapping[TableReference, str]:
+        """The metadata file of each table."""
+        found = {}
+        with lake_errors("the list of tables"):
+            for dataset in sorted(datasets):
+                if self._lake.namespace(dataset) is None:
+                    continue
+                for identifier in self._lake.catalog.list_tables((dataset,)):
+                    try:
+                        reference = TableReference(*identifier)
+                    except (InvalidName, TypeError):  # someone's own table, with a name that KBQ never writes
+                        continue
+                    stored = None if reference.table.startswith(_OWN) else self._lake.table(reference)
+                    if stored is not None and schema.has_positions(stored):
+                        found[reference] = stored.metadata_location
+        return found

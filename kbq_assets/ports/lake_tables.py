@@ -1,0 +1,28 @@
+"""Tables of a lake, and BigQuery's tables that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from kbq_assets.core.catalog.lake_tables import ExternalTable, KnownTable, PointAtMetadata
+from kbq_assets.core.protocol.names import TableReference
+
+
+class LakeMetadata(Protocol):
+    """The newest metadata files of a lake."""
+
+    def files(self, datasets: Collection[str]) -> Mapping[TableReference, str]:
+        """The metadata file of each table in these datasets, as a URI. Omits KBQ's own tables and those of other
+        programs. Raises ConfigurationError, Unavailable."""
+
+
+class ExternalTables(Protocol):
+    """Guarantees: `point` never replaces a table, and keeps grants and policies of one that exists."""
+
+    def known(self, table: ExternalTable) -> KnownTable | None:
+        """What BigQuery has by this name. Raises ConfigurationError, Unavailable."""
+
+    def point(self, change: PointAtMetadata) -> None:
+        """Create the table, or let it read the newest file. Raises ConfigurationError, NotFound if its dataset is
+        missing, PreconditionFailed if somebody else changed the table meanwhile, Unavailable."""
