@@ -190,7 +190,8 @@ def _print_extraction(planned: ExtractionPlan, out: Console) -> None:
 
 def _left_alone(planned: ExtractionPlan) -> Iterator[str]:
     for w in planned.waiting:
-        yield f"waits for more: {w.topic_partition}: {w.message}, for at most {number(w.max_wait_seconds)} s"
+        hour = ", or until its hour ends" if w.close_hours else ""
+        yield f"waits for more: {w.topic_partition}: {w.message}, for at most {number(w.max_wait_seconds)} s{hour}"
     for t in planned.throttled:
         yield f"left for later runs by a limit: {t.topic_partition}: {number(t.positions)} positions"
 

@@ -21,6 +21,7 @@ DANGER: Final = 0.1
 DANGER_TURNS: Final = 4
 #: Assumed bytes of a record's value until some are read.
 _UNKNOWN_BYTES: Final = 1024
+_HOUR_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,12 @@ class Waiting:
     positions: int
     max_wait_seconds: int
     message: str
+    close_hours: bool = False
+
+    def due_before(self, now_ms: int) -> int:
+        """The partition waits no longer if its oldest unread record is older than this Kafka time."""
+        by_age = now_ms - self.max_wait_seconds * 1000
+        return max(by_age, now_ms - now_ms % _HOUR_MS) if self.close_hours else by_age
 
 
 def headroom(position: int, broker: BrokerOffsets) -> float:

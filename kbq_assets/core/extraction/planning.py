@@ -380,7 +380,8 @@ def _add_unit(
     needs_no_more = is_try or tp in draft.ripe or is_in_danger(room)
     short = "" if needs_no_more else too_little(unit.settings, positions, averages, is_known=is_known)
     if short:
-        draft.waiting.append(Waiting(tp, first, positions, unit.settings.waits.longest_seconds, short))
+        waits = unit.settings.waits
+        draft.waiting.append(Waiting(tp, first, positions, waits.longest_seconds, short, waits.close_hours))
     else:
         draft.units.append(dataclasses.replace(unit, headroom=room))
         draft.averages[tp] = averages

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kbq_assets.core.topics.declaration import option
-from kbq_assets.core.topics.option_types import whole
+from kbq_assets.core.topics.option_types import FLAG, whole
 
 #: A partition with fewer new records is quiet: three files an hour at most, instead of twelve, at the usual cadence.
 QUIET_RECORDS: Final = 100
@@ -42,6 +42,14 @@ class WaitOptions:
         "[waits](operations.md#small-data-may-wait) until the oldest is this old; 0: it does not wait",
         shown_default="`KBQ_QUIET_SECONDS`",
         place="extraction.quiet_seconds",
+    )
+
+    close_hours: bool = option(
+        "false",
+        FLAG,
+        "small data does not wait past the end of the hour of its oldest unread record, by its Kafka time, so that "
+        "[hours are complete](completeness.md) earlier",
+        place="extraction.close_hours",
     )
 
     @property

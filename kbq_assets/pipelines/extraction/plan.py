@@ -66,17 +66,17 @@ def _may_restart(snapshot: TopicSnapshot) -> bool:
 
 
 def _ripe(reader: OffsetReader, waiting: Iterable[Waiting], now_ms: int) -> set[TopicPartition]:
-    """Partitions whose oldest unread record is old enough by its Kafka time.
+    """Partitions whose oldest unread record is old enough, or of an hour that has ended, by its Kafka time.
 
     If the local clock and the record's time contradict each other, the partition does not wait.
     """
     first = {w.topic_partition: w.first for w in waiting}
     groups: dict[int, list[TopicPartition]] = defaultdict(list)
     for w in waiting:
-        groups[w.max_wait_seconds].append(w.topic_partition)
+        groups[w.due_before(now_ms)].append(w.topic_partition)
     later = reader.offsets_for_time(list(first), now_ms + _CLOCK_SKEW_MS)
     ripe = {tp for tp in first if later.get(tp, first[tp]) <= first[tp]}
-    for seconds, partitions in groups.items():
-        young = reader.offsets_for_time(partitions, now_ms - seconds * 1000)
+    for due_before, partitions in groups.items():
+        young = reader.offsets_for_time(partitions, due_before)
         ripe |= {tp for tp in partitions if young.get(tp, first[tp] + 1) > first[tp]}
     return ripe

@@ -46,6 +46,34 @@ def test_little_data_waits_until_its_oldest_record_is_old_enough() -> None:
     assert bench.extract().totals.records == 2
 
 
+@pytest.mark.parametrize("options", [{"min_records": 3}, {"quiet_seconds": 3600}])
+def test_small_data_does_not_wait_past_the_end_of_its_hour(options: dict[str, int]) -> None:
+    bench = Bench(settings=SETTINGS.with_options(**options, close_hours=True))
+    produce(bench, 0, 3)
+    assert bench.extract().totals.records == 3, "the first rows wait for nothing"
+    until_next_hour = 3600 - bench.clock.now_ms() / 1000 % 3600
+    assert until_next_hour > 2000
+    bench.clock.sleep(until_next_hour - 1000)
+    produce(bench, 0)
+    bench.clock.sleep(900)
+    [waiting] = bench.extract().plan.waiting
+    assert waiting.close_hours
+    bench.clock.sleep(200)
+    produce(bench, 0)
+    assert bench.extract().totals.records == 2
+    produce(bench, 0)
+    bench.clock.sleep(1000)
+    assert bench.extract().totals.records == 0, "the hour of this record goes on"
+
+
+def test_without_it_small_data_waits_as_long_as_it_may() -> None:
+    bench = Bench(settings=SETTINGS.with_options(min_records=3, max_wait_seconds=7200))
+    produce(bench, 0)
+    bench.clock.sleep(3700)
+    [waiting] = bench.extract().plan.waiting
+    assert not waiting.close_hours
+
+
 def test_records_that_are_read_do_not_make_the_rest_old() -> None:
     bench = Bench(settings=WAITING)
     produce(bench, 1000, 3)
