@@ -16,6 +16,7 @@ from kbq_assets.core.config.google_permissions import (
     GET_DATASET,
     JOB_ROLE,
     LIST_TABLES,
+    READER_PERMISSIONS,
     RUN_JOBS,
     TABLE_PERMISSIONS,
     Role,
@@ -35,6 +36,11 @@ def test_the_roles_are_the_doctors() -> None:
     assert {f"`{role}`" for role in (*BUCKET_PERMISSIONS.values(), JOB_ROLE, DATASET_ROLE)} <= set(
         re.findall(r"`[^`\n]+`", PAGE)
     ) | {"`roles/storage.legacyBucketReader`"}
+
+
+def test_the_role_of_who_grants_reading_has_what_the_grants_need() -> None:
+    (granted,) = re.findall(r"create kbqReaders .* --permissions=(\S+)", PAGE)
+    assert granted.split(",") == [*READER_PERMISSIONS]
 
 
 @pytest.mark.parametrize("side", Role)

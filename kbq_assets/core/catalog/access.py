@@ -94,8 +94,8 @@ class Refusal:
 
 
 def parse_access(section: Mapping[str, Any] | None) -> AccessRules | None:
-    """The section `access` of `catalog.yaml`, None if there is none."""
-    if section is None:
+    """Kafka's part of the section `access` of `catalog.yaml`, None if there is none."""
+    if section is None or section.keys() == {"readers"}:
         return None
     principals = {str(name): str(value) for name, value in (section.get("principals") or {}).items()}
     return AccessRules(str(section.get("principal") or ""), principals, str(section.get("groups") or ""))

@@ -19,6 +19,7 @@ from kbq_assets.core.catalog.lake_tables import (
 from kbq_assets.core.catalog.lifecycle import LifecycleRules, check_lifecycle, parse_lifecycle
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 from kbq_assets.core.catalog.profiles import Profiles, parse_profiles
+from kbq_assets.core.catalog.readers import ReaderRules, check_readers, parse_readers
 from kbq_assets.core.catalog.validation import check_fields
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Convention:
     policy_tags: Mapping[str, str] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()
     access: AccessRules | None = None
+    readers: ReaderRules = field(default_factory=dict)
     lifecycle: LifecycleRules = field(default_factory=dict)
     lake_in_bigquery: LakeInBigQuery | None = None
     profiles: Profiles = field(default_factory=Profiles)
@@ -104,6 +106,7 @@ def parse_convention(root: DocumentNode) -> tuple[Convention, list[CatalogProble
         problems += _check_expression(root, f"rules.{key}", str(rules.get(key, "")))
     problems += _check_policy_tags(root)
     problems += check_access(root)
+    problems += check_readers(root)
     problems += check_lifecycle(root)
     problems += check_lake_in_bigquery(root)
     profiles, found = parse_profiles(root)
@@ -123,6 +126,7 @@ def parse_convention(root: DocumentNode) -> tuple[Convention, list[CatalogProble
             policy_tags=document.get("policy_tags", {}),
             ignore=tuple(document.get("ignore", ())),
             access=parse_access(document.get("access")),
+            readers=parse_readers(document.get("access")),
             lifecycle=parse_lifecycle(document.get("lifecycle")),
             lake_in_bigquery=parse_lake_in_bigquery(document.get("lake_in_bigquery")),
             profiles=profiles,

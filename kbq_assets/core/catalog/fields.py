@@ -156,11 +156,16 @@ ROOT: Final[Mapping[str, CatalogField]] = {
     "typologies": CatalogField("sections", "Defaults of entries by their typology."),
     "throughputs": CatalogField("sections", "Defaults of entries by their throughput, such as partitions."),
     "access": _section(
-        "Who may write and read topics; without this section KBQ leaves ACLs alone.",
+        "Who may write and read topics, tables, lakes and backups; without this section KBQ grants nothing.",
         principal=CatalogField("string", "the principal of a producer or consumer, such as User:{name}"),
         principals=CatalogField("map", "principals that do not follow it, by producer or consumer"),
         groups=CatalogField(
             "string", "consumer groups, such as {name} or {name}-*; none are granted by default"
+        ),
+        readers=CatalogField(
+            "map",
+            "Google's users, groups and service accounts that may read, by place: dataset/DATASET, table/DATASET.TABLE,"
+            " lake/DATASET, backup, backup/TOPIC",
         ),
     ),
     "lifecycle": CatalogField(

@@ -162,7 +162,7 @@ def _backups(places: StoragePlaces) -> Iterator[_Objects | str]:
     """The copies of each place of backups, or why it has no storage classes."""
     for each in places.backups:
         if isinstance(each, Bucket):
-            yield each.name, _below(each, BACKUP), ".avro"
+            yield each.name, below(each, BACKUP), ".avro"
         else:
             yield f"{each.path} is a folder, which has no storage classes"
 
@@ -174,14 +174,15 @@ def _lakes(places: StoragePlaces, datasets: Iterable[str]) -> Iterator[_Objects 
     for each in places.lakes:
         if each.bucket is not None:
             bucket = each.bucket
-            yield from ((bucket.name, _below(bucket, f"{dataset}/"), ".parquet") for dataset in datasets)
+            yield from ((bucket.name, below(bucket, f"{dataset}/"), ".parquet") for dataset in datasets)
         elif each.catalog:
             yield f"the catalog {each.catalog} says where its files are: set their lifecycle there"
         else:
             yield f"{each.folder} is a folder, which has no storage classes"
 
 
-def _below(bucket: Bucket, folder: str) -> str:
+def below(bucket: Bucket, folder: str) -> str:
+    """What begins the names of a folder's objects."""
     return f"{bucket.prefix}/{folder}" if bucket.prefix else folder
 
 

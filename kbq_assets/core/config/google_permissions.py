@@ -87,6 +87,23 @@ TABLE_PERMISSIONS: Final = (
 SET_CATEGORY: Final = "bigquery.tables.setCategory"
 #: Needed by the loader if the catalog has policy tags. Taxonomies belong to a project, not to a dataset.
 POLICY_TAG_PERMISSIONS: Final = (SET_CATEGORY, "datacatalog.taxonomies.get")
+#: Needed by whoever applies `access.readers` of a catalog, and by no run.
+UPDATE_DATASET: Final = "bigquery.datasets.update"
+#: A project may ask for these two besides, to read and change a dataset's list.
+GET_DATASET_POLICY: Final = "bigquery.datasets.getIamPolicy"
+SET_DATASET_POLICY: Final = "bigquery.datasets.setIamPolicy"
+GET_TABLE_POLICY: Final = "bigquery.tables.getIamPolicy"
+SET_TABLE_POLICY: Final = "bigquery.tables.setIamPolicy"
+GET_BUCKET_POLICY: Final = "storage.buckets.getIamPolicy"
+SET_BUCKET_POLICY: Final = "storage.buckets.setIamPolicy"
+READER_PERMISSIONS: Final = (
+    *(GET_DATASET, GET_DATASET_POLICY, UPDATE_DATASET, SET_DATASET_POLICY),
+    *(GET_TABLE_POLICY, SET_TABLE_POLICY),
+    *(GET_BUCKET, GET_BUCKET_POLICY, SET_BUCKET_POLICY),
+)
+#: What it grants; in the list of a dataset the first is READER.
+READER_TABLE_ROLE: Final = "roles/bigquery.dataViewer"
+READER_BUCKET_ROLE: Final = "roles/storage.objectViewer"
 JOB_ROLE: Final = "roles/bigquery.jobUser"
 DATASET_ROLE: Final = "roles/bigquery.dataEditor"
 #: Without it, gcloud asks, or fails in a script, if the policy has conditions already.

@@ -14,11 +14,13 @@ from kbq_assets.core.catalog.access import plan_access
 from kbq_assets.core.catalog.changes import Change, Difference, plan_changes
 from kbq_assets.core.catalog.lake_tables import PointAtMetadata
 from kbq_assets.core.catalog.lifecycle import SetTransitions, StoragePlaces, plan_lifecycle, transitions
+from kbq_assets.core.catalog.readers import GrantReading
 from kbq_assets.core.catalog.starter import DraftFile, KnownSchemas, draft_entries
 from kbq_assets.core.config.locations import LakeAddress, parse_staging
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.debezium.envelopes import is_envelope
 from kbq_assets.core.errors import EncodingError, Unavailable
+from kbq_assets.extras.catalog.grants import ReaderGrants, grants_of
 from kbq_assets.extras.catalog.lake_tables import LakeTables, lake_tables_of
 from kbq_assets.pipelines.catalog.reader import (
     CatalogReader,
@@ -62,11 +64,13 @@ class CatalogPlan:
     unknown: tuple[Difference, ...] = ()
     storage: tuple[SetTransitions, ...] = ()
     lake: tuple[PointAtMetadata, ...] = ()
+    readers: tuple[GrantReading, ...] = ()
 
     @property
     def lines(self) -> list[str]:
         """The steps, for people."""
-        return [*map(str, (*self.changes, *self.registrations, *self.storage, *self.lake))]
+        steps = (*self.changes, *self.registrations, *self.storage, *self.lake, *self.readers)
+        return [*map(str, steps)]
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,7 @@ class CatalogCommands:
     protobuf_fields: ProtobufFields
     storage: Storage | None = None
     lake_tables: LakeTables | None = None
+    grants: ReaderGrants | None = None
 
     def entries(self, env: str = "") -> tuple[CatalogEntry, ...]:
         """The entries of an environment, "" for the configured or only one. If the catalog has mistakes, returns the
@@ -163,11 +168,11 @@ class CatalogCommands:
             refuse_problems("the registry would refuse schemas", refused, "kbq catalog validate --registry")
         storage, others = self._plan_storage(entries)
         lake, in_the_way = self.plan_lake(entries)
-        differences += [*others, *in_the_way]
+        readers, ungranted = self._plan_readers(entries)
+        differences += [*others, *in_the_way, *ungranted]
         registrations = tuple(map(Registration, missing))
-        return CatalogPlan(
-            tuple(changes), registrations, tuple(differences), unknown, tuple(storage), tuple(lake)
-        )
+        steps = tuple(changes), registrations, tuple(differences), unknown
+        return CatalogPlan(*steps, tuple(storage), tuple(lake), tuple(readers))
 
     def plan_lake(self, entries: Iterable[CatalogEntry]) -> tuple[list[PointAtMetadata], list[Difference]]:
         """BigQuery's tables to create or to move, so that they read the lake. Raises ConfigurationError,
@@ -177,6 +182,14 @@ class CatalogCommands:
             return [], []
         changes, left = self.lake_tables.plan(rules, _datasets(entries))
         return changes, [Difference(each.place, each.message) for each in left]
+
+    def _plan_readers(self, entries: Collection[CatalogEntry]) -> tuple[list[GrantReading], list[Difference]]:
+        """Missing grants of reading. Raises ConfigurationError, Unavailable."""
+        catalog = self.reader.catalog()
+        if not catalog.convention.readers or self.grants is None:
+            return [], []
+        topics = {each.topic for each in catalog.entries}
+        return self.grants.plan(catalog.convention.readers, entries, topics)
 
     def _plan_storage(self, entries: Iterable[CatalogEntry]) -> tuple[list[SetTransitions], list[Difference]]:
         """Changes of buckets' lifecycles. Raises ConfigurationError, Unavailable."""
@@ -192,7 +205,7 @@ class CatalogCommands:
 
     def proposals(self, planned: CatalogPlan) -> list[Proposal]:
         """A plan's steps, ready to run: topics first, then their ACLs, then schemas, then buckets, then BigQuery's
-        tables."""
+        tables, then readers."""
         admin, subjects = self.open_admin(), self.open_subjects()
 
         def register(schema: SchemaFile) -> None:
@@ -208,7 +221,8 @@ class CatalogCommands:
         ]
         rules = self.reader.catalog().convention.lake_in_bigquery
         lake = self.lake_tables.proposals(rules, planned.lake) if rules and self.lake_tables else []
-        return topics + schemas + storage + lake
+        readers = self.grants.proposals(planned.readers) if self.grants else []
+        return topics + schemas + storage + lake + readers
 
     def drafts(
         self,
@@ -243,10 +257,17 @@ def commands_of(
     open_admin: Callable[[], TopicAdmin],
     open_subjects: Callable[[], SubjectRegistry],
 ) -> CatalogCommands:
-    """The commands for the settings' environment and buckets."""
-    env, storage = settings.catalog.env, storage_of(settings)
-    lake = lake_tables_of(settings)
-    return CatalogCommands(reader, env, open_admin, open_subjects, protobuf_fields, storage, lake)
+    """The commands for the settings' environment, buckets and warehouses."""
+    return CatalogCommands(
+        reader,
+        settings.catalog.env,
+        open_admin,
+        open_subjects,
+        protobuf_fields,
+        storage_of(settings),
+        lake_tables_of(settings),
+        grants_of(settings),
+    )
 
 
 def _datasets(entries: Iterable[CatalogEntry]) -> set[str]:

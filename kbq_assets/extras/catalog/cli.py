@@ -132,8 +132,8 @@ def show(
 @json_option
 @pass_commands
 def diff(commands: CatalogCommands, env: str, as_json: bool) -> None:
-    """Compare the catalog with the broker and the registry; exit with 1 if `kbq catalog apply` would change them, with
-    75 if the registry could not compare a subject."""
+    """Compare the catalog with broker, registry, buckets and grants; exit with 1 if `kbq catalog apply` would change
+    them, with 75 if the registry could not compare a subject."""
     planned = commands.plan(env)
     lines = planned.lines
     others = [str(difference) for difference in planned.differences]
@@ -160,10 +160,10 @@ def diff(commands: CatalogCommands, env: str, as_json: bool) -> None:
 def apply(commands: CatalogCommands, env: str, yes: bool, ddl: bool) -> None:
     """Change broker and registry to match the catalog: shows the changes, then asks.
 
-    It creates topics, adds partitions, alters settings, adds ACLs if catalog.yaml has `access`, registers schemas, and
-    sets storage classes of buckets if it has `lifecycle`, and lets BigQuery read the newest state of a lake if it has
-    `lake_in_bigquery`. It deletes nothing, removes no partition, and changes no
-    setting that the catalog does not name.
+    It creates topics, adds partitions, alters settings, adds ACLs if catalog.yaml has `access`, registers schemas,
+    sets storage classes of buckets if it has `lifecycle`, lets BigQuery read the newest state of a lake if it has
+    `lake_in_bigquery`, and lets `access.readers` read tables and buckets. It deletes nothing, removes no partition and
+    no grant, and changes no setting that the catalog does not name.
     """
     if ddl:
         changes, left = commands.plan_lake(commands.sound_entries(env))
