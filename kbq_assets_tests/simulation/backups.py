@@ -7,11 +7,13 @@ while everything else goes on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
+
+import fastavro
 
 from kbq_assets.core.backup.areas import area_of
 from kbq_assets.core.backup.names import BACKUP, STATE, BackupFileName
@@ -60,6 +62,8 @@ class BackupStore(FaultyMemoryStore):
         self.logs: dict[tuple[TopicPartition, str], FakePartition] = {}
         #: partitions that stopped with their tables
         self.behind: list[str] = []
+        #: files that had an erased record when its erasure ended
+        self.kept: list[str] = []
 
     def _outcome(self, call: Call) -> Outcome:
         found = self._schedule(call)
@@ -150,9 +154,11 @@ def erase(world: World, name: str) -> None:
     erasures = _erasures(world, name)
     for each in erasures.all():
         if each.phase != ErasurePhase.DONE:
-            erasures.resume(each.number)
+            _forgotten(world, erasures.resume(each.number))
             return
-    erasures.propose(world.topic, PersonRecords(frozenset({ANNA})))[1].apply()
+    begun, proposal = erasures.propose(world.topic, PersonRecords(frozenset({ANNA})))
+    proposal.apply()
+    _forgotten(world, begun)
 
 
 def finish_erasures(world: World) -> None:
@@ -160,7 +166,20 @@ def finish_erasures(world: World) -> None:
     erasures = _erasures(world, "operator")
     for each in erasures.all():
         with suppress(KbqError):  # a table that is parked with a job: the next round resumes it
-            erasures.resume(each.number)
+            _forgotten(world, erasures.resume(each.number))
+
+
+def _forgotten(world: World, erasure: Erasure) -> None:
+    """Note files that something uses and that have a record of an erasure that ended just now: what jobs in flight read
+    too, which may be copies (L15)."""
+    store = world.store
+    used = state.files_in_use(store, state.read_commits(store, state.topic_registry(store)))
+    for path in sorted(used.keys() & store.objects.keys()):
+        for record in fastavro.reader(store.open_read(path)):
+            row = cast("Mapping[str, Any]", record)
+            own = erasure.partitions.get(row["_kafka_partition"])
+            if own and row["_kbq_epoch"] >= own.since and sets.has(own.offsets, row["_kafka_offset"]):
+                world.backup.kept.append(f"{path} has {row}, which erasure {erasure.number} forgot")
 
 
 def reset(world: World, name: str) -> None:
@@ -243,6 +262,7 @@ def broken(world: World) -> Iterator[str]:
         f"erasure {each.number} is {each.phase}" for each in erasures if each.phase != ErasurePhase.DONE
     )
     yield from _visible(world, erasures)
+    yield from world.backup.kept
     area, listed = BackupArea(world.backup), set[str]()
     for commit in commits(world):
         for number, at in commit.partitions.items():

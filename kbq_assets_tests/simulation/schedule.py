@@ -138,6 +138,8 @@ ERASING = dataclasses.replace(
     run_job=6.0, reset_rate=0.1, stall_rate=0.04, operate=0.8,
 )  # fmt: skip
 ERASED = dataclasses.replace(BACKED_UP, kinds="11223gptaab")
+#: The same beside jobs that read merged files.
+ERASED_MERGED = dataclasses.replace(ERASED, merge_files=2)
 
 
 #: Kinds of schedules by name, next to the usual ones: how rough, and of what world.
@@ -156,6 +158,7 @@ KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "merging": (FAILING, MERGING),
     "backup": (BACKING_UP, BACKED_UP),
     "erasures": (ERASING, ERASED),
+    "erasures_merging": (ERASING, ERASED_MERGED),
 }
 
 

@@ -45,6 +45,7 @@ from kbq_assets_tests.simulation.schedule import (
     BACKING_UP,
     BY_HOUR,
     ERASED,
+    ERASED_MERGED,
     ERASING,
     FAILING,
     FUTURE,
@@ -326,6 +327,17 @@ def test_erasures_forget_everywhere_while_everything_else_goes_on() -> None:
     for seed in range(VARIED_SCHEDULES // 2):
         erased += len(run_schedule(seed, ERASING, ERASED).warehouse.erased)
     assert erased > VARIED_SCHEDULES // 4
+
+
+def test_erasures_forget_beside_jobs_that_read_merged_files() -> None:
+    erased, read = 0, 0
+    for seed in range(VARIED_SCHEDULES // 4):
+        world = run_schedule(seed, ERASING, ERASED_MERGED)
+        erased += len(world.warehouse.erased)
+        jobs = [job for job in world.warehouse.jobs.values() if job.status.state == "DONE"]
+        read += sum(_reads_copies(world, job) for job in jobs)
+    assert erased > 0
+    assert read > 0
 
 
 @pytest.mark.parametrize("mutant", ERASURE_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))

@@ -142,8 +142,9 @@ class RowDeleter:
         def begun(erasure: Erasure, own: Deletion) -> Deletion:
             if own.job_id or erasure.phase != ErasurePhase.LOGGED:
                 return own
-            found = count_rows(self.live, self.tables, erasure)
+            # Files first: one that a job loads meanwhile is in its table by the second search.
             tables = {str(each.table): 0 for each, _ in self._staged(erasure).left()}
+            found = count_rows(self.live, self.tables, erasure)
             tables |= {str(table): sum(rows.rows for rows in found[table].values()) for table in found}
             if not tables:
                 return own

@@ -20,7 +20,13 @@ from kbq_assets.core.protocol.commits import PartitionCommit
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.erasure.copies import TopicBackup
-from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_same_log, unloaded_files
+from kbq_assets.pipelines.erasure.topic import (
+    ErasedTopic,
+    backup_areas,
+    check_same_log,
+    is_in_job,
+    unloaded_files,
+)
 from kbq_assets.pipelines.erasure.warehouse import ErasedWarehouse
 from kbq_assets.pipelines.protocol.erasures import erased_of
 from kbq_assets.ports.kafka import RecordSource
@@ -224,7 +230,11 @@ class Search:
                     with place.live.load_store.open_read(each.stored) as stream:
                         offsets = offsets_of(search.offsets(stream))
                 except NotFound:
-                    continue  # loaded meanwhile
+                    if is_in_job(place.live, each):
+                        found.gaps.append(
+                            f"{each.stored} is gone, and a load job in flight may have a copy of it"
+                        )
+                    continue  # or loaded meanwhile
                 except BadFile as error:
                     found.gaps.append(f"{each.stored} cannot be read: {error.message}")
                     continue

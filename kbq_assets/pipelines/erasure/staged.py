@@ -24,7 +24,7 @@ from kbq_assets.core.protocol.names import (
     table_state_path,
 )
 from kbq_assets.pipelines.deployment import Deployment
-from kbq_assets.pipelines.erasure.topic import WaitingFile, reached, waiting_files
+from kbq_assets.pipelines.erasure.topic import WaitingFile, is_in_job, reached, waiting_files
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
 from kbq_assets.wire.arrow.errors import BadFile
@@ -44,8 +44,8 @@ class StagedRows:
         return warehouse_of(self.live.load_store)
 
     def left(self, tables: Container[str] | None = None) -> Iterator[tuple[WaitingFile, int]]:
-        """Files that have such rows, with their number; of all tables, or of some. Raises Refused for one that cannot
-        be read."""
+        """Files that have such rows, with their number; of all tables, or of some. A file that is gone counts whole
+        while a job in flight may load a copy of it. Raises Refused for one that cannot be read."""
         for each in waiting_files(self.live, self.erasure):
             if tables is not None and str(each.table) not in tables:
                 continue
@@ -53,7 +53,9 @@ class StagedRows:
                 for _ in (pieces := self._pieces(each))[1]:
                     pass
             except NotFound:
-                continue  # loaded meanwhile
+                if is_in_job(self.live, each):
+                    yield each, each.file.rows
+                continue  # or loaded meanwhile
             if left_out := pieces[0].left_out:
                 yield each, left_out
 

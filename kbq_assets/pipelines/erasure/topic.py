@@ -9,10 +9,11 @@ from kbq_assets.core.backup.areas import AREAS, PERSONAL
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.erasure.model import Erasure, reaching
 from kbq_assets.core.errors import Refused
+from kbq_assets.core.loading.batches import identity
 from kbq_assets.core.loading.origins import LABEL
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
-from kbq_assets.core.protocol.names import TableReference, quarantine_path
+from kbq_assets.core.protocol.names import TableReference, quarantine_path, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import Phase as ReplayPhase
 from kbq_assets.core.replay.model import Replay, is_shadow
@@ -20,7 +21,7 @@ from kbq_assets.core.statements.names import deleted_table
 from kbq_assets.core.statements.rules import MARK, SQL, UPSERT, StatementRule
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.deployment import Deployment
-from kbq_assets.pipelines.loading.view import read_view
+from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
@@ -159,16 +160,29 @@ def waiting_files(live: Deployment, erasure: Erasure) -> list[WaitingFile]:
 def unloaded_files(live: Deployment, chosen: Callable[[StagedFile], bool]) -> list[WaitingFile]:
     """The chosen ones of all staged files that a table may still load, by path."""
     view = read_view(StateCache(live.load_store))
-    found: dict[str, WaitingFile] = {}
-    for table in view.tables:
-        versioned = view.states.get(table)
-        known = versioned.value if isinstance(versioned, state.Versioned) else TableState("")
-        waiting = [
-            *(WaitingFile(table, file) for file in view.files(table) if not known.is_loaded(file)),
-            *(WaitingFile(table, bad.file, True) for bad in known.quarantined if not bad.dropped),
-        ]
-        found.update({each.file.path: each for each in waiting if chosen(each.file)})
+    waiting = (each for table in view.tables for each in _unloaded(view, table))
+    found = {each.file.path: each for each in waiting if chosen(each.file)}
     return [each for _, each in sorted(found.items())]
+
+
+def _unloaded(view: LoadView, table: TableReference) -> Iterable[WaitingFile]:
+    """Those of one table. A job in flight may load files that nothing else lists: a reset gave them up."""
+    versioned = view.states.get(table)
+    known = versioned.value if isinstance(versioned, state.Versioned) else TableState("")
+    waiting = [
+        *(WaitingFile(table, file) for file in view.files(table) if not known.is_loaded(file)),
+        *(WaitingFile(table, bad.file, True) for bad in known.quarantined if not bad.dropped),
+    ]
+    listed = {identity(each.file) for each in waiting}
+    loading = known.in_flight.files if known.in_flight else ()
+    return [*waiting, *(WaitingFile(table, file) for file in loading if identity(file) not in listed)]
+
+
+def is_in_job(live: Deployment, each: WaitingFile) -> bool:
+    """Whether a job in flight has a file now. If the file is gone, the job may read a copy (E11, L15)."""
+    found = state.find(live.load_store, TableState, table_state_path(each.table))
+    job = found.value.in_flight if found else None
+    return job is not None and identity(each.file) in map(identity, job.files)
 
 
 def delete_loaded(live: Deployment, erasure: Erasure) -> None:

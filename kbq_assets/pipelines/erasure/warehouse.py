@@ -107,10 +107,11 @@ class ErasedWarehouse:
 
     def left(self, erasure: Erasure) -> Iterator[str]:
         """The rows and files that an erasure has not deleted. Raises Unavailable."""
-        for table, rows in count_rows(self.live, self.tables, erasure).items():
-            yield f"{self.label}{table}: {sum(each.rows for each in rows.values()):,} rows"
+        # Files first: one that a job loads meanwhile is in its table by the second search.
         for each, left in self._staged(erasure).left():
             yield f"{self.label}{each.file.path}: {left} rows"
+        for table, rows in count_rows(self.live, self.tables, erasure).items():
+            yield f"{self.label}{table}: {sum(each.rows for each in rows.values()):,} rows"
 
     def _note(self, number: int, problem: str) -> None:
         def noted(now: Erasure) -> Erasure:
