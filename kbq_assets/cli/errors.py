@@ -137,7 +137,8 @@ def replay(
     """Parse bad records again with today's schemas and options; those that are good now become rows.
 
     A row is inserted under the record's own partition, offset and epoch, with the time in _kbq_replayed_at, in the
-    transaction that marks its error row. So a second replay adds nothing. Exits with 1 if error rows stay.
+    transaction that marks its error row. So a second replay adds nothing. A table with load=upsert takes a row only
+    if it is newer than its key's; else the error row is resolved without it. Exits with 1 if error rows stay.
     """
     repair = _function(function) if function else None
     if not as_json:
@@ -149,13 +150,17 @@ def replay(
     report = replay_errors(operator.rejected.replay_ports, Selection(topic, reason, repair))
     if as_json:
         rows_by_table = {str(table): rows for table, rows in sorted(report.rows.items())}
-        echo_json({"rows": rows_by_table, "left": dict(report.left), "examples": report.examples})
+        superseded = {str(table): rows for table, rows in sorted(report.superseded.items())}
+        left = {"left": dict(report.left), "examples": report.examples}
+        echo_json({"rows": rows_by_table, "superseded": superseded, **left})
     else:
         for table, rows in sorted(report.rows.items()):
             click.echo(f"{table}: {number(rows)} rows added")
+        for table, rows in sorted(report.superseded.items()):
+            click.echo(f"{table}: {number(rows)} error rows resolved: their keys have newer records")
         for why, rows in sorted(report.left.items()):
             click.echo(f"{number(rows)} error rows stay: {why} ({report.examples[why]})")
-        if not report.rows and not report.left:
+        if not report.rows and not report.superseded and not report.left:
             click.echo("no error row waits for a replay")
     sys.exit(ExitCode.FAILED if report.left else ExitCode.DONE)
 

@@ -4,13 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 
 #: The column of error rows that were replayed, and of the rows that they became: when that was.
 REPLAYED_AT: Final = "_kbq_replayed_at"
+
+
+@dataclass(frozen=True)
+class ReplayStatement:
+    """How the rows of a table of statements change it, in place of being added (ER5): ``sql`` applies them, and
+    ``effective`` then counts those that changed anything. Both are texts of the warehouse with `SCRATCH` for the rows,
+    which have the column `REPLAYED_AT`. The target's ledger must be at ``batch``."""
+
+    batch: int
+    sql: str
+    effective: str
+
+
+class Replayed(NamedTuple):
+    """What became of the rows whose error rows are marked now: ``superseded`` ones changed nothing, since their keys
+    have newer records."""
+
+    added: int
+    superseded: int = 0
 
 
 @dataclass(frozen=True)
@@ -24,6 +43,7 @@ class ErrorReplay:
     schema: str
     now_ms: int
     files: Mapping[str, StagedFile] = field(default_factory=dict)
+    statement: ReplayStatement | None = None
 
 
 class ErrorReplays(Protocol):
@@ -32,8 +52,10 @@ class ErrorReplays(Protocol):
     1. The rows become visible and their error rows are marked in one transaction, or neither.
     2. A row whose error row is marked, or does not exist, is left out: the same replay again adds nothing, whatever
        became of the first and however many run at once.
+    3. With a statement, that decides what becomes of the rows. If the ledger is at another batch, or the statement
+       fails, nothing changes.
     """
 
-    def replay(self, replay: ErrorReplay) -> int:
-        """Add the rows; return how many. Raises JobFailed if the files do not load, Unavailable, and UnknownOutcome:
-        then the next replay finds which rows are left."""
+    def replay(self, replay: ErrorReplay) -> Replayed:
+        """Add the rows, or apply them. Raises JobFailed if the files do not load or the statement changes nothing,
+        Unavailable, and UnknownOutcome: then the next replay finds which rows are left."""

@@ -40,7 +40,12 @@ def test_a_schema_that_was_registered_and_a_function_that_repairs_bring_error_ro
     monkeypatch.syspath_prepend(tmp_path)
     second = run("errors", "replay", "--with", "mending:good", "--yes", "--json")
     assert second.exit_code == 0
-    assert json.loads(second.stdout) == {"rows": {"shop.orders": 1}, "left": {}, "examples": {}}
+    assert json.loads(second.stdout) == {
+        "rows": {"shop.orders": 1},
+        "superseded": {},
+        "left": {},
+        "examples": {},
+    }
     assert "no error row waits for a replay" in run.done("errors", "replay", "--yes")
     assert "no bad records" in run.done("errors", "list")
     assert "offset 2" in run.done("errors", "show", TOPIC, "0", "2")

@@ -4,6 +4,7 @@ warehouses."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,12 @@ import pytest
 from kbq_assets.core.errors import JobFailed
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay, ErrorReplays
+from kbq_assets.core.statements.table_statements import SCRATCH
+from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay, ErrorReplays, Replayed, ReplayStatement
+from kbq_assets.ports.statements import LedgerRow
 from kbq_assets.ports.warehouse import ErrorQuery, KafkaRange, Warehouse
 from kbq_assets.wire.files.error_rows import error_schema_json
+from kbq_assets_tests.contracts.statements import statements_of
 from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,
     TABLE,
@@ -69,7 +73,29 @@ class ErrorReplaysContract(WarehouseContract):
     def replay(self, warehouse: Warehouse, stage: Stage, name: str, offsets: Iterable[int]) -> int:
         """Replay the records of these offsets."""
         uri = stage(name, avro_file(records(offsets)))
-        return replays_of(warehouse).replay(ErrorReplay(TABLE, ERRORS, (uri,), SCHEMA, 1_700_000_000_000))
+        replay = ErrorReplay(TABLE, ERRORS, (uri,), SCHEMA, 1_700_000_000_000)
+        return replays_of(warehouse).replay(replay).added
+
+    def test_a_statement_applies_the_rows_if_the_ledger_is_at_its_batch(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage, errors: TableReference
+    ) -> None:
+        statements = statements_of(warehouse)
+        statements.open_ledger(table)
+        sql = f"INSERT INTO {statements.sql_name(table)} SELECT * FROM {SCRATCH} AS b"
+        effective = f"SELECT COUNT(*) AS effective FROM {SCRATCH} AS b WHERE b._kafka_offset > 9"
+        uri = stage("r1.avro", avro_file(records([2, 10, 12])))
+        replay = ErrorReplay(TABLE, ERRORS, (uri,), SCHEMA, 1_700_000_000_000)
+        with pytest.raises(JobFailed, match="ledger"):
+            replays_of(warehouse).replay(replace(replay, statement=ReplayStatement(1, sql, effective)))
+        assert set(warehouse.positions(table, RANGE)) == {0, 1, 2}
+        assert set(warehouse.positions(errors, RANGE)) == set(range(10, 15))
+        wanted = replace(replay, statement=ReplayStatement(0, sql, effective))
+        assert replays_of(warehouse).replay(wanted) == Replayed(2)
+        assert warehouse.positions(table, RANGE) == dict.fromkeys((0, 1, 2, 10, 12), 1)
+        assert set(warehouse.positions(errors, RANGE)) == {11, 13, 14}
+        assert replays_of(warehouse).replay(wanted) == Replayed(0)
+        assert warehouse.positions(table, RANGE) == dict.fromkeys((0, 1, 2, 10, 12), 1)
+        assert statements.read_ledger(table) == LedgerRow(0)
 
     def test_a_replay_adds_rows_and_marks_their_error_rows_at_once(
         self, warehouse: Warehouse, table: TableReference, stage: Stage, errors: TableReference

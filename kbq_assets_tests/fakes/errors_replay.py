@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbq_assets.core.errors import JobFailed, UnknownOutcome
-from kbq_assets.ports.errors_replay import ErrorReplay
+from kbq_assets.ports.errors_replay import ErrorReplay, Replayed
 from kbq_assets.ports.warehouse import LoadJob
 
 if TYPE_CHECKING:
@@ -19,12 +19,16 @@ class FakeErrorReplays:
         self._warehouse = warehouse
         self.loses_reply = False
 
-    def replay(self, replay: ErrorReplay) -> int:
-        """Add the rows whose error rows are not marked, and mark these."""
+    def replay(self, replay: ErrorReplay) -> Replayed:
+        """Add the rows whose error rows are not marked, and mark these. A statement adds them too, as every statement
+        of the fake does, if the ledger is at its batch."""
         stored = self._warehouse.stored
         if replay.table not in stored or replay.errors not in stored:
             raise JobFailed(f"{replay.table} or {replay.errors} does not exist")
         job = LoadJob("", "local", "local", replay.table, replay.source_uris, replay.schema)
+        own, ledger = replay.statement, self._warehouse.statements.read_ledger(replay.table)
+        if own is not None and (ledger is None or ledger.batch != own.batch):
+            raise JobFailed(f"the ledger is {ledger}, not {own.batch}")
         records, error = self._warehouse.decoded(job)
         if error is not None:
             raise JobFailed(error.message)
@@ -39,4 +43,4 @@ class FakeErrorReplays:
         if self.loses_reply:
             self.loses_reply = False
             raise UnknownOutcome("the replay's reply was lost", next_step="run it again")
-        return len(chosen)
+        return Replayed(len(chosen))

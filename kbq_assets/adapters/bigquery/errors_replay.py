@@ -12,9 +12,11 @@ from google.cloud import bigquery
 from kbq_assets.adapters.bigquery.probe import loaded
 from kbq_assets.adapters.bigquery.queries import Query, all_partitions
 from kbq_assets.adapters.bigquery.session import Session
-from kbq_assets.core.errors import JobFailed, Unavailable
+from kbq_assets.core.errors import ConfigurationError, JobFailed, Unavailable
+from kbq_assets.core.statements.names import ledger_table
+from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.ports.clock import Clock
-from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay
+from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay, Replayed, ReplayStatement
 from kbq_assets.ports.warehouse import LoadJob
 
 _PLACE: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch")
@@ -26,8 +28,8 @@ class BigQueryErrorReplays:
     def __init__(self, session: Session, clock: Clock) -> None:
         self._session, self._clock = session, clock
 
-    def replay(self, replay: ErrorReplay) -> int:
-        """Add the rows whose error rows are not marked, and mark these."""
+    def replay(self, replay: ErrorReplay) -> Replayed:
+        """Add or apply the rows whose error rows are not marked, and mark these."""
         session = self._session
         real, errors = session.find_table(replay.table), session.find_table(replay.errors)
         if real is None or errors is None:
@@ -44,9 +46,21 @@ class BigQueryErrorReplays:
             )
             what = f"the replay into {replay.table}"
             [[wanted]] = session.query(what, Query(waiting(scratch, errors)))
-            if wanted:
+            if not wanted:
+                return Replayed(0)
+            if (own := replay.statement) is None:
                 session.query(what, Query(transaction(scratch, real, errors), (now,)), is_script=True)
-        return int(wanted)
+                return Replayed(int(wanted))
+            ledger = _name(session.reference(ledger_table(replay.table)))
+            try:
+                script = applying(scratch, errors, ledger, own)
+                session.query(what, Query(script, (now,)), is_script=True)
+            except ConfigurationError as refused:  # it changed nothing
+                raise JobFailed(
+                    f"its statement fails: {refused.message}", next_step="run it again"
+                ) from refused
+            [[effective]] = session.query(what, Query(own.effective.replace(SCRATCH, _name(scratch))))
+        return Replayed(min(int(effective), int(wanted)), max(0, int(wanted) - int(effective)))
 
 
 def waiting(scratch: bigquery.TableReference, errors: bigquery.Table) -> str:
@@ -57,17 +71,47 @@ def waiting(scratch: bigquery.TableReference, errors: bigquery.Table) -> str:
 def transaction(scratch: bigquery.TableReference, real: bigquery.Table, errors: bigquery.Table) -> str:
     """The text of a replay."""
     columns = ", ".join(f"`{field.name}`" for field in real.schema if field.name != REPLAYED_AT)
-    partitions = all_partitions(errors)
     return "\n".join(
         (
             "BEGIN TRANSACTION;",
             f"INSERT INTO {_name(real.reference)} ({columns}, {REPLAYED_AT})",
             f"SELECT {columns}, @now FROM {_name(scratch)} AS f WHERE {_in_errors(errors)};",
-            f"UPDATE {_name(errors.reference)} AS e SET {REPLAYED_AT} = @now",
-            f"WHERE e.{REPLAYED_AT} IS NULL{f' AND {partitions}' if partitions else ''}",
-            f"AND EXISTS (SELECT 1 FROM {_name(scratch)} AS f WHERE {_same_place()});",
+            f"{_marking(scratch, errors)};",
             "COMMIT TRANSACTION;",
         )
+    )
+
+
+def applying(
+    scratch: bigquery.TableReference, errors: bigquery.Table, ledger: str, own: ReplayStatement
+) -> str:
+    """The text of a replay by a statement. It changes the ledger's row, so a transaction of a load conflicts (S1)."""
+    return "\n".join(
+        (
+            "BEGIN TRANSACTION;",
+            f"UPDATE {ledger} SET batch = batch WHERE batch = {own.batch};",
+            "IF @@row_count != 1 THEN",
+            f"  RAISE USING MESSAGE = 'kbq: the ledger is not at batch {own.batch}: it was loaded meanwhile';",
+            "END IF;",
+            f"{own.sql.replace(SCRATCH, applied_rows(scratch, errors))};",
+            f"{_marking(scratch, errors)};",
+            "COMMIT TRANSACTION;",
+        )
+    )
+
+
+def applied_rows(scratch: bigquery.TableReference, errors: bigquery.Table) -> str:
+    """The rows that a statement applies: those whose error rows are not marked."""
+    marked = f"f.* REPLACE (@now AS {REPLAYED_AT})"
+    return f"(SELECT {marked} FROM {_name(scratch)} AS f WHERE {_in_errors(errors)})"
+
+
+def _marking(scratch: bigquery.TableReference, errors: bigquery.Table) -> str:
+    partitions = all_partitions(errors)
+    return (
+        f"UPDATE {_name(errors.reference)} AS e SET {REPLAYED_AT} = @now\n"
+        f"WHERE e.{REPLAYED_AT} IS NULL{f' AND {partitions}' if partitions else ''}\n"
+        f"AND EXISTS (SELECT 1 FROM {_name(scratch)} AS f WHERE {_same_place()})"
     )
 
 

@@ -11,11 +11,14 @@ import duckdb
 
 from kbq_assets.adapters.duckdb import schema
 from kbq_assets.adapters.duckdb.load import StagedFileLoader
-from kbq_assets.adapters.duckdb.types import definition, quoted
+from kbq_assets.adapters.duckdb.statements import PERMANENT
+from kbq_assets.adapters.duckdb.types import definition
 from kbq_assets.core.errors import JobFailed
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.names import ledger_table
+from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.topics.error_tables import is_error_table
-from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay
+from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay, Replayed
 from kbq_assets.wire.arrow.errors import LoadError
 from kbq_assets.wire.arrow.staged import OpenUri
 
@@ -36,27 +39,26 @@ class DuckDbErrorReplays:
         self._transaction = transaction
         self._open_uri = open_uri
 
-    def replay(self, replay: ErrorReplay) -> int:
-        """Add the rows whose error rows are not marked, and mark these."""
+    def replay(self, replay: ErrorReplay) -> Replayed:
+        """Add or apply the rows whose error rows are not marked, and mark these."""
         with self._writing() as connection:
             self._load(connection, replay)
-            target, errors = (schema.name_of(connection, t) for t in (replay.table, replay.errors))
-            columns = schema.columns(connection, replay.table) or ()
-            names = ", ".join(quoted(column.name) for column in columns if column.name != REPLAYED_AT)
+            errors = schema.name_of(connection, replay.errors)
             same = " AND ".join(f"f.{name} = e.{name}" for name in _PLACE)
             now = datetime.fromtimestamp(replay.now_ms / 1000, UTC)
             with self._transaction(connection, f"the replay into {replay.table}"):
-                added = connection.execute(
-                    f"INSERT INTO {target} ({names}, {REPLAYED_AT}) SELECT {names}, ? FROM {_SCRATCH} AS f"
-                    f" WHERE EXISTS (SELECT 1 FROM {errors} AS e WHERE {same} AND e.{REPLAYED_AT} IS NULL)",
-                    [now],
-                ).fetchall()
+                connection.execute(
+                    f"DELETE FROM {_SCRATCH} AS f WHERE NOT EXISTS"
+                    f" (SELECT 1 FROM {errors} AS e WHERE {same} AND e.{REPLAYED_AT} IS NULL)"
+                )
+                connection.execute(f"UPDATE {_SCRATCH} SET {REPLAYED_AT} = ?", [now])
+                replayed = _change(connection, replay)
                 connection.execute(
                     f"UPDATE {errors} AS e SET {REPLAYED_AT} = ? WHERE {REPLAYED_AT} IS NULL"
                     f" AND EXISTS (SELECT 1 FROM {_SCRATCH} AS f WHERE {same})",
                     [now],
                 )
-        return int(added[0][0])
+        return replayed
 
     def _load(self, connection: duckdb.DuckDBPyConnection, replay: ErrorReplay) -> None:
         """Load the files into a temporary table like the real one."""
@@ -70,6 +72,31 @@ class DuckDbErrorReplays:
             )
         except LoadError as error:
             raise JobFailed(f"the files do not load into {replay.table}: {error.message}") from error
+
+
+def _change(connection: duckdb.DuckDBPyConnection, replay: ErrorReplay) -> Replayed:
+    """Add or apply the rows of the scratch table."""
+    own = replay.statement
+    if own is None:
+        name = schema.name_of(connection, replay.table)
+        [(added,)] = connection.execute(f"INSERT INTO {name} BY NAME FROM {_SCRATCH}").fetchall()
+        return Replayed(added)
+    [(waiting,)] = connection.execute(f"SELECT count(*) FROM {_SCRATCH}").fetchall()
+    if not waiting:
+        return Replayed(0)
+    ledger = schema.name_of(connection, ledger_table(replay.table))
+    try:
+        at = connection.execute(f"SELECT batch FROM {ledger}").fetchall()
+        if at != [(own.batch,)]:
+            raise JobFailed(
+                f"the ledger of {replay.table} is not at batch {own.batch}: it was loaded meanwhile",
+                next_step="run it again",
+            )
+        connection.execute(own.sql.replace(SCRATCH, _SCRATCH))
+        [(effective,)] = connection.execute(own.effective.replace(SCRATCH, _SCRATCH)).fetchall()
+    except PERMANENT as error:
+        raise JobFailed(f"its statement fails: {error}", next_step=f"kbq plan load {replay.table}") from error
+    return Replayed(effective, waiting - effective)
 
 
 def counting(connection: duckdb.DuckDBPyConnection, table: TableReference) -> str:

@@ -19,7 +19,7 @@ from kbq_assets.ports.statements import LedgerRow, StatementJob
 from kbq_assets.ports.warehouse import JobError, JobStatus
 
 #: Errors of the text, or of the rows: the same statement would fail again.
-_PERMANENT: Final = (
+PERMANENT: Final = (
     duckdb.DataError,
     duckdb.IntegrityError,
     duckdb.ProgrammingError,
@@ -137,7 +137,7 @@ class DuckDbStatements:
                 found = connection.execute(statements[0])
                 names = [column[0] for column in found.description or ()]
                 return [_shown(names, row) for row in found.fetchmany(limit)]
-            except _PERMANENT as error:
+            except PERMANENT as error:
                 raise JobFailed(f"the query fails: {error}", next_step="correct the SQL") from error
 
         found: list[str] = self._reading(read, [])
@@ -167,7 +167,7 @@ class DuckDbStatements:
             try:
                 for statement in connection.extract_statements(sql):
                     connection.execute(f"EXPLAIN {statement.query}")
-            except _PERMANENT as error:
+            except PERMANENT as error:
                 raise JobFailed(f"the statement is refused: {error}", next_step="correct the SQL") from error
         return 0
 
@@ -206,6 +206,6 @@ def _run(connection: duckdb.DuckDBPyConnection, job: StatementJob) -> None:
         if not _raise_ledger(connection, job.target, LedgerRow(job.batch, False, job.digest)):
             raise _Failed("ledger", f"the ledger of {job.target} is not at batch {job.batch - 1}")
         connection.execute(job.sql)
-    except _PERMANENT as error:
+    except PERMANENT as error:
         missing = isinstance(error, duckdb.CatalogException)
         raise _Failed("notFound" if missing else "invalidQuery", str(error)) from error

@@ -81,6 +81,21 @@ def upsert_sql(upsert: Upsert) -> str:
     return ";\n".join(statements)
 
 
+def effective_sql(upsert: Upsert) -> str:
+    """How many records of a batch that was just applied the table shows, or remembers as deletions of keys that it
+    lacks; the others are superseded."""
+
+    def found(table: str, names: tuple[str, ...]) -> str:
+        place = " AND ".join(f"x.{mine} = b.{theirs}" for mine, theirs in zip(names, _POSITION, strict=True))
+        return f"EXISTS (SELECT 1 FROM {table} AS x WHERE {place})"
+
+    places = [found(upsert.target, _POSITION)]
+    if upsert.remembers:
+        shown = f"SELECT 1 FROM {upsert.target} AS t WHERE {same(_key(upsert, 't'), _key(upsert, 'b'))}"
+        places.append(f"({found(upsert.deleted, _REMEMBERED)} AND NOT EXISTS ({shown}))")
+    return f"SELECT COUNT(*) AS effective FROM {SCRATCH} AS b WHERE {' OR '.join(places)}"
+
+
 def _key_name(number: int) -> str:
     return f"key_{number}"
 

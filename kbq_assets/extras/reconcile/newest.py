@@ -85,12 +85,14 @@ class NamedRecords:
 @dataclass
 class OtherRows:
     """Rows at no place of a record that was applied. ``undecided`` are those whose records Kafka no longer has.
-    ``has_several_pseudonyms``: a key may have several rows (hidden_keys.py)."""
+    ``repaired``: those that a function made of bad records, with keys that these may lack. ``has_several_pseudonyms``:
+    a key may have several rows (hidden_keys.py)."""
 
     rows: int = 0
     unknown: NamedRecords = field(default_factory=NamedRecords)
     strange: list[str] = field(default_factory=list)
     undecided: int = 0
+    repaired: int = 0
     has_several_pseudonyms: bool = False
 
 
@@ -135,6 +137,10 @@ class NewestAccount:
             self._unknown(f"{torn} keys are in two partitions, whose records do not compare")
         if self.other.undecided:
             self._unknown(f"Kafka no longer has the records of {self.other.undecided} rows")
+        if self.other.repaired:
+            self._unknown(
+                f"a function repaired the records of {self.other.repaired} rows (kbq errors replay)"
+            )
         self._name_all()
         return UpsertAccount(self.table, rows, superseded, deleted, tuple(self.findings))
 
@@ -193,6 +199,7 @@ class NewestAccount:
 
     def _name_all(self) -> None:
         may_be_newer = bool(self.other.undecided) and self.rule.tie == TIMESTAMP
+        may_be_newer = may_be_newer or bool(self.other.repaired)
         several = self.other.has_several_pseudonyms
         note = "several rows of a key, whose pseudonyms changed: " if several else ""
         self._name(f"{note}doubled rows", self._doubled, DELETE_ROWS, is_unknown=several)

@@ -42,6 +42,7 @@ from kbq_assets.extras.reconcile.newest import (
 )
 from kbq_assets.extras.reconcile.spill import Spill
 from kbq_assets.extras.reconcile.values import CHUNK, CHUNK_BYTES
+from kbq_assets.ports.errors_replay import REPLAYED_AT
 from kbq_assets.ports.warehouse import KafkaRange, Warehouse
 from kbq_assets.wire.arrow.container import read_blocks, read_header
 
@@ -214,6 +215,7 @@ class _RecordsOfTable:
         """Judge the rows at whose place no record was applied."""
         state, first = commit.partitions[rows.tp.partition], self._first(commit, rows.tp.partition)
         compacts = self.owner.compacts(rows.tp.topic)
+        replayed = self._replayed(rows.tp) if any(rows.epochs.values()) else frozenset()
         for epoch, positions in rows.epochs.items():
             for offset, count in positions.items():
                 self.other.rows += count
@@ -221,8 +223,22 @@ class _RecordsOfTable:
                 may_wait = compacts or self._waits(rows.tp, offset)
                 if is_gone or (may_wait and offset < state.next):
                     self.other.undecided += count
+                elif offset in replayed:
+                    self.other.repaired += count
                 else:
                     self.other.unknown.add(RecordPlace(*rows.tp, offset))
+
+    def _replayed(self, tp: TopicPartition) -> frozenset[int]:
+        """The offsets of rows that `kbq errors replay` applied."""
+        statements, columns = self.owner.warehouse.statements, self.owner.warehouse.columns(self.table) or ()
+        if statements is None or not any(column.name == REPLAYED_AT for column in columns):
+            return frozenset()
+        topic = tp.topic.replace("'", "''")
+        sql = (
+            f"SELECT _kafka_offset AS place FROM {statements.sql_name(self.table)} WHERE _kafka_topic = '{topic}'"
+            f" AND _kafka_partition = {tp.partition} AND {REPLAYED_AT} IS NOT NULL"
+        )
+        return frozenset(int(text.partition("=")[2]) for text in statements.rows_of(sql, _MOST_DELETIONS))
 
     def _waits(self, tp: TopicPartition, offset: int) -> bool:
         return any(file.name.first_offset <= offset < file.until for file in self.owner.waiting(tp))

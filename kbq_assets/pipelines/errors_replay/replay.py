@@ -2,7 +2,8 @@
 
 A row is inserted under the coordinates and the epoch of its record, in the transaction that marks its error row
 (`ports.errors_replay`). The mark alone decides: a second or concurrent replay finds nothing left. No position and
-no mark of a table moves, so the protocol of loading does not change.
+no mark of a table moves, so the protocol of loading does not change. Rows of a table of statements come by its own
+statement (target.py).
 """
 
 from __future__ import annotations
@@ -13,34 +14,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kbq_assets.core.errors import JobFailed, KbqError, Refused, Unavailable
+from kbq_assets.core.errors import JobFailed, Refused, Unavailable
 from kbq_assets.core.errors_replay.selection import Left, batches, why_left
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WindowLimits
-from kbq_assets.core.loading.origins import doubt, with_label
-from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.loading.tables import (
-    Column,
-    IncompatibleColumn,
-    TableOptions,
-    clusterable,
-    plan_table_change,
-)
-from kbq_assets.core.ordering.table_order import TableOrder
+from kbq_assets.core.loading.tables import IncompatibleColumn, TableOptions
 from kbq_assets.core.protocol.commits import Commit, StagedFile
-from kbq_assets.core.protocol.names import (
-    TABLES,
-    TableReference,
-    commit_path,
-    schema_path,
-    shard_of,
-    table_state_path,
-)
+from kbq_assets.core.protocol.names import TableReference, commit_path, schema_path, shard_of
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.error_tables import is_error_table
+from kbq_assets.core.topics.ordering_options import NONE
 from kbq_assets.core.topics.personal import SEALED
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.errors_replay.target import TargetPorts, prepare, with_mark
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay, ErrorReplays
+from kbq_assets.ports.errors_replay import ErrorReplay, ErrorReplays
 from kbq_assets.ports.kafka import RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, KafkaRange, Warehouse
@@ -51,7 +38,6 @@ Parse = Callable[[Unit, RecordSource], UnitOutcome]
 Repair = Callable[[ErrorRow], bytes | None]
 #: Error rows listed at once, without their values.
 PAGE = 20_000
-_MARK = Column(REPLAYED_AT, "TIMESTAMP", description="When the bad record was replayed (kbq errors replay).")
 
 
 @dataclass(frozen=True)
@@ -77,9 +63,11 @@ class Selection:
 
 @dataclass
 class ReplayReport:
-    """Rows added per table; error rows that stay, by reason, with an example of each."""
+    """Rows added per table; error rows that were resolved without a row, since their keys have newer records; error
+    rows that stay, by reason, with an example of each."""
 
     rows: Counter[TableReference] = field(default_factory=Counter)
+    superseded: Counter[TableReference] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
@@ -197,7 +185,7 @@ class _ErrorsReplay:
             self._leave_some(Left.SKIPPED, records, len(records) - still_bad - sum(f.rows for f in good))
             for table, fingerprint in sorted({(file.table, file.fingerprint) for file in good}):
                 of_schema = [f for f in good if (f.table, f.fingerprint) == (table, fingerprint)]
-                self._land(table, of_schema, records)
+                self._land(table, of_schema, records, settings)
         finally:
             self.ports.store.delete_many([file.path for file in files])
 
@@ -231,58 +219,38 @@ class _ErrorsReplay:
             limits=WindowLimits(2**62, 2**62, math.inf, 2**62),
         )
 
-    def _land(self, table: TableReference, files: Sequence[StagedFile], records: Sequence[ErrorRow]) -> None:
+    def _land(
+        self,
+        table: TableReference,
+        files: Sequence[StagedFile],
+        records: Sequence[ErrorRow],
+        settings: TopicSettings,
+    ) -> None:
         """Add the rows of files of one table and schema. A table that refuses them leaves them alone."""
         store, count = self.ports.store, sum(file.rows for file in files)
         schema = store.get(schema_path(files[0].fingerprint)).data.decode()
         uris = {store.uri(file.path): file for file in files}
+        ports = TargetPorts(store, self.ports.warehouse, self.ports.table_options)
         try:
-            self._prepare(table, schema)
-            added = self.replays.replay(
-                ErrorReplay(table, self.errors, tuple(uris), schema, store.now_ms(), uris)
+            own = prepare(ports, table, schema, self.range.topic, is_ordered=settings.ordering.order != NONE)
+            self._mark_errors()
+            done = self.replays.replay(
+                ErrorReplay(table, self.errors, tuple(uris), schema, store.now_ms(), uris, own)
             )
         except (IncompatibleColumn, JobFailed, Refused) as error:
-            self.report.leave(f"{table} refuses them", records[:count], error.message)
+            steps = f"; {error.next_step}" if error.next_step else ""
+            self.report.leave(f"{table} refuses them", records[:count], error.message + steps)
             return
-        if added:
-            self.report.rows[table] += added
+        if done.added:
+            self.report.rows[table] += done.added
+        if done.superseded:
+            self.report.superseded[table] += done.superseded
 
-    def _prepare(self, table: TableReference, schema: str) -> None:
-        """Give both tables what they need. Raises Refused if the table belongs to another staging area, is gone, or
-        shows the state of keys: its rows need an order."""
-        store, warehouse = self.ports.store, self.ports.warehouse
-        current = _table_state(store, table)
-        if current.order != TableOrder():
-            raise Refused(
-                f"{table} is loaded in an order: a replayed row would be out of it",
-                next_step="not built yet for tables with `load:` or `order:`",
-            )
-        staging_id = state.table_registry(store).staging_id
-        stored = warehouse.find_table(table)
-        if (found := doubt(current, stored, staging_id, store.uri(TABLES))) is not None:
-            raise Refused(f"{table}: {found.reason}: {found.text}", next_step="kbq load parks the table")
-        change = plan_table_change(schema, stored.columns if stored else None)
-        columns = _with_mark(change.columns)
-        if stored is None:
-            options = self.ports.table_options(table, frozenset({self.range.topic}))
-            warehouse.create_table(table, columns, clusterable(with_label(options, staging_id), columns))
-        elif change or columns != change.columns:
-            warehouse.update_columns(table, columns)
-        bad = warehouse.columns(self.errors) or ()
-        if bad != (marked := _with_mark(bad)):
-            warehouse.update_columns(self.errors, marked)
-
-
-def _with_mark(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    return columns if any(c.name == REPLAYED_AT for c in columns) else (*columns, _MARK)
-
-
-def _table_state(store: ObjectStore, table: TableReference) -> TableState:
-    try:
-        found = state.find(store, TableState, table_state_path(table))
-    except KbqError as error:
-        raise Refused(f"the state of {table} cannot be read: {error.message}") from error
-    return found.value if found else TableState("")
+    def _mark_errors(self) -> None:
+        """Give the error table the column of the mark."""
+        bad = self.ports.warehouse.columns(self.errors) or ()
+        if bad != (marked := with_mark(bad)):
+            self.ports.warehouse.update_columns(self.errors, marked)
 
 
 def _is_sealed(row: ErrorRow) -> bool:

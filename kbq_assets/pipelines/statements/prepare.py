@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import date
 from typing import Final
 
@@ -14,6 +14,7 @@ from kbq_assets.core.loading.table_notes import has_own_columns_alone
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column, TableChange, TableOptions, columns_of
 from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements import changes
 from kbq_assets.core.statements.keys import key_columns
 from kbq_assets.core.statements.names import deleted_table
@@ -170,29 +171,40 @@ def _upsert(
     has_rows: bool,
 ) -> str:
     staged = [columns_of(schema) for schema in fitted.schemas]
-    tombstones = {has_own_columns_alone(columns) for columns in staged}
-    if len(tombstones) > 1:
+    if len({has_own_columns_alone(columns) for columns in staged}) > 1:
         raise ConfigurationError(
             f"{run.table}: a batch has tombstones and other records, which its statement cannot tell apart",
             next_step="order=none: an upsert needs no order",
         )
-    names = {column.name for columns in staged for column in columns}
     of_changes = any(map(changes.are_changes, staged))
     if of_changes and converts and has_rows:
         raise ConfigurationError(
             f"{run.table}: its rows are changes that were appended, which cannot become last states in place",
             next_step="load=append, or another table for the topic, and kbq reset to read it again",
         )
-    upsert = Upsert(
+    upsert = upsert_of(statements, run.table, rule, run.columns, staged)
+    partitions = {file.name.topic_partition for file in fitted.batch.files}
+    return upsert_sql(dataclasses.replace(upsert, one_partition=len(partitions) == 1, converts=converts))
+
+
+def upsert_of(
+    statements: Statements,
+    table: TableReference,
+    rule: StatementRule,
+    own: tuple[Column, ...],
+    staged: Collection[tuple[Column, ...]],
+) -> Upsert:
+    """The upsert of a table with its ``own`` columns by rows that are ``staged`` with these: of tombstones, or of
+    others."""
+    names = {column.name for each in staged for column in each}
+    of_changes = any(map(changes.are_changes, staged))
+    return Upsert(
         statements.dialect,
         rule,
-        statements.sql_name(run.table),
-        statements.sql_name(deleted_table(run.table)),
-        run.columns,
-        tombstones=True in tombstones,
+        statements.sql_name(table),
+        statements.sql_name(deleted_table(table)),
+        own,
+        tombstones=any(map(has_own_columns_alone, staged)),
         flag=columns.DELETED if of_changes else DELETED if DELETED in names else "",
         changes=of_changes,
-        one_partition=len({file.name.topic_partition for file in fitted.batch.files}) == 1,
-        converts=converts,
     )
-    return upsert_sql(upsert)

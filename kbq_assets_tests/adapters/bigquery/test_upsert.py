@@ -10,21 +10,30 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 
+from kbq_assets.adapters.bigquery.errors_replay import applied_rows, applying
+from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.dialects import BIGQUERY
+from kbq_assets.core.statements.names import deleted_table, scratch_table
 from kbq_assets.core.statements.rules import (
     DELETED,
     MARK,
     TIMESTAMP,
     StatementRule,
 )
-from kbq_assets.core.statements.upsert import TWO_PARTITIONS
+from kbq_assets.core.statements.table_statements import SCRATCH
+from kbq_assets.core.statements.upsert import TWO_PARTITIONS, Upsert, effective_sql, upsert_sql
+from kbq_assets.ports.errors_replay import REPLAYED_AT, ReplayStatement
+from kbq_assets.wire.files.error_rows import error_schema_json
 from kbq_assets_tests.adapters.bigquery.statement_table import SCHEMA, StatementTable, row_of
 from kbq_assets_tests.adapters.bigquery.test_warehouse import PROJECT, OpenWarehouse, PlacedWarehouse
+from kbq_assets_tests.contracts.errors_replay import error_record
 from kbq_assets_tests.contracts.warehouse import Stage, avro_file, load_job
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 
@@ -172,3 +181,60 @@ def test_a_record_is_valid_until_the_next_one_of_its_key(warehouse: PlacedWareho
     assert sorted(found, key=str) == [
         (b"a", "2", 2, 5), (b"a", "5", 5, 7), (b"a", "7", 7, None), (b"b", "1", 1, None),
     ]  # fmt: skip
+
+
+def test_replayed_records_count_if_they_are_newer_than_their_key(
+    warehouse: PlacedWarehouse, stage: Stage
+) -> None:
+    """The text over the rows of a replay, outside of its transaction, as all MERGEs here."""
+    rule = StatementRule("upsert", ("_kafka_key",))
+    table = opened(warehouse, stage, rule)
+    assert table.apply((b"a", "1", 1), (b"b", "5", 5)) == ""
+    assert table.apply((b"c", None, 6)) == ""
+    columns = (*table.columns, Column(REPLAYED_AT, "TIMESTAMP"))
+    warehouse.update_columns(TARGET, columns)
+    errors, scratch = TableReference(TARGET.dataset, "kbq_errors"), scratch_table(TARGET, "kbq-u-replay")
+    schema = error_schema_json()
+    warehouse.create_table(errors, (*columns_of(schema), columns[-1]), TableOptions())
+    table.statements.create_scratch(scratch, columns)
+    bad = [error_record(offset, _kbq_epoch=1) for offset in (3, 4, 2)]
+    records = [(b"a", "3", 3), (b"b", "4", 4), (b"c", "2", 2), (b"d", "no error row", 9)]
+    good = [row_of(*record, 0) for record in records]
+    for target, rows, text in ((errors, bad, schema), (scratch, good, SCHEMA)):
+        uri = stage(f"{target.table}.avro", avro_file(rows, text))
+        job = replace(load_job(f"l-{target.table}", uri, schema=text), table=target)
+        warehouse.insert_job(job)
+        assert table.done(job.job_id) is None
+    names = [table.statements.sql_name(each) for each in (TARGET, deleted_table(TARGET), scratch)]
+    upsert = Upsert(BIGQUERY, rule, names[0], names[1], columns, one_partition=True)
+    session = warehouse._session
+    stored = session.find_table(errors)
+    assert stored is not None
+    own = upsert_sql(upsert).replace(SCRATCH, applied_rows(session.reference(scratch), stored))
+    now = bigquery.ScalarQueryParameter("now", "TIMESTAMP", datetime.fromtimestamp(1_700_000_000, UTC))
+    session.client.query_and_wait(own, job_config=bigquery.QueryJobConfig(query_parameters=[now]))
+    assert table.rows() == [(b"a", "3"), (b"b", "5")]
+    assert [value for _, value in table.rows(f"_kafka_key, {REPLAYED_AT} IS NOT NULL")] == [True, False]
+    [row] = session.client.query_and_wait(effective_sql(upsert).replace(SCRATCH, names[2]))
+    assert tuple(row) == (1,)
+
+
+def test_a_replay_s_script_requires_the_ledger_and_marks_in_its_transaction() -> None:
+    place = bigquery.DatasetReference("p", "current")
+    own = ReplayStatement(7, f"MERGE INTO t USING {SCRATCH} AS b", "")
+    errors = bigquery.Table(place.table("e"))
+    script = applying(place.table("s"), errors, "`ledger`", own)
+    assert script.splitlines() == [
+        "BEGIN TRANSACTION;",
+        "UPDATE `ledger` SET batch = batch WHERE batch = 7;",
+        "IF @@row_count != 1 THEN",
+        "  RAISE USING MESSAGE = 'kbq: the ledger is not at batch 7: it was loaded meanwhile';",
+        "END IF;",
+        f"MERGE INTO t USING {applied_rows(place.table('s'), errors)} AS b;",
+        f"UPDATE `p.current.e` AS e SET {REPLAYED_AT} = @now",
+        f"WHERE e.{REPLAYED_AT} IS NULL",
+        "AND EXISTS (SELECT 1 FROM `p.current.s` AS f WHERE f._kafka_topic = e._kafka_topic"
+        " AND f._kafka_partition = e._kafka_partition AND f._kafka_offset = e._kafka_offset"
+        " AND f._kbq_epoch = e._kbq_epoch);",
+        "COMMIT TRANSACTION;",
+    ]

@@ -1,0 +1,68 @@
+"""Which tables take rows of replayed error rows, and how (PROTOCOL ER4 to ER6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kbq_assets.core.errors import Refused
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.ordering.table_order import TableOrder
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.rules import UPSERT, StatementRule
+from kbq_assets.core.statements.switching import in_force, open_switch
+
+_READ_AGAIN = "kbq reset reads the range again, in order"
+_LATER = "kbq load, then replay again"
+
+
+def rule_for(
+    table: TableReference,
+    state: TableState,
+    wanted: Collection[StatementRule],
+    *,
+    is_ordered: bool,
+    are_changes: bool,
+) -> StatementRule:
+    """How replayed rows change a table. ``wanted`` are the rules that its topics ask for, ``is_ordered``: whether they
+    ask for an order; ``are_changes``: the rows are change events. Raises Refused."""
+    known = state.definition.statements
+    now, is_changing = in_force(state) or known.rule, open_switch(state) is not None
+    if now.appends and not is_changing and all(rule.appends for rule in wanted):
+        if is_ordered or state.order != TableOrder():
+            raise Refused(
+                f"{table} shows its rows in order, and these come before rows that readers have seen",
+                next_step=_READ_AGAIN,
+            )
+        return StatementRule()
+    if known.converts or is_changing or any(rule != known.rule for rule in wanted):
+        raise Refused(
+            f"{table}: its next batch is the first one of the `load` that its topics ask for",
+            next_step=_LATER,
+        )
+    if known.rule.kind != UPSERT or are_changes:
+        what = "change events" if are_changes else f"load={known.rule.kind}"
+        raise Refused(
+            f"{table}: what a record does depends on those before it ({what})", next_step=_READ_AGAIN
+        )
+    _check_order(table, state)
+    _check_idle(table, state)
+    return known.rule
+
+
+def _check_order(table: TableReference, state: TableState) -> None:
+    rule = state.order.rule
+    if rule.by == "hour" or rule.gates:
+        what = "complete hours do not change" if rule.by == "hour" else "each row passes a gate in its batch"
+        raise Refused(f"{table}: {what}", next_step=_READ_AGAIN)
+    if held := state.order.why_held:
+        raise Refused(f"{table}: {held}", next_step=f"kbq order release {table}, then replay again")
+
+
+def _check_idle(table: TableReference, state: TableState) -> None:
+    """A statement that is entered, or enters again, may lack columns that the replay adds."""
+    if state.parked is not None or state.order.failed is not None or state.definition.failed is not None:
+        raise Refused(f"{table} is parked, or a batch of it failed", next_step=f"kbq status {table}")
+    if state.in_flight is not None:
+        raise Refused(f"{table}: a batch is in flight", next_step=_LATER)
+    if (found := state.definition.replacing) is not None:
+        raise Refused(f"{table}: {found.what} rows of it", next_step=found.next_step)

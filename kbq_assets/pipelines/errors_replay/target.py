@@ -1,0 +1,101 @@
+"""Gives a table what replayed rows need, and renders the statement that applies them (PROTOCOL ER4 to ER6)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.errors import KbqError, PreconditionFailed, Refused
+from kbq_assets.core.errors_replay.tables import rule_for
+from kbq_assets.core.loading.origins import doubt, with_label
+from kbq_assets.core.loading.table_state import TableState, give_up_id
+from kbq_assets.core.loading.tables import Column, TableOptions, clusterable, columns_of, plan_table_change
+from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
+from kbq_assets.core.statements.changes import are_changes
+from kbq_assets.core.statements.rules import StatementRule
+from kbq_assets.core.statements.upsert import effective_sql, upsert_sql
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.statements.prepare import upsert_of
+from kbq_assets.ports.errors_replay import REPLAYED_AT, ReplayStatement
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.warehouse import Warehouse
+
+_MARK: Final = Column(
+    REPLAYED_AT, "TIMESTAMP", description="When the bad record was replayed (kbq errors replay)."
+)
+
+
+@dataclass(frozen=True)
+class TargetPorts:
+    """The ports that a table's preparation needs; ``options`` returns its options if some topics feed it."""
+
+    store: ObjectStore
+    warehouse: Warehouse
+    options: Callable[[TableReference, frozenset[str]], TableOptions]
+
+
+def prepare(
+    ports: TargetPorts, table: TableReference, schema: str, topic: str, *, is_ordered: bool
+) -> ReplayStatement | None:
+    """Create or alter the table for rows of a staged schema; return the statement that applies them, None if they are
+    added. ``is_ordered``: the topic asks for an order. Raises Refused if the table belongs to another staging area, is
+    gone, or takes no replayed rows; IncompatibleColumn."""
+    store, warehouse = ports.store, ports.warehouse
+    current = _table_state(store, table)
+    known = current.value if current else TableState("")
+    options = ports.options(table, frozenset({topic}) | {mark.partition("/")[0] for mark in known.marks})
+    rule = rule_for(
+        table, known, options.rules, is_ordered=is_ordered, are_changes=are_changes(columns_of(schema))
+    )
+    staging_id = state.table_registry(store).staging_id
+    stored = warehouse.find_table(table)
+    if (found := doubt(known, stored, staging_id, store.uri(TABLES))) is not None:
+        raise Refused(f"{table}: {found.reason}: {found.text}", next_step="kbq load parks the table")
+    change = plan_table_change(schema, stored.columns if stored else None)
+    columns = with_mark(change.columns)
+    if stored is None:
+        warehouse.create_table(table, columns, clusterable(with_label(options, staging_id), columns))
+    elif change or columns != change.columns:
+        warehouse.update_columns(table, columns)
+    if rule.appends or current is None:
+        return None
+    _fence(store, table, current)
+    return _statement(warehouse, table, rule, columns, schema, known.definition.statements.applied)
+
+
+def with_mark(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Columns with the one that says when a row was replayed."""
+    return columns if any(c.name == REPLAYED_AT for c in columns) else (*columns, _MARK)
+
+
+def _fence(store: ObjectStore, table: TableReference, current: Versioned[TableState]) -> None:
+    """A loader that has read the table's columns without ours loses its swap, and reads them again. Raises Refused if
+    the state changed meanwhile."""
+    try:
+        state.swap(store, current, give_up_id(current.value))
+    except PreconditionFailed as error:
+        raise Refused(f"{table} is loaded meanwhile", next_step="run it again") from error
+
+
+def _statement(
+    warehouse: Warehouse,
+    table: TableReference,
+    rule: StatementRule,
+    columns: tuple[Column, ...],
+    schema: str,
+    batch: int,
+) -> ReplayStatement:
+    assert warehouse.statements is not None
+    upsert = upsert_of(warehouse.statements, table, rule, columns, [columns_of(schema)])
+    upsert = dataclasses.replace(upsert, one_partition=True)  # the rows are those of one partition
+    return ReplayStatement(batch, upsert_sql(upsert), effective_sql(upsert))
+
+
+def _table_state(store: ObjectStore, table: TableReference) -> Versioned[TableState] | None:
+    try:
+        return state.find(store, TableState, table_state_path(table))
+    except KbqError as error:
+        raise Refused(f"the state of {table} cannot be read: {error.message}") from error
