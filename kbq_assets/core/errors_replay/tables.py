@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 
 from kbq_assets.core.errors import Refused
@@ -47,6 +48,11 @@ def rule_for(
     _check_order(table, state)
     _check_idle(table, state)
     return known.rule
+
+
+def give_up_id(state: TableState) -> TableState:
+    """The state without the next job's id: a loader that read the one before loses its swap (ER5)."""
+    return dataclasses.replace(state, sequence=state.sequence + 1)
 
 
 def _check_order(table: TableReference, state: TableState) -> None:

@@ -277,11 +277,6 @@ def under_new_id(state: TableState, in_flight: JobInFlight) -> TableState:
     return dataclasses.replace(state, sequence=state.sequence + 1, in_flight=in_flight)
 
 
-def give_up_id(state: TableState) -> TableState:
-    """The state without the next job's id: a loader that read the one before loses its swap (ER5)."""
-    return dataclasses.replace(state, sequence=state.sequence + 1)
-
-
 def next_job_id(state: TableState) -> str:
     """The id of a table's next job."""
     return f"kbq-{state.uuid}-{state.sequence + 1}"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kbq_assets.core.errors import KbqError, PreconditionFailed, Refused
-from kbq_assets.core.errors_replay.tables import rule_for
+from kbq_assets.core.errors_replay.tables import give_up_id, rule_for
 from kbq_assets.core.loading.origins import doubt, with_label
-from kbq_assets.core.loading.table_state import TableState, give_up_id
+from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column, TableOptions, clusterable, columns_of, plan_table_change
 from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
 from kbq_assets.core.statements.changes import are_changes
