@@ -28,6 +28,7 @@ from kbq_assets_tests.pipelines.replay import test_schedules as replay
 from kbq_assets_tests.simulation import manifest_mutants, mutants
 from kbq_assets_tests.simulation.backup_mutants import BACKUP_MUTANTS, ERASURE_MUTANTS
 from kbq_assets_tests.simulation.mutants import Mutant
+from kbq_assets_tests.simulation.promotion_mutants import PROMOTION_MUTANTS
 from kbq_assets_tests.simulation.statement_mutants import ANY_SKIP, STATEMENT_MUTANTS, SWITCH_MUTANTS
 
 TESTS: Final = Path(__file__).parent
@@ -100,6 +101,7 @@ def _of_the_simulator() -> Iterator[Section]:
         ("Schedules of merged files", "merged_files_without_a_rule_break_a_promise", mutants.MERGING_MUTANTS),
         ("Schedules of backups", "backups_notice_when_a_rule_is_removed", BACKUP_MUTANTS),
         ("Schedules of erasures", "erasures_notice_when_a_rule_is_removed", ERASURE_MUTANTS),
+        ("Schedules of replays", "replays_notice_when_a_rule_is_removed", PROMOTION_MUTANTS),
         ("Schedules of ordered tables", "ordered_tables_notice_when_a_rule_is_removed", mutants.ORDER_MUTANTS),
         ("Schedules of tables by hour", "hours_notice_when_a_rule_is_removed", mutants.HOUR_MUTANTS),
         ("Schedules of statements", "the_simulator_notices_when_a_rule_of_statements_is_removed", STATEMENT_MUTANTS),

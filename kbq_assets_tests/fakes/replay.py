@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from kbq_assets.adapters.object_paths import check_path
-from kbq_assets.core.errors import JobAlreadyExists
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import REPLAY_COLUMN, check_own
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore, ObjectWriter, StoredFile, StoredObject
 from kbq_assets.ports.replay import DayRows, PartitionDay, ReplaceJob, Replacement, RowDifference, RowRange
 from kbq_assets.ports.warehouse import JobStatus
 from kbq_assets_tests.fakes.memory_store import delete_each
-from kbq_assets_tests.fakes.warehouse import FakeJob, FakeTable, FakeWarehouse, Row, WarehouseView
+from kbq_assets_tests.fakes.warehouse import FakeTable, FakeWarehouse, Row, WarehouseView
 
 
 class StoreBelow:
@@ -137,11 +136,10 @@ class FakeReplayTables:
         self._write("replace", job.job_id, lambda: self._replace(job))
 
     def _replace(self, job: ReplaceJob) -> None:
-        key = (self._warehouse.project, self._warehouse.location, job.job_id)
-        if key in self._warehouse.jobs:
-            raise JobAlreadyExists(f"job {job.job_id} exists")
-        inserted = sum(self._replaced(each, job.rows) for each in job.replacements)
-        self._warehouse.jobs[key] = FakeJob(JobStatus(job.job_id, "DONE", job.sources, inserted), None)
+        status = JobStatus(job.job_id, "PENDING", job.sources)
+        self._warehouse.insert_replacement(
+            status, lambda: sum(self._replaced(each, job.rows) for each in job.replacements)
+        )
 
     def _replaced(self, each: Replacement, rows: RowRange) -> int:
         stored, log = self._warehouse.stored, self._warehouse.log
@@ -156,9 +154,10 @@ class FakeReplayTables:
             stored[each.former] = FakeTable(
                 table.columns, table.options, rows=old, records=old_records, dates=dict(table.dates)
             )
-        for row in old:
-            table.rows.remove(row)
-            log.remove((each.table, row))
+        table.rows = [row for row in table.rows if not _within(row, rows)]
+        gone = [(name, _within(row, rows)) == (each.table, True) for name, row in log]
+        self._warehouse.job_ends[:] = [end - sum(gone[:end]) for end in self._warehouse.job_ends]
+        log[:] = [entry for entry, is_gone in zip(log, gone, strict=True) if not is_gone]
         table.records = [record for record in table.records if record not in old_records]
         number = {REPLAY_COLUMN: each.number} if each.number else {}
         table.records += [{**record, **number} for record in new_records]

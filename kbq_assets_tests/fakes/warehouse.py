@@ -89,11 +89,13 @@ class Reader(Protocol):
 
 @dataclass
 class FakeJob:
-    """A job as the fake holds it. Without ``load`` and ``statement`` it is a burned id."""
+    """A job as the fake holds it. Without ``load``, ``statement`` and ``effect`` it is a burned id."""
 
     status: JobStatus
     load: LoadJob | None
     statement: StatementJob | None = None
+    #: what a replacement does when it runs; returns the rows that it added
+    effect: Callable[[], int] | None = None
 
 
 @dataclass
@@ -206,10 +208,11 @@ class FakeWarehouse:
                 self.stored[job.load.table].rows.clear()
                 self.stored[job.load.table].records.clear()
             self.append(job.load.table, loaded)
+        added = job.effect() if job.effect is not None and error is None else len(loaded)
         job.status = replace(
             job.status,
             state="DONE",
-            output_rows=0 if error else len(loaded),
+            output_rows=0 if error else added,
             error=error,
         )
         return job.status
@@ -415,6 +418,14 @@ class FakeWarehouse:
         status = JobStatus(job.job_id, "PENDING", ("(statement)",), statement=job.digest, bytes_billed=price)
         self._insert((job.project, job.location, job.job_id), status, None, job)
 
+    def insert_replacement(self, status: JobStatus, effect: Callable[[], int]) -> None:
+        """Submit a replacement of rows (fakes/replay.py)."""
+        self._insert((self.project, self.location, status.job_id), status, None, effect=effect)
+
+    def is_replacement(self, job_id: str) -> bool:
+        """Whether a job replaces rows."""
+        return any(job.effect is not None for job in self.jobs.values() if job.status.job_id == job_id)
+
     def append_rows(self, table: TableReference, source: FakeTable) -> None:
         """Append the rows of another table."""
         target = self.stored[table]
@@ -429,8 +440,9 @@ class FakeWarehouse:
         status: JobStatus,
         load: LoadJob | None,
         statement: StatementJob | None = None,
+        effect: Callable[[], int] | None = None,
     ) -> None:
-        job = FakeJob(replace(status, created_ms=self.now_ms()), load, statement)
+        job = FakeJob(replace(status, created_ms=self.now_ms()), load, statement, effect)
         if self.jobs.setdefault(key, job) is not job:
             raise JobAlreadyExists(
                 f"job {status.job_id} exists", next_step="get the job and compare its files"

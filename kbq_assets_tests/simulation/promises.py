@@ -12,7 +12,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets_tests.fakes.warehouse import Row
-from kbq_assets_tests.simulation import backups, ordered
+from kbq_assets_tests.simulation import backups, ordered, replays
 from kbq_assets_tests.simulation.mishaps import rows_of
 from kbq_assets_tests.simulation.world import World
 
@@ -33,9 +33,10 @@ def check_order(world: World) -> None:
     if world.out_of_order or (late := ordered.check_visible(world) or ordered.check_audit(world)):
         raise PromiseBroken(f"ORDERED: {world.out_of_order or late}")
     last: dict[tuple[object, ...], int] = {}
+    is_replaced = replays.is_replaced(world)
     schema_of = _schema_ids(world)
     for table, row in ordered.as_visible(world):
-        if row in world.brought_back:
+        if row in world.brought_back or is_replaced(row):
             continue
         key = (table, row.topic, row.partition, row.epoch, schema_of(row))
         if last.get(key, -1) >= row.offset:
@@ -52,12 +53,12 @@ def _schema_ids(world: World) -> Callable[[Row], object]:
 
 def check_no_loss(world: World) -> None:
     """Every record below a partition's position is in its table, in quarantine, skipped or given up on purpose."""
-    quarantined = _quarantined(world)
+    quarantined, wanted_table = _quarantined(world), replays.wanted_table(world)
     stored: dict[TopicPartition, dict[int, TableReference]] = defaultdict(dict)
     for commit in world.commits():
-        for table, row in world.warehouse.log:
+        for holder, row in world.warehouse.log:
             if row.epoch == commit.epoch:
-                stored[TopicPartition(row.topic, row.partition)][row.offset] = table
+                stored[TopicPartition(row.topic, row.partition)][row.offset] = holder
         for partition, position in commit.partitions.items():
             tp = commit.topic_partition(partition)
             expected = world.expected[tp, commit.topic_id]
@@ -68,8 +69,9 @@ def check_no_loss(world: World) -> None:
                 excused = excused or is_erased(offset)
                 if position.start <= offset < position.next and wanted and not excused:
                     found = stored[tp].get(offset)
-                    if found != (wanted if world.is_wanted(tp, commit.epoch, offset) else None):
-                        raise PromiseBroken(f"NO LOSS: {tp} offset {offset} is in {found}, not in {wanted}")
+                    table = wanted_table(Row(commit.epoch, *tp, offset), wanted)
+                    if found != (table if world.is_wanted(tp, commit.epoch, offset) else None):
+                        raise PromiseBroken(f"NO LOSS: {tp} offset {offset} is in {found}, not in {table}")
             unknown = {o for o in stored[tp] if o not in expected}
             if unknown:
                 raise PromiseBroken(f"NO LOSS: {tp} has rows at {unknown} that were never produced")
@@ -112,10 +114,12 @@ def check_quarantine(world: World) -> None:
         raise PromiseBroken(f"QUARANTINE: {world.lost_silently[:5]}")
     if world.recreated:
         return
-    loaded = set(world.warehouse.log)
+    loaded, is_replaced = set(world.warehouse.log), replays.is_replaced(world)
     for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
         for bad in found.value.quarantined:
-            if twice := [row for row in rows_of(world, bad.file) if (table, row) in loaded]:
+            twice = [row for row in rows_of(world, bad.file) if (table, row) in loaded]
+            # A replay of its range may bring back what an operator gave up.
+            if twice := [row for row in twice if not (bad.dropped and is_replaced(row))]:
                 raise PromiseBroken(f"COUNTED TWICE: {twice} of {bad}")
 
 
@@ -153,7 +157,7 @@ def check_counters(world: World) -> None:
     failed = {job.status.job_id for job in world.warehouse.jobs.values() if job.status.error is not None}
     failed -= world.warehouse.statements.committed  # their ledger says that they took effect (S2)
     for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
-        own = [job_id for job_id in failed if f"-{found.value.uuid}-" in job_id]
+        own = [job_id for job_id in failed if job_id.startswith(f"kbq-{found.value.uuid}-")]
         # `kbq adopt` goes on from another statement's ledger, without asking how its own job ended.
         adopted = world.met["ledger differs"]
         if not len(own) - adopted <= found.value.jobs.ended.failed <= len(own):
@@ -167,7 +171,8 @@ def check_hours(world: World) -> None:
     is listed of an hour is all of it; all hours are listed as long as they are few. Rows that an erasure left out of
     staged files may count, too: nobody knows their hours."""
     loaded: dict[TableReference, Counter[int]] = defaultdict(Counter)
-    for table, row in (*world.warehouse.log, *world.warehouse.erased):
+    rows = world.loads if world.recipe.replays else (*world.warehouse.log, *world.warehouse.erased)
+    for table, row in rows:
         loaded[table][world.hour_of(row)] += 1
     left_out = backups.left_out(world)
     for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
@@ -198,6 +203,15 @@ def check_backup(world: World) -> None:
         raise PromiseBroken(f"BACKUP: {found[:5]}")
 
 
+def check_replays(world: World) -> None:
+    """Every replacement has ended, and what commits count is what tables hold."""
+    if not world.recipe.replays:
+        return
+    quarantined = {tp for _, tp in _quarantined(world)}
+    if found := [*replays.broken(world, quarantined.__contains__)]:
+        raise PromiseBroken(f"REPLAYS: {found[:5]}")
+
+
 def check_all(world: World) -> None:
     """All promises, for each warehouse."""
     if world.defects:
@@ -205,6 +219,7 @@ def check_all(world: World) -> None:
     for name in world.warehouses:
         _check(world.as_seen_by(name) if name else world)
     check_backup(world)
+    check_replays(world)
 
 
 def _check(world: World) -> None:

@@ -17,7 +17,7 @@ from kbq_assets.pipelines.extraction import recovery
 from kbq_assets.pipelines.operate.commands import propose_reset
 from kbq_assets_tests.fakes.statements import Failure
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
-from kbq_assets_tests.simulation import backups, mishaps, ordered, statements
+from kbq_assets_tests.simulation import backups, mishaps, ordered, replays, statements
 from kbq_assets_tests.simulation.promises import check_all
 from kbq_assets_tests.simulation.world import PERMANENT, TOPIC, Recipe, World
 
@@ -60,6 +60,7 @@ class Chaos:
     lose_schemas: float = 0.0
     silence_backups: float = 0.0
     erase: float = 0.0
+    replay: float = 0.0
 
 
 #: Everything at once; and tables parked, set aside and resumed all the time, with long stalls, few other faults.
@@ -140,6 +141,13 @@ ERASING = dataclasses.replace(
 ERASED = dataclasses.replace(BACKED_UP, kinds="11223gptaab")
 #: The same beside jobs that read merged files.
 ERASED_MERGED = dataclasses.replace(ERASED, merge_files=2)
+#: Operators replay ranges, two at once, of a topic whose log stays.
+PROMOTING = dataclasses.replace(
+    ROUGH, steps=3000, event_rate=0.15, fault_rate=0.003, stall_rate=0.003, replay=4.0, produce=0.4, extract=0.5,
+    load=0.6, run_job=8.0, clean=0.1, operate=0.2, reset_rate=0.03, park_rate=0.1, spoil_a_file=0.02, reject=0.02,
+    recreate=0.0, lose_to_retention=0.01, elect_leader=0.02, deliver_late_call=0.5,
+)  # fmt: skip
+REPLAYED = Recipe(replays=True)
 
 
 #: Kinds of schedules by name, next to the usual ones: how rough, and of what world.
@@ -159,6 +167,7 @@ KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "backup": (BACKING_UP, BACKED_UP),
     "erasures": (ERASING, ERASED),
     "erasures_merging": (ERASING, ERASED_MERGED),
+    "replays": (PROMOTING, REPLAYED),
 }
 
 
@@ -293,6 +302,7 @@ def _events(world: World, chaos: Chaos) -> list[tuple[float, Callable[[], None]]
         (chaos.recreate, world.recreate),
         (chaos.elect_leader, world.elect_leader),
         (chaos.erase, start("eraser", world.erase, 1)),
+        (chaos.replay, start("replayer", world.replay, 2)),
         (chaos.silence_backups, partial(backups.fall_silent, world)),
         (chaos.lose_schemas, partial(backups.lose_schemas, world)),
         *((rate, functools.partial(event, world)) for rate, event in _mishaps(chaos)),
@@ -331,6 +341,7 @@ def settle(world: World) -> None:
     if backups.has_backup(world):
         world.backup.behind.extend(backups.check_alone(world))
         _finish(world)
+    world.warehouse.log[:] = replays.live_rows(world.warehouse.log)
 
 
 def _finish(world: World) -> None:
@@ -342,6 +353,7 @@ def _finish(world: World) -> None:
             ("loader", world.load),
             *loads,
             ("janitor", world.clean),
+            *([("replayer", partial(replays.finish, world))] if world.recipe.replays else []),
         ]
         for kind, body in runs:
             world.run_alone(kind, body)

@@ -6,6 +6,7 @@ import copy
 import random
 import struct
 import sys
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,6 +32,7 @@ from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines import threads
 from kbq_assets.pipelines.backup.area import BackupArea
+from kbq_assets.pipelines.extraction import extractor
 from kbq_assets.pipelines.extraction.extract import extract
 from kbq_assets.pipelines.extraction.ports import ExtractionLimits, ExtractionPorts, ExtractionReport
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, load
@@ -61,7 +63,7 @@ from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.statements import Failure
 from kbq_assets_tests.fakes.warehouse import TRANSIENT, FakeWarehouse, Row
 from kbq_assets_tests.fixtures.tiny_manifests import counted, tiny_manifests
-from kbq_assets_tests.simulation import backups, mishaps, ordered, statements
+from kbq_assets_tests.simulation import backups, mishaps, ordered, replays, statements
 from kbq_assets_tests.simulation.scheduler import Scheduler
 
 TOPIC = "shop.events"
@@ -89,7 +91,9 @@ def in_one_thread() -> Iterator[None]:
     with (
         tiny_manifests(),
         patch.object(threads, "_PARALLEL_FROM", sys.maxsize),
+        patch.object(extractor, "PUBLISHING_THREADS", 1),
         patch.object(manifests, "new_random", counted()),
+        patch.object(uuid, "uuid4", uuid.uuid4),
     ):
         yield
 
@@ -168,6 +172,8 @@ class Recipe:
     patience: int = 24
     #: from so many files on, a job reads copies (L15)
     merge_files: int = 0
+    #: whether operators replay ranges (replays.py)
+    replays: bool = False
 
 
 def _park_as_loader(store: ObjectStore, table: TableReference) -> None:
@@ -183,6 +189,13 @@ def _park_as_loader(store: ObjectStore, table: TableReference) -> None:
     state.change(store, TableState, table_state_path(table), park)
 
 
+def _name_by(seed: int) -> None:
+    """A world's names follow from its seed."""
+    setattr(manifests, "new_random", counted())  # noqa: B010
+    names = random.Random(seed)
+    setattr(uuid, "uuid4", lambda: uuid.UUID(int=names.getrandbits(128)))  # noqa: B010
+
+
 class World:
     """One broker, store and registry, the warehouses, and the processes of a schedule."""
 
@@ -193,7 +206,7 @@ class World:
     def __init__(self, seed: int, recipe: Recipe | None = None) -> None:
         self.recipe = recipe or Recipe()
         self.random = random.Random(seed)
-        setattr(manifests, "new_random", counted())  # noqa: B010 - a world's names follow from its seed
+        _name_by(seed)
         self.scheduler = Scheduler(self.random)
         decide = self.scheduler.decide
         self.kafka = FakeKafka(chunk_records=self.recipe.chunk_records, faults=decide)
@@ -225,7 +238,7 @@ class World:
         self.expected: dict[tuple[TopicPartition, str], dict[int, TableReference | None]] = defaultdict(dict)
         self.schema_ids: dict[tuple[TopicPartition, int], str] = {}
         self.recreated = False
-        self.reset_rate = self.park_rate = 0.0
+        self.reset_rate = self.park_rate = self.decide_rate = 0.0
         self.restart_rate = self.restage_rate = self.mend_rate = 0.0
         self._attempts = 0
         self.area = ""
@@ -236,8 +249,9 @@ class World:
         self.lost_silently: list[str] = []
         self.defects: list[str] = []
         self.out_of_order: list[str] = []
-        self.decide_rate = 0.0
         self._produced = 0
+        #: every row that a load job made visible, whatever replays did with it since
+        self.loads = list[tuple[TableReference, Row]]()
         self.late_by = {name: Counter[TableReference]() for name in self.warehouses}
         self.late_rows = self.late_by[""]
         self.too_early: list[str] = []
@@ -319,7 +333,8 @@ class World:
     def tables(self) -> tuple[TableReference, ...]:
         """All tables that records may come to."""
         tombstones = [self._table_of_tombstones] if self.recipe.settings.records.tombstones == "row" else []
-        return (*sorted(set(TABLES_OF.values())), ERRORS, *filter(None, tombstones))
+        replayed = replays.tables(self) if self.recipe.replays else ()
+        return (*sorted(set(TABLES_OF.values())), ERRORS, *filter(None, tombstones), *replayed)
 
     def _when(self) -> int:
         """The time of a record: now, or some hours ago. Of no random choice, so that seeds stay schedules."""
@@ -331,16 +346,20 @@ class World:
         for name, warehouse in self.warehouses.items():
             if warehouse.pending:
                 job_id, before = self.random.choice(warehouse.pending), len(warehouse.log)
-                self.scheduler.trace.append(f"warehouse {name}: {warehouse.run_pending(job_id)}"[:200])
-                self._note_late(name, warehouse.log[before:])
+                is_load = not warehouse.is_replacement(job_id)
+                error = None if is_load else replays.draw_error(self)
+                self.scheduler.trace.append(f"warehouse {name}: {warehouse.run_pending(job_id, error)}"[:200])
+                if is_load:
+                    self._note_loads(name, replays.live_rows(warehouse.log[before:]))
 
     def hour_of(self, row: Row) -> int:
         """The hour of a row's record, by its business time; of another record's where the topic was recreated since."""
         return self._told[TopicPartition(row.topic, row.partition), row.offset] // HOUR_MS
 
-    def _note_late(self, warehouse: str, rows: Iterable[tuple[TableReference, Row]]) -> None:
+    def _note_loads(self, warehouse: str, rows: list[tuple[TableReference, Row]]) -> None:
         """Rows that become visible of an hour that is complete. A job in flight holds back its hours until it is
         recorded, so the order does not matter."""
+        self.loads += rows
         states = state.warehouse_states(self.store).by_name[warehouse]
         for table, row in rows:
             if self.hour_of(row) < states[table].hours.until:
@@ -560,6 +579,10 @@ class World:
     def erase(self, name: str) -> None:
         """Anna's records are erased (backups.py)."""
         backups.erase(self, name)
+
+    def replay(self, name: str) -> None:
+        """An operator takes a step of a replay (replays.py)."""
+        replays.operate(self, name)
 
     def operate(self, name: str) -> None:
         """An operator looks at what is stopped or parked and does one thing about it; sometimes resets."""

@@ -122,6 +122,11 @@ class Replay(Stored):
         """Whether it replaces rows of live tables now."""
         return self.phase in (Phase.PROMOTING, Phase.ROLLING_BACK)
 
+    @property
+    def ended(self) -> int:
+        """The replacements that have ended: the last of their attempts."""
+        return self.attempt - self.is_changing
+
     def at(self, phase: Phase) -> Replay:
         """The replay in another phase."""
         return dataclasses.replace(self, phase=str(phase))

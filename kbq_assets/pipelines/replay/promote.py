@@ -66,6 +66,26 @@ ROLL_BACK: Final = Direction(
 )
 
 
+def free_tables(live: Deployment, replay: Replay) -> list[TableReference]:
+    """Let tables go on that wait for a job of a replay that has ended, and return them: a process may have let them
+    wait after another one ended the job, and died (R5). Their rows are as the job left them. ``replay`` may be old."""
+    store, freed = live.load_store, []
+    for table, found in state.read_table_states(store, state.table_registry(store)).items():
+        waits = found.value.definition.replacing
+        if waits and waits.replay == replay.number and _attempt_of(waits.job_id) <= replay.ended:
+            replacing.leave(live, [table], waits.job_id, done=False)
+            freed.append(table)
+    return freed
+
+
+def _again(replay: Replay) -> str:
+    return f"kbq replay continue {replay.number}"
+
+
+def _attempt_of(job_id: str) -> int:
+    return int(job_id.rpartition("-")[2])
+
+
 @dataclass(frozen=True)
 class Replacer:
     """Replaces the rows of one replay's range."""
@@ -81,13 +101,15 @@ class Replacer:
     def run(self, number: int) -> Replay:
         """Replace the rows, or continue to. Raises Refused, Unavailable; then the same call continues."""
         replay = self._begin(number)
+        free_tables(self.live, replay)
         if replay.phase == self.direction.after:
-            self._leave(replay)
             return replay
         try:
             if not self._is_done(replay):
                 for table in replay.tables:
                     self._enter(replay, TableReference.parse(table))
+                if self._has_ended(replay):
+                    return replay.at(self.direction.after)
                 self._check_others(replay)
                 self._prepare(replay)
                 self._replace(replay)
@@ -120,6 +142,20 @@ class Replacer:
             )
 
         return state.change(self.live.store, Replay, replay_path(number), change).value
+
+    def _has_ended(self, replay: Replay) -> bool:
+        """Whether another process ended the job, perhaps before this one let its tables wait: these go on. Raises
+        Refused if the job replaced nothing."""
+        now = state.read(self.live.store, Replay, replay_path(replay.number)).value
+        if now.is_changing and now.job_id == replay.job_id:
+            return False
+        free_tables(self.live, now)
+        if now.phase != self.direction.after:
+            raise Refused(
+                f"replay {now.number} is {now.phase}: another process ended this",
+                next_step=f"kbq replay status {now.number}",
+            )
+        return True
 
     def _affected(self, replay: Replay) -> list[TableReference]:
         """Tables with rows of the range, now or then. Raises Refused for a column of another type, for a table whose
@@ -233,12 +269,12 @@ class Replacer:
         except JobAlreadyExists:
             pass
         except UnknownOutcome as error:
-            raise Unavailable(error.message, next_step=self._again(replay)) from error
+            raise Unavailable(error.message, next_step=_again(replay)) from error
         clock = self.live.clock
         deadline = clock.monotonic() + WAIT_SECONDS
         while not self._is_done(replay):
             if clock.monotonic() >= deadline:
-                raise Unavailable(f"job {replay.job_id} has not ended", next_step=self._again(replay))
+                raise Unavailable(f"job {replay.job_id} has not ended", next_step=_again(replay))
             clock.sleep(POLL_SECONDS)
 
     def _is_done(self, replay: Replay) -> bool:
@@ -253,9 +289,6 @@ class Replacer:
                 f"job {replay.job_id} replaced nothing: {why}", next_step=f"kbq replay status {replay.number}"
             )
         return True
-
-    def _again(self, replay: Replay) -> str:
-        return f"kbq replay continue {replay.number}"
 
     # Record -------------------------------------------------------------------------------------------------------
 

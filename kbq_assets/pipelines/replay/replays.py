@@ -33,7 +33,7 @@ from kbq_assets.pipelines.replay.area import TURN_SECONDS, AreaAdapters, ReplayA
 from kbq_assets.pipelines.replay.chosen import check_moves, left_out
 from kbq_assets.pipelines.replay.copies import TopicCopies
 from kbq_assets.pipelines.replay.diff import ReplayDiff, check_records, compare
-from kbq_assets.pipelines.replay.promote import PROMOTE, ROLL_BACK, Direction, Replacer
+from kbq_assets.pipelines.replay.promote import PROMOTE, ROLL_BACK, Direction, Replacer, free_tables
 from kbq_assets.pipelines.replay.ranged import replayed_settings
 from kbq_assets.pipelines.replay.start import create, plan_lines, plan_replay, read_replays, replay_numbers
 from kbq_assets.ports.replay import ReplayTables
@@ -180,12 +180,15 @@ class Replays:
         return Proposal(f"roll replay {number} back", lines, lambda: self._replace(area, ROLL_BACK))
 
     def continue_(self, number: int) -> Replay:
-        """End a promotion or rollback that began. Raises Refused if none did."""
+        """End a promotion or rollback that began, or let tables go on that wait for one that ended. Raises Refused if
+        there is neither."""
         replay = self.find(number)
         for direction in (PROMOTE, ROLL_BACK):
             if replay.phase in (direction.during, direction.after):
                 self._replace(self.area(replay), direction)
                 return self.find(number)
+        if free_tables(self.live, replay):
+            return replay
         raise Refused(f"replay {number} is {replay.phase}", next_step=f"kbq replay status {number}")
 
     def propose_accept(self, number: int) -> Proposal:
@@ -222,7 +225,7 @@ class Replays:
         shadows = [replay.shadow(table) for table in self.area(replay).states()]
 
         def apply() -> None:
-            self.enter(number, _DROPPABLE, Phase.DROPPED)
+            free_tables(self.live, self.enter(number, _DROPPABLE, Phase.DROPPED))
             self._clear(replay)
 
         return Proposal(f"drop replay {number}", tuple(f"deletes {table}" for table in shadows), apply)

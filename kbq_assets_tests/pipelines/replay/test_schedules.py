@@ -204,6 +204,40 @@ def test_a_promotion_that_the_warehouse_refuses_lets_its_tables_go_on(tmp_path: 
     assert (world.finish(), set(world.rows(ORDERS)) >= RANGE) == ("promoted", True)
 
 
+def test_a_process_that_comes_late_to_a_replay_lets_no_table_wait(tmp_path: Path) -> None:
+    """It looked for the job before another process promoted and accepted the replay: the shadows are gone."""
+    world, asked = World(tmp_path), list[str]()
+
+    def others(call: Call) -> Outcome:
+        asked.append(call.operation)
+        if asked[-2:-1] == ["get_job"]:
+            world.platform.store.faults = world.platform.warehouse.faults = None
+            act(world, world.parts(), "promote")
+            world.parts().replays.propose_accept(1).apply()
+        return Outcome.OK
+
+    with pytest.raises(Refused, match="replay 1 is accepted"):
+        world.parts(others).replays.propose_promotion(1).apply()
+    world.cycle()
+    world.check()
+    assert set(world.rows(ORDERS)) >= RANGE
+
+
+def test_a_table_that_a_late_process_let_wait_goes_on(tmp_path: Path) -> None:
+    """The process died then. The replay has been accepted, and its shadows are gone."""
+    world, path = World(tmp_path), table_state_path(ORDERS)
+    act(world, world.parts(), "promote")
+    promoted = world.parts().replays.find(1)
+    world.parts().replays.propose_accept(1).apply()
+    late = Replacing(1, promoted.job_id, {f"{TOPIC}/0/1": -2})
+    state.change(world.platform.store, TableState, path, lambda now: replacements.begin_replacing(now, late))
+    assert world.parts().replays.continue_(1).phase == "accepted"
+    world.cycle()
+    world.check()
+    with pytest.raises(Refused):
+        world.parts().replays.continue_(1)
+
+
 def _refuse() -> None:
     raise JobFailed("the warehouse refuses it")
 

@@ -1,0 +1,39 @@
+"""Rules of promotions removed: schedules of replays must notice each (PROTOCOL R3 to R7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbq_assets.core.replay import promotion
+from kbq_assets.pipelines.loading import replacing
+from kbq_assets.pipelines.replay import promote, replays
+from kbq_assets_tests.simulation.mutants import Mutant
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+def _enter_without_waiting(*_: Any) -> bool:
+    return True
+
+
+def _nobody_is_freed(*_: Any) -> list[Any]:
+    return []
+
+
+def _uncounted(commit: Any, *_: Any) -> Any:
+    return commit
+
+
+#: Schedules of replays notice these.
+PROMOTION_MUTANTS = (
+    Mutant("a promotion begins while files of its range wait", "R3", ((promotion, "check_settled", _nothing),),
+           seed=2),
+    Mutant("a promotion lets no table wait", "R3", ((replacing, "_swapped", _enter_without_waiting),)),
+    Mutant("commits do not count a promotion", "R5", ((promotion, "replaced", _uncounted),), seed=4),
+    Mutant("a table waits for a promotion that has ended", "R5",
+           ((promote, "free_tables", _nobody_is_freed), (replays, "free_tables", _nobody_is_freed)), seed=5),
+    Mutant("a rollback ignores later promotions", "R7",
+           ((promote, "check_latest", _nothing), (replays, "check_latest", _nothing)), seed=31),
+)  # fmt: skip

@@ -1,0 +1,252 @@
+"""Replays in the simulator: what runs, and what must hold (PROTOCOL R1 to R8).
+
+Operators start, read, promote, roll back and accept replays of random ranges while everything else goes on. Replays
+with an odd number route their rows to another dataset, so a promotion moves rows between tables.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kbq_assets.core.config.settings import Settings, parse_settings
+from kbq_assets.core.errors import KbqError
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.replay.model import Phase, Replay, is_shadow
+from kbq_assets.core.replay.positions import EARLIEST, LATEST, Position
+from kbq_assets.core.topics.error_tables import is_error_table
+from kbq_assets.pipelines.catalog.source_list import SourceList
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.replay.replays import Replays
+from kbq_assets.pipelines.replay.start import read_replays
+from kbq_assets.ports.engine import ExtractionEngine
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.warehouse import JobError
+from kbq_assets.worker.unit import WorkerPorts
+from kbq_assets_tests.fakes.engine import InProcessEngine
+from kbq_assets_tests.fakes.replay import FakeReplayTables, StoreBelow
+from kbq_assets_tests.fakes.warehouse import Row
+
+if TYPE_CHECKING:
+    from kbq_assets_tests.simulation.world import World
+
+#: Where replays with an odd number put rows that live loads put into `d`.
+OTHER: Final = "e"
+_SETTINGS: Final = parse_settings({"KBQ_HOME": "/nowhere"})
+#: Replays that are neither accepted nor dropped, at most.
+_OPEN: Final = 3
+_ENDED: Final = (Phase.ACCEPTED, Phase.DROPPED)
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A source list that no file holds."""
+
+    text: str
+    name: str = "source-topics.txt"
+
+    def is_dir(self) -> bool:
+        return False
+
+    def read_text(self) -> str:
+        return self.text
+
+
+@dataclass
+class _Area:
+    """The ports of one replay's staging area."""
+
+    settings: Settings
+    objects: ObjectStore
+    worker: WorkerPorts
+
+    def store(self) -> ObjectStore:
+        return self.objects
+
+    def load_store(self) -> ObjectStore:
+        return self.objects
+
+    def engine(self) -> AbstractContextManager[ExtractionEngine]:
+        return nullcontext(InProcessEngine(self.worker))
+
+
+# Processes ------------------------------------------------------------------------------------------------------------
+
+
+def operate(world: World, name: str) -> None:
+    """An operator starts a replay, or takes the next step of one; so may another operator, of the same one."""
+    found = [each for each in read_replays(world.store.view(name)) if each.phase not in _ENDED]
+    if len(found) < _OPEN and world.random.random() < 0.4:
+        _start(world, name)
+    elif found:
+        _continue(world, name, world.random.choice(found))
+
+
+def _start(world: World, name: str) -> None:
+    ends = {
+        number: sorted(world.random.sample(range(at.start, at.next + 1), 2))
+        for commit in world.commits()
+        for number, at in sorted(commit.partitions.items())
+        if at.start < at.next
+    }
+    if not ends:
+        return  # nothing was extracted yet
+    first, until = Position(EARLIEST), Position(LATEST)
+    if world.random.random() < 0.7:
+        first, until = (Position(offsets={n: each[i] for n, each in ends.items()}) for i in (0, 1))
+    replay, proposal = _replays(world, name, 0).propose(world.topic, first, until)
+    proposal.apply()
+    world.met["started"] += 1
+    _replays(world, name, replay.number).read(replay.number)
+
+
+def _continue(world: World, name: str, replay: Replay) -> None:
+    replays, number, chance = _replays(world, name, replay.number), replay.number, world.random.random()
+    if replay.phase == Phase.READING:
+        replays.resume(number)
+        replays.read(number)
+    elif replay.is_changing:
+        replays.continue_(number)
+        world.met["continued"] += 1
+    elif replay.phase == Phase.PROMOTED:
+        kind = "accepted" if chance < 0.2 else "rolled back"
+        (replays.propose_accept if chance < 0.2 else replays.propose_rollback)(number).apply()
+        world.met[kind] += 1
+    elif chance < 0.1:
+        replays.propose_drop(number).apply()
+    else:
+        replays.propose_promotion(number).apply()
+        world.met["promoted"] += 1
+
+
+def finish(world: World, name: str) -> None:
+    """A patient operator ends what began, and ends some replays for good."""
+    for number in sorted(_waited_for(world) | {each.number for each in _changing(world)}):
+        with suppress(KbqError):
+            _replays(world, name, number).continue_(number)
+    for each in read_replays(world.store):
+        replays = _replays(world, name, each.number)
+        with suppress(KbqError):
+            if each.phase == Phase.PROMOTED and each.number % 3 == 0:
+                replays.propose_accept(each.number).apply()
+
+
+def _changing(world: World) -> list[Replay]:
+    return [each for each in read_replays(world.store) if each.is_changing]
+
+
+def _waited_for(world: World) -> set[int]:
+    """The replays that tables wait for."""
+    states = state.read_table_states(world.store, state.table_registry(world.store)).values()
+    return {found.value.definition.replacing.replay for found in states if found.value.definition.replacing}
+
+
+def _replays(world: World, name: str, number: int) -> Replays:
+    """Replays as a process sees them, with the source list that a replay is read and promoted by."""
+    store, kafka, warehouse = world.store.view(name), world.kafka.view(name), world.warehouse.view(name)
+    settings = _settings(OTHER if number % 2 else "d")
+
+    def below(folder: str) -> _Area:
+        own = StoreBelow(store, folder)
+        registry = world.registry.view(name, world.scheduler.decide)
+        return _Area(settings, own, WorkerPorts(own, kafka, registry, world.clock))
+
+    live = Deployment(
+        settings,
+        world.clock,
+        SourceList(settings, cast("Any", None)),
+        lambda: store,
+        lambda: store,
+        lambda: kafka,
+        lambda: warehouse,
+        lambda role: (),
+        lambda area, role: store,
+    )
+    return Replays(live, below, lambda: FakeReplayTables(world.warehouse, warehouse))
+
+
+def _settings(dataset: str) -> Settings:
+    text = f"shop.events dataset={dataset} route=record_name error_share=1.0 complete_after_seconds=60\n"
+    return replace(_SETTINGS, catalog=replace(_SETTINGS.catalog, source_topics=cast("Any", _Listed(text))))
+
+
+def draw_error(world: World) -> JobError | None:
+    """Why the next replacement fails, if it does."""
+    if world.random.random() >= world.job_error_rate:
+        return None
+    return JobError("invalidQuery", "the transaction was aborted", transient=True)
+
+
+# Promises -------------------------------------------------------------------------------------------------------------
+
+
+def tables(world: World) -> Iterator[TableReference]:
+    """The tables that replays brought into being."""
+    return (table for table in sorted(state.table_registry(world.store).tables) if table.dataset == OTHER)
+
+
+def live_rows(log: list[tuple[TableReference, Row]]) -> list[tuple[TableReference, Row]]:
+    """Without those of shadows."""
+    return [(table, row) for table, row in log if not is_shadow(table)]
+
+
+def is_replaced(world: World) -> Callable[[Row], bool]:
+    """Whether a row is of a range that was replaced once: it became visible in no order."""
+    ranges = [_range(each) for each in read_replays(world.store) if each.attempt]
+    return lambda row: any(_has(each, row) for each in ranges)
+
+
+def wanted_table(world: World) -> Callable[[Row, TableReference], TableReference]:
+    """Where a row belongs by the promotions that hold, the latest first, if live loads put it into a table."""
+    holding = (each for each in read_replays(world.store) if each.phase in (Phase.PROMOTED, Phase.ACCEPTED))
+    ranges = [
+        (_range(each), OTHER if each.number % 2 else "d")
+        for each in sorted(holding, key=lambda each: -each.turn)
+    ]
+
+    def wanted(row: Row, table: TableReference) -> TableReference:
+        dataset = next((dataset for each, dataset in ranges if _has(each, row)), table.dataset)
+        return TableReference(dataset, table.table)
+
+    return wanted
+
+
+def _range(replay: Replay) -> tuple[int, dict[int, range]]:
+    return replay.epoch, {
+        each.topic_partition.partition: range(each.from_offset, each.until_offset) for each in replay.ranges
+    }
+
+
+def _has(ranges: tuple[int, dict[int, range]], row: Row) -> bool:
+    epoch, by_partition = ranges
+    return row.epoch == epoch and row.offset in by_partition.get(row.partition, ())
+
+
+def broken(world: World, has_quarantined: Callable[[TopicPartition], bool]) -> Iterator[str]:
+    """What does not hold of replays: each has ended its job, no table waits, and commits count the rows that are in
+    tables now."""
+    yield from (f"replay {each.number} is {each.phase}" for each in _changing(world))
+    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+        if found.value.definition.replacing:
+            yield f"{table} waits for {found.value.definition.replacing}"
+    for commit in world.commits():
+        for number in commit.partitions:
+            if not has_quarantined(commit.topic_partition(number)):
+                yield from _miscounted(world, commit, number)
+
+
+def _miscounted(world: World, commit: Commit, number: int) -> Iterator[str]:
+    at = commit.partitions[number]
+    given, rows, errors = at.totals_for(""), Counter[str](), 0
+    for table, row in world.warehouse.log:
+        if row.partition == number and row.epoch >= at.since and row.offset >= at.start:
+            errors += is_error_table(table)
+            rows[str(table)] += not is_error_table(table)
+    if +rows != +Counter(given.rows) or errors != given.errors:
+        yield f"partition {number} has {+rows} and {errors} errors, its commit counts {given}"
