@@ -133,7 +133,7 @@ class Adapters:
 
     def engine(self) -> AbstractContextManager[ExtractionEngine]:
         """Spark, for one run."""
-        from kbq_assets.defs.extraction.engine import open_engine
+        from kbq_assets.worker.engine import open_engine
 
         return open_engine(self.settings)
 

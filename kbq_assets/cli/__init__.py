@@ -106,8 +106,7 @@ _COLLECT_AFTER: Final = (50_000, 20, 20)
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Search rarely for circles of objects: a run makes millions of objects, hardly any in circles, and the search took
-    a fifth of its time."""
+    """Search rarely for circles of objects: a run makes millions of objects, hardly any in circles."""
     before = gc.get_threshold()
     gc.set_threshold(*_COLLECT_AFTER)
     try:

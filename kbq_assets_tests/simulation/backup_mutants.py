@@ -48,9 +48,9 @@ def _plan_at_the_tables(store: Any, *args: Any, **kwargs: Any) -> Any:
     return dataclasses.replace(found, backups=backups)
 
 
-def _publish_anywhere(now: Any, window: Any, tp: Any) -> Any:
+def _publish_anywhere(now: Any, window: Any, tp: Any, asked: int) -> Any:
     is_copy = any(file.path.startswith("backup/") for file in window.files)
-    return _publish(dataclasses.replace(now, next=window.first) if is_copy else now, window, tp)
+    return _publish(dataclasses.replace(now, next=window.first) if is_copy else now, window, tp, asked)
 
 
 def _announce_last(self: Erasures, number: int) -> Any:

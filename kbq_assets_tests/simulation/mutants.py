@@ -75,8 +75,8 @@ def _blind_swap(store: Any, old: Any, value: Any) -> Any:
 
 
 def _publish_without_next(original: Callable[..., Any]) -> Callable[..., Any]:
-    def publish(now: Any, window: Any, tp: Any) -> Any:
-        return original(dataclasses.replace(now, next=window.first), window, tp)
+    def publish(now: Any, window: Any, *args: Any) -> Any:
+        return original(dataclasses.replace(now, next=window.first), window, *args)
 
     return publish
 

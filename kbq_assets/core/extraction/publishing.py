@@ -35,13 +35,15 @@ def rebase(
     """
     ours: list[UnitOutcome] = []
     lost: dict[TopicPartition, str] = {}
+    new: list[UnitOutcome] = []
     stopped_short: set[TopicPartition] = set()
     for outcome in outcomes:
         tp = outcome.unit.range.topic_partition
         if tp in stopped_short:
             continue
+        is_new = not _lists(commit, tp, outcome.windows, sealed)
         try:
-            commit = _with(commit, outcome, now_ms, asked_ms, sealed)
+            commit = _with(commit, outcome, asked_ms, is_new=is_new)
         except StateError as error:
             stopped_short.add(tp)
             if outcome.windows:
@@ -49,30 +51,34 @@ def rebase(
             continue
         if outcome.windows:
             ours.append(outcome)
-    return commit, ours, lost
+        if is_new:
+            new.append(outcome)
+    return _counted(commit, new, now_ms), ours, lost
 
 
-def _with(commit: Commit, outcome: UnitOutcome, now_ms: int, asked_ms: int, sealed: frozenset[str]) -> Commit:
-    """The commit with an outcome's windows and stop. Raises StateError if the windows do not follow."""
+def _with(commit: Commit, outcome: UnitOutcome, asked_ms: int, *, is_new: bool) -> Commit:
+    """The commit with an outcome's windows, if they are new, and its stop. Raises StateError if the windows do not
+    follow."""
     tp, windows = outcome.unit.range.topic_partition, outcome.windows
-    if not _lists(commit, tp, windows, sealed):
+    if is_new:
         _check_erasures(commit, outcome)
         published = commits.publish(commit, tp.partition, outcome.unit.epoch, windows, asked_ms)
         _check_log(commit.partitions[tp.partition].leader_epoch, outcome)
-        commit = schema_pins.pin(_counted(published, outcome, now_ms), outcome.schema_ids)
+        commit = schema_pins.pin(published, outcome.schema_ids)
     if outcome.stop is not None and commit.partitions[tp.partition].next == outcome.stop.first:
         stop = deaths.count_death if outcome.has_died else commits.stop
         commit = stop(commit, tp.partition, outcome.stop)
     return commit
 
 
-def _counted(commit: Commit, outcome: UnitOutcome, now_ms: int) -> Commit:
-    """The commit that counts an outcome's windows as published now."""
-    totals = commit.published
-    for number, window in enumerate(outcome.windows):
-        opened_ms = outcome.opened_ms[number] if outcome.opened_ms else now_ms
-        totals = totals.published(window, max(0.0, (now_ms - opened_ms) / 1000), now_ms)
-    return dataclasses.replace(commit, published=totals)
+def _counted(commit: Commit, outcomes: Iterable[UnitOutcome], now_ms: int) -> Commit:
+    """The commit that counts the outcomes' windows as published now: all at once, since a swap has many."""
+    windows = [
+        (window, max(0.0, (now_ms - (outcome.opened_ms[number] if outcome.opened_ms else now_ms)) / 1000))
+        for outcome in outcomes
+        for number, window in enumerate(outcome.windows)
+    ]
+    return dataclasses.replace(commit, published=commit.published.published(windows, now_ms))
 
 
 def _check_log(leader_epoch: int, outcome: UnitOutcome) -> None:

@@ -220,11 +220,11 @@ def _encoder(cls: type) -> Callable[[Any], Any]:
 
 
 def _encode_mapping(value: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(key): encode(item) for key, item in value.items()}
+    return {str(key): item if item.__class__ in _SCALARS else encode(item) for key, item in value.items()}
 
 
 def _encode_items(value: Iterable[Any]) -> list[Any]:
-    return [encode(item) for item in value]
+    return [item if item.__class__ in _SCALARS else encode(item) for item in value]
 
 
 def decode(cls: type[T], document: Any) -> T:

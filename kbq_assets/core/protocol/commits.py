@@ -242,12 +242,11 @@ def publish(
     if epoch != commit.epoch:
         raise StateError(f"{tp}: window of epoch {epoch}, the commit has {commit.epoch}")
     for window in windows:
-        watermark = state.watermark.with_window(window, asked_ms)
-        state = dataclasses.replace(_with_window(state, window, tp), watermark=watermark)
+        state = _with_window(state, window, tp, asked_ms)
     return commit.with_partition(partition, state)
 
 
-def _with_window(state: PartitionCommit, window: Window, tp: TopicPartition) -> PartitionCommit:
+def _with_window(state: PartitionCommit, window: Window, tp: TopicPartition, asked: int) -> PartitionCommit:
     covered = OffsetRange(tp, window.first, window.until)
     if window.first != state.next or not covered:
         raise StateError(f"window {covered} does not follow position {state.next}")
@@ -270,6 +269,7 @@ def _with_window(state: PartitionCommit, window: Window, tp: TopicPartition) -> 
         windows=(*state.windows, window) if window.files else state.windows,
         stop=None,
         deaths=0,
+        watermark=state.watermark.with_window(window, asked),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -61,6 +61,20 @@ class Counts(Stored):
 
 
 _COUNTED: Final = tuple(f.name for f in dataclasses.fields(Counts) if f.name not in {"rows", "extra"})
+
+
+def total(parts: Iterable[Counts]) -> Counts:
+    """The sum of many counts. Pair by pair, each partition would copy the counts of all tables."""
+    rows: dict[str, int] = {}
+    sums = dict.fromkeys(_COUNTED, 0)
+    unknown: Mapping[str, Any] = {}
+    for part in parts:
+        for table, count in part.rows.items():
+            rows[table] = rows.get(table, 0) + count
+        for name in _COUNTED:
+            sums[name] += getattr(part, name)
+        unknown = _sum_unknown(unknown, part.extra)
+    return Counts(**sums, rows=rows, extra=unknown)
 
 
 def _sum_unknown(left: Mapping[str, Any], right: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -33,12 +33,15 @@ class Histogram(Stored):
     counts: tuple[int, ...] = ()
     sum: float = 0.0
 
-    def observe(self, bounds: Sequence[int], value: float) -> Histogram:
-        """One more observation."""
-        bucket = bisect_left(bounds, value)
-        counts = [*self.counts, *[0] * (bucket + 1 - len(self.counts))]
-        counts[bucket] += 1
-        return dataclasses.replace(self, counts=tuple(counts), sum=round(self.sum + value, 3))
+    def observe(self, bounds: Sequence[int], values: Iterable[float]) -> Histogram:
+        """With more observations."""
+        counts, total = list(self.counts), self.sum
+        for value in values:
+            bucket = bisect_left(bounds, value)
+            counts += [0] * (bucket + 1 - len(counts))
+            counts[bucket] += 1
+            total = round(total + value, 3)
+        return dataclasses.replace(self, counts=tuple(counts), sum=total)
 
     def __add__(self, other: Histogram) -> Histogram:
         short, long = sorted((self.counts, other.counts), key=len)
@@ -68,20 +71,22 @@ class WindowTotals(Stored):
     #: the last publication, by a local clock
     last_ms: int = 0
 
-    def published(self, window: Window, seconds: float, now_ms: int) -> WindowTotals:
-        """With one more window. Two clocks give its age, so it is capped at 0."""
-        if not window.files:
-            return dataclasses.replace(self, last_ms=now_ms)
+    def published(self, windows: Collection[tuple[Window, float]], now_ms: int) -> WindowTotals:
+        """With more windows, each with its seconds since its first batch. Two clocks give ages: they are capped at
+        0."""
+        if not windows:
+            return self
+        filled = [(window.files, seconds) for window, seconds in windows if window.files]
         sizes = dict(self.bytes)
-        for file in window.files:
+        for file in (file for files, _ in filled for file in files):
             sizes[file.dataset] = sizes.get(file.dataset, 0) + file.raw_bytes
         return dataclasses.replace(
             self,
-            files=self.files + len(window.files),
+            files=self.files + sum(len(files) for files, _ in filled),
             bytes=sizes,
-            rows=self.rows.observe(BATCH_ROWS, sum(file.rows for file in window.files)),
-            latency=self.latency.observe(LATENCY_SECONDS, seconds),
-            staged=_with_age(self.staged, window.files, now_ms),
+            rows=self.rows.observe(BATCH_ROWS, (sum(file.rows for file in files) for files, _ in filled)),
+            latency=self.latency.observe(LATENCY_SECONDS, (seconds for _, seconds in filled)),
+            staged=_with_ages(self.staged, (files for files, _ in filled), now_ms),
             last_ms=now_ms,
         )
 
@@ -101,7 +106,7 @@ class JobTotals(Stored):
 
     def with_success(self, files: Sequence[StagedFile], set_aside: int, now_ms: int) -> JobTotals:
         """With one more job that loaded ``files``, and ``set_aside`` files in quarantine."""
-        loaded = _with_age(self.loaded, files, now_ms)
+        loaded = _with_ages(self.loaded, [files], now_ms)
         return dataclasses.replace(
             self, files=self.files + len(files) + set_aside, loaded=loaded, last_ms=now_ms
         )
@@ -111,6 +116,7 @@ class JobTotals(Stored):
         return dataclasses.replace(self, failed=self.failed + 1)
 
 
-def _with_age(ages: Histogram, files: Iterable[StagedFile], now_ms: int) -> Histogram:
-    oldest = min((file.oldest_ms for file in files if file.oldest_ms > 0), default=0)
-    return ages.observe(READY_SECONDS, max(0.0, (now_ms - oldest) / 1000)) if oldest else ages
+def _with_ages(ages: Histogram, groups: Iterable[Iterable[StagedFile]], now_ms: int) -> Histogram:
+    """With the age of the oldest record of each group of files."""
+    oldest = (min((file.oldest_ms for file in files if file.oldest_ms > 0), default=0) for files in groups)
+    return ages.observe(READY_SECONDS, (max(0.0, (now_ms - first) / 1000) for first in oldest if first))

@@ -84,13 +84,6 @@ def open_spark(settings: Settings) -> Iterator[PySparkResource]:
 
 
 @contextmanager
-def open_engine(settings: Settings) -> Iterator[ExtractionEngine]:
-    """Spark, for one run."""
-    with open_spark(settings) as started:
-        yield spark_engine(started, settings)
-
-
-@contextmanager
 def open_resident_engines(settings: Settings) -> Iterator[Callable[[Settings], ExtractionEngine]]:
     """Spark, for run after run on one context, which starts with the first."""
     from kbq_assets.adapters.spark.session import resident_options

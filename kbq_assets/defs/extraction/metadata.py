@@ -15,7 +15,7 @@ import dagster as dg
 
 from kbq_assets.core.extraction.cost import Usage
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.core.protocol.counts import Counts
+from kbq_assets.core.protocol.counts import Counts, total
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs.metadata import SHOWN_FILES, SHOWN_LINES, Metadata, age, markdown_table, stop_line
 from kbq_assets.defs.translator import StagedKey
@@ -163,7 +163,7 @@ class TopicsReport:
     @property
     def counts(self) -> Counts:
         """Sums over all partitions."""
-        return sum((p.counts for p in self.partitions), Counts())
+        return total(p.counts for p in self.partitions)
 
 
 def topic_reports(report: ExtractionReport) -> dict[str, TopicsReport]:

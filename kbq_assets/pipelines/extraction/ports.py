@@ -16,7 +16,7 @@ from kbq_assets.core.extraction.turns import SliceLimits
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.observation.run_totals import WorkerUse
 from kbq_assets.core.protocol import commits
-from kbq_assets.core.protocol.counts import Counts
+from kbq_assets.core.protocol.counts import Counts, total
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.pipelines.backup.report import BackupReport
@@ -120,7 +120,7 @@ class ExtractionReport:
     @property
     def totals(self) -> Counts:
         """Counts over all partitions."""
-        return sum((p.counts for p in self.partitions), Counts())
+        return total(p.counts for p in self.partitions)
 
     @property
     def cause(self) -> str:

@@ -16,7 +16,7 @@ from kbq_assets.core.erasure.model import log_path
 from kbq_assets.core.errors import NotFound, PreconditionFailed
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, starting_at
-from kbq_assets.core.protocol.counts import Counts
+from kbq_assets.core.protocol.counts import Counts, total
 from kbq_assets.core.protocol.names import TableReference, shard_of
 from kbq_assets.core.protocol.waits import stop_commands
 from kbq_assets.core.replay.model import Replay, ReplayProgress
@@ -172,7 +172,7 @@ class ReplayArea:
 
 
 def _totals(commits: Iterable[Commit]) -> Counts:
-    return sum((found.totals for commit in commits for found in commit.partitions.values()), Counts())
+    return total(found.totals for commit in commits for found in commit.partitions.values())
 
 
 def _command(number: int, live: tuple[str, ...]) -> str:

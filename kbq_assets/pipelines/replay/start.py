@@ -12,7 +12,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.run_totals import EXTRACTION, RunTotals, totals_path
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.counts import Counts
+from kbq_assets.core.protocol.counts import Counts, total
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import (
@@ -70,7 +70,7 @@ class ReplayedTopic:
     @property
     def totals(self) -> Counts:
         """The totals since the partition began."""
-        return sum((commit.totals for commit in self.commits.values()), Counts())
+        return total(commit.totals for commit in self.commits.values())
 
 
 def plan_replay(

@@ -147,7 +147,7 @@ def test_transitions_keep_fields_of_a_newer_version() -> None:
     after = publish(commit, 0, 1, [newer], asked_ms=9).partitions[0]
     assert after.totals.extra == {"newer": 10, "text": "a"}
     assert after.watermark.extra == unknown
-    assert Histogram(extra=unknown).observe((1, 2), 1.5).extra == unknown
+    assert Histogram(extra=unknown).observe((1, 2), [1.5]).extra == unknown
     assert (Histogram((1,), extra=unknown) + Histogram((1, 2))).extra == unknown
     assert JobCounts(extra=unknown).add(5).extra == unknown
     registry = TopicRegistry({"t": TopicEntry((), (0,), extra=unknown)})

@@ -13,7 +13,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.run_totals import RunEnd, RunTotals, TopicCost, WorkerUse, skew
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Window, reset
-from kbq_assets.core.protocol.counts import Counts
+from kbq_assets.core.protocol.counts import Counts, total
 from kbq_assets.core.protocol.totals import (
     BATCH_ROWS,
     LATENCY_SECONDS,
@@ -28,10 +28,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def observed(values: list[int]) -> Histogram:
-    found = Histogram()
-    for value in values:
-        found = found.observe(BATCH_ROWS, value)
-    return found
+    return Histogram().observe(BATCH_ROWS, values)
 
 
 def staged(path: str, rows: int = 1, raw_bytes: int = 10, oldest_ms: int = NOW_MS) -> StagedFile:
@@ -63,7 +60,7 @@ def test_a_window_counts_its_files_bytes_rows_and_ages() -> None:
         staged("staging/1-a/t.0.d.A.1.0.avro", 3, 30, NOW_MS - 40_000),
         staged("staging/1-a/t.0.e.B.1.0.avro", 2, 7, NOW_MS - 15_000),
     )
-    totals = WindowTotals().published(Window(0, 5, Counts(), files), 2.5, NOW_MS)
+    totals = WindowTotals().published([(Window(0, 5, Counts(), files), 2.5)], NOW_MS)
     assert (totals.files, totals.bytes, totals.last_ms) == (2, {"d": 30, "e": 7}, NOW_MS)
     assert (totals.rows.sum, totals.latency.sum, totals.staged.sum) == (5.0, 2.5, 40.0)
 
@@ -71,13 +68,30 @@ def test_a_window_counts_its_files_bytes_rows_and_ages() -> None:
 def test_ages_are_of_records_with_a_timestamp_and_never_below_zero() -> None:
     unknown = Window(0, 1, Counts(), (staged("staging/1-a/t.0.d.A.1.0.avro", oldest_ms=-1),))
     ahead = Window(0, 1, Counts(), (staged("staging/1-a/t.0.d.A.1.0.avro", oldest_ms=NOW_MS + 9),))
-    totals = WindowTotals().published(unknown, 0.0, NOW_MS)
+    totals = WindowTotals().published([(unknown, 0.0)], NOW_MS)
     assert (totals.rows.count, totals.staged.count) == (1, 0)
-    assert totals.published(ahead, 0.0, NOW_MS).staged == Histogram((1,), 0.0)
+    assert totals.published([(ahead, 0.0)], NOW_MS).staged == Histogram((1,), 0.0)
+
+
+def test_windows_count_together_as_one_by_one() -> None:
+    files = [(staged(f"staging/1-a/t.{n}.d.A.1.0.avro", n, 7, NOW_MS - n * 333),) for n in range(9)]
+    windows = [(Window(0, 5, Counts(), each), 0.1 * n) for n, each in enumerate([*files, ()])]
+    apart = WindowTotals()
+    for window in windows:
+        apart = apart.published([window], NOW_MS)
+    assert WindowTotals().published(windows, NOW_MS) == apart
+    assert apart.published([], NOW_MS + 1) == apart
+
+
+def test_the_total_of_counts_is_their_sum() -> None:
+    parts = [Counts(n, n, rows={f"d.{n % 3}": n}, extra={"new": n, "text": str(n)}) for n in range(9)]
+    assert total(parts) == sum(parts, Counts())
+    assert total(parts).extra == sum(parts, Counts()).extra
+    assert total([]) == Counts()
 
 
 def test_a_window_without_files_is_no_batch() -> None:
-    totals = WindowTotals().published(Window(0, 5, Counts()), 1.0, NOW_MS)
+    totals = WindowTotals().published([(Window(0, 5, Counts()), 1.0)], NOW_MS)
     assert totals == WindowTotals(last_ms=NOW_MS)
 
 
