@@ -76,10 +76,12 @@ class _Handler(BaseHTTPRequestHandler):
         elif str(version) != "3":
             self._answer(400, _error(400, "invalid"))
         else:
-            self._answer(200, found)
+            shown = dict(found)
+            # Before the answer: a client that has it may change the policy at once, on another connection.
             if self.server.rivals:
                 self.server.rivals -= 1
                 found["etag"] += "'"
+            self._answer(200, shown)
 
     def _change(self, place: str, etag: str, changes: dict[str, Any], stale: int) -> None:
         found = self.server.documents.get(place)
