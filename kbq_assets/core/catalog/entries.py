@@ -11,7 +11,7 @@ from typing import Any, Final
 from kbq_assets.core.catalog.convention import Convention, parse_convention
 from kbq_assets.core.catalog.fields import CLEANUP_POLICIES, ENTRY, PII_LEVELS, options_of
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, Mistake, given, inherit, without
-from kbq_assets.core.catalog.profiles import Profiles, spelled_out
+from kbq_assets.core.catalog.profiles import Profiles, spelled_out, translate_flush
 from kbq_assets.core.catalog.schema_rules import check_rules
 from kbq_assets.core.catalog.validation import check_fields
 from kbq_assets.core.errors import ConfigurationError
@@ -201,7 +201,7 @@ def _built(
     defaults: TopicSettings,
     problems: list[CatalogProblem],
 ) -> CatalogEntry:
-    document = given(document)
+    document = translate_flush(given(document))
     plain = document.plain()
     topic = str(plain.get("kafka", {}).get("name") or convention.topic_name(place, plain))
     fail = partial(_fail, document)

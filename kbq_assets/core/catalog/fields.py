@@ -118,6 +118,15 @@ ENTRY: Final[Mapping[str, CatalogField]] = {
         ),
     ),
     "extraction": _options("How the topic is read.", "extraction"),
+    "flush": _section(
+        "When waiting records become a file: at the first of these bounds (docs/operations.md#small-data-may-wait).",
+        records=CatalogField("integer", "a partition's records (500000 by default; 0: any number waits)"),
+        bytes=CatalogField("integer", "the bytes of their values (0 by default: any size waits)"),
+        seconds=CatalogField("integer", "the age of the oldest, by its Kafka time (1200 by default)"),
+        hours=CatalogField(
+            "boolean", "the end of the hour of the oldest, by its Kafka time (true by default)"
+        ),
+    ),
     "checks": _options("When a check fails, and which checks block loads.", "checks"),
     "loading": _options("How rows get into the tables.", "loading"),
     "lake": _options("When small files of a lake become few (docs/iceberg.md#compaction).", "lake"),

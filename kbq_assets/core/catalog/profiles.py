@@ -8,11 +8,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kbq_assets.core.catalog.fields import ENTRY, TYPOLOGIES
-from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, inherit
+from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, Mistake, inherit
 from kbq_assets.core.catalog.validation import check_fields
 
 #: Sections that may be one value: the value of this key.
 _SHORT: Final[Mapping[str, str]] = {"ownership": "team", "pii": "level"}
+#: The keys of `extraction` by those of `flush`, and the defaults: those of Leboncoin's archive.
+_FLUSH: Final[Mapping[str, tuple[str, int | bool]]] = {
+    "records": ("min_records", 500_000),
+    "bytes": ("min_bytes", 0),
+    "seconds": ("max_wait_seconds", 1_200),
+    "hours": ("close_hours", True),
+}
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,32 @@ def spelled_out(document: DocumentNode) -> DocumentNode:
         key: _section(node, _SHORT[key]) if key in _SHORT else node for key, node in document.value.items()
     }
     return DocumentNode(keys, document.path, document.line)
+
+
+def translate_flush(document: DocumentNode) -> DocumentNode:
+    """A whole entry whose bounds of `flush` are the keys of `extraction` that they stand for. Raises Mistake if both
+    name one, or if nothing is left to wait for."""
+    flush = document.find("flush")
+    if flush is None or not isinstance(flush.value, Mapping):
+        return document
+
+    def fail(where: str, node: DocumentNode, message: str, hint: str) -> Mistake:
+        return Mistake(CatalogProblem(node.path, node.line, where, message, hint))
+
+    section = document.find("extraction") or flush
+    keys = {} if section is flush else dict(section.fields)
+    for bound, (key, default) in _FLUSH.items():
+        if key in keys:
+            hint = f"leave one out; extraction: {{{key}: null}} removes an inherited one"
+            raise fail(f"extraction.{key}", keys[key], f"flush.{bound} says the same", hint)
+        keys[key] = flush.find(bound) or DocumentNode(default, flush.path, flush.line)
+    if not keys["min_records"].value and not keys["min_bytes"].value:
+        raise fail(
+            "flush", flush, "names neither records nor bytes to wait for", "leave flush out: nothing waits"
+        )
+    rest = {key: node for key, node in document.fields.items() if key != "flush"}
+    extraction = DocumentNode(keys, section.path, section.line)
+    return DocumentNode({**rest, "extraction": extraction}, document.path, document.line)
 
 
 def _section(node: DocumentNode, key: str) -> DocumentNode:

@@ -106,3 +106,46 @@ def test_compaction_is_kafkas_policy(compaction: object, policy: str) -> None:
 def test_a_wrong_name_says_what_is_right(root: str, text: str, expected: str) -> None:
     [problem] = problems_of(root, text)
     assert expected in problem
+
+
+@pytest.mark.parametrize(
+    ("flush", "bounds"),
+    [
+        ("{}", (500_000, 0, 1_200, True)),
+        ("{records: 9, bytes: 8, seconds: 7, hours: false}", (9, 8, 7, False)),
+        ("{bytes: 1000, records: 0}", (0, 1_000, 1_200, True)),
+        ("{records: null}", (500_000, 0, 1_200, True)),
+    ],
+)
+def test_flush_stands_for_the_options_of_small_data_and_each_bound_counts(
+    flush: str, bounds: tuple[int, ...]
+) -> None:
+    waits = entry_of(f"flush: {flush}").settings.waits
+    assert (waits.min_records, waits.min_bytes, waits.max_wait_seconds, waits.close_hours) == bounds
+
+
+def test_a_bound_of_flush_is_inherited_and_null_removes_them_all() -> None:
+    defaults = {"leboncoin__defaults.yaml": "flush: {records: 7, seconds: 60}"}
+    waits = entry_of("flush: {seconds: 90}", **defaults).settings.waits
+    assert (waits.min_records, waits.max_wait_seconds, waits.close_hours) == (7, 90, True)
+    assert entry_of("flush: null", **defaults).settings.waits == entry_of("").settings.waits
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("extraction: {min_records: 5}\nflush: {}", "extraction.min_records: flush.records says the same"),
+        ("flush: {records: 0}", "flush: names neither records nor bytes to wait for"),
+        ("flush: {records: -1}", "extraction.min_records: "),
+        ("flush: {minutes: 3}", "flush.minutes: unknown key 'minutes'"),
+        ("flush: true", "flush: expected keys, found True"),
+    ],
+)
+def test_a_flush_that_would_be_ignored_is_refused(text: str, message: str) -> None:
+    [problem] = problems_of(ROOT, text)
+    assert message in problem
+
+
+def test_the_options_beside_flush_stay() -> None:
+    entry = entry_of("extraction: {priority: 7, min_bytes: null}\nflush: {}")
+    assert (entry.settings.extraction.priority, entry.settings.waits.min_records) == (7, 500_000)
