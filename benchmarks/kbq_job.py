@@ -10,13 +10,15 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from kbq_assets.cli import rare_collections
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
-from kbq_assets.core.replay.positions import Position
 from kbq_assets.definitions import Parts, parts
-from kbq_assets.pipelines.replay.area import ReplayArea
-from kbq_assets.pipelines.replay.start import create, plan_replay
 from kbq_assets.ports.engine import ExtractionEngine
+
+if TYPE_CHECKING:
+    from kbq_assets.pipelines.replay.area import ReplayArea
 
 
 class TimedEngine:
@@ -75,6 +77,9 @@ def main(topic: str, report: str, source: str = "") -> None:
 
 def _replayed(made: Parts, topic: str, source: str) -> ReplayArea:
     """The staging area of a new replay of the whole topic."""
+    from kbq_assets.core.replay.positions import Position
+    from kbq_assets.pipelines.replay.start import create, plan_replay
+
     number = max((each.number for each in made.replays.list()), default=0) + 1
     ends = Position("earliest"), Position("latest")
     create(made.deployment, plan_replay(made.deployment, number, topic, ends, source))
@@ -84,4 +89,5 @@ def _replayed(made: Parts, topic: str, source: str) -> ReplayArea:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with rare_collections():
+        main(*sys.argv[1:])

@@ -26,9 +26,9 @@ from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.defs.lake_tasks import open_writer
 from kbq_assets.ports.warehouse import LoadJob
 from kbq_assets.wire.files.checksum import ChecksumReader
+from kbq_assets.worker.spark import open_writer
 
 ROWS, FILES = 100_000, 10
 TABLE = TableReference("shop", "orders")

@@ -133,13 +133,13 @@ class Adapters:
 
     def engine(self) -> AbstractContextManager[ExtractionEngine]:
         """Spark, for one run."""
-        from kbq_assets.worker.engine import open_engine
+        from kbq_assets.worker.spark import open_engine
 
         return open_engine(self.settings)
 
     def resident_engines(self) -> AbstractContextManager[Callable[[Settings], ExtractionEngine]]:
         """Spark, for run after run on one context, which starts with the first."""
-        from kbq_assets.defs.extraction.engine import open_resident_engines
+        from kbq_assets.worker.spark import open_resident_engines
 
         return open_resident_engines(self.settings)
 
@@ -235,14 +235,17 @@ class Parts:
     def loader(self) -> Loader:
         """From staged files to tables."""
         from kbq_assets.pipelines.loading.loader import Loader
+        from kbq_assets.worker.spark import open_writer
 
-        return Loader(self.deployment, open_tasks=lambda: _tasks().open_writer(self.deployment.settings))
+        return Loader(self.deployment, open_tasks=lambda: open_writer(self.deployment.settings))
 
     @cached_property
     def compactor(self) -> Compactor:
         """From many small files of a lake to few."""
-        compactor: Compactor = _tasks().compactor_of(self.deployment)
-        return compactor
+        from kbq_assets.pipelines.compaction.compactor import Compactor
+        from kbq_assets.worker.spark import open_rewriter
+
+        return Compactor(self.deployment, lambda: open_rewriter(self.deployment.settings))
 
     @cached_property
     def observer(self) -> Observer:
@@ -282,8 +285,9 @@ class Parts:
     def erasures(self) -> Erasures:
         """Persons whose records are forgotten."""
         from kbq_assets.pipelines.erasure.erasures import Erasures
+        from kbq_assets.worker.spark import open_copier
 
-        return Erasures(self, self.adapters.source, lambda: _tasks().open_copier(self.adapters.settings))
+        return Erasures(self, self.adapters.source, lambda: open_copier(self.adapters.settings))
 
     @cached_property
     def orchestrator(self) -> Orchestrator:
@@ -359,12 +363,6 @@ class Parts:
             reconcile_definitions(self.reconciler, translator),
             file_definitions(self.deployment, self.adapters.clients, translator),
         )
-
-
-def _tasks() -> Any:
-    from kbq_assets.defs import lake_tasks  # it imports Dagster
-
-    return lake_tasks
 
 
 def parts(environ: Mapping[str, str] | None = None) -> Parts:

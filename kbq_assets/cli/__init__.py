@@ -105,7 +105,7 @@ _COLLECT_AFTER: Final = (50_000, 20, 20)
 
 
 @contextmanager
-def _rare_collections() -> Iterator[None]:
+def rare_collections() -> Iterator[None]:
     """Search rarely for circles of objects: a run makes millions of objects, hardly any in circles."""
     before = gc.get_threshold()
     gc.set_threshold(*_COLLECT_AFTER)
@@ -146,7 +146,7 @@ class LazyGroup(click.Group):
         if as_json:
             log_json_lines()
         try:
-            with _rare_collections():
+            with rare_collections():
                 return super().invoke(ctx)
         except (KbqError, ModuleNotFoundError) as raised:
             error = missing_package(raised) if isinstance(raised, ModuleNotFoundError) else raised

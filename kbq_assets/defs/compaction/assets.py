@@ -18,13 +18,13 @@ from dagster_pyspark import PySparkResource
 from kbq_assets.core.config.locations import LakeAddress
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.defs.jobs import bounded_job
-from kbq_assets.defs.lake_tasks import spark_rewriter
 from kbq_assets.defs.loading.other_warehouses import pages_of_warehouse
 from kbq_assets.defs.pages import Pages
 from kbq_assets.pipelines.compaction.compactor import Compactor
 from kbq_assets.pipelines.compaction.expiry import ExpiryReport
 from kbq_assets.pipelines.compaction.table import CompactionReport
 from kbq_assets.pipelines.spine import Spine
+from kbq_assets.worker.spark import rewriter_on
 
 POOL: Final = "kbq_compact"
 COMPACT_TAG: Final = "kbq/compact"
@@ -122,7 +122,7 @@ def on_spark(compactor: Compactor, pyspark: PySparkResource) -> Compactor:
     """The same compactor on a run's `pyspark` resource, which starts with the first large plan."""
     settings = compactor.deployment.settings
     return dataclasses.replace(
-        compactor, open_rewriter=lambda: nullcontext(spark_rewriter(pyspark, settings))
+        compactor, open_rewriter=lambda: nullcontext(rewriter_on(lambda: pyspark.spark_context, settings))
     )
 
 

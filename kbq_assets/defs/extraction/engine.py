@@ -4,8 +4,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import dagster as dg
@@ -14,6 +13,7 @@ from pydantic import PrivateAttr
 
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
+from kbq_assets.worker.spark import engine_on
 
 #: Resource keys, also names of parameters. Tests replace `ENGINE`; another way to start Spark replaces `PYSPARK`.
 PYSPARK = "pyspark"
@@ -71,41 +71,8 @@ class SparkExtraction(dg.ConfigurableResource[ExtractionEngine]):
 
         def opened() -> ExtractionEngine:
             cycle = next(cycles)
-            return spark_engine(self.pyspark, self.settings, None if cycle else note, cycle)
+            if note is not None and not cycle:
+                note(f"starting Spark ({self.settings.spark.master})")
+            return engine_on(lambda: self.pyspark.spark_context, self.settings, cycle)
 
         return OnDemandEngine(opened)
-
-
-@contextmanager
-def open_spark(settings: Settings) -> Iterator[PySparkResource]:
-    """The resource of one command."""
-    with KbqPySpark(settings=settings).process_config_and_initialize_cm() as started:
-        yield started
-
-
-@contextmanager
-def open_resident_engines(settings: Settings) -> Iterator[Callable[[Settings], ExtractionEngine]]:
-    """Spark, for run after run on one context, which starts with the first."""
-    from kbq_assets.adapters.spark.session import resident_options
-
-    spark = dataclasses.replace(settings.spark, options=resident_options(settings.spark))
-    resource = KbqPySpark(settings=dataclasses.replace(settings, spark=spark))
-    cycles = itertools.count(1)
-    with resource.process_config_and_initialize_cm() as started:
-        yield lambda of: spark_engine(started, of, cycle=next(cycles))
-
-
-def spark_engine(
-    spark: PySparkResource,
-    settings: Settings,
-    note: Callable[[str], object] | None = None,
-    cycle: int = 0,
-) -> ExtractionEngine:
-    """Units as tasks on a resource's context, which starts now."""
-    from kbq_assets.adapters.spark.engine import SparkEngine
-    from kbq_assets.worker.task import UnitTask
-
-    task = UnitTask(settings, cycle)
-    if note is not None:
-        note(f"starting Spark ({settings.spark.master})")
-    return SparkEngine(spark.spark_context, task)

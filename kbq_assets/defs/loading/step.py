@@ -14,7 +14,6 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.defs import metadata
 from kbq_assets.defs.events import in_batches
-from kbq_assets.defs.lake_tasks import spark_writer
 from kbq_assets.defs.loading.asset_checks import DagsterChecks
 from kbq_assets.defs.loading.datasets import loaded_metadata
 from kbq_assets.defs.pages import Pages
@@ -25,6 +24,7 @@ from kbq_assets.pipelines.loading.load import LoadReport, TableReport
 from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.pipelines.observation.status import TableStatus
+from kbq_assets.worker.spark import writer_on
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class LoadStep:
         keys = None if chosen is None else parsed(context, chosen, TableReference.parse)
         only = None if keys is None else frozenset(keys.values())
         settings = self.loader.deployment.settings
-        loader = replace(self.loader, open_tasks=lambda: nullcontext(spark_writer(pyspark, settings)))
+        tasks = lambda: nullcontext(writer_on(lambda: pyspark.spark_context, settings))  # noqa: E731
+        loader = replace(self.loader, open_tasks=tasks)
         report = loader.load(
             only=only,
             on_table=lambda table: _log_table(context, table),

@@ -1,4 +1,4 @@
-"""Extraction's Spark is dagster-pyspark's resource: in Dagster, under `kbq extract`, and when a user replaces it."""
+"""Extraction's Spark: in Dagster dagster-pyspark's resource, or a user's; under `kbq extract` a context of its own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.definitions import Adapters
 from kbq_assets.defs.build import default_resources
 from kbq_assets.defs.extraction.engine import ENGINE, PYSPARK, KbqPySpark
-from kbq_assets.defs.lake_tasks import spark_rewriter, spark_writer
 from kbq_assets.ports.engine import ExtractionEngine
+from kbq_assets.worker.spark import rewriter_on, writer_on
 from kbq_assets_tests.adapters.iceberg.test_compaction import Lake
 from kbq_assets_tests.adapters.iceberg.test_tasks import job_of
 from kbq_assets_tests.contracts.compaction import all_files, view_of
@@ -80,7 +80,7 @@ def test_no_variable_of_spark_is_shown_as_configuration(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_under_kbq_extract_spark_is_the_resources_too(tmp_path: Path) -> None:
+def test_under_kbq_extract_a_context_starts_and_stops_with_the_engine(tmp_path: Path) -> None:
     adapters = Adapters(settings_of(tmp_path))
     with adapters.engine() as engine:
         context = engine._context  # type: ignore[attr-defined]
@@ -107,7 +107,9 @@ def check_compaction(spark: PySparkResource, folder: Path) -> None:
     for offset in range(6):
         lake.load(offset)
     task = all_files(view := view_of(lake))
-    rewriter = spark_rewriter(spark, settings_of(folder, KBQ_WAREHOUSE=f"iceberg:{folder}/lake"))
+    rewriter = rewriter_on(
+        lambda: spark.spark_context, settings_of(folder, KBQ_WAREHOUSE=f"iceberg:{folder}/lake")
+    )
     lost = dataclasses.replace(
         task, group=dataclasses.replace(task.group, paths=("file:///none/data/a.parquet",))
     )
@@ -116,13 +118,15 @@ def check_compaction(spark: PySparkResource, folder: Path) -> None:
     lake.compaction.replace_files(view, [result])
     assert (len(view_of(lake).files), lake.offsets()) == (1, list(range(6)))
     with pytest.raises(ConfigurationError, match="is no lake"):
-        spark_rewriter(spark, settings_of(folder))
+        rewriter_on(lambda: spark.spark_context, settings_of(folder))
 
 
 def check_load(spark: PySparkResource, folder: Path) -> None:
     """Tasks on the resource's context write a job's files, and the driver commits; a bad file fails the job."""
     lake = Lake(folder / "loads")
-    writer = spark_writer(spark, settings_of(folder, KBQ_WAREHOUSE=f"iceberg:{folder}/loads/lake"))
+    writer = writer_on(
+        lambda: spark.spark_context, settings_of(folder, KBQ_WAREHOUSE=f"iceberg:{folder}/loads/lake")
+    )
     by_tasks = lake.warehouse.by_tasks(writer, 1)
     by_tasks.insert_job(job_of(folder, 1))
     assert lake.offsets() == list(range(20, 40))
@@ -139,7 +143,10 @@ def check_load(spark: PySparkResource, folder: Path) -> None:
 def test_spark_that_does_not_start_leaves_the_job_to_the_next_run(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     settings = settings_of(tmp_path, KBQ_WAREHOUSE=f"iceberg:{tmp_path}/lake")
-    job, by_tasks = job_of(tmp_path, 1), lake.warehouse.by_tasks(spark_writer(UsersSpark(), settings), 1)
+    job, by_tasks = (
+        job_of(tmp_path, 1),
+        lake.warehouse.by_tasks(writer_on(lambda: UsersSpark().spark_context, settings), 1),
+    )
     with pytest.raises(Unavailable, match="the user's Spark was asked"):
         by_tasks.insert_job(job)
     assert by_tasks.get_job(job.job_id, "local", "local", job.table) is None
