@@ -52,8 +52,8 @@ class JobError:
 class JobStatus:
     """A job as the warehouse reports it. ``state`` is PENDING, RUNNING or DONE. ``source_uris`` are empty for a
     burned id. ``created_ms`` is the warehouse's time of its insertion, 0 if unknown. Of a statement: ``statement`` is
-    the digest of its text, ``bytes_billed`` its price, and ``changed_rows`` what a single INSERT, UPDATE, DELETE or
-    MERGE changed, -1 if unknown."""
+    the digest of its text, ``bytes_billed`` its price, and ``changed_rows`` what an INSERT, UPDATE, DELETE or MERGE
+    changed (of several for a batch of files: the fewest), -1 if unknown."""
 
     job_id: str
     state: str

@@ -48,6 +48,8 @@ _CONFLICTS: Final = ("due to concurrent update", "Transaction is aborted")
 #: Reasons that blame a file if it fails alone. Others concern the project, the table or permissions: they must not
 #: send a file to quarantine.
 _BLAMES_THE_FILE: Final = frozenset({"invalid", "resourcesExceeded"})
+#: Types of statements that change rows.
+_DML: Final = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 #: Maximum number of a job's errors to keep. BigQuery sends up to some hundreds.
 _SHOWN_ERRORS: Final = 3
 
@@ -91,10 +93,24 @@ def status_of(job_id: str, job: Any) -> JobStatus:
     )
 
 
+def is_script_of_files(job: Any) -> bool:
+    """Whether a job of a batch of files has ended well, and ran statements of its own."""
+    return bool(
+        isinstance(job, bigquery.QueryJob)
+        and job.labels.get("kbq") == "files"
+        and (job.state, job.error_result) == ("DONE", None)
+        and job.num_child_jobs
+    )
+
+
+def changes_rows(job: Any) -> bool:
+    """Whether a job is a single statement that may change rows."""
+    return isinstance(job, bigquery.QueryJob) and job.statement_type in _DML
+
+
 def _changed_rows(job: bigquery.QueryJob) -> int:
     """Rows that one statement changed; -1 for a script, whose own count says nothing."""
-    single = job.statement_type in ("INSERT", "UPDATE", "DELETE", "MERGE")
-    return int(job.num_dml_affected_rows or 0) if single and job.state == "DONE" else -1
+    return int(job.num_dml_affected_rows or 0) if changes_rows(job) and job.state == "DONE" else -1
 
 
 def _source_uris(job: Any) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Final
 
 from google.api_core import exceptions as api
@@ -87,7 +88,19 @@ class Session:
                         next_step="check KBQ_BIGQUERY_ENDPOINT",
                     ) from error
                 return None
-        return jobs.status_of(job_id, job)
+        status = jobs.status_of(job_id, job)
+        if jobs.is_script_of_files(job):
+            return dataclasses.replace(status, changed_rows=self._fewest_changed(job_id, project, location))
+        return status
+
+    def _fewest_changed(self, script: str, project: str, location: str) -> int:
+        """The fewest rows that a statement of a script changed; -1 if none is to change rows."""
+        with calls(f"statements of job {script}", "bigquery.jobs.list"):
+            listed = self.client.list_jobs(project, parent_job=script, **self.repeated)
+            ids = [each.job_id for each in listed if jobs.changes_rows(each)]
+        # A list may leave statistics out.
+        found = [self.find_job(each, project, location) for each in ids]
+        return min((each.changed_rows for each in found if each is not None), default=-1)
 
     def find_table(self, table: TableReference) -> bigquery.Table | None:
         """A table, None if it does not exist."""

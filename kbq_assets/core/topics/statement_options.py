@@ -149,6 +149,11 @@ class StatementOptions:
             raise ConfigurationError("key=_kafka_key: the table has no such column", next_step="keys=true")
         if _DECODED_KEY in roots and not keys.are_decoded:
             raise ConfigurationError("key=_key: the table has no such column", next_step="key_format=avro")
+        if keys.format in ("json", "text") and any(path.startswith(f"{_DECODED_KEY}.") for path in self.key):
+            raise ConfigurationError(
+                f"key={','.join(self.key)}: with key_format={keys.format}, _key has no fields",
+                next_step="key=_kafka_key with keys=true, or key_format=avro if the keys are",
+            )
         if tombstones == "row" and not self.deletes_by_tombstones:
             raise ConfigurationError(
                 f"load={self.kind}: a tombstone is no row of it, and deletes nothing",

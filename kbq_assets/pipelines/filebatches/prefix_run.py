@@ -172,7 +172,10 @@ class PrefixRun:
             why = f"foreign_job: {job.job_id} is another job than the state lists; kbq files retry gives it another id"
             self._swap(table_batches.fail(self._now, running, why, now_ms))
         elif running.fail_on_zero and job.changed_rows == 0 and job.error is None:
-            why = "the statement changed no row (KBQ_FILES_FAIL_ON_ZERO_DML_ROWS_AFFECTED)"
+            why = (
+                "a statement changed no row (KBQ_FILES_FAIL_ON_ZERO_DML_ROWS_AFFECTED), and what others of the file"
+                " changed stays: skip the batch, or make sure that a retry may repeat them"
+            )
             self._swap(table_batches.fail(self._now, running, why, now_ms))
         elif job.error is not None:
             why, transient = f"{job.error.reason}: {job.error.message}", job.error.transient

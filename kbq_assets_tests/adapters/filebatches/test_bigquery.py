@@ -126,14 +126,50 @@ def test_refusals_and_silence_are_those_of_every_job(
 def test_a_statement_reports_how_many_rows_it_changed(
     server: CannedBigQuery, kind: str, rows: str, changed: int
 ) -> None:
-    labels = {"kbq_statement": "d1"}
-    statistics = {"query": {"statementType": kind, "numDmlAffectedRows": rows}}
-    document = job_resource(
-        "kbq-u-1", {"jobType": "QUERY", "query": {}, "labels": labels}, statistics=statistics
-    )
-    server.reply("jobs.get", document)
+    server.reply("jobs.get", statement("kbq-u-1", kind, rows, kbq_statement="d1"))
     found = server.warehouse().get_job("kbq-u-1", PROJECT, LOCATION)
     assert found is not None and (found.statement, found.changed_rows) == ("d1", changed)
+
+
+def statement(job_id: str, kind: str, rows: str, **labels: str) -> dict[str, Any]:
+    statistics = {"query": {"statementType": kind, "numDmlAffectedRows": rows}}
+    return job_resource(job_id, {"jobType": "QUERY", "query": {}, "labels": labels}, statistics=statistics)
+
+
+def script(state: str = "DONE", **labels: str) -> dict[str, Any]:
+    found = statement("kbq-u-1", "SCRIPT", "7", kbq_statement="d1", **labels)
+    return found | {
+        "status": {"state": state},
+        "statistics": {**found["statistics"], "numChildJobs": "3"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "changed"), [(("5", "0"), 0), (("5", "2"), 2)], ids=["one_changes_nothing", "all_change_rows"]
+)
+def test_a_script_reports_the_fewest_rows_that_a_statement_of_it_changed(
+    server: CannedBigQuery, rows: tuple[str, str], changed: int
+) -> None:
+    deleted, inserted = statement("c1", "DELETE", rows[0]), statement("c2", "INSERT", rows[1])
+    listed = [statement("c0", "SELECT", "0"), *({**each, "statistics": {"query": {"statementType": kind}}}
+              for each, kind in ((deleted, "DELETE"), (inserted, "INSERT")))]  # fmt: skip
+    server.reply("jobs.list", {"jobs": listed})
+    for each in (script(kbq="files"), deleted, inserted):
+        server.reply("jobs.get", each)
+    found = server.warehouse().get_job("kbq-u-1", PROJECT, LOCATION)
+    assert found is not None and (found.job_id, found.changed_rows) == ("kbq-u-1", changed)
+    [request] = server.sent("jobs.list")
+    assert request.query["parentJobId"] == "kbq-u-1"
+
+
+@pytest.mark.parametrize("found", [script(), script("RUNNING", kbq="files")], ids=["of_a_topic", "runs"])
+def test_nobody_asks_for_the_statements_of_other_scripts(
+    server: CannedBigQuery, found: dict[str, Any]
+) -> None:
+    server.reply("jobs.get", found)
+    job = server.warehouse().get_job("kbq-u-1", PROJECT, LOCATION)
+    assert job is not None and job.changed_rows == -1
+    assert not server.sent("jobs.list")
 
 
 def test_hive_prefixes_end_before_the_first_key() -> None:

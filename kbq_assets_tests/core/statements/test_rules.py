@@ -75,6 +75,8 @@ def test_options_of_topics_become_rules_and_error_tables_append() -> None:
         ({"load": "upsert"}, "no key"),
         ({"load": "upsert", "key": "_kafka_key"}, "keys=true"),
         ({"load": "upsert", "key": "_key.id"}, "key_format"),
+        ({"load": "upsert", "key": "id,_key.id", "key_format": "json"}, "_key has no fields"),
+        ({"load": "scd2", "key": "_key.id", "key_format": "text"}, "_key has no fields"),
         ({"load": "upsert", "key": "id", "tombstones": "row"}, "would delete nothing"),
         ({"load": "upsert", "key": "id", "require_partition_filter": "true"}, "require_partition_filter"),
         ({"load": "upsert", "key": "id,id"}, "columns: key"),
