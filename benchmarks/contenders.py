@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from rich.console import Console
+
 from benchmarks.measure import REPOSITORY, Usage, measure
 from benchmarks.peers import Peers
-from benchmarks.topics import BenchTopic
+from benchmarks.topics import BenchTopic, ensure_produced
+from benchmarks.warm_cycle import measure_cycle
 from kbq_assets.local.stack import LocalStack
 
 CORES = 2
@@ -22,6 +25,8 @@ WORK = REPOSITORY / ".kbq" / "bench"
 #: More than any contender writes.
 _SCRATCH_BYTES = 1_536 * 1024 * 1024
 _ZEROS = bytes(16 * 1024 * 1024)
+#: What the first cycle of a resident application reads.
+WARM_RECORDS = 10_000
 
 Result: TypeAlias = tuple[Usage, dict[str, Any]]
 
@@ -55,8 +60,7 @@ class Bench:
     def run_kbq(self, topic: BenchTopic, backup: str = "false") -> Result:
         """`kbq extract`, Spark's start included."""
         self.output.mkdir(parents=True)
-        table = f"table={topic.kind.name}" if topic.tables == 1 else "route=record_name"
-        self._sources.write_text(f"{topic.name} dataset=bench {table} event_date=ts\n")
+        self._sources.write_text(self._line(topic))
         usage = self._measure(
             "kbq",
             [sys.executable, "-m", "benchmarks.kbq_job", topic.name, self.report],
@@ -66,6 +70,19 @@ class Bench:
         if (inside["rows"], inside.pop("tables")) != (topic.records, topic.tables):
             raise RuntimeError(f"KBQ staged {inside['rows']} rows of {topic.records}")
         return usage, inside
+
+    def run_resident(self, topic: BenchTopic) -> Result:
+        """The same in a cycle of an application that runs already."""
+        self.output.mkdir(parents=True)
+        small = BenchTopic(topic.kind, WARM_RECORDS)
+        ensure_produced(self.stack, small, Console(stderr=True))
+        lines, log = (self._line(small), self._line(topic)), WORK / "resident.log"
+        return measure_cycle(self._environ("false"), *lines, topic.records, log), {}
+
+    @staticmethod
+    def _line(topic: BenchTopic) -> str:
+        table = f"table={topic.kind.name}" if topic.tables == 1 else "route=record_name"
+        return f"{topic.name} dataset=bench {table} event_date=ts\n"
 
     @property
     def _sources(self) -> Path:
@@ -165,6 +182,7 @@ class Contender:
 
 CONTENDERS: Mapping[str, Contender] = {
     "kbq": Contender(Bench.run_kbq, "KBQ", True, True),
+    "resident": Contender(Bench.run_resident, "KBQ, a cycle of a resident application", True, True),
     "backup": Contender(Bench.run_backup, "KBQ with a backup of every record", True, True),
     "perf-test": Contender(Bench.run_perf_test, "kafka-consumer-perf-test: reads, forgets", False, True),
     "kcat": Contender(Bench.run_kcat, "kcat: reads, forgets", False, True),

@@ -15,6 +15,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ RESULTS = REPOSITORY / "benchmarks" / "results"
 DOCUMENT = REPOSITORY / "docs" / "performance.md"
 PLOT = REPOSITORY / "docs" / "performance.svg"
 #: Enough for the bars and the nearest peers, in ten minutes; `--full` runs all.
-USUAL = ("kbq", "perf-test", "kcat", "spark")
+USUAL = ("kbq", "resident", "perf-test", "kcat", "spark")
 #: Far slower than the others: run once, whatever the repetitions.
 SLOW = ("python", "connect")
 #: Results that `benchmarks.wire` writes.
@@ -144,7 +145,24 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     notes.forget()
     usual = {m.topic.kind.name: m.as_result() for m, _ in measured if m.topic.is_usual}
     others = [m.as_result() for m, _ in measured if not m.topic.is_usual]
-    return {"machine": machine(), **usual, "variants": others, "missing": rounds.missing}
+    return {
+        "machine": machine(),
+        **usual,
+        **({"resident": found} if (found := resident(m for m, _ in measured if m.topic.is_usual)) else {}),
+        "variants": others,
+        "missing": rounds.missing,
+    }
+
+
+def resident(measured: Iterable[Measured]) -> dict[str, Any]:
+    """A resident application's cycle by the perf test's run: of each kind of records, and the worst."""
+    found: dict[str, Any] = {}
+    for each in measured:
+        ratios = {name: each.ratio(name, "perf-test", of="resident") for name in ("cpu", "wall")}
+        if None not in ratios.values():
+            found[each.topic.kind.name] = {f"{name}_vs_perf_test": ratio for name, ratio in ratios.items()}
+    worst = {name: max(of[name] for of in found.values()) for name in next(iter(found.values()), ())}
+    return {**worst, **found}
 
 
 def write(results: dict[str, Any], is_full: bool) -> None:

@@ -45,7 +45,7 @@ def _topic(topic: Mapping[str, Any], top: int) -> tuple[list[str], int]:
 
 def _bar(contender: str, value: float, scale: float, top: int) -> Iterator[str]:
     told = CONTENDERS[contender]
-    colour = _COLOURS["kbq" if contender == "kbq" else "writes" if told.writes else "forgets"]
+    colour = _COLOURS["kbq" if told.label.startswith("KBQ") else "writes" if told.writes else "forgets"]
     width = max(1, round(value * scale))
     yield _text(10, top + 13, told.label.replace("`", ""), "#1d2530")
     yield f'<rect x="{_LABELS}" y="{top}" width="{width}" height="{_BAR}" rx="2" fill="{colour}"/>'

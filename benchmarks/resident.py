@@ -12,13 +12,11 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psutil
 from confluent_kafka import Producer
 from rich.console import Console
 from rich.progress import track
@@ -28,12 +26,11 @@ from benchmarks.extraction import RESULTS, machine
 from benchmarks.idle import produce
 from benchmarks.measure import REPOSITORY
 from benchmarks.topics import open_stack
+from benchmarks.warm_cycle import KBQ, Tree
 from kbq_assets.local.stack import LocalStack
 
-KBQ = [sys.executable, "-c", "from kbq_assets.definitions import main; main()", "extract", "--json"]
 #: Cycles before memory counts: pools and caches fill.
 WARM = 50
-MB = 1 << 20
 
 
 @contextmanager
@@ -53,27 +50,6 @@ def home(stack: LocalStack, prefix: str) -> Iterator[dict[str, str]]:
         "KBQ_SPARK_MASTER": "local[2]",
     }
     shutil.rmtree(folder, ignore_errors=True)
-
-
-class Tree:
-    """A process and its descendants. Processor time of those that ended stays counted."""
-
-    def __init__(self, pid: int) -> None:
-        self._root = psutil.Process(pid)
-        self._cpu: dict[tuple[int, float], float] = {}
-
-    def look(self) -> tuple[float, dict[str, float]]:
-        """Processor seconds so far, and megabytes by kind of process."""
-        memory = {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
-        for process in (self._root, *self._root.children(recursive=True)):
-            try:
-                times, size = process.cpu_times(), process.memory_full_info().pss
-            except psutil.Error:
-                continue
-            self._cpu[process.pid, process.create_time()] = times.user + times.system
-            kind = "driver" if process == self._root else "jvm" if process.name() == "java" else "workers"
-            memory[kind] += size / MB
-        return sum(self._cpu.values()), memory
 
 
 def add_records(stack: LocalStack, prefix: str, partitions: int) -> None:

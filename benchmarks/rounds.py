@@ -29,16 +29,16 @@ class Measured:
             for contender, runs in self.runs.items()
         }
 
-    def ratio(self, measure_name: str, peer: str) -> float | None:
+    def ratio(self, measure_name: str, peer: str, of: str = "kbq") -> float | None:
         """KBQ's by the peer's, median over the rounds: a busy moment of the machine hits both sides of a round."""
-        if "kbq" not in self.runs or peer not in self.runs:
+        if of not in self.runs or peer not in self.runs:
             return None
-        pairs = zip(self.runs["kbq"], self.runs[peer], strict=False)
+        pairs = zip(self.runs[of], self.runs[peer], strict=False)
         ratios: list[float] = [ours[measure_name] / theirs[measure_name] for ours, theirs in pairs]
         return round(median(ratios), 2)
 
     def as_result(self) -> dict[str, Any]:
-        peers = [contender for contender in self.runs if contender != "kbq"]
+        peers = [contender for contender in self.runs if contender not in ("kbq", "resident")]
         ratios = {
             f"{m}_vs_{peer.replace('-', '_')}": self.ratio(m, peer) for m in ("cpu", "wall") for peer in peers
         }
