@@ -42,8 +42,10 @@ def draft_entries(
     domain: str,
     env: str,
     archived: Collection[str] = (),
+    team: str = "",
 ) -> list[DraftFile]:
-    """Entries for topics, each under its own name, with the schemas that are ``known``.
+    """Entries for topics, each under its own name, with the schemas that are ``known``. ``team`` owns them, if the
+    defaults name another one.
 
     Only what a person names is ``archived``, now or later as the consumer `archiver`: only a person knows which data is
     personal.
@@ -52,7 +54,7 @@ def draft_entries(
     for topic, part in _parts(topics).items():
         folder, found = f"{company}/{domain}/{part}/{env}", known.get(topic, KnownSchemas("json"))
         drafts.append(
-            DraftFile(f"{folder}/topic.yaml", _text(topic, topics[topic], found, topic in archived))
+            DraftFile(f"{folder}/topic.yaml", _text(topic, topics[topic], found, topic in archived, team))
         )
         for name, schema in sorted(found.schemas.items(), reverse=True):
             path = f"{folder}/schemas/{name}{EXTENSIONS[found.encoding]}"
@@ -103,12 +105,13 @@ def _parts(topics: Mapping[str, LiveTopic]) -> dict[str, str]:
     return taken
 
 
-def _text(topic: str, live: LiveTopic, known: KnownSchemas, is_archived: bool) -> str:
+def _text(topic: str, live: LiveTopic, known: KnownSchemas, is_archived: bool, team: str) -> str:
     is_plain = known.encoding == "json"
     config = "".join(f"\n    {key}: {json.dumps(value)}" for key, value in sorted(live.config.items()))
     return (
         f"description: {json.dumps(f'Topic {topic}: describe it.')}\n"
         f"encoding: {known.encoding}\n"
+        + (f"ownership: {{team: {json.dumps(team)}}}\n" if team else "")
         + ("records: {json: columns}  # payload: the whole document in one column\n" if is_plain else "")
         + ("records: {key_format: avro, tombstones: skip}\n" if known.encoding == "debezium" else "")
         + "producers: []\n"

@@ -224,6 +224,14 @@ class CatalogCommands:
         readers = self.grants.proposals(planned.readers) if self.grants else []
         return topics + schemas + storage + lake + readers
 
+    def described_elsewhere(self, company: str, domain: str, env: str) -> dict[str, str]:
+        """Topics that entries of other companies and domains describe, with the paths of these. Raises
+        ConfigurationError."""
+        entries = (each for each in self.reader.catalog().entries if each.place.env == env)
+        return {
+            e.topic: e.place.path for e in entries if (e.place.company, e.place.domain) != (company, domain)
+        }
+
     def drafts(
         self,
         company: str,
@@ -231,11 +239,14 @@ class CatalogCommands:
         env: str,
         only: frozenset[str] | None = None,
         archived: Collection[str] = (),
+        team: str = "",
+        without: Collection[str] = (),
     ) -> tuple[list[DraftFile], tuple[Difference, ...], tuple[Difference, ...]]:
-        """First entries for the topics of the broker; those left out since KBQ cannot use their schema, and those
-        left out since the registry gave none. Raises Unavailable."""
+        """First entries for the topics of the broker, ``without`` some; those left out since KBQ cannot use their schema,
+        and those left out since the registry gave none. Raises Unavailable."""
         topics = self.open_admin().topics()
         wanted = {t: live for t, live in topics.items() if (t in only if only else not t.startswith("_"))}
+        wanted = {topic: live for topic, live in wanted.items() if topic not in without}
         subjects = self.open_subjects()
         names = subjects.names()
 
@@ -248,7 +259,7 @@ class CatalogCommands:
         unknown = tuple(Difference(topic, error.message) for topic, error in failed)
         left_out = {each.topic for each in (*unusable, *unknown)}
         kept = {topic: live for topic, live in wanted.items() if topic not in left_out}
-        return draft_entries(kept, known, company, domain, env, archived), unusable, unknown
+        return draft_entries(kept, known, company, domain, env, archived, team), unusable, unknown
 
 
 def commands_of(

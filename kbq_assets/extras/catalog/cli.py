@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import partial
@@ -199,19 +199,31 @@ def _code(planned: CatalogPlan) -> int:
 @click.option("--domain", required=True, help="Second folder.")
 @click.option("--env", default="prod", show_default=True, help="Environment of the cluster.")
 @click.option("--topic", "topics", multiple=True, help="Only these topics.")
+@pass_deployment
 @pass_commands
 def init(
-    commands: CatalogCommands, folder: Path, company: str, domain: str, env: str, topics: tuple[str, ...]
+    commands: CatalogCommands,
+    deployment: Deployment,
+    folder: Path,
+    company: str,
+    domain: str,
+    env: str,
+    topics: tuple[str, ...],
 ) -> None:
     """Write catalog.yaml, defaults.yaml, and a first entry, with the registry's schemas, for every topic of the
-    cluster; existing files stay as they are.
+    cluster that has no entry yet; existing files stay as they are.
 
     It leaves out a topic whose schema it cannot use, and exits with 1, or which the registry does not give, with 75.
     KBQ extracts a topic only after a person adds `archiver` to its consumers.
     """
     from kbq_assets.core.catalog.starter import draft_root
 
-    drafts, unusable, unknown = commands.drafts(company, domain, env, frozenset(topics) or None)
+    described: dict[str, str] = {}
+    if folder.is_dir() and folder.absolute() == deployment.settings.catalog.source_topics:
+        described = commands.described_elsewhere(company, domain, env)
+        show_described(folder, described)
+    only = frozenset(topics) or None
+    drafts, unusable, unknown = commands.drafts(company, domain, env, only, without=described)
     write_drafts(folder, [*draft_root(env), *drafts])
     click.echo(f"{sum(draft.is_entry for draft in drafts)} topics; next: review them, then")
     click.echo(f"  KBQ_SOURCE_TOPICS={folder} kbq catalog validate")
@@ -219,6 +231,12 @@ def init(
         click.echo(f"left out: {each}", err=True)
     if unusable or unknown:
         sys.exit(ExitCode.FAILED if unusable else ExitCode.TRY_AGAIN)
+
+
+def show_described(folder: Path, described: Mapping[str, str]) -> None:
+    """Name the entries that topics have already."""
+    for topic, path in sorted(described.items()):
+        click.echo(f"kept {folder / path}, the entry of {topic}")
 
 
 def write_drafts(folder: Path, drafts: Iterable[DraftFile]) -> None:

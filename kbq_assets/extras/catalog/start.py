@@ -12,7 +12,7 @@ from kbq_assets.adapters.settings_file import SETTINGS_FILE, setting_line
 from kbq_assets.cli.context import ExitCode, pass_deployment, reopen
 from kbq_assets.core.catalog.starter import draft_root
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.extras.catalog.cli import pass_commands, write_drafts
+from kbq_assets.extras.catalog.cli import pass_commands, show_described, write_drafts
 
 if TYPE_CHECKING:
     from kbq_assets.core.config.settings import Settings
@@ -48,7 +48,7 @@ def init(
     team: str | None,
     topics: tuple[str, ...],
 ) -> None:
-    """Write kbq.toml and a catalog with first checks into this folder; existing files stay as they are.
+    """Write kbq.toml and a catalog with first checks into this folder; existing files and entries stay as they are.
 
     In a terminal it asks for what no option says; elsewhere it takes the defaults.
     """
@@ -100,7 +100,13 @@ def _check(deployment: Deployment) -> None:
 def _write_catalog(
     commands: CatalogCommands, company: str, domain: str, env: str, team: str, topics: tuple[str, ...]
 ) -> None:
-    drafts, unusable, unknown = commands.drafts(company, domain, env, archived=frozenset(topics))
+    described = commands.described_elsewhere(company, domain, env) if _CATALOG.is_dir() else {}
+    show_described(_CATALOG, described)
+    # A further team's entries name it: the defaults name the first one.
+    own = team if (_CATALOG / "defaults.yaml").exists() else ""
+    drafts, unusable, unknown = commands.drafts(
+        company, domain, env, archived=frozenset(topics), team=own, without=described
+    )
     write_drafts(_CATALOG, [*draft_root(env, team), *drafts])
     click.echo("next: review the entries (personal data, partition_time), then")
     click.echo("  kbq doctor && kbq extract && kbq load")

@@ -72,6 +72,22 @@ def test_init_keeps_what_is_there_and_archives_only_what_was_named(init: Shell) 
     assert (again.exit_code, entry.read_text()) == (1, "description: mine")
 
 
+def test_another_team_s_init_keeps_the_entries_of_the_first_and_names_its_own_team(
+    init: Shell, world: FakePlatform
+) -> None:
+    init.done(*INIT, "--topic", "shop.orders", "--topic", "clicks")
+    world.topic_admin.live["billing.invoices"] = LiveTopic(1, 1)
+    billing = ("--company", "shop", "--domain", "billing", "--team", "billing", "--topic", "billing.invoices")
+    shown = init.done("init", *billing)
+    assert "kept catalog/shop/sales/shop-orders/prod/topic.yaml, the entry of shop.orders" in shown
+    assert [each.name for each in Path("catalog/shop/billing").iterdir()] == ["billing-invoices"]
+    assert init.done("catalog", "validate") == "3 entries, environments: prod; no mistake\n"
+    found = {each["topic"]: each for each in json.loads(init.done("catalog", "show", "--json"))}
+    assert found["billing.invoices"]["entry"]["ownership"] == {"team": "billing"}
+    catalog_init = ("catalog", "init", "catalog", "--company", "shop", "--domain", "other")
+    assert init.done(*catalog_init).splitlines()[-2].startswith("0 topics")
+
+
 def test_init_refuses_settings_that_another_variable_overrides(
     init: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
