@@ -121,11 +121,13 @@ class RowComparison:
 @dataclass(frozen=True)
 class Comparable:
     """Which rows and columns are compared: all but the columns ``without``, of rows whose columns ``same`` are equal.
-    ``null_lists``: a list without items equals none, which rows have that are older than their column."""
+    ``null_lists``: a list without items equals none, which rows have that are older than their column. ``since``: rows
+    of an earlier epoch are left out."""
 
     without: frozenset[str] = frozenset()
     same: tuple[str, ...] = ()
     null_lists: bool = False
+    since: int = 0
 
     def columns(self, names: Iterable[str]) -> list[str]:
         """The columns of a table to compare, in its order. A row's place finds it, its epoch may be older, it may come

@@ -364,6 +364,7 @@ class WarehouseContract:
         assert (ids.compared, [each.columns for each in ids.differing]) == (3, [("id",)])
         same = warehouse.compare(job, 10, Comparable(same=("note", "none")))
         assert same == RowComparison(1, (), 2)
+        assert warehouse.compare(job, 10, Comparable(since=1)) == RowComparison(0)
         other = TableReference(TABLE.dataset, "other")
         assert warehouse.compare(replace(job, table=other)) == RowComparison(0)
         assert warehouse.kafka_ranges(table) == {KafkaRange("t", 0, 0): 4}

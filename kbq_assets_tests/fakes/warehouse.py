@@ -282,8 +282,15 @@ class FakeWarehouse:
         records, error = self.decoded(job)
         if error:
             raise JobFailed(f"the files do not load: {error.message}")
-        stored = {_place(record): record for record in self.records(job.table)}
-        pairs = [(r, stored[_place(r)]) for r in records if _place(r) in stored]
+        stored: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for kept in self.records(job.table):
+            stored.setdefault(_place(kept), []).append(kept)
+        pairs = [
+            (record, kept)
+            for record in records
+            for kept in stored.get(_place(record), ())
+            if which.since <= kept["_kbq_epoch"] <= record["_kbq_epoch"]
+        ]
         total = len(pairs)
         pairs = [(r, kept) for r, kept in pairs if all(r.get(n) == kept.get(n) for n in which.same)]
         found = [

@@ -81,7 +81,7 @@ def _joined(
     pruned = pruned and f" AND {pruned}"
     return (
         f"FROM {_name(both.scratch)} AS f JOIN {_name(both.real.reference)} AS t ON {' AND '.join(equal)}"
-        f" AND t._kbq_epoch <= f._kbq_epoch WHERE ({where}){pruned}"
+        f" AND t._kbq_epoch BETWEEN {both.which.since} AND f._kbq_epoch WHERE ({where}){pruned}"
     ), tuple(parameters)
 
 

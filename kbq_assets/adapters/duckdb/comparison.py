@@ -53,10 +53,11 @@ def _compared(
     equal = [f"f.{_quoted(n)} IS NOT DISTINCT FROM t.{_quoted(n)}" for n in which.same if n in names]
     joined = (
         f"FROM {files} AS f JOIN {table} AS t"
-        f" ON {' AND '.join(f'f.{name} = t.{name}' for name in _PLACE)} AND t.{_EPOCH} <= f.{_EPOCH}"
+        f" ON {' AND '.join(f'f.{name} = t.{name}' for name in _PLACE)}"
+        f" AND t.{_EPOCH} BETWEEN {which.since} AND f.{_EPOCH}"
     )
     same = " AND ".join(equal) or "true"
-    counts = connection.execute(f"SELECT count(*), count_if({same}) {joined}").fetchone()
+    counts = connection.execute(f"SELECT count(*), count(*) FILTER (WHERE {same}) {joined}").fetchone()
     found, compared = counts or (0, 0)
     rows = connection.execute(
         f"SELECT * FROM (SELECT t._kafka_topic, t._kafka_partition, t.{_EPOCH}, t._kafka_offset,"

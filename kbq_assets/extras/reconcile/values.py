@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kbq_assets.core.errors import KbqError
@@ -138,31 +138,35 @@ class _Comparison:
         """Extract ranges under a key of pseudonyms and compare. The files lie in the staging area for that long; the
         clean-up would delete them."""
         found, store = _Found(), ScratchStore(self.again.open_ports().store, keeps_files=True)
-        files: dict[tuple[TableReference, str], list[StagedFile]] = {}
+        files: dict[tuple[TableReference, str, int], list[StagedFile]] = {}
         try:
             for range_ in ranges:
+                since = self.commit.partitions[range_.topic_partition.partition].since
                 outcome = self.again.extract(self.commit, range_, store, accepts=True, key=key)
                 if problem := outcome.failure or (outcome.stop.message if outcome.stop else ""):
                     found.problems.append(f"{range_}: {problem}")
                     continue
                 for file in (file for window in outcome.windows for file in window.files):
-                    files.setdefault((file.table, file.fingerprint), []).append(file)
-            for of_schema in files.values():
-                self._add(found, of_schema, store, limit)
+                    files.setdefault((file.table, file.fingerprint, since), []).append(file)
+            for (_, _, since), of_schema in files.items():
+                self._add(found, of_schema, since, store, limit)
         except (KbqError, OSError) as error:  # the staging area may be read-only, or the clean-up was faster
             found.problems.append(f"{ranges[0]}: {error}")
         finally:
             store.discard()
         return found
 
-    def _add(self, found: _Found, files: Sequence[StagedFile], store: ScratchStore, limit: int) -> None:
-        """Compare files of one table and schema."""
+    def _add(
+        self, found: _Found, files: Sequence[StagedFile], since: int, store: ScratchStore, limit: int
+    ) -> None:
+        """Compare files of one table and schema. Rows of epochs before ``since`` may be those of another log: the topic
+        may have been deleted and created again."""
         warehouse, table = self.warehouse, files[0].table
         schema = store.get(schema_path(files[0].fingerprint)).data.decode()
         uris = tuple(store.uri(file.path) for file in files)
         job = LoadJob("kbq-compare", warehouse.project, warehouse.location, table, uris, schema)
         which, why = self._comparable(table)
-        rows = warehouse.compare(job, limit, which)
+        rows = warehouse.compare(job, limit, replace(which, since=since))
         if rows is None:
             found.problems.append(NO_VALUES)
             return

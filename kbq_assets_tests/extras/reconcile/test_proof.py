@@ -213,6 +213,19 @@ def test_altered_values_are_found_by_a_sample_of_the_broker_s_records_and_nothin
     assert set(bench.store.objects) == before
 
 
+def test_rows_of_a_topic_that_was_recreated_are_not_compared_with_the_records_of_the_new_one() -> None:
+    bench = loaded(Bench(settings=SKIPPING, keep_records=True))
+    for record in bench.warehouse.stored[A].records:
+        record["x"] = 7
+    bench.kafka.recreate_topic(TOPIC)
+    bench.produce(1)
+    operate.propose_reset(bench.store, bench.kafka, TOPIC).apply()
+    bench.extract()
+    bench.load()
+    result = reconcile(bench.reconcile_ports(), values="all")
+    assert (result.verdict, result.values.compared, result.findings) == ("yes", 1, ())
+
+
 def test_what_cannot_be_compared_is_reported() -> None:
     bench = loaded(Bench(settings=SKIPPING, keep_records=True))
     bench.registry.down = True
