@@ -101,10 +101,10 @@ def applied(
 
 
 def after_append(known: TableStatements) -> TableStatements:
-    """After a batch that was appended. A table that never had a statement keeps its state."""
-    if known == TableStatements():
-        return known
-    return dataclasses.replace(known, appended=True, switch=_taken(known.switch, APPEND))
+    """After a batch that was appended. A table without a statement keeps none, even if a change to one waits: it may be
+    taken back."""
+    appended = None if known.rule.appends else True
+    return dataclasses.replace(known, appended=appended, switch=_taken(known.switch, APPEND))
 
 
 def _taken(switch: LoadSwitch | None, kind: str) -> LoadSwitch | None:

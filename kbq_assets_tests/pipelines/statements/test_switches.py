@@ -149,6 +149,15 @@ def test_a_change_back_while_earlier_windows_are_loaded_takes_it_back(rule: Stat
     assert len(bench.table().order.audit) == 2
 
 
+def test_a_change_that_is_taken_back_after_the_windows_before_it_leaves_a_table_that_appends() -> None:
+    bench = loaded(APPEND, waiting=1)
+    bench.rule = UPSERT
+    bench.load()
+    assert open_switch(bench.table()) is not None
+    bench.cycle(APPEND)
+    assert (bench.how(), bench.table().has_statements) == ("aaa", False)
+
+
 def test_a_second_change_while_the_first_waits_takes_its_place_with_later_positions() -> None:
     bench = loaded(APPEND, waiting=1)
     bench.rule = UPSERT
@@ -218,9 +227,10 @@ def test_a_warehouse_without_statements_records_no_change_and_loads_nothing_unti
     bench = loaded(APPEND, waiting=1)
     bench.rule, bench.runs_statements = UPSERT, False
     [report] = [each for each in bench.load().tables if each.table == A]
-    assert (report.state, bench.how(), bench.positions()) == ("failed", "a", {})
+    assert (report.state, bench.how(), bench.positions()) == ("parked", "a", {})
     assert "runs no statements" in report.message
     bench.rule = APPEND
+    propose_resume_table(bench.store, A).apply()
     bench.load()
     assert bench.how() == "aa"
 
