@@ -5,6 +5,7 @@
     KbqError
     ├── ConfigurationError          fix the settings; nothing was changed
     │   ├── InvalidName             a topic, dataset or table name that KBQ cannot carry
+    │   ├── WrongOptions            a topic's options contradict its table or its records: the table waits
     │   └── UnsupportedFormat       a state object written by a newer KBQ
     ├── TransientError              retry; the next run continues
     │   ├── UnknownOutcome          a write that may or may not have happened: read again
@@ -66,6 +67,10 @@ class ConfigurationError(KbqError):
 
 class InvalidName(ConfigurationError):
     """A topic, dataset, table or file name that the naming rules cannot carry."""
+
+
+class WrongOptions(ConfigurationError):
+    """A topic's options contradict its table, its records, or another topic of the table."""
 
 
 class UnsupportedFormat(ConfigurationError):

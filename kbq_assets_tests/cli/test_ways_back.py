@@ -494,6 +494,13 @@ def failed_statement(world: FakePlatform, run: Shell) -> None:
     run("load")
 
 
+def key_without_column(world: FakePlatform, run: Shell) -> None:
+    """A key that no record has."""
+    source("table=orders load=upsert key=misspelled")(world)
+    staged(world, run)
+    run("load")
+
+
 def working_statements(world: FakePlatform) -> None:
     world.warehouse.statements.errors = None
 
@@ -551,6 +558,15 @@ TABLES = [
             (working_statements, "resume --table shop.orders"),
             (working_statements, "order retry shop.orders"),
             (working_statements, "order skip shop.orders --batch 1 --reason by-hand"),
+        ),
+    ),
+    State(
+        ParkReason.WRONG_OPTIONS,
+        key_without_column,
+        (
+            (source("table=orders"), "resume --table shop.orders"),
+            (source("table=orders"), an_hour_later),
+            (UPSERT, f"{RESET} --give-up-pending", "resume --table shop.orders"),
         ),
     ),
     State(ParkReason.LEDGER_DIFFERS, ledger_gone, (("adopt --table shop.orders",),)),

@@ -33,11 +33,12 @@ STOPS: Final = frozenset(
         StopReason.FAILED,
     }
 )
-#: Parkings that end once the table, its dataset or a permission is fixed.
+#: Parkings that end once the table, its dataset, a permission or the topic's options are fixed.
 PARKINGS: Final = frozenset(
     {
         ParkReason.LOAD_FAILED,
         ParkReason.INCOMPATIBLE_SCHEMA,
+        ParkReason.WRONG_OPTIONS,
         ParkReason.BATCH_FAILED,
         ParkReason.GATE_RED,
         ParkReason.WAITS_FOR_MARKER,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import WrongOptions
 from kbq_assets.core.loading.table_notes import StoredTable
 from kbq_assets.core.protocol.names import TableReference
 
@@ -29,9 +29,9 @@ def drops_rows(stored: StoredTable, expiry_days: int) -> str:
 
 
 def require_rows_kept(table: TableReference, stored: StoredTable | None, expiry_days: int) -> None:
-    """Refuse a table that would drop rows: a load would succeed without them. Raises ConfigurationError."""
+    """Refuse a table that would drop rows: a load would succeed without them. Raises WrongOptions."""
     if stored is not None and (why := drops_rows(stored, expiry_days)):
-        raise ConfigurationError(
+        raise WrongOptions(
             f"table {table}: {why}: it would drop loaded rows, so nothing is loaded",
             next_step=_next_step(str(table), stored),
         )
@@ -42,6 +42,6 @@ def _next_step(place: str, stored: StoredTable) -> str:
     option = "expiration_timestamp" if stored.expires else "partition_expiration_days"
     keep = f"bq query --use_legacy_sql=false 'ALTER TABLE `{place}` SET OPTIONS ({option}=NULL)'"
     if stored.expires:
-        return f"{keep} (refused in a project without billing); the next load continues"
+        return f"{keep} (refused in a project without billing), then resume the table"
     days = max(1, stored.partition_expiry_ms // _DAY_MS)
-    return f"{keep}, or agree by partition_expiry_days={days} on the topic; the next load continues"
+    return f"{keep}, or agree by partition_expiry_days={days} on the topic; then resume the table"

@@ -42,6 +42,7 @@ class ParkReason(StrEnum):
     """Why nothing is loaded into a table (PROTOCOL L3, L5, L12, O3, O5)."""
 
     INCOMPATIBLE_SCHEMA = "incompatible_schema"
+    WRONG_OPTIONS = "wrong_options"
     LOAD_FAILED = "load_failed"
     MISSING_FILES = "missing_files"
     DAMAGED_FILES = "damaged_files"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import WrongOptions
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 
@@ -20,7 +20,7 @@ _VERSIONS: Final = frozenset({"DATE", "DATETIME", "INT64", "NUMERIC", "STRING", 
 def key_columns(
     table: TableReference, key: Iterable[str], columns: Iterable[Column], option: str = "key"
 ) -> tuple[Column, ...]:
-    """The columns of a key, or of another ``option``, which may be fields of records. Raises ConfigurationError for one
+    """The columns of a key, or of another ``option``, which may be fields of records. Raises WrongOptions for one
     that a table lacks, or that identifies no row."""
     known = tuple(columns)
     return tuple(_key_column(table, path, known, option) for path in key)
@@ -33,13 +33,13 @@ def _key_column(table: TableReference, path: str, columns: Iterable[Column], opt
     if column is not None and rest and column.type == "STRUCT" and column.mode != "REPEATED":
         return _key_column(table, rest, column.fields, option)
     if column is None or rest:
-        raise ConfigurationError(
+        raise WrongOptions(
             f"{table} has no column {path}, which its {option} names",
-            next_step=f"correct `{option}`; files wait until the next load",
+            next_step=f"correct `{option}`; or give the records the column, then kbq reset --topic T --give-up-pending",
         )
     types = _KEYS if option == "key" else _VERSIONS
     if column.type not in types or column.mode == "REPEATED":
-        raise ConfigurationError(
+        raise WrongOptions(
             f"{table}: {path} has the type {column.type}, which `{option}` does not allow",
             next_step=f"its columns have one of the types {', '.join(sorted(types))}",
         )

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import WrongOptions
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.names import TableReference
 
@@ -60,16 +60,16 @@ def rule_of(
     table: TableReference, wanted: Collection[StatementRule], stored: StatementRule, expected: StatementRule
 ) -> StatementRule:
     """The rule of a table's next batch. ``wanted`` are those of its topics that the source list selects; if it selects
-    none, the table keeps the ``expected`` one. Raises ConfigurationError if topics, or the rows that a statement
+    none, the table keeps the ``expected`` one. Raises WrongOptions if topics, or the rows that a statement
     ``stored``, disagree."""
     if len(set(wanted)) > 1:
-        raise ConfigurationError(
+        raise WrongOptions(
             f"the topics of {table} load it in different ways: {', '.join(sorted(map(_shown, set(wanted))))}",
             next_step="give these topics the same `load` and its options, or tables of their own",
         )
     rule = next(iter(wanted), expected)
     if not stored.appends and not rule.appends and rule.identity != stored.identity:
-        raise ConfigurationError(
+        raise WrongOptions(
             f"{table} has the rows of {_shown(stored)}, and its topic asks for {_shown(rule)}",
             next_step="set `load`, `key` and `version` back, or give the topic another table",
         )

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import WrongOptions
 from kbq_assets.core.statements.dialects import BIGQUERY, DUCKDB, Dialect
 from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.statements.targets import Target
@@ -29,7 +29,7 @@ _OWN: Final = re.compile(r"_kbq_(ledger|batch|deleted)_|kbq_jobs", re.IGNORECASE
 
 
 def sql_text(target: Target) -> str:
-    """The text, with `SCRATCH` for the name of the scratch table. Raises ConfigurationError if the target's warehouse
+    """The text, with `SCRATCH` for the name of the scratch table. Raises WrongOptions if the target's warehouse
     would read something else than a query or DML."""
     check_sql(target.rule.sql, (target.dialect,))
     values = {"batch": SCRATCH, "columns": target.listed(), "table": target.name}
@@ -37,24 +37,20 @@ def sql_text(target: Target) -> str:
 
 
 def check_sql(template: str, dialects: Iterable[Dialect] = (BIGQUERY, DUCKDB)) -> None:
-    """Raises ConfigurationError if a template is good in none of the dialects."""
+    """Raises WrongOptions if a template is good in none of the dialects."""
     names = _PLACEHOLDER.findall(template)
     for name in names:
         if name not in _NAMES:
-            raise ConfigurationError(
-                f"sql: {{{{ {name} }}}} is unknown", next_step=f"one of {', '.join(_NAMES)}"
-            )
+            raise WrongOptions(f"sql: {{{{ {name} }}}} is unknown", next_step=f"one of {', '.join(_NAMES)}")
     for name, why in (("batch", "the batch's rows would be lost"), ("table", "it would change no row of it")):
         if name not in names:
-            raise ConfigurationError(
-                f"sql: it lacks {{{{ {name} }}}}: {why}", next_step=f"use {{{{ {name} }}}}"
-            )
+            raise WrongOptions(f"sql: it lacks {{{{ {name} }}}}: {why}", next_step=f"use {{{{ {name} }}}}")
     problems = []
     for dialect in dialects:
         try:
             _check_statements(list(tokens_of(_PLACEHOLDER.sub(r"kbq_\1", template), dialect)))
             return
-        except ConfigurationError as error:
+        except WrongOptions as error:
             problems.append(error)
     raise problems[0]
 
@@ -65,16 +61,16 @@ def _check_statements(tokens: list[Token]) -> None:
         first = next((token for token in statement if token.text != "("), statement[0])
         verbs.append(first.text.upper() if first.kind == "word" else first.text)
         if verbs[-1] not in _ALLOWED:
-            raise ConfigurationError(
+            raise WrongOptions(
                 f"sql: a statement begins with {verbs[-1]}, which its transaction does not allow",
                 next_step=f"use {', '.join(_ALLOWED[:-1])} or {_ALLOWED[-1]}; change tables by hand",
             )
     if not _CHANGES & {*verbs}:
-        raise ConfigurationError(
+        raise WrongOptions(
             "sql: it changes nothing", next_step="use INSERT, UPDATE, DELETE or MERGE on {{ table }}"
         )
     if own := [token.text for token in tokens if token.kind != "text" and _OWN.search(token.text)]:
-        raise ConfigurationError(f"sql: {own[0]} is KBQ's own", next_step="leave it out")
+        raise WrongOptions(f"sql: {own[0]} is KBQ's own", next_step="leave it out")
 
 
 def _split(tokens: list[Token]) -> list[list[Token]]:

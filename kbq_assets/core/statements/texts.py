@@ -22,5 +22,5 @@ _TEXTS: Final[Mapping[str, Callable[[Target], str]]] = {
 
 
 def text_of(target: Target) -> str:
-    """The text, with `SCRATCH` for the name of the scratch table. Raises ConfigurationError for SQL that is refused."""
+    """The text, with `SCRATCH` for the name of the scratch table. Raises WrongOptions for SQL that is refused."""
     return _TEXTS[target.rule.kind](target)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import WrongOptions
 from kbq_assets.core.statements.dialects import BIGQUERY, Dialect
 
 
@@ -46,12 +46,12 @@ _AMBIGUOUS: Final = re.compile("\\r(?!\\n)|[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7
 
 
 def tokens_of(sql: str, dialect: Dialect) -> Iterator[Token]:
-    """The tokens of a text, without spaces and comments. Raises ConfigurationError where the text cannot be read."""
+    """The tokens of a text, without spaces and comments. Raises WrongOptions where the text cannot be read."""
     return (token for token, _ in _placed(sql, dialect))
 
 
 def split(sql: str, dialect: Dialect) -> list[str]:
-    """The statements of a text, without those that have no token. Raises ConfigurationError as `tokens_of`."""
+    """The statements of a text, without those that have no token. Raises WrongOptions as `tokens_of`."""
     found, first, is_empty = list[str](), 0, True
     for token, at in _placed(sql, dialect):
         if token == Token("symbol", ";"):
@@ -65,7 +65,7 @@ def split(sql: str, dialect: Dialect) -> list[str]:
 def _placed(sql: str, dialect: Dialect) -> Iterator[tuple[Token, int]]:
     """Tokens, and where each begins."""
     if found := _AMBIGUOUS.search(sql):
-        raise ConfigurationError(
+        raise WrongOptions(
             f"sql: {dialect.name} cannot read it from {found.group()!r} on",
             next_step="leave this character out",
         )
@@ -74,7 +74,7 @@ def _placed(sql: str, dialect: Dialect) -> Iterator[tuple[Token, int]]:
         found = pattern.match(sql, at)
         is_open = found is not None and found.lastgroup == "symbol" and sql.startswith("/*", at)
         if found is None or is_open:
-            raise ConfigurationError(
+            raise WrongOptions(
                 f"sql: {dialect.name} cannot read it from {sql[at : at + 20]!r} on",
                 next_step="close texts, names and comments; use no comment within a comment, and no $ in DuckDB",
             )

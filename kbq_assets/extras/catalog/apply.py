@@ -242,8 +242,8 @@ class CatalogCommands:
         team: str = "",
         without: Collection[str] = (),
     ) -> tuple[list[DraftFile], tuple[Difference, ...], tuple[Difference, ...]]:
-        """First entries for the topics of the broker, ``without`` some; those left out since KBQ cannot use their schema,
-        and those left out since the registry gave none. Raises Unavailable."""
+        """First entries for the topics of the broker, ``without`` some; those left out since KBQ cannot use their
+        schema, and since the registry gave none. Raises Unavailable."""
         topics = self.open_admin().topics()
         wanted = {t: live for t, live in topics.items() if (t in only if only else not t.startswith("_"))}
         wanted = {topic: live for topic, live in wanted.items() if topic not in without}

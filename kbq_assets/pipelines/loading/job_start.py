@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from kbq_assets.core.avro.common import NoCommonSchema
-from kbq_assets.core.errors import KbqError
+from kbq_assets.core.errors import KbqError, WrongOptions
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.batches import LoadBatch, blocked_files
 from kbq_assets.core.loading.expiration import require_rows_kept
@@ -45,7 +45,18 @@ from kbq_assets.pipelines.statements.switches import record_switch
 
 
 def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> Turn:
-    """Enter the next batch into the state as the job in flight. The next step submits it."""
+    """Enter the next batch into the state as the job in flight. The next step submits it. A table whose options
+    contradict it or its records is parked: a failure of each run would show nowhere between two runs (L5)."""
+    try:
+        return _start(run, view, current)
+    except WrongOptions as error:
+        now = run.read_state()
+        if now.value.parked is None and now.value.in_flight is None:
+            run.park(now, ParkReason.WRONG_OPTIONS, f"{error.message}; {error.next_step}")
+        return CONTINUE
+
+
+def _start(run: TableRun, view: LoadView, current: Versioned[TableState]) -> Turn:
     warehouse, files = run.ports.warehouse, view.files(run.table)
     if (turn := record_switch(run, view, current, files)) is not None:
         return turn

@@ -8,7 +8,7 @@ from datetime import date
 from typing import Final
 
 from kbq_assets.core.debezium import columns
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, WrongOptions
 from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.table_notes import has_own_columns_alone
 from kbq_assets.core.loading.table_state import TableState
@@ -43,7 +43,7 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
 def asked_rule(run: TableRun, state: TableState, files: Iterable[StagedFile]) -> StatementRule:
-    """How the topics of a table's loaded and pending ``files`` ask for it to be loaded. Raises ConfigurationError."""
+    """How the topics of a table's loaded and pending ``files`` ask for it to be loaded. Raises WrongOptions."""
     wanted = run.options.options(run.table, topics_fed(state, files)).rules
     return _possible(run, rule_of(run.table, wanted, state.definition.statements.rule, expected(state)))
 
@@ -56,13 +56,13 @@ def topics_fed(state: TableState, files: Iterable[StagedFile]) -> frozenset[str]
 def rule_for(
     run: TableRun, state: TableState, files: Iterable[StagedFile], batch: LoadBatch
 ) -> StatementRule:
-    """How a batch of the pending ``files`` changes its table. Raises ConfigurationError."""
+    """How a batch of the pending ``files`` changes its table. Raises WrongOptions."""
     return _possible(run, rule_of_batch(state, asked_rule(run, state, files), batch.files))
 
 
 def _possible(run: TableRun, rule: StatementRule) -> StatementRule:
     if not rule.appends and run.ports.warehouse.statements is None:
-        raise ConfigurationError(
+        raise WrongOptions(
             f"{run.table}: the warehouse runs no statements, which load={rule.kind} needs",
             next_step="load=append, or another warehouse for the topic",
         )
@@ -106,7 +106,7 @@ def statement_for(
 
 
 def text_for(run: TableRun, state: TableState, rule: StatementRule, fitted: Fit) -> str:
-    """The text of a batch's statement, over the columns ``run.columns``. Raises ConfigurationError, Unavailable."""
+    """The text of a batch's statement, over the columns ``run.columns``. Raises WrongOptions, Unavailable."""
     statements, known = run.ports.warehouse.statements, state.definition.statements
     assert statements is not None
     key_columns(run.table, rule.key, run.columns)
@@ -121,15 +121,15 @@ def text_for(run: TableRun, state: TableState, rule: StatementRule, fitted: Fit)
 
 
 def _check_history(run: TableRun, versions: Iterable[Column], fitted: Fit) -> None:
-    """Raise ConfigurationError if records cannot have the columns of a history."""
+    """Raise WrongOptions if records cannot have the columns of a history."""
     if wrong := [column for column in versions if column.type != "TIMESTAMP"]:
-        raise ConfigurationError(
+        raise WrongOptions(
             f"{run.table}: {wrong[0].name} has the type {wrong[0].type}, and a row is valid from a TIMESTAMP",
             next_step="correct `version`, or leave it out",
         )
     names = {column.name.lower() for schema in fitted.schemas for column in columns_of(schema)}
     if own := sorted({VALID_FROM, VALID_TO} & names):
-        raise ConfigurationError(
+        raise WrongOptions(
             f"{run.table}: its records have a column {own[0]}, which load=scd2 writes itself",
             next_step="rename the field, or choose another `load`",
         )
@@ -172,13 +172,13 @@ def _upsert(
 ) -> str:
     staged = [columns_of(schema) for schema in fitted.schemas]
     if len({has_own_columns_alone(columns) for columns in staged}) > 1:
-        raise ConfigurationError(
+        raise WrongOptions(
             f"{run.table}: a batch has tombstones and other records, which its statement cannot tell apart",
             next_step="order=none: an upsert needs no order",
         )
     of_changes = any(map(changes.are_changes, staged))
     if of_changes and converts and has_rows:
-        raise ConfigurationError(
+        raise WrongOptions(
             f"{run.table}: its rows are changes that were appended, which cannot become last states in place",
             next_step="load=append, or another table for the topic, and kbq reset to read it again",
         )

@@ -19,6 +19,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import table_state_path
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load
+from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.pipelines.bench import TOPIC, TP, A, Bench
 from kbq_assets_tests.worker.debezium.events import (
@@ -260,7 +261,8 @@ def test_appended_changes_do_not_become_last_states_in_place(tmp_path: Path, fir
     database.cycle()  # records the change
     database.put(1, name="c")
     [report] = database.cycle().tables
-    assert (report.state, "cannot become last states in place" in report.message) == ("failed", True)
+    assert (report.state, "cannot become last states in place" in report.message) == ("parked", True)
+    propose_resume_table(database.store, A).apply()
     database.cycle(**appended)  # takes it back
     assert database.table().in_flight is None
     with database.duckdb.connect_readonly() as connection:
