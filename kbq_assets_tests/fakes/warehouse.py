@@ -282,7 +282,7 @@ class FakeWarehouse:
         records, error = self.decoded(job)
         if error:
             raise JobFailed(f"the files do not load: {error.message}")
-        stored: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        stored: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
         for kept in self.records(job.table):
             stored.setdefault(_place(kept), []).append(kept)
         pairs = [

@@ -262,7 +262,7 @@ def test_appended_changes_do_not_become_last_states_in_place(tmp_path: Path, fir
     database.put(1, name="c")
     [report] = database.cycle().tables
     assert (report.state, "cannot become last states in place" in report.message) == ("parked", True)
-    propose_resume_table(database.store, A).apply()
+    propose_resume_table(database.bench.store, A).apply()
     database.cycle(**appended)  # takes it back
     assert database.table().in_flight is None
     with database.duckdb.connect_readonly() as connection:
