@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from kbq_assets_tests.google import test_load_faults, test_two_loaders
 from kbq_assets_tests.model import (
+    test_file_batches,
     test_manifests,
     test_promotions,
     test_repairs,
@@ -86,6 +87,7 @@ def _of_the_model() -> Iterator[Section]:
         ("statements", "test_statements", test_statements.BREAKS),
         ("promotions", "test_promotions", test_promotions.BREAKS),
         ("changes of load", "test_switches", test_switches.BREAKS),
+        ("batches of files", "test_file_batches", test_file_batches.BREAKS),
     ]
     for subject, file, breaks in models:
         found = [(rule.value, _promises(each)) for rule, each in breaks.items()]

@@ -28,6 +28,7 @@ class Rule(enum.Enum):
     SKIP_RAISES_LEDGER = "S5: skipping a batch raises the ledger before the state says so"
     SCRATCH_PER_JOB = "S3: a scratch table is named after the load job that fills it"
     NEW_ID = "S6: a statement that failed runs again under a new id"
+    BURN_SPARES_LEDGER = "S6: burning the id of a refused statement does not raise the ledger"
     FENCED = "L2: the state is swapped on the generation that was read"
 
 
@@ -51,7 +52,7 @@ class State(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A job of the warehouse; its status is running, done or failed."""
+    """A job of the warehouse; its status is running, done, failed or burned."""
 
     in_flight: InFlight
     status: str
@@ -141,6 +142,10 @@ class Statements:
         after = self._applied(world, call)
         refused = after == world and call[0] == "swap"
         yield call, at(after, IDLE if refused else then), False
+        if call[0] == "insert" and call[1].kind == "apply" and world.failures:
+            raised = [("raise", call[1].batch, False)] if Rule.BURN_SPARES_LEDGER in self.removed else []
+            fewer = world._replace(failures=world.failures - 1, late=world.late | {call})
+            yield ("refused", *call), at(fewer, _calls(("burn", call[1]), *raised)), True
         if world.crashes:
             died = world._replace(crashes=world.crashes - 1, late=world.late | {call})
             yield ("crash", *call), at(died, IDLE), True
@@ -226,9 +231,10 @@ class Statements:
                 if world.state.generation != generation and Rule.FENCED not in self.removed:
                     return world
                 return world._replace(state=wanted)
-            case ("insert", submitted):
+            case ("insert" | "burn" as name, submitted):
                 taken = any(job.in_flight.id == submitted.id for job in world.jobs)
-                return world if taken else world._replace(jobs=world.jobs | {Job(submitted, "running")})
+                job = Job(submitted, "running" if name == "insert" else "burned")
+                return world if taken else world._replace(jobs=world.jobs | {job})
             case ("raise", batch, skipped):
                 if world.ledger[0] != batch - 1:
                     return world

@@ -15,6 +15,7 @@ BREAKS = {
     Rule.SKIP_RAISES_LEDGER: "SKIPPED",
     Rule.SCRATCH_PER_JOB: "SKIPPED",
     Rule.NEW_ID: "PROGRESS",
+    Rule.BURN_SPARES_LEDGER: "LOSS",
     Rule.FENCED: "LOSS",
 }
 

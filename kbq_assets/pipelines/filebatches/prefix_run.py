@@ -102,7 +102,7 @@ class PrefixRun:
             self._swap(table_batches.fail(entered, running, problem, self._ports.store.now_ms()))
             return True
         self._swap(entered)
-        self._submit(running)
+        self._submit_unchanged(running)
         return True
 
     def _entry(self, planned: PlannedBatch, config: FileBatchConfig, objects: BatchObjects) -> BatchInFlight:
@@ -206,11 +206,17 @@ class PrefixRun:
             )
             self._swap(table_batches.fail(self._now, running, why, now_ms))
             return True
-        wanted = {
-            path: (each.generation, each.size)
-            for path, each in zip(running.file_paths, running.files, strict=True)
+        return self._submit_unchanged(running)
+
+    def _submit_unchanged(self, running: BatchInFlight) -> bool:
+        """Submit a job, or give its id up if an object of the batch was replaced or deleted since the batch was listed.
+        Whether the state changed."""
+        folder, success = running.path, self._ports.source.success
+        wanted = {f"{folder}/{success}" if folder else success: running.generation}
+        wanted |= {
+            path: each.generation for path, each in zip(running.file_paths, running.files, strict=True)
         }
-        if self._ports.source.current(running.path, running.file_paths) != wanted:
+        if self._ports.source.current(folder, wanted) != wanted:
             self._swap(table_batches.burn(self._now, running))
             return True
         self._submit(running)

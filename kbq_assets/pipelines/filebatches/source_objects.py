@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from kbq_assets.core.errors import ConfigurationError, NotFound
@@ -64,11 +65,10 @@ class FileSource:
         own = {each.path for each in files}
         return BatchObjects(files, tuple(each.path for each in objects if each.path not in own))
 
-    def current(self, folder: str, paths: tuple[str, ...]) -> dict[str, tuple[int, int]]:
-        """Generation and size of those of ``paths`` that exist below a directory now. Raises Unavailable."""
-        wanted = set(paths)
+    def current(self, folder: str, paths: Collection[str]) -> dict[str, int]:
+        """The generations of those of ``paths`` that exist below a directory now. Raises Unavailable."""
         listed = self.store.list(f"{folder}/" if folder else "")
-        return {each.path: (each.generation, each.size) for each in listed if each.path in wanted}
+        return {each.path: each.generation for each in listed if each.path in paths}
 
 
 def _listed(entry: ObjectEntry) -> ListedObject:

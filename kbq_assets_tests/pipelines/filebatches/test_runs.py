@@ -15,7 +15,7 @@ from kbq_assets.core.protocol.archives import ArchiveRule
 from kbq_assets.pipelines.filebatches import prefix_run
 from kbq_assets.ports.file_loads import FileJob
 from kbq_assets.ports.warehouse import JobError, JobStatus
-from kbq_assets_tests.fakes.faults import Outcome
+from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.pipelines.filebatches.world import FilesWorld
 
 BAD = JobError("invalid", "bad row", transient=False)
@@ -260,6 +260,26 @@ def test_files_that_changed_before_their_job_are_entered_anew() -> None:
     world.run()
     assert [visible.contents for visible in world.warehouse.visible] == [("new",)]
     assert len({job.job_id for job in world.warehouse.inserted}) == 2
+
+
+@pytest.mark.parametrize("name", ["data.csv", "_SUCCESS"])
+def test_no_job_reads_a_batch_that_was_uploaded_again_while_it_was_entered(name: str) -> None:
+    world = FilesWorld()
+    world.batch("shop/orders/1")
+
+    def upload_again(call: Call) -> Outcome:
+        if call.operation == "swap" and "tables/" in call.target:
+            world.store.faults = None
+            world.put(f"shop/orders/1/{name}", "another")
+        return Outcome.OK
+
+    world.store.faults = upload_again
+    world.batches("runner").run()
+    burned, own = world.warehouse.jobs.values()
+    assert burned.source_uris == () and own.state == "DONE"
+    assert world.loaded == ["shop/orders/1"] and world.waiting() == {}
+    [settled] = world.batches().states.read("shop/orders").value.applied
+    assert settled.generation == world.source.objects["shop/orders/1/_SUCCESS"].generation
 
 
 def test_another_job_under_the_id_is_never_taken_for_ours() -> None:
