@@ -158,7 +158,8 @@ def test_a_dropped_table_gets_the_equal_rows_back(world: FakePlatform, run: Shel
     run.done("extract")
     assert run("load").exit_code == 1
     assert run.json("status")["tables"][0]["state"] == "parked"
-    read(run, "--until", "0:6,1:3")
+    # The row that waits is not read again: it is loaded once the table is there.
+    read(run, "--from", "earliest")
     run.done("replay", "promote", "1", "--yes")
     found = [
         {name: value for name, value in record.items() if name != "_kbq_replay"}

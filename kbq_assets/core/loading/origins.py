@@ -58,7 +58,7 @@ def _gone(what: str, rows: int) -> Doubt:
     return Doubt(
         ParkReason.TABLE_GONE,
         f"it {what}, but {rows:,} rows were loaded into it. Set KBQ_WAREHOUSE (or KBQ_HOME) back, or restore the"
-        " warehouse; then kbq resume. Or go on without these rows: kbq adopt",
+        " warehouse; then kbq resume. Or read them again: kbq replay start TOPIC. Or go on without them: kbq adopt",
     )
 
 

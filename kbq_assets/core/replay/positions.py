@@ -62,7 +62,8 @@ def parse_position(option: str, text: str, edge: str) -> Position:
 
 @dataclass(frozen=True)
 class Extracted:
-    """One partition: what was extracted of it, what Kafka has, and where the two times of a replay are."""
+    """One partition: what was extracted of it, what Kafka has, where the two times of a replay are, and the first
+    offset whose row waits for a table that is gone."""
 
     topic_partition: TopicPartition
     state: PartitionCommit
@@ -71,6 +72,12 @@ class Extracted:
     until_at: int = 0
     #: whether ``broker`` decides what can be read; else the caller does
     is_bound: bool = True
+    waits_from: int | None = None
+
+    @property
+    def latest(self) -> int:
+        """The end of what tables have: rows that wait are loaded once the table is there again."""
+        return self.state.next if self.waits_from is None else min(self.state.next, self.waits_from)
 
 
 def bounds_of(partitions: Collection[Extracted], first: Position, until: Position) -> dict[int, Bounds]:
@@ -88,7 +95,7 @@ def bounds_of(partitions: Collection[Extracted], first: Position, until: Positio
 def _bounds(found: Extracted, first: Position, until: Position) -> Bounds:
     tp, state, broker = found.topic_partition, found.state, found.broker
     start = first.of(tp.partition, max(found.first_at, state.start), max(broker.earliest, state.start))
-    end = until.of(tp.partition, min(found.until_at, state.next), state.next)
+    end = until.of(tp.partition, min(found.until_at, found.latest), found.latest)
     if start is None or end is None or start >= end:
         return Bounds(state.next, state.next)
     if not state.start <= start < end <= state.next:

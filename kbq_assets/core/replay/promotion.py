@@ -37,7 +37,11 @@ def check_settled(
     for file in files:
         if overlaps(replay, file) and not state.is_loaded(file):
             raise Refused(
-                f"{file.path} has rows of the range and is not loaded", next_step="kbq load, then again"
+                f"{file.path} has rows of the range and is not loaded",
+                next_step=f"resume {table}, kbq load, then again; or a replay --until "
+                f"{file.name.topic_partition.partition}:{file.name.first_offset}"
+                if state.parked
+                else "kbq load, then again",
             )
     for bad in state.quarantined:
         if overlaps(replay, bad.file) and not bad.dropped:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kbq_assets.core.errors import PreconditionFailed, Refused
+from kbq_assets.core.errors import KbqError, PreconditionFailed, Refused
 from kbq_assets.core.extraction.backlog import Averages
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.run_totals import EXTRACTION, RunTotals, totals_path
@@ -15,6 +15,7 @@ from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.counts import Counts, total
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.replay.model import (
     BACKUP,
     KAFKA,
@@ -27,8 +28,10 @@ from kbq_assets.core.replay.model import (
 from kbq_assets.core.replay.positions import Extracted, Position, bounds_of
 from kbq_assets.core.replay.promotion import check_appended
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.replay.copies import TopicCopies
 from kbq_assets.pipelines.replay.ranged import replayed_settings
 from kbq_assets.ports.object_store import ObjectStore
@@ -92,9 +95,12 @@ def plan_replay(
             check_appended(table, found.states[table])
     if source == BACKUP:
         copies = TopicCopies.read(live, settings, found.commits)
-        bounds = bounds_of(_copied(copies, found.commits, first, until), first, until)
+        extracted = _copied(copies, found.commits, first, until)
     else:
-        bounds = bounds_of(_extracted(live, found.commits, first, until), first, until)
+        extracted = _extracted(live, found.commits, first, until)
+    waiting = _waiting(live, topic)
+    extracted = [replace(each, waits_from=waiting.get(each.topic_partition)) for each in extracted]
+    bounds = bounds_of(extracted, first, until)
     planned = Replay(
         number,
         topic,
@@ -108,6 +114,21 @@ def plan_replay(
         for range_ in planned.ranges:
             copies.check(range_)
     return replace(planned, epoch=epoch_of(planned.ranges, found.commits.values(), found.marks))
+
+
+def _waiting(live: Deployment, topic: str) -> dict[TopicPartition, int]:
+    """The first offset of each partition whose row waits for a table that is gone: only a promotion can bring that
+    back, and none may replace rows that wait (R3)."""
+    view, found = read_view(StateCache(live.load_store)), dict[TopicPartition, int]()
+    for table, known in view.states.items():
+        if isinstance(known, KbqError) or known.value.parked is None:
+            continue
+        if known.value.parked.reason == ParkReason.TABLE_GONE:
+            for file in view.files(table):
+                tp = file.name.topic_partition
+                if tp.topic == topic and not known.value.is_loaded(file):
+                    found[tp] = min(file.name.first_offset, found.get(tp, file.name.first_offset))
+    return found
 
 
 def replay_numbers(store: ObjectStore) -> list[int]:
