@@ -114,10 +114,13 @@ class NewestAccount:
     other: OtherRows
     #: the offset below which every record of a partition is deleted (Debezium's truncations)
     truncations: Mapping[TopicPartition, int] = field(default_factory=dict)
+    #: the end of the last record that an erasure forgot in a partition
+    erased: Mapping[TopicPartition, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     _doubled: NamedRecords = field(default_factory=NamedRecords)
     _older: NamedRecords = field(default_factory=NamedRecords)
     _missing: NamedRecords = field(default_factory=NamedRecords)
+    _perhaps_erased: NamedRecords = field(default_factory=NamedRecords)
     _forgotten: NamedRecords = field(default_factory=NamedRecords)
     _truncated: NamedRecords = field(default_factory=NamedRecords)
 
@@ -185,7 +188,7 @@ class NewestAccount:
             if is_truncated:
                 continue  # whether its row was ever written depends on the batches
             if (marks or not newest.deletes) and not newest.rows:
-                self._missing.add(newest.place)
+                (self._perhaps_erased if self._may_be_erased(newest) else self._missing).add(newest.place)
             if newest.deletes and not newest.is_remembered:
                 self._forgotten.add(newest.place)
         return deleted
@@ -193,6 +196,11 @@ class NewestAccount:
     def _is_truncated(self, record: KeyedRecord) -> bool:
         topic, partition, offset = record.place
         return offset < self.truncations.get(TopicPartition(topic, partition), 0)
+
+    def _may_be_erased(self, record: KeyedRecord) -> bool:
+        """Whether a newer record of its key may have been erased, with the key's row."""
+        topic, partition, offset = record.place
+        return offset < self.erased.get(TopicPartition(topic, partition), 0)
 
     def _decided(self, part: _PartOfKeys) -> Iterator[KeyedRecord]:
         return (newest for key, newest in part.newest.items() if key not in part.torn)
@@ -211,6 +219,12 @@ class NewestAccount:
         for text in self.other.strange:
             self._add(f"rows of no record that was applied: {text}", DELETE_ROWS)
         self._name("keys without their newest row", self._missing, is_unknown=may_be_newer)
+        self._name(
+            "keys without a row, whose newest record may be one that was erased",
+            self._perhaps_erased,
+            "to forget all records of such a key: kbq erase start TOPIC --key-file FILE; do not reset the topic",
+            is_unknown=True,
+        )
         self._name("deletions that are not remembered", self._forgotten)
 
     def _name(

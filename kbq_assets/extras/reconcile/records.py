@@ -214,7 +214,14 @@ def _upserts(
         return {table: each.value for table, each in found.items()}
 
     comparison = UpsertComparison(
-        Again(ports.worker, settings), ports.warehouse, broker, settings, states, waiting, ports.compacts
+        Again(ports.worker, settings),
+        ports.warehouse,
+        broker,
+        settings,
+        states,
+        waiting,
+        ports.compacts,
+        partial(erased_of, ports.store),
     )
     return tuple(
         comparison.of(table, topics, [c for c in own if c.topic in topics])

@@ -18,6 +18,7 @@ from typing import Any, Final
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.debezium.columns import DELETED as ROW_DELETED
 from kbq_assets.core.debezium.columns import OP, TRUNCATE
+from kbq_assets.core.erasure.offsets import Offsets
 from kbq_assets.core.errors import JobFailed, KbqError
 from kbq_assets.core.loading.table_notes import has_own_columns_alone
 from kbq_assets.core.loading.table_state import TableState
@@ -67,6 +68,8 @@ class UpsertComparison:
     read_states: Callable[[], Mapping[TableReference, TableState]]
     waiting: Waiting
     compacts: Callable[[str], bool]
+    #: what erasures left out of a commit's partition
+    erased: Callable[[Commit, int], Offsets]
 
     def of(
         self, table: TableReference, topics: Collection[str], commits: Collection[Commit]
@@ -87,13 +90,18 @@ class UpsertComparison:
                 if now.in_flight is not None or now.jobs.ended != state.jobs.ended:
                     return UpsertAccount(table, findings=(_loaded_meanwhile(table),))
                 reading.other.has_several_pseudonyms = self._has_several_pseudonyms(table, rule, topics)
-                found = reading.other, reading.truncations, reading.findings
+                found = reading.other, reading.truncations, self._erased(commits), reading.findings
                 return NewestAccount(table, rule, spill, *found).settle()
         except _NotCompared as error:
             why = Finding(
                 f"{table}: not compared (load: upsert): {error.message}", error.next_step, is_unknown=True
             )
             return UpsertAccount(table, findings=(why,))
+
+    def _erased(self, commits: Iterable[Commit]) -> dict[TopicPartition, int]:
+        """The end of each partition's last erased record."""
+        found = {c.topic_partition(p): self.erased(c, p) for c in commits for p in c.partitions}
+        return {tp: offsets[-1] for tp, offsets in found.items() if offsets}
 
     def _rule(self, topics: Collection[str], commits: Collection[Commit], state: TableState) -> StatementRule:
         """The rule by which every record became a row. Raises _NotCompared."""

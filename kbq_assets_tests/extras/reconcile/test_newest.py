@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.extras.reconcile import spill
 from kbq_assets.extras.reconcile.account import SHOWN
@@ -43,6 +44,22 @@ def settled(
         for each in records:
             parts.add(each.key or each.place, each)
         return NewestAccount(T, rule, parts, other or OtherRows()).settle()
+
+
+def test_a_key_whose_newest_record_may_be_erased_is_not_missing_and_no_reset_is_advised() -> None:
+    """A reset would bring the older record of a person back."""
+    with Spill[KeyedRecord](2, 3) as parts:
+        for each in (record(1, 4), record(2, 9)):
+            parts.add(each.key, each)
+        erased = {TopicPartition("t", 0): 8}
+        account = NewestAccount(T, RULE, parts, OtherRows(), erased=erased).settle()
+    unknown, missing = sorted(account.findings, key=lambda each: not each.is_unknown)
+    assert (unknown.is_unknown, "t[0] offset 4" in unknown, "kbq reset" in unknown.next_step) == (
+        True,
+        True,
+        False,
+    )
+    assert (missing.is_unknown, "without their newest row: t[0] offset 9" in missing) == (False, True)
 
 
 @pytest.mark.parametrize("per_part", [1, 7, 1_000])
