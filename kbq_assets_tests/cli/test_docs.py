@@ -75,6 +75,21 @@ def test_every_command_in_a_document_parses(path: Path) -> None:
             pytest.fail(f"{name(path)}: {line}: {error.format_message()}")
 
 
+def anchors(text: str) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_every_link_to_a_document_leads_to_a_heading(path: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([\w./-]+\.md)(?:#([\w-]+))?\)", TEXT[path]):
+        found = (path.parent / target).resolve()
+        assert found.exists(), f"{name(path)}: {target}"
+        assert not anchor or anchor in anchors(TEXT[found]), f"{name(path)}: {target}#{anchor}"
+
+
 def test_a_command_that_does_not_exist_is_noticed() -> None:
     for line in ("kbq nothing", "kbq reset --at latest", "kbq plan --nothing", "kbq errors show a b"):
         with pytest.raises(click.ClickException):
