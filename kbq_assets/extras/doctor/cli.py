@@ -21,7 +21,7 @@ from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.processes.loopback_ports import accepts_connections
 from kbq_assets.cli.context import Part
 from kbq_assets.cli.render import echo_json
-from kbq_assets.core.config.locations import Bucket, DuckDbFile, Folder, LakeAddress
+from kbq_assets.core.config.locations import BigQueryProject, Bucket, DuckDbFile, Folder, LakeAddress
 from kbq_assets.core.config.redaction import redacted_address
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, NotFound, Unavailable
@@ -35,6 +35,7 @@ from kbq_assets.extras.doctor.check import Check, Outcome
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.registry import LatestSchema, SchemaRegistry, SubjectRegistry, WriterSchemas
+from kbq_assets.ports.warehouse import Warehouse
 
 # An id that no registry has assigned: a working registry answers NotFound.
 UNUSED_SCHEMA_ID = 2_147_483_647
@@ -73,7 +74,7 @@ pass_doctor: Part[Doctor] = Part("doctor")
 @click.option("--gcp", is_flag=True, help="Check Google Cloud instead: identities, permissions, locations.")
 @pass_doctor
 def doctor(patient: Doctor, as_json: bool, gcp: bool) -> None:
-    """Check Java, ports, folders, versions, broker and registry; exit with 1 if something must be fixed.
+    """Check Java, ports, folders, versions, warehouse, broker and registry; exit with 1 if something must be fixed.
 
     With --gcp: check what the identities of extraction and loading lack on Google Cloud, and print the commands that
     grant it. It changes nothing, except for a scratch table per dataset, which it drops again.
@@ -96,8 +97,13 @@ def examine(patient: Doctor) -> Iterator[Check]:
     for package in CHECKED_PACKAGES:
         yield package_version(package)
     yield java(settings.home)
-    yield from local.checks()
+    if (
+        local.bootstrap_servers == settings.kafka.bootstrap_servers
+        or local.registry_url == settings.registry.url
+    ):
+        yield from local.checks()
     yield from disks(settings)
+    yield warehouse(settings, lambda: deployment.warehouse)
     place = settings.staging
     if isinstance(place, Bucket):
         yield Check("staging", Outcome.OK, f"{settings.staging_url}, see kbq doctor --gcp")
@@ -204,6 +210,22 @@ def disks(settings: Settings) -> Iterator[Check]:
         if device not in seen:
             seen.add(device)
             yield disk_space(path, name)
+
+
+def warehouse(settings: Settings, open_warehouse: Callable[[], Warehouse]) -> Check:
+    """Whether the first warehouse can be read, and a DuckDB file or a lake's folder be made."""
+    place = settings.warehouse
+    if isinstance(place, BigQueryProject):
+        return Check("warehouse", Outcome.OK, "BigQuery, see kbq doctor --gcp")
+    path = place.path if isinstance(place, DuckDbFile) else place.folder
+    if path is not None and not os.access(_existing(path), os.W_OK):
+        fix = "set KBQ_WAREHOUSE to a place where this user may write"
+        return Check("warehouse", Outcome.FAIL, f"{_existing(path)} is not writable", fix)
+    try:
+        found = len(open_warehouse().tables())
+    except KbqError as error:
+        return Check("warehouse", Outcome.FAIL, error.message, error.next_step)
+    return Check("warehouse", Outcome.OK, f"{settings.warehouse_url}: {found} tables")
 
 
 def folder(path: Path) -> Iterator[Check]:

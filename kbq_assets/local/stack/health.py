@@ -29,5 +29,5 @@ def ports(stack: LocalStack) -> Iterator[Check]:
         elif can_listen(service.port):
             yield Check(name, Outcome.OK, f"not running; {address} is free")
         else:
-            fix = f"end that program, or set KBQ_LOCAL_{service.service.upper()}_PORT"
-            yield Check(name, Outcome.FAIL, f"{address} is taken by {holder_of(service.port)}", fix)
+            fix = f"kbq local up takes another one, unless KBQ_LOCAL_{service.service.upper()}_PORT sets it"
+            yield Check(name, Outcome.WARN, f"{address} is taken by {holder_of(service.port)}", fix)

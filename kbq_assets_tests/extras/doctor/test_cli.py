@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kbq_assets.adapters.duckdb import DuckDbWarehouse
 from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.topics.source_list import parse_source_list
@@ -64,12 +65,12 @@ def test_free_ports_of_a_stopped_stack_are_fine(tmp_path: Path) -> None:
     assert [check.outcome for check in checks] == [Outcome.OK, Outcome.OK]
 
 
-def test_a_port_in_other_hands_fails_naming_the_variable(tmp_path: Path) -> None:
+def test_a_port_in_other_hands_warns_naming_the_variable(tmp_path: Path) -> None:
     stack = stack_of(settings_of(tmp_path))
     with socket.create_server(("127.0.0.1", stack.registry_port)):
         kafka, registry = ports(stack)
     assert kafka.outcome is Outcome.OK
-    assert (registry.outcome, "KBQ_LOCAL_REGISTRY_PORT" in registry.fix) == (Outcome.FAIL, True)
+    assert (registry.outcome, "KBQ_LOCAL_REGISTRY_PORT" in registry.fix) == (Outcome.WARN, True)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,29 @@ def test_little_disk_warns_and_hardly_any_fails(
     usage = shutil.disk_usage(tmp_path)._replace(free=int(gibibytes * doctor.GIB))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     assert doctor.disk_space(tmp_path / "not" / "yet").outcome is outcome
+
+
+def test_a_warehouse_that_can_be_read_is_counted_and_no_file_is_made(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path / "home")
+    check = doctor.warehouse(settings, lambda: DuckDbWarehouse(tmp_path / "home/w.duckdb"))
+    assert (check.outcome, check.found) == (Outcome.OK, f"{settings.warehouse_url}: 0 tables")
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_warehouse_where_nobody_may_write_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
+    check = doctor.warehouse(
+        settings_of(tmp_path / "home"), lambda: DuckDbWarehouse(tmp_path / "home/w.duckdb")
+    )
+    assert (check.outcome, "KBQ_WAREHOUSE" in check.fix) == (Outcome.FAIL, True)
+
+
+def test_a_warehouse_that_does_not_answer_fails_with_its_advice(tmp_path: Path) -> None:
+    def locked() -> DuckDbWarehouse:
+        raise Unavailable("python (process 7) holds the file", next_step="end it")
+
+    check = doctor.warehouse(settings_of(tmp_path), locked)
+    assert (check.outcome, check.fix) == (Outcome.FAIL, "end it")
 
 
 def test_a_good_folder_is_left_as_it_was(tmp_path: Path) -> None:
