@@ -14,6 +14,21 @@ def command_line() -> click.Group:
     def lazy(place: str, text: str) -> Lazy:
         return Lazy(f"kbq_assets.{place}", text)
 
+    start = {
+        "Start": {
+            "init": lazy(
+                "extras.catalog.start:init", "Write settings, a catalog and first checks into this folder."
+            ),
+            "catalog": lazy(
+                "extras.catalog.cli:catalog", "Validate, show and apply the topic catalog; start one."
+            ),
+            "doctor": lazy("extras.doctor.cli:doctor", "Check the prerequisites, and say how to fix them."),
+            "local": lazy("local.stack.cli:local", "A Kafka broker and a schema registry without Docker."),
+            "demo": lazy(
+                "local.demo.cli:demo", "From a broker with real data to an account of every record."
+            ),
+        },
+    }
     extras = {
         "Run": {
             "files": lazy("extras.filebatches.cli:files", "Apply batches of files from a bucket or folder."),
@@ -28,20 +43,5 @@ def command_line() -> click.Group:
             "notify": lazy("extras.notices.cli:notify", "Notify who is on call of problems, or send a test."),
             "serve": lazy("extras.metrics.cli:serve", "Health, status and Prometheus metrics over HTTP."),
         },
-        "Catalog": {
-            "init": lazy(
-                "extras.catalog.start:init", "Write settings, a catalog and first checks into this folder."
-            ),
-            "catalog": lazy(
-                "extras.catalog.cli:catalog", "Validate, show and apply the topic catalog; start one."
-            ),
-        },
-        "This machine": {
-            "doctor": lazy("extras.doctor.cli:doctor", "Check the prerequisites, and say how to fix them."),
-            "demo": lazy(
-                "local.demo.cli:demo", "From a broker with real data to an account of every record."
-            ),
-            "local": lazy("local.stack.cli:local", "A Kafka broker and a schema registry without Docker."),
-        },
     }
-    return cli.command_line(cli.merged(cli.COMMANDS, extras))
+    return cli.command_line(cli.merged(start, cli.COMMANDS, extras))

@@ -5,6 +5,7 @@ Commands are imported when they are called, so that `kbq --help` and shell compl
 
 from __future__ import annotations
 
+import difflib
 import gc
 import logging
 import sys
@@ -15,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import click
 
-from kbq_assets.cli.context import choose_warehouse, exit_code, print_error
+from kbq_assets.cli.context import ExitCode, choose_warehouse, exit_code, print_error
 from kbq_assets.cli.logs import log_json_lines
 from kbq_assets.core.config.parts import LOG_FORMATS
 from kbq_assets.core.errors import KbqError
@@ -45,6 +46,10 @@ COMMANDS: Final[Commands] = {
         "compact": Lazy("kbq_assets.cli.compact:compact", "Turn a lake's many small files into few."),
         "expire": Lazy("kbq_assets.cli.compact:expire", "Drop a lake's rows, snapshots and files by age."),
         "clean": Lazy("kbq_assets.cli.run:clean", "Delete staged files that nothing needs."),
+        "ui": Lazy("kbq_assets.cli.ui:ui", "Dagster's UI with its daemon."),
+        "pack": Lazy(
+            "kbq_assets.cli.pack:pack", "Pack what a Spark cluster's workers import, as one archive."
+        ),
     },
     "Observe": {
         "status": Lazy(
@@ -60,32 +65,26 @@ COMMANDS: Final[Commands] = {
         "settings": Lazy("kbq_assets.cli.settings:settings", "List every KBQ_* variable, with its value."),
     },
     "Operate": {
-        "pii": Lazy(
-            "kbq_assets.cli.pii:pii", "Make and rotate keys of personal data, open sealed error rows."
-        ),
-        "bootstrap": Lazy("kbq_assets.cli.operate:bootstrap", "Write the first commit of a topic."),
         "resume": Lazy("kbq_assets.cli.operate:resume", "Resume a stopped partition or a parked table."),
+        "reset": Lazy("kbq_assets.cli.operate:reset", "Begin a topic anew, in a new epoch."),
         "park": Lazy("kbq_assets.cli.operate:park", "Park a table: its files wait until it is resumed."),
         "adopt": Lazy("kbq_assets.cli.operate:adopt", "Feed a table that another staging area fed."),
         "accept-gap": Lazy(
             "kbq_assets.cli.operate:accept_gap", "Give up records that are lost or cannot be read."
         ),
-        "order": Lazy("kbq_assets.cli.order:order", "Show and steer the batches of ordered tables."),
+        "restage": Lazy("kbq_assets.cli.operate:restage", "Read the range of a lost or damaged file again."),
         "quarantine": Lazy(
             "kbq_assets.cli.quarantine:quarantine", "List, retry or drop files that no load job accepts."
         ),
-        "backup": Lazy("kbq_assets.cli.backup:backup", "Show, verify and resume verbatim copies of topics."),
-        "restage": Lazy("kbq_assets.cli.operate:restage", "Read the range of a lost or damaged file again."),
+        "order": Lazy("kbq_assets.cli.order:order", "Show and steer the batches of ordered tables."),
         "replay": Lazy("kbq_assets.cli.replay:replay", "Read a range again into shadow tables, and compare."),
+        "backup": Lazy("kbq_assets.cli.backup:backup", "Show, verify and resume verbatim copies of topics."),
         "erase": Lazy("kbq_assets.cli.erase:erase", "Forget the records of a person (GDPR, Article 17)."),
-        "warehouse": Lazy("kbq_assets.cli.warehouse:warehouse", "Remove one of several warehouses."),
-        "reset": Lazy("kbq_assets.cli.operate:reset", "Begin a topic anew, in a new epoch."),
-    },
-    "This machine": {
-        "ui": Lazy("kbq_assets.cli.ui:ui", "Dagster's UI with its daemon."),
-        "pack": Lazy(
-            "kbq_assets.cli.pack:pack", "Pack what a Spark cluster's workers import, as one archive."
+        "pii": Lazy(
+            "kbq_assets.cli.pii:pii", "Make and rotate keys of personal data, open sealed error rows."
         ),
+        "bootstrap": Lazy("kbq_assets.cli.operate:bootstrap", "Write the first commit of a topic."),
+        "warehouse": Lazy("kbq_assets.cli.warehouse:warehouse", "Remove one of several warehouses."),
     },
 }
 
@@ -134,6 +133,16 @@ class LazyGroup(click.Group):
                 return command
         return None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or name the nearest one."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """A section for each kind of command."""
         for title, section in self.sections.items():
@@ -157,6 +166,9 @@ class LazyGroup(click.Group):
             else:
                 print_error(error, debug=ctx.params["debug"])
             sys.exit(exit_code(error))
+        except KeyboardInterrupt:
+            click.echo("interrupted: nothing is lost; run it again, or see kbq status", err=True)
+            sys.exit(ExitCode.FAILED)
 
 
 def _take_help_options(command: click.Command) -> None:
@@ -170,6 +182,7 @@ def _take_help_options(command: click.Command) -> None:
 EPILOG: Final = """
 \b
 Examples:
+  kbq init                              settings and a catalog in this folder
   kbq plan                              what an extraction and a load would do now
   kbq extract --topic shop.orders.v1    one topic, up to its end
   kbq load                              everything that is committed
@@ -184,7 +197,7 @@ Exit codes:
   3   refused: it would lose or duplicate data
   75  try again: broker, registry, store or warehouse does not answer
 
-Everything is configured by KBQ_* variables; `kbq settings` lists them.
+Settings are KBQ_* variables, in the environment or in kbq.toml; `kbq settings` lists them.
 """
 
 

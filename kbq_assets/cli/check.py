@@ -11,6 +11,7 @@ from kbq_assets.cli.context import ExitCode, each_warehouse, json_option, pass_o
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.observation.check_names import CHECKS, COUNTS_AGREE
 from kbq_assets.core.observation.checks import CheckResult
+from kbq_assets.core.protocol.waits import next_lines
 from kbq_assets.pipelines.observation.checks import CheckReport
 from kbq_assets.pipelines.observation.documents import document
 from kbq_assets.pipelines.observation.observer import Observer
@@ -63,8 +64,8 @@ def _print(report: CheckReport, out: Console) -> None:
     out.print(shown)
     for result in report.failures:
         out.print(f"{result.severity}: {result.check}: {result.subject}: {result.message}", style="yellow")
-        for command in result.commands:
-            out.print(f"  next: {command}", style="yellow")
+        for line in next_lines(result.commands):
+            out.print(line, style="yellow")
         if result.blocks:
             out.print("  its files are not loaded until this passes", style="yellow")
     for message in dict.fromkeys(report.unknown.values()):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -15,12 +17,16 @@ from rich.table import Table
 from kbq_assets.cli.context import DOCUMENT
 from kbq_assets.core.extraction.restarts import retry_in_words
 from kbq_assets.core.extraction.stops import PartitionStop
+from kbq_assets.core.protocol.waits import next_lines
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.backup.status import BackupsStatus
 
 #: Without a terminal no line is folded, so that grep finds whole lines.
 _WIDE = 1000
+#: Partitions that a line names; it counts the others.
+_NAMED = 8
+_PARTITION = re.compile(r" --partition \d+")
 #: Characters of a JSON document above which it is one line.
 _MOST_INDENTED = 1_000_000
 
@@ -79,13 +85,28 @@ def echo_json(value: object) -> None:
 
 def stop_lines(stops: Iterable[PartitionStop]) -> list[str]:
     """Stops that wait for an operator, with the commands that resume them."""
-    lines = []
+    lines, groups = [], defaultdict[tuple[str, ...], list[PartitionStop]](list)
     for stop in stops:
-        lines.append(f"stopped: {place(stop)}: {stop.reason}: {stop.message}")
-        lines.extend(f"  next: {command}" for command in stop.commands)
-        if stop.next_try_ms:
-            lines.append(f"  {retry_in_words(stop.tries, stop.next_try_ms)}")
+        groups[stop.topic_partition.topic, stop.reason, stop.cause].append(stop)
+    for (topic, reason, cause), group in groups.items():
+        if len(group) == 1:
+            lines.append(f"stopped: {place(group[0])}: {reason}: {group[0].text}")
+        else:
+            named = ", ".join(f"[{stop.topic_partition.partition}]" for stop in group[:_NAMED])
+            more = f" and {len(group) - _NAMED} more" if len(group) > _NAMED else ""
+            lines.append(f"stopped: {topic} {named}{more}: {reason}: {cause}")
+        lines.extend(
+            next_lines(dict.fromkeys(_shared(command, group) for s in group for command in s.commands))
+        )
+        if next_ms := min(stop.next_try_ms for stop in group):
+            lines.append(f"  {retry_in_words(max(stop.tries for stop in group), next_ms)}")
     return lines
+
+
+def _shared(command: str, group: list[PartitionStop]) -> str:
+    """A command for all partitions of a group, where it can take a topic."""
+    can_take_topic = len(group) > 1 and command.startswith("kbq resume ")
+    return _PARTITION.sub("", command) if can_take_topic else command
 
 
 def backups_headline(found: BackupsStatus) -> str:

@@ -125,3 +125,16 @@ def test_every_error_has_an_exit_code_and_no_traceback(cls: type[KbqError]) -> N
 )
 def test_exit_codes_show_a_scheduler_whether_to_try_again(error: KbqError, code: ExitCode) -> None:
     assert exit_code(error) is code
+
+
+def test_a_misspelled_command_names_the_nearest_one() -> None:
+    found = CliRunner().invoke(command_line(), ["extarct"], obj=refuse)
+    assert (found.exit_code, "Did you mean 'extract'?" in found.output) == (2, True)
+
+
+def test_an_interrupted_command_says_that_nothing_is_lost() -> None:
+    def interrupt() -> object:
+        raise KeyboardInterrupt
+
+    found = CliRunner().invoke(command_line(), ["load"], obj=interrupt)
+    assert (found.exit_code, "nothing is lost; run it again" in found.output) == (1, True)

@@ -77,7 +77,7 @@ def test_status_and_plan_say_when_a_stop_is_tried_again(world: FakePlatform, loa
     world.store.time_ms += 60_000
     loaded("extract")
     for command in ("status", "plan"):
-        assert "  is tried again after " in loaded.done(command)
+        assert "  KBQ tries again after " in loaded.done(command)
         assert "; a try failed" in loaded.done(command)
 
 

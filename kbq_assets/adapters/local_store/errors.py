@@ -23,6 +23,7 @@ _UNAVAILABLE: Final = {
     errno.EDQUOT: "raise the quota, or free space on the store's disk",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.EIO: "check the disk",
+    errno.ENOENT: "check the folder of KBQ_STAGING (kbq doctor), then try again",
 }
 
 

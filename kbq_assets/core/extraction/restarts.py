@@ -96,6 +96,8 @@ def next_parking_try_ms(parked: Parked) -> int:
 def retry_in_words(tries: int, next_ms: int) -> str:
     """When something is tried again automatically, and how often it failed, as text."""
     if next_ms <= LAST_PAUSE_MS:
-        return "is tried again by the next run"  # it stopped under a version that kept no times
+        return "KBQ tries again in the next run"  # it stopped under a version that kept no times
     failed = f"; {tries} tries failed" if tries > 1 else "; a try failed" if tries else ""
-    return f"is tried again after {datetime.fromtimestamp(next_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC{failed}"
+    return (
+        f"KBQ tries again after {datetime.fromtimestamp(next_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC{failed}"
+    )

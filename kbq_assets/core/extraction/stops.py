@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.extraction import restarts
@@ -11,6 +13,8 @@ from kbq_assets.core.protocol.commits import Stop
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import StopReason, stop_commands
 from kbq_assets.core.topics.topic_settings import TopicSettings
+
+_RANGE: Final = re.compile(r"\[\d+, \d+\): (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,17 @@ class PartitionStop:
     tries: int = 0
     #: when the next automatic try is due, by the store's time (0: never)
     next_try_ms: int = 0
+
+    @property
+    def text(self) -> str:
+        """The message without the partition, which most begin with."""
+        return self.message.removeprefix(f"{self.topic_partition} ")
+
+    @property
+    def cause(self) -> str:
+        """The text without the range that was read: other partitions may have stopped for the same."""
+        found = _RANGE.fullmatch(self.text)
+        return found[1] if found else self.text
 
 
 def commit_stop(topic: str, problem: KbqError | None, missing: Collection[int]) -> PartitionStop | None:

@@ -4,6 +4,7 @@ back, and kbq_assets_tests/cli/test_ways_back.py walks it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Final
 
@@ -76,9 +77,35 @@ NO_BAD_RECORD: Final = UNREADABLE | {
 }
 
 
+#: What commands do besides trying again, by words of theirs.
+_EFFECTS: Final = {
+    "--as-errors": "its bad records become error rows",
+    "--new-schemas": "accepts the schemas that the registry has now",
+    "--to-quarantine": "its bad files go to quarantine",
+    "accept-gap": "gives the records up",
+    "adopt": "goes on without the rows that are missing",
+    "reset": "reads the partition from its start, in a new epoch",
+    "restage": "reads the file's range again from Kafka",
+    "retry": "once the cause is fixed",
+    "resume": "once the cause is fixed",
+    "skip": "gives the batch up",
+}
+
+
+def next_lines(commands: Iterable[str]) -> Iterator[str]:
+    """Lines with an operator's next commands; where there is a choice, with their effects, as a shell's comments."""
+    commands = tuple(commands)
+    for command in commands:
+        words = command.split()
+        effect = next((text for word, text in _EFFECTS.items() if word in words), "")
+        yield f"  next: {command}" + (f"  # {effect}" if effect and len(commands) > 1 else "")
+
+
 def stop_commands(reason: str, tp: TopicPartition) -> tuple[str, ...]:
     """The commands that resume a partition that stopped while it was read; the first only reads again."""
     options = f"--topic {tp.topic} --partition {tp.partition}"
+    if reason in (StopReason.FAILED, StopReason.TASK_DIED):
+        return (f"kbq resume {options}",)
     if reason in UNREADABLE:
         other = f"kbq accept-gap {options}"
     elif reason == StopReason.SCHEMA_CHANGED:

@@ -64,7 +64,8 @@ class SourceList:
             text = path.read_text()
         except OSError as error:
             raise ConfigurationError(
-                f"the source list {path} cannot be read: {error.strerror}", next_step="set KBQ_SOURCE_TOPICS"
+                f"the source list {path} cannot be read: {error.strerror}",
+                next_step="run in the folder of kbq.toml, set KBQ_SOURCE_TOPICS, or begin with kbq init",
             ) from error
         return parse_source_list(text, path.name, self._defaults)
 

@@ -176,7 +176,8 @@ def _fit_or_park(
             columns = stored.columns if stored else None
             fitted = under_one_schema(run.ports.store, fitted, columns, run.ports.new_uuid())
     except IncompatibleColumn as error:
-        run.fail_batch(current, ParkReason.INCOMPATIBLE_SCHEMA, error.message, batch.files)
+        hint = f"{error.message}; on_incompatible=variant_column gives it a column of its own"
+        run.fail_batch(current, ParkReason.INCOMPATIBLE_SCHEMA, hint, batch.files)
         return None
     except NoCommonSchema as error:
         run.fail_batch(current, ParkReason.BATCH_FAILED, error.message, batch.files)

@@ -356,7 +356,7 @@ def stop_results(
 def _runs(check: str, topic: str, stops: list[PartitionStop]) -> CheckResult:
     if not stops:
         return CheckResult(check, topic, "no partition waits for an operator")
-    findings = [f"{_place(stop)}: {stop.reason}: {stop.message}{_retry(stop)}" for stop in stops]
+    findings = [f"{_place(stop)}: {stop.reason}: {stop.text}{_retry(stop)}" for stop in stops]
     commands = dict.fromkeys(command for stop in stops for command in stop.commands)
     found = checks.failed(check, topic, findings, commands, partitions=len(stops))
     return replace(found, partitions=tuple(stop.topic_partition.partition for stop in stops))

@@ -243,7 +243,7 @@ def _why(table: TableReference, current: TableState, next_ms: int) -> str:
     if (replacing := current.definition.replacing) is not None:
         return replacing_words(replacing)
     if current.restarting is not None:
-        return f"is tried again after {current.restarting.reason}: {current.restarting.error}"
+        return f"KBQ tries again after {current.restarting.reason}: {current.restarting.error}"
     if current.parked is None:
         return ""
     following = " or ".join(park_commands(table, current.parked.reason))

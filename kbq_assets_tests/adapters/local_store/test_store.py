@@ -361,7 +361,7 @@ def test_threads_that_create_empty_objects_share_the_syncs_of_their_folder(
     monkeypatch.setattr(os, "fsync", fsync)
     with ThreadPoolExecutor(len(names)) as pool:
         list(pool.map(lambda name: store.create(name, b""), names))
-    assert 1 <= len(synced) <= 2
+    assert 1 <= len(synced) < len(names)
     assert sorted(paths(store)) == sorted([*names, "done/first"])
 
 

@@ -105,4 +105,4 @@ def test_state_of_an_older_version_parses_and_is_due_at_once(
 
 
 def test_the_time_of_the_next_try_is_reported_with_the_failed_ones() -> None:
-    assert restarts.retry_in_words(2, NOW) == "is tried again after 2023-11-14 22:13:20 UTC; 2 tries failed"
+    assert restarts.retry_in_words(2, NOW) == "KBQ tries again after 2023-11-14 22:13:20 UTC; 2 tries failed"

@@ -288,7 +288,7 @@ def test_a_try_with_nothing_left_to_load_ends() -> None:
 
 def test_a_table_being_tried_is_reported_by_the_status_until_a_job_succeeds() -> None:
     bench = _parked()
-    assert "is tried again after" in status.read_tables(StateCache(bench.store))[0].message
+    assert "KBQ tries again after" in status.read_tables(StateCache(bench.store))[0].message
     bench.warehouse.job_errors = None
     bench.warehouse.auto_run = False
     bench.store.time_ms += MINUTE
