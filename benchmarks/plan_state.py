@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -25,7 +26,7 @@ from kbq_assets.core.protocol.topic_registry import TopicRegistry
 TOPICS, PARTITIONS, TABLES, FILES = 160, 70, 400, 50_000
 ROWS = 10_000
 CLUSTER = "bench-cluster-0000000"
-NOW_MS = 1_700_000_000_000
+NOW_MS = int(time.time() * 1000)
 
 
 def topics() -> list[str]:
@@ -74,10 +75,10 @@ def objects() -> Iterator[tuple[str, bytes]]:
     for tp, windows in positions():
         files = [staged(tp, window) for window in windows]
         shards[tp.topic, shard_of(tp.partition)][tp.partition] = _partition(tp, files)
-        for file in files:
+        for window, file in zip(windows, files, strict=True):
             known = marks.setdefault(file.table, TableState(f"{hash_of(str(file.table)):016x}"[:16]))
             known.marks[mark_key(file)] = file.window  # type: ignore[index]
-            known.rows[rows_key(file)] = file.window  # type: ignore[index]
+            known.rows[rows_key(file)] = file.window if window == 0 else 0  # type: ignore[index]
             yield file.done.format(), b""
     registry = TopicRegistry()
     for (topic, shard), partitions in shards.items():
@@ -98,7 +99,6 @@ def _partition(tp: TopicPartition, files: list[StagedFile]) -> PartitionCommit:
         counts = Counts(positions=ROWS, records=ROWS, bytes=file.raw_bytes, rows={str(file.table): ROWS})
         windows.append(Window(file.window, file.until, counts, files=(file,), leader_epoch=7))
     until = files[-1].until if files else 100 * ROWS
-    totals = Counts(
-        positions=until, records=until, bytes=until * 900, rows={str(f.table): until for f in files[:1]}
-    )
+    rows = {str(file.table): file.until if file is files[0] else ROWS for file in files}
+    totals = Counts(positions=until, records=until, bytes=until * 900, rows=rows)
     return PartitionCommit(next=until, start=0, leader_epoch=7, totals=totals, windows=tuple(windows))

@@ -18,7 +18,9 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs import metadata
 from kbq_assets.defs.extraction.step import ProgressLog
+from kbq_assets.defs.loading.step import TableLog
 from kbq_assets.pipelines.extraction.ports import Progress
+from kbq_assets.pipelines.loading.ports import TableReport
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets_tests.defs.world import RECORD, TABLE, TOPIC, PlatformWorld
@@ -90,6 +92,21 @@ def test_tables_of_files_are_capped(tmp_path: Path, instance: dg.DagsterInstance
     [(_, entries)] = materialised(world.run("extract_job", instance)).items()
     assert entries["files"] == metadata.SHOWN_FILES + 5
     assert len(entries["staged_files"].records) == metadata.SHOWN_FILES
+
+
+def test_of_many_loaded_tables_the_log_names_the_first_and_all_in_trouble() -> None:
+    tables = [TableReference("shop", f"t{number}") for number in range(5)]
+    logged: list[str] = []
+    lines = TableLog(logged.append, left=2)
+    for table in tables:
+        lines(TableReport(table, "idle", rows=1, files=1))
+    lines(TableReport(tables[0], "parked", message="it is broken"))
+    lines(TableReport(tables[1], "idle"))
+    assert logged == [
+        "shop.t0: loaded, 1 rows of 1 files",
+        "shop.t1: loaded, 1 rows of 1 files",
+        "shop.t0: parked, 0 rows of 0 files: it is broken",
+    ]
 
 
 def test_every_run_leaves_a_summary(world: PlatformWorld, instance: dg.DagsterInstance) -> None:

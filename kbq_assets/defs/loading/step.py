@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -57,7 +57,7 @@ class LoadStep:
         loader = replace(self.loader, open_tasks=tasks)
         report = loader.load(
             only=only,
-            on_table=lambda table: _log_table(context, table),
+            on_table=TableLog(context.log.info),
             checks=DagsterChecks(context.instance, self.translator),
         )
         yield from self._load_events(context, report, only or frozenset())
@@ -119,9 +119,23 @@ def _held_back(report: LoadReport, table: TableReference) -> dict[str, str]:
     return {"held_back_by": verdict.why} if verdict and verdict.why else {}
 
 
-def _log_table(context: StepContext, table: TableReport) -> None:
-    if table.rows or table.state != "idle":
+@dataclass
+class TableLog:
+    """A line in the run's log for each table that is in trouble, and for the first that were loaded: each is a row in
+    Dagster's database."""
+
+    write: Callable[[str], object]
+    left: int = metadata.SHOWN_LINES
+
+    def __call__(self, table: TableReport) -> None:
+        """Log what became of a table."""
+        if not table.rows and table.state == "idle":
+            return
+        if table.state == "idle":
+            self.left -= 1
+            if self.left < 0:
+                return
         message = f": {table.message}" if table.message else ""
         # A table that has loaded and has nothing left is idle; its line is about this run.
         outcome = "loaded" if table.state == "idle" else table.state
-        context.log.info(f"{table.table}: {outcome}, {table.rows:,} rows of {table.files} files{message}")
+        self.write(f"{table.table}: {outcome}, {table.rows:,} rows of {table.files} files{message}")

@@ -57,6 +57,7 @@ from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
 from kbq_assets.ports.object_store import ObjectEntry
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -91,6 +92,16 @@ class LoadView:
     def staged(self) -> StagedContents:
         """Sizes and checksums of staged files, for the job submissions of this view (L11)."""
         return StagedContents(self.cache.store)
+
+    @cached_property
+    def generations(self) -> object:
+        """Of every object that was read, or why it cannot be used: views with equal ones show the same."""
+        states, commits = _generations(self.states), _generations(self.commit_objects)
+        return states, commits, self.registry, self.topics, self.backlog
+
+    def once(self, name: str, compute: Callable[[], T]) -> T:
+        """What follows from the objects of this view alone, computed again only if one of them has changed."""
+        return self.cache.derived(name, self.generations, compute)
 
     @property
     def tables(self) -> list[TableReference]:
@@ -140,6 +151,10 @@ class LoadView:
             for commit in self.commits
             for number, partition in commit.partitions.items()
         }
+
+
+def _generations(found: Mapping[K, Versioned[T] | KbqError]) -> dict[K, int | str]:
+    return {k: v.generation if isinstance(v, Versioned) else str(v) for k, v in found.items()}
 
 
 #: Decides which topics' files wait, and why (L9).

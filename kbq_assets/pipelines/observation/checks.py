@@ -161,6 +161,10 @@ def _of_replays(view: LoadView) -> Iterator[CheckResult]:
 
 def waiting_files(view: LoadView) -> dict[TableReference, list[StagedFile]]:
     """Committed files of each readable table that are not loaded."""
+    return view.once("waiting files", lambda: _waiting_files(view))
+
+
+def _waiting_files(view: LoadView) -> dict[TableReference, list[StagedFile]]:
     found = {}
     for table in view.tables:
         try:
@@ -186,7 +190,10 @@ def _of_tables(
 ) -> Iterator[CheckResult]:
     settled, now_ms = _settled(view), ports.now_ms()
     states = {t: s.value for t, s in view.states.items() if isinstance(s, Versioned)}
-    missing = _missing_rows(view, states, waiting, settled)
+    # The most expensive of all, which sensors ask for each minute: only what has changed can have another result.
+    missing = view.cache.derived(
+        "missing rows", (view.generations, settled), lambda: _missing_rows(view, states, waiting, settled)
+    )
     for table in view.tables:
         unusable = None if table in waiting else _error_of(view, table)
         yield _loads(table, unusable or view.states.get(table))

@@ -8,7 +8,7 @@ in a state older than the listing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar, cast
 
 from kbq_assets.core.errors import KbqError
@@ -32,6 +32,7 @@ class StateCache:
         self._kept: dict[str, tuple[int, Versioned[Any]]] = {}
         self._lock = threading.Lock()
         self._manifests = ManifestCache(kept_bytes)
+        self._derived: dict[str, tuple[object, Any]] = {}
 
     def listing(self, prefix: str) -> Mapping[str, ObjectEntry]:
         """The objects below a prefix now. Objects that are gone leave the cache."""
@@ -41,6 +42,13 @@ class StateCache:
             for path in gone:
                 self._forget(path)
         return listed
+
+    def derived(self, name: str, basis: object, compute: Callable[[], T]) -> T:
+        """What follows from ``basis`` alone: computed again only if that differs from the last call's."""
+        known = self._derived.get(name)
+        if known is None or known[0] != basis:
+            known = self._derived[name] = basis, compute()
+        return cast("T", known[1])
 
     def read(
         self, cls: type[T], paths: Iterable[str], listed: Mapping[str, ObjectEntry]

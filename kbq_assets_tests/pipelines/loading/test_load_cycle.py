@@ -151,6 +151,31 @@ def test_a_view_after_a_change_sees_it() -> None:
     assert plan(bench.store, cache=cache) == []
 
 
+def test_what_follows_from_a_view_is_computed_again_if_any_object_of_it_changes() -> None:
+    bench = _staged(1, 3)
+    bench.load()
+    operate.propose_park_table(bench.store, A).apply()
+    bench.produce(1, 1)
+    bench.extract()
+    bench.extract()
+    cache = StateCache(bench.store)
+    computed: list[int] = []
+
+    def looks() -> int:
+        read_view(cache).once("looks", lambda: computed.append(1))
+        read_view(cache).once("looks", lambda: computed.append(1))
+        return len(computed)
+
+    assert looks() == 1
+    for number, path in enumerate((f"commits/{TOPIC}.json", table_state_path(A), table_state_path(B)), 2):
+        found = bench.store.get(path)
+        bench.store.swap(path, found.data, found.generation)
+        assert looks() == number, path
+    [chunk] = bench.paths("backlog/")
+    bench.store.delete(chunk)
+    assert looks() == 5
+
+
 def test_a_cache_without_room_still_reads_right() -> None:
     bench = _staged(1, 3)
     cache = StateCache(bench.store, kept_bytes=0)
