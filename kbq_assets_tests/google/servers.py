@@ -148,15 +148,17 @@ class BigQueryServer(GoogleServer):
 
 
 @contextlib.contextmanager
-def run_gcs(program: Program, folder: Path) -> Iterator[GcsServer]:
-    """fake-gcs-server behind its proxy until the end of the block. Its data and log are in ``folder``."""
+def run_gcs(program: Program, folder: Path, *, keeps_versions: bool = False) -> Iterator[GcsServer]:
+    """fake-gcs-server behind its proxy until the end of the block. Its data and log are in ``folder``. With
+    ``keeps_versions``, data is in memory, where buckets may have object versioning."""
     (port,) = free_ports(1)
     judge = GcsJudge(Upstream(port))
     proxy = Proxy(judge)
     # Links in answers, such as those of resumable uploads, lead through the proxy.
     public = proxy.endpoint.removeprefix("http://")
     arguments = ("-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-log-level", "warn")
-    data = ("-backend", "filesystem", "-filesystem-root", str(folder / "gcs"))
+    files = ("-backend", "filesystem", "-filesystem-root", str(folder / "gcs"))
+    data = ("-backend", "memory") if keeps_versions else files
     links = ("-public-host", public, "-external-url", proxy.endpoint)
     ready = f"http://127.0.0.1:{port}/storage/v1/b?project={PROJECT}"
     process = ServerProcess(

@@ -63,9 +63,10 @@ class SourceList:
         try:
             text = path.read_text()
         except OSError as error:
+            alone = ", to an empty file if there are no topics" if self.settings.extras.files.location else ""
             raise ConfigurationError(
                 f"the source list {path} cannot be read: {error.strerror}",
-                next_step="run in the folder of kbq.toml, set KBQ_SOURCE_TOPICS, or begin with kbq init",
+                next_step=f"run in the folder of kbq.toml, set KBQ_SOURCE_TOPICS{alone}, or begin with kbq init",
             ) from error
         return parse_source_list(text, path.name, self._defaults)
 

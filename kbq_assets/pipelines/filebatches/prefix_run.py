@@ -147,13 +147,17 @@ class PrefixRun:
         limits, size = self._ports.warehouse.limits, sum(each.size for each in files)
         if not files:
             return "the batch has no files: upload them, then kbq files retry"
+        way_on = (
+            f"put its files into several directories, each with a {self._ports.source.success} of its own,"
+            " then kbq files skip this batch"
+        )
         if len(files) > limits.files and not running.patterns:
             most = MOST_FILES if len(files) > MOST_FILES else limits.files
             why = "" if most == MOST_FILES else " or patterns that match them alone"
-            return f"the batch has {len(files):,} files, and a job takes {most:,}{why}: split it"
+            return f"the batch has {len(files):,} files, and a job takes {most:,}{why}: {way_on}"
         # A local warehouse's limit is for jobs that KBQ forms itself: it reads a batch of any size.
         if limits.partitions and size > limits.bytes:
-            return f"the batch has {size:,} bytes, and a job takes {limits.bytes:,}: split it"
+            return f"the batch has {size:,} bytes, and a job takes {limits.bytes:,}: {way_on}"
         return ""
 
     # Jobs

@@ -383,7 +383,22 @@ def test_too_many_files_for_a_job_are_named_before_it_is_submitted(monkeypatch: 
     monkeypatch.setattr(prefix_run, "MOST_FILES", 3)
     world.batch("shop/items/1", "a1", "a2", "a3", "a4")
     world.run()
-    assert "4 files, and a job takes 3: split it" in world.batches().status().tables[0].stopped[0].why
+    assert "4 files, and a job takes 3: put its files" in world.batches().status().tables[0].stopped[0].why
+
+
+def test_a_batch_that_no_job_takes_is_applied_in_parts() -> None:
+    world = of_two_uris(order_per_table=True)
+    world.warehouse.limits = dataclasses.replace(world.warehouse.limits, bytes=50)
+    path = "shop/orders/1"
+    world.batch(path, "a/1", "a/2", "b/1", "b/2")
+    world.batch("shop/orders/2")
+    world.run()
+    assert world.waiting() == {path: "failed", "shop/orders/2": "waits"} and not world.warehouse.jobs
+    for part in "ab":
+        world.put(f"{path}/{part}/_SUCCESS", "")
+    world.batches().skip("shop/orders", path, "in parts", "me")
+    world.run()
+    assert world.loaded == [f"{path}/a", f"{path}/b", "shop/orders/2"] and world.waiting() == {}
 
 
 @pytest.mark.parametrize("sql", ["", "INSERT {dest_dataset}.{dest_table}"])
