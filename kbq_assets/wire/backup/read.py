@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, TypeAlias, get_args
+from typing import Final, TypeAlias, get_args
 
 import numpy as np
 
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.wire.backup import kernels
-from kbq_assets.wire.backup.write import row_prefix
+from kbq_assets.wire.backup.write import BLOCK_BYTES, row_prefix
 from kbq_assets.wire.chunk import PADDING, UNREADABLE_HEADERS, Bytes, Chunk, Origins, Spans
-from kbq_assets.wire.files.codec import BadBlock, Codec, decompress
+from kbq_assets.wire.files.codec import BadBlock, Codec, decompress, decompress_into
 from kbq_assets.wire.files.read_container import DamagedFile, Header, Readable, read_blocks, read_header
 
-#: A block's number of records, and its bytes.
-_Block: TypeAlias = tuple[int, Any]
+#: A block's number of records, and its end in the buffer.
+_Block: TypeAlias = tuple[int, int]
 #: Uncompressed bytes of blocks that are read as one chunk: a chunk costs a task as much time as some hundred records.
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
+#: A chunk's buffer has room for one more block of usual size.
+_ROOM: Final = _CHUNK_BYTES + 2 * BLOCK_BYTES + PADDING
 #: Least bytes of a row: nothing smaller can hold the number of rows that a block claims.
 _SMALLEST_ROW: Final = 10
 
@@ -30,8 +32,8 @@ def read_chunks(stream: Readable, epoch: int, window: OffsetRange) -> Iterator[t
         raise DamagedFile(f"its codec {header.codec!r} is not one of KBQ's")
     prefix = row_prefix(epoch, window.topic_partition.partition)
     position = window.from_offset
-    for blocks in _joined(stream, header):
-        chunk, data = _found(blocks, prefix)
+    for buffer, blocks in _joined(stream, header):
+        chunk, data = _found(buffer, blocks, prefix)
         offsets = chunk.offsets
         if offsets[0] < position or offsets[-1] >= window.until_offset or (np.diff(offsets) <= 0).any():
             raise DamagedFile(f"blocks have offsets from {offsets[0]} to {offsets[-1]}, out of order")
@@ -39,43 +41,40 @@ def read_chunks(stream: Readable, epoch: int, window: OffsetRange) -> Iterator[t
         yield chunk, data
 
 
-def _joined(stream: Readable, header: Header) -> Iterator[list[_Block]]:
-    """Unpacked blocks, as many as make one chunk."""
-    blocks: list[_Block] = []
-    size = 0
+def _joined(stream: Readable, header: Header) -> Iterator[tuple[Bytes, list[_Block]]]:
+    """Unpacked blocks in a buffer, as many as make one chunk."""
+    buffer, used, blocks = np.empty(_ROOM, np.uint8), 0, list[_Block]()
     for count, packed in read_blocks(stream, header):
-        data = _unpacked(header.codec, packed)
-        if not 0 < count <= len(data) // _SMALLEST_ROW:
-            raise DamagedFile(f"a block claims {count} records in {len(data)} bytes")
-        if blocks and size + len(data) > _CHUNK_BYTES:
-            yield blocks
-            blocks, size = [], 0
-        blocks.append((count, data))
-        size += len(data)
+        if used >= _CHUNK_BYTES:
+            yield buffer, blocks
+            buffer, used, blocks = np.empty(_ROOM, np.uint8), 0, []
+        try:
+            size = decompress_into(header.codec, packed, buffer[used:-PADDING])
+            if size < 0:  # its records are large
+                if blocks:
+                    yield buffer, blocks
+                data = decompress(header.codec, packed)
+                buffer, used, blocks = np.empty(max(_ROOM, len(data) + PADDING), np.uint8), 0, []
+                size = decompress_into("null", data, buffer)
+        except BadBlock as error:
+            raise DamagedFile(error.message) from error
+        if not 0 < count <= size // _SMALLEST_ROW:
+            raise DamagedFile(f"a block claims {count} records in {size} bytes")
+        used += size
+        blocks.append((count, used))
     if blocks:
-        yield blocks
+        yield buffer, blocks
 
 
-def _unpacked(codec: str, packed: bytes) -> Any:
-    try:
-        return decompress(codec, packed)
-    except BadBlock as error:
-        raise DamagedFile(error.message) from error
-
-
-def _found(blocks: list[_Block], prefix: Bytes) -> tuple[Chunk, Bytes]:
+def _found(buffer: Bytes, blocks: list[_Block], prefix: Bytes) -> tuple[Chunk, Bytes]:
     """The records of blocks, and their bytes."""
-    size = sum(len(data) for _, data in blocks)
-    joined = np.empty(size + PADDING, np.uint8)
     fields = np.empty((kernels.COLUMNS, sum(count for count, _ in blocks)), np.int64)
     at = row = 0
-    for count, data in blocks:
-        end = at + len(data)
-        joined[at:end] = np.frombuffer(data, np.uint8)
-        if kernels.find_rows(joined, at, end, prefix, fields, row, count) != end:
+    for count, end in blocks:
+        if kernels.find_rows(buffer, at, end, prefix, fields, row, count) != end:
             raise DamagedFile("the records of a block do not parse")
         at, row = end, row + count
-    return _chunk(joined, fields), joined[:size]
+    return _chunk(buffer, fields), buffer[:at]
 
 
 def _chunk(block: Bytes, fields: np.ndarray) -> Chunk:

@@ -8,9 +8,11 @@ from contextlib import suppress
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import cramjam
+import numpy as np
 
 from kbq_assets.core.config.backup import ZSTD_LEVEL
 from kbq_assets.core.errors import EncoderMisuse, EncodingError
+from kbq_assets.wire.chunk import Bytes
 from kbq_assets.wire.files.snappy import Snappy
 
 _isal: Any = None
@@ -72,6 +74,19 @@ def decompress(codec: str, block: bytes) -> Any:
         raise BadBlock(f"a block cannot be decompressed: {error}") from error
 
 
+def decompress_into(codec: str, block: Any, room: Bytes) -> int:
+    """Unpack a block into an array: the number of its bytes, -1 if there is no room for them. Raises BadBlock for a
+    damaged one."""
+    if codec == "zstandard":  # in half the time of `decompress`, whose buffer grows
+        with suppress(cramjam.DecompressionError):  # it is damaged, or too large: the other way tells
+            return int(cramjam.zstd.decompress_into(block, room.data))
+    data = decompress(codec, block)
+    if len(data) > len(room):
+        return -1
+    room[: len(data)] = np.frombuffer(data, np.uint8)
+    return len(data)
+
+
 def _inflate(data: bytes) -> bytes:
     inflater = zlib.decompressobj(wbits=_RAW_DEFLATE)
     out = inflater.decompress(data)
@@ -82,7 +97,7 @@ def _inflate(data: bytes) -> bytes:
 
 def _unsnap(data: bytes) -> bytes:
     out = bytes(cramjam.snappy.decompress_raw(data[:-4]))
-    if zlib.crc32(out) != int.from_bytes(data[-4:], "big"):
+    if _crc32(out) != int.from_bytes(data[-4:], "big"):
         raise zlib.error("the checksum does not match")
     return out
 
