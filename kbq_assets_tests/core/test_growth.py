@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from kbq_assets.core.loading.table_state import QuarantinedFile, RowMismatch, TableState
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import MOST_GAPS, Commit, starting_at
 from kbq_assets.core.topics.source_list import parse_source_list, select_entries
 from kbq_assets_tests.fixtures.work import calls_of
+from kbq_assets_tests.strategies import staged_file
 
 COMMIT = Commit("t", 0, "cluster", "id", 1, {0: starting_at(0, 0)})
 
@@ -58,3 +60,32 @@ def test_a_commit_is_encoded_in_as_many_steps_as_it_has_partitions() -> None:
     encoding(1)  # looks encoders up
     few, many = encoding(16), encoding(64)
     assert many < 4.2 * few
+
+
+def _marked(schemas: int) -> int:
+    """Bytes of a table's state after so many schema ids in each of 70 partitions."""
+    marks = {
+        f"shop.events.v1/{partition}/1/{100_000 + schema}": 10**9
+        for partition in range(70)
+        for schema in range(schemas)
+    }
+    return len(codec.dumps(TableState("0" * 16, marks=marks)))
+
+
+def test_a_mark_of_a_past_schema_version_or_epoch_takes_50_bytes() -> None:
+    """They are kept for ever (docs/performance.md, What grows)."""
+    few, many = _marked(10), _marked(40)
+    assert (many - few) / (30 * 70) < 50
+
+
+def test_a_mismatch_and_a_quarantined_file_take_what_the_first_took() -> None:
+    def state(count: int) -> int:
+        mismatches = tuple(RowMismatch(f"kbq-{'0' * 16}-{number}", 1_000, 999) for number in range(count))
+        bad = tuple(
+            QuarantinedFile(staged_file(100 * number, 100 * number + 100), "e" * 200)
+            for number in range(count)
+        )
+        return len(codec.dumps(TableState("0" * 16, mismatches=mismatches, quarantined=bad)))
+
+    few, many = state(100), state(400)
+    assert (many - few) / 300 < 500

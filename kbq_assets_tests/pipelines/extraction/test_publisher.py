@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 import pytest
@@ -17,7 +18,7 @@ from kbq_assets.core.protocol.names import commit_path
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.extraction import publisher as publishing
-from kbq_assets.pipelines.extraction.publisher import Publisher
+from kbq_assets.pipelines.extraction.publisher import PublishedCounts, Publisher
 from kbq_assets.pipelines.protocol.state import read
 from kbq_assets.pipelines.threads import pool_of
 from kbq_assets_tests.fakes.clock import FakeClock
@@ -25,6 +26,7 @@ from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.fakes.kafka import FakeKafka
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.script import Script
+from kbq_assets_tests.fixtures.work import calls_of
 from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, TP, A, B, Bench, value
 
 PATIENCE_SECONDS = 600.0
@@ -125,6 +127,38 @@ def test_more_windows_than_may_wait_are_published_before_the_loop_continues(
         publisher.add(gap("t0", 10 * number))
         publisher.flush_due()
     assert publisher.counts.positions == 50
+
+
+def _swaps_of(tasks: int) -> int:
+    """Swaps of one commit while so many tasks of a window each end within a second."""
+    swapped = Counter[str]()
+
+    def count(call: Call) -> Outcome:
+        swapped[call.operation] += call.target == commit_path("t0", 0)
+        return Outcome.OK
+
+    store = FaultyMemoryStore(count)
+    publisher = Publisher(store.view("run"), world(1, store), FakeClock(), pool_of(1, ""))
+    for number in range(tasks):
+        publisher.add(gap("t0", 10 * number))
+        publisher.flush_due()
+    publisher.flush()
+    assert publisher.counts.positions == 10 * tasks
+    return swapped["swap"]
+
+
+def test_tasks_that_end_within_a_second_share_the_swaps_of_their_commit_however_many() -> None:
+    assert _swaps_of(5) == _swaps_of(20) == 2
+
+
+def test_counting_progress_costs_the_same_however_much_is_published() -> None:
+    def adding(published: int) -> int:
+        counts, window = PublishedCounts(), Window(0, 10, Counts(positions=10, records=10))
+        for _ in range(published):
+            counts.add((window,))
+        return calls_of(lambda: counts.add((window,)))
+
+    assert adding(50) == adding(200)
 
 
 def two_topics(bench: Bench) -> list[SourceEntry]:
