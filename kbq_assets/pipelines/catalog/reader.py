@@ -180,7 +180,19 @@ def _check_value(
     yield from _check_time(entry, schema, files, root)
     if staged is not None:
         yield from _check_columns(entry, schema, files)
+        yield from _check_key(entry, schema, files)
         yield from _check_destination(entry, schema, files, root, staged.program)
+
+
+def _check_key(entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles) -> Iterator[CatalogProblem]:
+    """Columns of a key, or of a version, that the table does not have: no row could be loaded."""
+    statement = entry.settings.statement
+    there = [column.name for column in columns_of_entry(entry, schema.text) if column.type]
+    for option, paths in (("key", statement.key), ("version", (statement.version,))):
+        for name in (path.partition(".")[0] for path in paths if path):
+            if not name.startswith("_") and name not in there:
+                message = f"{schema.path} makes no column {name!r}"
+                yield entry_mistake(entry, files, f"loading.{option}", message, meant(name, there))
 
 
 def _check_columns(entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles) -> Iterator[CatalogProblem]:

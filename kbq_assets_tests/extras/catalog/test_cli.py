@@ -190,6 +190,27 @@ def test_a_partition_time_that_the_schema_lacks_is_a_mistake(run: Shell, write: 
     )
 
 
+@pytest.mark.parametrize(
+    ("loading", "found"),
+    [
+        (
+            "{load: upsert, key: [aa]}",
+            "loading.key: {}/prod/schemas/value.avsc makes no column 'aa' (did you mean 'a'?)",
+        ),
+        (
+            "{load: delete_insert, key: [a], version: b}",
+            "loading.version: {}/prod/schemas/value.avsc makes no column 'b'",
+        ),
+        ("{load: upsert, key: [a, _kafka_partition]}", ""),
+    ],
+)
+def test_a_key_that_the_schema_lacks_is_a_mistake(run: Shell, write: Write, loading: str, found: str) -> None:
+    write({f"{PLACE}/prod/topic.yaml": ENTRY + f"loading: {loading}\n"})
+    write({f"{PLACE}/prod/schemas/value.avsc": order("a")})
+    result = run("catalog", "validate")
+    assert (result.exit_code, found.format(PLACE) in result.stdout) == (int(bool(found)), True)
+
+
 THREE_MISTAKES = """\
 consumers: [archiver]
 kafka: {name: shop.orders.v1, retention: 7 days}
