@@ -133,6 +133,18 @@ def test_neither_a_reset_nor_a_replay_brings_a_person_back(world: FakePlatform, 
     assert run.json("reconcile", "--counts")["totals"]["erased"] == 3
 
 
+def test_tables_of_other_topics_are_not_named_as_not_searched(world: FakePlatform, run: Shell) -> None:
+    world.source_topics.write_text(f"{world.source_topics.read_text()}\nother dataset=shop table=others\n")
+    other = TopicPartition("other", 0)
+    world.kafka.create_topic("other", 1)
+    world.kafka.produce(other, named(PERSON))
+    cycle(run)
+    shown = run.done("erase", "plan", "other", "--where", f"n={PERSON}")
+    assert "shop.orders" not in shown and "shop.kbq_errors" not in shown
+    refused = run("erase", "plan", "other", "--where", f"nothing={PERSON}")
+    assert "its tables: shop.others\n" in refused.output
+
+
 def test_rows_are_found_by_a_column_and_error_rows_are_named_as_not_searched(
     world: FakePlatform, run: Shell
 ) -> None:

@@ -69,6 +69,12 @@ class CountSelection:
             return False
         return self.tables is None or bool(self.tables & books.tables[tp])
 
+    def has_table(self, table: TableReference, found: TableState) -> bool:
+        """Whether to name a table: one of these, with rows of one of these topics."""
+        if self.tables is not None and table not in self.tables:
+            return False
+        return self.topics is None or any(key.partition("/")[0] in self.topics for key in found.marks)
+
 
 @dataclass(frozen=True)
 class CountReport:
@@ -141,8 +147,13 @@ def reconcile_counts(
         *(_doubled(ports.warehouse, counts, selection.since) if name_doubled else ()),
     ]
     partitions = _count_partitions(ports.offsets, chosen, books)
-    notes = (*_parked(states), *map(not_compared, with_statements(states)))
-    return CountReport(selection.since, tuple(counts), partitions, tuple(problems), notes)
+    return CountReport(selection.since, tuple(counts), partitions, tuple(problems), _notes(selection, states))
+
+
+def _notes(selection: CountSelection, states: Mapping[TableReference, TableState]) -> tuple[str, ...]:
+    """The chosen tables that are parked, and those that are not compared."""
+    named = {table: found for table, found in states.items() if selection.has_table(table, found)}
+    return (*_parked(named), *map(not_compared, with_statements(named)))
 
 
 def _unreadable(

@@ -70,6 +70,12 @@ class ErasedTopic:
             {*known, *(t for t in live.warehouse.tables() if not is_shadow(t) and self._is_own(live, t))}
         )
 
+    def may_feed(self, table: TableReference) -> bool:
+        """Whether a table may have rows of the topic: its state counts some, or nobody knows it."""
+        found = self.states.get(table)
+        keys = {*found.rows, *found.marks} if found else ()
+        return not keys or any(key.startswith(f"{self.topic}/") for key in keys)
+
     def with_memories(self, tables: Iterable[TableReference]) -> dict[TableReference, TableReference]:
         """Tables, and the tables of the keys that upserts deleted in them, each with its target."""
         found = {}

@@ -233,6 +233,13 @@ def test_rows_of_a_parked_table_wait_in_its_backlog_and_it_is_noted() -> None:
     assert report.notes == ("d.A is parked: operator",)
 
 
+def test_a_count_of_one_table_or_topic_notes_nothing_about_others() -> None:
+    bench = loaded()
+    operate.propose_park_table(bench.store, A).apply()
+    assert counted(bench, tables=frozenset({B})).notes == ()
+    assert counted(bench, topics=frozenset()).notes == ()
+
+
 def test_quarantined_rows_are_counted_apart() -> None:
     bench = Bench(auto_run=True)
     bench.produce(1, 3)
