@@ -69,7 +69,8 @@ def plan(
     extraction = extractor.plan(extractor.chosen(topics)) if what != "load" else None
     batches = [b for b in loader.plan() if not only or b.table in only] if what != "extract" else None
     statements = loader.plan_statements(batches or (), only) if what == "load" else []
-    blocked = [t for t in observer.tables() if t.blocked_rows] if what != "extract" else []
+    known = observer.tables() if what != "extract" else ()
+    blocked = [t for t in known if t.blocked_rows]
     switches = loader.plan_switches(only) if what != "extract" else {}
     costs = costs_of(extractor, extraction, batches) if cost else []
     if as_json:
@@ -79,7 +80,7 @@ def plan(
         document |= {"cost": [cost_json(each) for each in costs]} if cost else {}
         echo_json(document)
     else:
-        _print_plan(extractor, extraction, batches, blocked, switches)
+        _print_plan(extractor, extraction, batches, known, switches)
         _print_statements(statements, bool(only), console())
         for line in cost_lines(costs) if cost else ():
             console().print(line)
@@ -90,7 +91,7 @@ def _print_plan(
     extractor: Extractor,
     extraction: ExtractionPlan | None,
     batches: Sequence[LoadBatch] | None,
-    blocked: Sequence[TableStatus],
+    tables: Sequence[TableStatus],
     switches: Mapping[TableReference, str],
 ) -> None:
     out = console()
@@ -100,7 +101,9 @@ def _print_plan(
             click.echo(f"{place} chooses no topic; next: kbq doctor", err=True)
         _print_extraction(extraction, out)
     if batches is not None:
-        _print_load(batches, blocked, out)
+        _print_load(batches, [t for t in tables if t.blocked_rows], out)
+    if parked := sum(t.state == "parked" for t in tables):
+        out.print(f"{parked} parked tables load nothing; next: kbq status", style="yellow")
     for changed, words in switches.items():
         out.print(f"change: {changed}: {words}")
 

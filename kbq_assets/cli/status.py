@@ -7,6 +7,7 @@ from rich.console import Console
 
 from kbq_assets.cli.context import each_warehouse, json_option, pass_observer
 from kbq_assets.cli.render import backups_headline, console, echo_json, number, stop_lines, table
+from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.loading.completeness import hour_text
 from kbq_assets.pipelines.observation.documents import status_json
 from kbq_assets.pipelines.observation.observer import Observer
@@ -23,31 +24,38 @@ def status(observer: Observer, as_json: bool) -> None:
     `lag` counts positions up to the broker's last stable offset; `pending` counts rows that are committed and not yet
     loaded. Each stop and each parked table is shown with the commands that resume it.
     """
-    found = observer.status()
+    try:
+        found = observer.status()
+    except Unavailable as error:
+        if not as_json:
+            _print_status(observer.stored_status(), console(), has_broker=False)
+        raise error
     if as_json:
         echo_json(status_json(found))
     else:
         _print_status(found, console())
 
 
-def _print_status(found: Status, out: Console) -> None:
+def _print_status(found: Status, out: Console, *, has_broker: bool = True) -> None:
     if found.partitions:
         partitions = table(
             "partition", "#epoch", "#position", "#lag", "#pending", "#records", "#errors", "#skipped", "#lost"
         )
         for p in found.partitions:
             totals = p.totals
-            counts = (p.lag, p.pending_rows, totals.records, totals.errors, totals.skipped, totals.lost)
+            lag = p.lag if has_broker else None
+            counts = (lag, p.pending_rows, totals.records, totals.errors, totals.skipped, totals.lost)
             partitions.add_row(str(p.topic_partition), str(p.epoch), str(p.position), *map(number, counts))
         out.print(partitions)
     if found.tables:
         out.print()
         out.print(_tables(found))
     out.print()
-    lag, pending = sum(p.lag for p in found.partitions), sum(t.pending_rows for t in found.tables)
+    lags, pending = sum(p.lag for p in found.partitions), sum(t.pending_rows for t in found.tables)
+    of_broker = f"lag {number(lags)} positions, {number(found.new_partitions)} new partitions"
+    stopped = f" {len(found.stops)} stopped," if has_broker else ""
     out.print(
-        f"lag {number(lag)} positions, {number(found.new_partitions)} new partitions;"
-        f" {number(pending)} rows to load; {len(found.stops)} stopped,"
+        f"{of_broker if has_broker else 'lags and stops unknown'}; {number(pending)} rows to load;{stopped}"
         f" {sum(t.state == 'parked' for t in found.tables)} parked,"
         f" {sum(t.state == 'blocked' for t in found.tables)} blocked"
     )

@@ -287,3 +287,19 @@ def test_a_source_list_that_is_not_there_is_named(tmp_path: Path, world: FakePla
     result = run("extract")
     assert result.exit_code == 1
     assert "set KBQ_SOURCE_TOPICS" in result.stderr
+
+
+def test_a_plan_says_that_parked_tables_load_nothing(loaded: Shell) -> None:
+    loaded.done("park", "--table", "shop.orders", "--yes")
+    assert "1 parked tables load nothing; next: kbq status" in loaded.done("plan")
+
+
+def test_without_a_broker_status_shows_what_the_staging_area_knows(
+    world: FakePlatform, loaded: Shell
+) -> None:
+    world.kafka.down = True
+    found = loaded("status")
+    assert found.exit_code == 75
+    assert f"{TP}" in found.stdout and "shop.orders" in found.stdout
+    assert "lags and stops unknown" in found.stdout and "the broker is down" in found.stderr
+    assert loaded("status", "--json").stdout == ""

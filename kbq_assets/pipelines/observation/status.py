@@ -120,6 +120,13 @@ class Status:
     arrivals: Arrivals = field(default_factory=Arrivals)
 
 
+def read_stored_status(
+    cache: StateCache, restarts: MayRestart = lambda topics: True, blocks: FindBlocks | None = None
+) -> Status:
+    """Positions and tables, as the staging area has them. Needs no broker, so no lag, and no stop, is known."""
+    return status_of(read_view(cache, blocks or LoadBlocks()), {}, ExtractionPlan(), restarts)
+
+
 def read_status(
     store: ObjectStore,
     reader: OffsetReader,
