@@ -18,11 +18,11 @@ from kbq_assets.core.protocol.codec import Stored, stored_as
 INFO: Final = "info"
 #: Kinds of conditions besides the names of the checks. More may be added.
 QUARANTINED, FAILED_RUN = "quarantined_files", "failed_run"
-UNREACHABLE, BROKEN_STATE = "unreachable", "broken_state"
+UNREACHABLE, BROKEN_STATE, BROKEN_SETTINGS = "unreachable", "broken_state", "broken_settings"
 NEW_TABLE, NEW_COLUMNS, NEW_TOPIC = "new_table", "new_columns", "new_topic"
 CONTRADICTION = "contradicting_schema"
 #: Conditions of the installation: they are no team's.
-OF_NO_TOPIC: Final = frozenset({UNREACHABLE, BROKEN_STATE, NEW_TOPIC})
+OF_NO_TOPIC: Final = frozenset({UNREACHABLE, BROKEN_STATE, BROKEN_SETTINGS, NEW_TOPIC})
 #: Phases of a condition in a message.
 NEW, RESOLVED, TEST = "new", "resolved", "test"
 #: Everything, as kinds that could not be observed.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.errors import StateError
+from kbq_assets.core.errors import ConfigurationError, StateError
 from kbq_assets.core.loading.schema_changes import NEWS_MS
 from kbq_assets.core.observation.check_names import (
     BATCHES_APPLY,
@@ -72,6 +72,13 @@ def observe(world: Observed, now_ms: int) -> Observation:
         report, tables, evolutions = world.checks(), world.tables(), tuple(world.evolutions())
     except StateError as error:
         broken = Condition(model.BROKEN_STATE, "the staging area", error.message, commands=(error.next_step,))
+        return Observation((broken,), frozenset({model.ALL}))
+    except (
+        ConfigurationError
+    ) as error:  # such as a mistake in the catalog: nothing runs until it is corrected
+        broken = Condition(
+            model.BROKEN_SETTINGS, "settings and catalog", error.message, commands=(error.next_step,)
+        )
         return Observation((broken,), frozenset({model.ALL}))
     # A stopped topic is behind, and its data is old: only the stop is reported.
     stopped = [result.subject for result in report.failures if result.check == PARTITIONS_RUN]

@@ -147,6 +147,18 @@ def test_a_state_that_cannot_be_read_ends_nothing(world: NotifiedWorld) -> None:
     assert world.reported() == [resolved(broken)]
 
 
+def test_a_mistake_in_the_source_list_which_stops_everything_is_reported(world: NotifiedWorld) -> None:
+    world.stop()
+    assert world.reported() == [STOPPED]
+    before = world.source_topics.read_text()
+    world.source_topics.write_text(f"{before}\nother tabel=x\n")
+    broken = "error: broken_settings: settings and catalog"
+    assert world.reported() == [broken]
+    assert world.reported() == []
+    world.source_topics.write_text(before)
+    assert world.reported() == [resolved(broken)]
+
+
 def test_a_store_that_does_not_answer_is_an_error(world: NotifiedWorld) -> None:
     world.store.faults = lambda call: Outcome.UNAVAILABLE
     with pytest.raises(Unavailable):
