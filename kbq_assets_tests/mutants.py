@@ -16,6 +16,7 @@ from kbq_assets_tests.google import test_load_faults, test_two_loaders
 from kbq_assets_tests.model import (
     test_file_batches,
     test_manifests,
+    test_merges,
     test_promotions,
     test_repairs,
     test_statements,
@@ -27,7 +28,7 @@ from kbq_assets_tests.pipelines.erasure import test_crashes as erasure
 from kbq_assets_tests.pipelines.filebatches import test_schedules as filebatches
 from kbq_assets_tests.pipelines.replay import test_schedules as replay
 from kbq_assets_tests.simulation import manifest_mutants, mutants
-from kbq_assets_tests.simulation.backup_mutants import BACKUP_MUTANTS, ERASURE_MUTANTS
+from kbq_assets_tests.simulation.backup_mutants import BACKUP_MUTANTS, COMPACTED_MUTANTS, ERASURE_MUTANTS
 from kbq_assets_tests.simulation.mutants import Mutant
 from kbq_assets_tests.simulation.promotion_mutants import PROMOTION_MUTANTS
 from kbq_assets_tests.simulation.statement_mutants import ANY_SKIP, STATEMENT_MUTANTS, SWITCH_MUTANTS
@@ -84,6 +85,7 @@ def _of_the_model() -> Iterator[Section]:
     models: list[tuple[str, str, dict[Any, Any]]] = [
         ("manifests", "test_manifests", test_manifests.BREAKS),
         ("repairs", "test_repairs", test_repairs.BREAKS),
+        ("merges", "test_merges", test_merges.BREAKS),
         ("statements", "test_statements", test_statements.BREAKS),
         ("promotions", "test_promotions", test_promotions.BREAKS),
         ("changes of load", "test_switches", test_switches.BREAKS),
@@ -103,6 +105,7 @@ def _of_the_simulator() -> Iterator[Section]:
         ("Schedules of merged files", "merged_files_without_a_rule_break_a_promise", mutants.MERGING_MUTANTS),
         ("Schedules of backups", "backups_notice_when_a_rule_is_removed", BACKUP_MUTANTS),
         ("Schedules of erasures", "erasures_notice_when_a_rule_is_removed", ERASURE_MUTANTS),
+        ("Schedules of merged backup files", "merged_backup_files_without_a_rule_break_a_promise", COMPACTED_MUTANTS),
         ("Schedules of replays", "replays_notice_when_a_rule_is_removed", PROMOTION_MUTANTS),
         ("Schedules of ordered tables", "ordered_tables_notice_when_a_rule_is_removed", mutants.ORDER_MUTANTS),
         ("Schedules of tables by hour", "hours_notice_when_a_rule_is_removed", mutants.HOUR_MUTANTS),

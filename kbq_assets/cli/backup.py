@@ -10,6 +10,7 @@ import click
 from kbq_assets.cli.context import ExitCode, confirm, json_option, pass_operator, yes_option
 from kbq_assets.cli.render import backups_headline, console, echo_json, number, size, stop_lines, table
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.backup.merge import MergeReport
 from kbq_assets.pipelines.backup.status import BackupsStatus
 from kbq_assets.pipelines.backup.verify import Verified
 from kbq_assets.pipelines.observation.documents import backups_json, document
@@ -88,6 +89,39 @@ def verify(
         for line in (line for topic, each in found.items() for line in _verified_lines(topic, each)):
             click.echo(line)
     sys.exit(ExitCode.FAILED if any(each.damages for each in found.values()) else ExitCode.DONE)
+
+
+@backup.command()
+@click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable.")
+@click.option("--plan", is_flag=True, help="Only say what would be merged.")
+@json_option
+@pass_operator
+def compact(operator: Operator, topics: tuple[str, ...], plan: bool, as_json: bool) -> None:
+    """Join small files that follow each other into large ones; exit code 1 if one is damaged or gone.
+
+    Records, offsets and hashes are compared, and backups, readers and erasures go on meanwhile. The small files stay
+    for a day, for readers that began before.
+
+    \b
+      kbq backup compact --plan
+      kbq backup compact --topic shop.orders.v1
+    """
+    found = {
+        topic: operator.backups.merge(topic, plan=plan) for topic in (topics or operator.backups.topics())
+    }
+    if as_json:
+        echo_json({topic: document(each, "before after bytes damaged") for topic, each in found.items()})
+    else:
+        for line in (line for topic, each in found.items() for line in _merged_lines(topic, each, plan)):
+            click.echo(line)
+    sys.exit(ExitCode.FAILED if any(each.damaged for each in found.values()) else ExitCode.DONE)
+
+
+def _merged_lines(topic: str, found: MergeReport, plan: bool) -> Iterable[str]:
+    become = "would become" if plan else "became"
+    yield f"{topic}: {number(found.before)} files {become} {number(found.after)}; {size(found.bytes)}"
+    for path, problem in found.damaged.items():
+        yield f"damaged: {path}: {problem}: kbq backup verify --topic {topic}"
 
 
 def _verified_json(found: Verified) -> dict[str, object]:

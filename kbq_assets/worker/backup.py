@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import IO, Final
 
-from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.backup.names import MOST_SCHEMAS, BackupFileName
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.protocol.commits import StagedFile, Window
 from kbq_assets.core.protocol.counts import Counts
@@ -21,8 +21,6 @@ from kbq_assets.worker.backup_schemas import KeptSchemas
 #: A name has the window's last position, which is known at its end: until then, a file waits here, larger ones on disk.
 _IN_MEMORY: Final = 4 * 1024 * 1024
 _PIECE: Final = 1024 * 1024
-#: Schema ids that a window lists: bytes that look like an id are no reason to ask for millions of them.
-MOST_SCHEMAS: Final = 100
 #: The name under which a backup's commit counts its rows.
 ROWS: Final = "backup"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kbq_assets.core.backup import merging
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.ports.object_store import ObjectStore
@@ -54,6 +55,32 @@ def test_status_shows_positions_and_verify_reads_everything(backed_up: FakePlatf
     assert f"{TOPIC}: 1 files, 3 records" in run.done("backup", "verify")
     verified = run.json("backup", "verify", "--topic", TOPIC)[TOPIC]
     assert (verified["files"], verified["records"], verified["damaged"]) == (1, 3, [])
+
+
+def test_compact_joins_small_files_and_says_what_it_would_do(
+    backed_up: FakePlatform, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "LEAST_FILES", 3)
+    for _ in range(3):
+        backed_up.produce(3)
+        run.done("extract")
+    listed = [p for p in backed_up.store.objects if p.startswith(f"backup/{TOPIC}/")]
+    planned = run.json("backup", "compact", "--plan")[TOPIC]
+    assert (planned["before"], planned["after"]) == (len(listed), 1)
+    assert f"{TOPIC}: {len(listed)} files would become 1" in run.done("backup", "compact", "--plan")
+    where = run.json("where", TOPIC, "0", "4")
+    assert f"{TOPIC}: {len(listed)} files became 1" in run.done("backup", "compact", "--topic", TOPIC)
+    assert f"{TOPIC}: 0 files became 0" in run.done("backup", "compact")
+    assert run.json("where", TOPIC, "0", "4") != where
+    assert run.json("backup", "verify")[TOPIC]["records"] == 12
+    [bad] = [p for p in backed_up.store.objects if "/merge-" in p]
+    backed_up.store.objects.pop(bad)
+    for _ in range(2):
+        backed_up.produce(3)
+        run.done("extract")
+    result = run("backup", "compact")
+    assert result.exit_code == 1
+    assert f"damaged: {bad}: " in result.stdout
 
 
 def test_a_damaged_file_is_reported_with_exit_code_1(backed_up: FakePlatform, run: Shell) -> None:

@@ -1,4 +1,4 @@
-"""A backup, a replay from it, its promotion, rollback and acceptance, killed by -9:
+"""A backup, a merge of its files, a replay from it, its promotion, rollback and acceptance, killed by -9:
 `python -m kbq_assets_tests.crashes.replays_killed FOLDER NTH`.
 
 Every run is a process, forked from this one, over a folder and a DuckDB file; Kafka and the registry are in memory. The
@@ -14,20 +14,27 @@ import shutil
 import signal
 import sys
 import traceback
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import duckdb
 
 from kbq_assets.adapters.duckdb import DuckDbWarehouse
 from kbq_assets.adapters.duckdb.replay import DuckDbReplayTables
 from kbq_assets.adapters.local_store import LocalObjectStore
+from kbq_assets.core.backup import merging
 from kbq_assets.core.backup.areas import REGULAR
+from kbq_assets.core.backup.names import BACKUP as NAMES
 from kbq_assets.core.replay.model import BACKUP, Phase
 from kbq_assets.core.replay.positions import Position
 from kbq_assets.definitions import Parts
+from kbq_assets.pipelines.backup.area import BackupArea
+from kbq_assets.pipelines.backup.clean import clean_backups
+from kbq_assets.pipelines.backup.merge import merge_topic
 from kbq_assets.pipelines.backup.verify import verify_topic
 from kbq_assets.pipelines.replay.replays import Replays
 from kbq_assets.wire.warm import warm_up
@@ -50,6 +57,7 @@ class Home(FakePlatform):
         sources = SOURCES.replace("table=orders", f"table={table} {_OPTIONS}")
         super().__init__(folder, sources=sources, partitions=1, environ=_ENVIRON)
         self.produce(records)
+        self.kafka.chunk_records = 2
         self.path = folder / "warehouse.duckdb"
         store: Any = LocalObjectStore(folder / "staging")
         self.store = ProbedPort(store, "store", probe) if probe else store  # type: ignore[assignment]
@@ -105,6 +113,15 @@ def drive(replays: Replays) -> None:
     replays.propose_accept(1).apply()  # again: a death may have left tables
 
 
+def merge(parts: Parts) -> BackupArea:
+    """Small files of the backup become one; what it left is cleaned up."""
+    area = parts.deployment.backup_area(REGULAR)
+    with patch.object(merging, "LEAST_FILES", 2), patch.object(merging, "SMALL_BYTES", 1 << 40):
+        merge_topic(area, TOPIC, lambda: uuid.uuid4().hex[:20])
+    clean_backups(area, 0, replaced_ms=0)
+    return area
+
+
 def prepare(home: Path) -> None:
     """Rows of the former source list are in `sales`."""
     Home(home, "sales", _BEFORE).cycle()
@@ -113,7 +130,9 @@ def prepare(home: Path) -> None:
 def run(home: Path, point: Point | None = None) -> None:
     """Extract new records and repair the old ones; die at a point."""
     probe = Probe(point, signal.SIGKILL)
-    drive(Home(home, "orders", _BEFORE + _SINCE, probe).cycle().replays)
+    parts = Home(home, "orders", _BEFORE + _SINCE, probe).cycle()
+    merge(parts)
+    drive(parts.replays)
     (home / "points.json").write_text(json.dumps(probe.passed))
 
 
@@ -128,8 +147,11 @@ def check(home: Path) -> None:
     found = platform.rows()
     assert found == {"orders": moved, "sales": [o for o in whole if o not in moved]}, found
     assert parts.reconciler.reconcile(values="all").findings == ()
-    verified = verify_topic(parts.deployment.backup_area(REGULAR), TOPIC)
+    area = merge(parts)
+    verified = verify_topic(area, TOPIC)
     assert (verified.damages, verified.records) == ((), len(whole)), verified
+    left = [entry.path for entry in area.list(f"{NAMES}{TOPIC}/")]
+    assert verified.files == len(left) == 1, left
 
 
 def in_child(action: Callable[[], None]) -> int:

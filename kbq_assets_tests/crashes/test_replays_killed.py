@@ -1,5 +1,5 @@
-"""kill -9 of a backup, a replay from it, its promotion, rollback and acceptance, before and after every call of the
-store and statement of DuckDB."""
+"""kill -9 of a backup, a merge of its files, a replay from it, its promotion, rollback and acceptance, before and after
+every call of the store and statement of DuckDB."""
 
 from __future__ import annotations
 

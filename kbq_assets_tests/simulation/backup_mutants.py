@@ -1,16 +1,18 @@
-"""Rules of backups and erasures removed: schedules of backups must notice each (PROTOCOL B1 to B5, X1 to X5)."""
+"""Rules of backups and erasures removed: schedules of backups must notice each (PROTOCOL B1 to B10, X1 to X5)."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-from kbq_assets.core.backup import sharing
+from kbq_assets.core.backup import merging, sharing
+from kbq_assets.core.backup.names import BackupFileName
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol import manifests as manifest_contents
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path, shard_of
+from kbq_assets.pipelines.backup import merge as merges
 from kbq_assets.pipelines.erasure import search
 from kbq_assets.pipelines.erasure.erasures import Erasures
 from kbq_assets.pipelines.extraction import extract as extraction
@@ -73,6 +75,23 @@ def _search_rows_alone(self: Erasures, number: int) -> tuple[str, ...]:
     return tuple(line for line in _verify(self, number) if "lacks it" not in line)
 
 
+def _merged_whatever_changed(commit: Any, number: int, merged: Any) -> Any:
+    """The merged files in place of all windows that they overlap."""
+    for run, window in merged:
+        state_ = commit.partitions[run.topic_partition.partition]
+        epoch = merging._epoch(window)
+        rest = [
+            w
+            for w in state_.windows
+            if merging._epoch(w) != epoch or w.until <= window.first or window.until <= w.first
+        ]
+        windows = tuple(sorted((*rest, window), key=lambda w: (merging._epoch(w), w.first)))
+        commit = commit.with_partition(
+            run.topic_partition.partition, dataclasses.replace(state_, windows=windows)
+        )
+    return merging.voided(commit)
+
+
 def _without_epoch(number: int, window: Any) -> Any:
     return (*_key(number, window)[:2], 0)
 
@@ -97,4 +116,11 @@ ERASURE_MUTANTS = (
            ((manifest_contents, "_key", _without_epoch),), seed=22),
     Mutant("a reset of the backup hides copies from an erasure", "X5",
            ((search, "epochs_of_log", _no_epochs),), seed=9),
+)  # fmt: skip
+#: Schedules of erasures beside merges of backup files notice these.
+COMPACTED_MUTANTS = (
+    Mutant("a clean-up takes what a merge writes for an orphan", "B10",
+           ((BackupFileName, "merge", property(lambda self: 0)),), seed=7),
+    Mutant("a merge lists what it read, whatever changed since", "B10",
+           ((merges, "ended", _merged_whatever_changed),), seed=24),
 )  # fmt: skip

@@ -29,6 +29,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.backup.backups import Backups
 from kbq_assets.pipelines.backup.clean import clean_backups
+from kbq_assets.pipelines.backup.merge import merge_topic
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.erasure.erasures import Erasures
 from kbq_assets.pipelines.operate.commands import Proposal, propose_accept_gap, propose_resume
@@ -106,8 +107,16 @@ def place_of(world: World, name: str) -> BackupPlace:
 
 
 def clean(world: World, name: str) -> None:
-    """One clean-up of the backups."""
-    clean_backups(BackupArea(world.backup.view(name)), 0)
+    """One clean-up of the backups, which does not wait for readers of merged files."""
+    clean_backups(BackupArea(world.backup.view(name)), 0, replaced_ms=0)
+
+
+def merge(world: World, name: str) -> None:
+    """Small files of the backup become large ones (B10)."""
+    area = BackupArea(world.backup.view(name))
+    if world.topic in state.topic_registry(area).topics:
+        report = merge_topic(area, world.topic, lambda: f"{world.random.getrandbits(64):x}")
+        world.met["backup files merged"] += report.before
 
 
 def fall_silent(world: World) -> None:
@@ -218,6 +227,8 @@ def repair(world: World) -> None:
             propose().apply()
     if any(commit.topic_id != world.topic_id for commit in commits(world)):
         _reset(world, "operator").apply()
+    if any(commit.merges % 2 for commit in commits(world)):  # what a dead merge left stays until the next one
+        merge(world, "operator")
     finish_erasures(world)
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 from unittest.mock import patch
 
+from kbq_assets.core.backup import merging
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.pipelines.extraction import recovery
@@ -61,6 +62,7 @@ class Chaos:
     silence_backups: float = 0.0
     erase: float = 0.0
     replay: float = 0.0
+    merge_copies: float = 0.0
 
 
 #: Everything at once; and tables parked, set aside and resumed all the time, with long stalls, few other faults.
@@ -141,6 +143,18 @@ ERASING = dataclasses.replace(
 ERASED = dataclasses.replace(BACKED_UP, kinds="11223gptaab")
 #: The same beside jobs that read merged files.
 ERASED_MERGED = dataclasses.replace(ERASED, merge_files=2)
+#: Backups of many small files, which two at once merge all the time.
+COMPACTING = dataclasses.replace(
+    BACKING_UP, steps=500, merge_copies=6.0, clean=6.0, produce=5.0, silence_backups=0.05, fault_rate=0.01,
+    stall_rate=0.05,
+)  # fmt: skip
+COMPACTED = dataclasses.replace(BACKED_UP, backup_files=2, window_records=1)
+#: The same beside erasures.
+ERASING_COMPACTED = dataclasses.replace(
+    ERASING, merge_copies=8.0, clean=6.0, produce=5.0, erase=2.0, silence_backups=0.05, fault_rate=0.01,
+    stall_rate=0.05,
+)  # fmt: skip
+ERASED_COMPACTED = dataclasses.replace(COMPACTED, kinds=ERASED.kinds)
 #: Operators replay ranges, two at once, of a topic whose log stays.
 PROMOTING = dataclasses.replace(
     ROUGH, steps=3000, event_rate=0.15, fault_rate=0.003, stall_rate=0.003, replay=4.0, produce=0.4, extract=0.5,
@@ -167,6 +181,8 @@ KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "backup": (BACKING_UP, BACKED_UP),
     "erasures": (ERASING, ERASED),
     "erasures_merging": (ERASING, ERASED_MERGED),
+    "backup_merging": (COMPACTING, COMPACTED),
+    "erasures_backup_merging": (ERASING_COMPACTED, ERASED_COMPACTED),
     "replays": (PROMOTING, REPLAYED),
 }
 
@@ -237,7 +253,10 @@ def _skip_late(world: World) -> None:
 
 def _checked(world: World, again: str, rage: Callable[[World], None]) -> World:
     try:
-        with patch.object(recovery, "PATIENCE", world.recipe.patience):
+        with (
+            patch.object(recovery, "PATIENCE", world.recipe.patience),
+            patch.object(merging, "LEAST_FILES", world.recipe.backup_files),
+        ):
             rage(world)
             settle(world)
         check_all(world)
@@ -303,6 +322,7 @@ def _events(world: World, chaos: Chaos) -> list[tuple[float, Callable[[], None]]
         (chaos.elect_leader, world.elect_leader),
         (chaos.erase, start("eraser", world.erase, 1)),
         (chaos.replay, start("replayer", world.replay, 2)),
+        (chaos.merge_copies, start("merger", partial(backups.merge, world), 2)),
         (chaos.silence_backups, partial(backups.fall_silent, world)),
         (chaos.lose_schemas, partial(backups.lose_schemas, world)),
         *((rate, functools.partial(event, world)) for rate, event in _mishaps(chaos)),

@@ -25,7 +25,7 @@ from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.fakes.warehouse import FakeJob
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 from kbq_assets_tests.simulation import schedule
-from kbq_assets_tests.simulation.backup_mutants import BACKUP_MUTANTS, ERASURE_MUTANTS
+from kbq_assets_tests.simulation.backup_mutants import BACKUP_MUTANTS, COMPACTED_MUTANTS, ERASURE_MUTANTS
 from kbq_assets_tests.simulation.manifest_mutants import MANIFEST_MUTANTS
 from kbq_assets_tests.simulation.mutants import (
     A_NEW_ID,
@@ -45,9 +45,13 @@ from kbq_assets_tests.simulation.schedule import (
     BACKED_UP,
     BACKING_UP,
     BY_HOUR,
+    COMPACTED,
+    COMPACTING,
     ERASED,
+    ERASED_COMPACTED,
     ERASED_MERGED,
     ERASING,
+    ERASING_COMPACTED,
     FAILING,
     FUTURE,
     HOURLY,
@@ -323,6 +327,23 @@ def test_backups_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
     with mutant.active(), pytest.raises(ScheduleFailed, match="BACKUP"):
         for seed in _seeds(mutant.seed, 300):
             run_schedule(seed, BACKING_UP, BACKED_UP)
+
+
+def test_backup_files_are_merged_while_everything_else_goes_on() -> None:
+    merged, erased = 0, 0
+    for seed in range(VARIED_SCHEDULES // 4):
+        merged += run_schedule(seed, COMPACTING, COMPACTED).met["backup files merged"]
+        world = run_schedule(seed, ERASING_COMPACTED, ERASED_COMPACTED)
+        merged, erased = merged + world.met["backup files merged"], erased + len(world.warehouse.erased)
+    assert merged > VARIED_SCHEDULES // 8
+    assert erased > 0
+
+
+@pytest.mark.parametrize("mutant", COMPACTED_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_merged_backup_files_without_a_rule_break_a_promise(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
+        for seed in _seeds(mutant.seed, 300):
+            run_schedule(seed, ERASING_COMPACTED, ERASED_COMPACTED)
 
 
 def test_erasures_forget_everywhere_while_everything_else_goes_on() -> None:

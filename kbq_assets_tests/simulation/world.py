@@ -15,6 +15,7 @@ from functools import partial
 from typing import BinaryIO, ClassVar, cast
 from unittest.mock import patch
 
+from kbq_assets.core.backup import merging
 from kbq_assets.core.errors import KbqError, NotFound, Refused
 from kbq_assets.core.extraction.turns import SliceLimits
 from kbq_assets.core.extraction.units import WindowLimits
@@ -172,6 +173,8 @@ class Recipe:
     patience: int = 24
     #: from so many files on, a job reads copies (L15)
     merge_files: int = 0
+    #: how many files of a backup that adjoin are merged (B10)
+    backup_files: int = merging.LEAST_FILES
     #: whether operators replay ranges (replays.py)
     replays: bool = False
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 from kbq_assets.core.backup.names import BackupFileName
 from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Window, starting_at
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 
 DAY_MS = 86_400_000
 
@@ -43,27 +45,38 @@ def expire(commit: Commit, ages: Mapping[str, int], before_ms: int) -> Commit:
 def _expired(state: PartitionCommit, ages: Mapping[str, int], before_ms: int) -> PartitionCommit:
     first = 0
     for number, window in enumerate(state.windows):
-        written = [ages[file.path] for file in window.files if file.path in ages]
+        written = [file.written_ms or ages[file.path] for file in window.files if file.path in ages]
         if written and max(written) >= before_ms:
             break
         first = number + 1 if written else first
     return dataclasses.replace(state, windows=state.windows[first:]) if first else state
 
 
-def orphans(listed: Collection[str], commits: Collection[Commit]) -> list[str]:
-    """The listed files that no commit lists, of an older epoch or below ``next`` (PROTOCOL B6)."""
+def orphans(listed: Mapping[str, int], commits: Collection[Commit], replaced_since_ms: int) -> list[str]:
+    """The listed files that no commit lists, of an older epoch or below ``next`` (PROTOCOL B6), with the times when
+    they were written. Those of a merge under way stay, and those in the place of which a file was merged since a
+    time (PROTOCOL B10)."""
     named = {file.path for commit in commits for file in commit.files}
-    partitions = {
-        c.topic_partition(n): (c.epoch, state.next) for c in commits for n, state in c.partitions.items()
+    of_partition = {
+        c.topic_partition(n): (c, state.next) for c in commits for n, state in c.partitions.items()
     }
+    merged: dict[tuple[TopicPartition, int], list[OffsetRange]] = defaultdict(list)
+    for path in named:
+        name = BackupFileName.parse(path)
+        if name.merge and listed.get(path, 0) >= replaced_since_ms:
+            merged[name.range.topic_partition, name.epoch].append(name.range)
     found = []
-    for path in sorted(set(listed) - named):
+    for path in sorted(listed.keys() - named):
         try:
             name = BackupFileName.parse(path)
         except InvalidName:
             continue
-        known = partitions.get(name.range.topic_partition)
-        if known is not None and (name.epoch, name.range.from_offset) < known:
+        tp, first = name.range.topic_partition, name.range.from_offset
+        commit, position = of_partition.get(tp, (None, 0))
+        if commit is None or (name.epoch, first) >= (commit.epoch, position):
+            continue
+        is_replaced = any(r.from_offset <= first < r.until_offset for r in merged[tp, name.epoch])
+        if not is_replaced and not (name.merge and name.merge == commit.merges):
             found.append(path)
     return found
 

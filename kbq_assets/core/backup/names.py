@@ -1,6 +1,7 @@
 """Names of backup files, and of the backup's state objects: the only code that formats and parses them.
 
     backup/shop.orders.v1/9f2c…/1_0_00000000000000004200_00000000000000009999.avro     BackupFileName
+    backup/shop.orders.v1/merge-7-9f2c…/1_0_00000000000000004200_00000000000000999999.avro    the same, merged
     backup/@/commits/shop.orders.v1.json                                               state_path
     backup/@/schemas/shop.orders.v1/17-9f2c….json                                      schema_path
     backup/@/schemas/shop.orders.v1/versions-9f2c….json                                versions_path
@@ -22,6 +23,12 @@ from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 BACKUP: Final = "backup/"
 STATE: Final = "backup/@/"
 _WANTED: Final = "backup/<topic>/<attempt>/<epoch>_<partition>_<first>_<last>.avro"
+#: Begins the hash of a file's bytes. Former releases committed the bare SHA-256 of the rows before compression.
+FILE_HASH: Final = "sha256:"
+#: Schema ids that a window lists: bytes that look like an id are no reason to ask for millions of them.
+MOST_SCHEMAS: Final = 100
+#: Begins the folder of a merged file, before the merge's number.
+_MERGE: Final = "merge-"
 #: As Secor pads offsets, so that names sort by offset.
 _DIGITS: Final = 20
 
@@ -71,6 +78,12 @@ class BackupFileName:
         base = f"{self.epoch}_{tp.partition}_{first:0{_DIGITS}d}_{last:0{_DIGITS}d}.avro"
         return f"{BACKUP}{check_topic(tp.topic)}/{self.attempt}/{base}"
 
+    @property
+    def merge(self) -> int:
+        """The number of the merge that wrote it (PROTOCOL B10), 0 for none."""
+        number = self.attempt.removeprefix(_MERGE).partition("-")[0]
+        return int(number) if self.attempt.startswith(_MERGE) and number.isdecimal() else 0
+
     @classmethod
     def parse(cls, path: str) -> BackupFileName:
         """Parse a path below the store's root. Raises InvalidName."""
@@ -85,6 +98,11 @@ class BackupFileName:
         return cls(
             OffsetRange(TopicPartition(check_topic(parts[1]), partition), first, last + 1), epoch, parts[2]
         )
+
+
+def merge_attempt(number: int, random: str) -> str:
+    """The folder of a merge's files."""
+    return f"{_MERGE}{number}-{random}"
 
 
 def _offset(text: str, path: str) -> int:

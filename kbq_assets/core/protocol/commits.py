@@ -61,6 +61,8 @@ class StagedFile(Stored):
     content: str = ""
     #: the first schema ids of its records (backup files alone)
     schema_ids: tuple[int, ...] = ()
+    #: when the newest of the files that it took the place of was written, by the store's time (PROTOCOL B10)
+    written_ms: int = 0
 
     @property
     def wanted_by(self) -> tuple[str, ...]:
@@ -200,11 +202,13 @@ class Commit(Stored):
     manifests: tuple[ManifestEntry, ...] = ()
     #: the version of the erasure log that a unit must have read (PROTOCOL X2); 0: nothing was erased
     erasures: int = 0
+    #: the number of the last merge of a backup's files; odd: it is under way (PROTOCOL B10)
+    merges: int = 0
 
     @property
     def stored_format(self) -> int:
-        """Releases that know no erasures would read erased records again."""
-        return codec.ORDERED if self.erasures else codec.FORMAT
+        """Releases that know no erasures would read erased records again, and others delete what a merge writes."""
+        return codec.MERGING if self.merges % 2 else codec.ORDERED if self.erasures else codec.FORMAT
 
     def topic_partition(self, partition: int) -> TopicPartition:
         """The TopicPartition of one of its partitions."""
@@ -317,18 +321,16 @@ def accept_gap(commit: Commit, partition: int, until: int, reason: str, leader_e
             next_step="kbq status shows the stopped partitions",
         )
     lost = until - state.next
-    return commit.with_partition(
-        partition,
-        dataclasses.replace(
-            state,
-            next=until,
-            totals=state.totals + Counts(positions=lost, lost=lost),
-            accepted_gaps=_with_gap(state.accepted_gaps, AcceptedGap(state.next, until, reason)),
-            leader_epoch=leader_epoch,
-            epoch_until=until if leader_epoch >= 0 else 0,
-            stop=None,
-        ),
+    accepted = dataclasses.replace(
+        state,
+        next=until,
+        totals=state.totals + Counts(positions=lost, lost=lost),
+        accepted_gaps=_with_gap(state.accepted_gaps, AcceptedGap(state.next, until, reason)),
+        leader_epoch=leader_epoch,
+        epoch_until=until if leader_epoch >= 0 else 0,
+        stop=None,
     )
+    return commit.with_partition(partition, accepted)
 
 
 def _with_gap(gaps: tuple[AcceptedGap, ...], gap: AcceptedGap) -> tuple[AcceptedGap, ...]:
@@ -360,10 +362,10 @@ def reset(
             f"{commit.topic}: {pending} windows wait to be loaded",
             next_step="run `kbq load` first, or pass --give-up-pending to lose them",
         )
-    given_up = tuple(backlog) if give_up_pending else ()
-    partitions = {n: dataclasses.replace(s, windows=()) for n, s in commit.partitions.items()}
-    retired = sum((partitions[p].totals for p in {*starts, *gone} if p in partitions), commit.retired)
-    partitions = {n: s for n, s in partitions.items() if n not in gone}
+    given_up = (*commit.files, *(backlog if give_up_pending else ()))
+    ended = (commit.partitions[p].totals for p in {*starts, *gone} if p in commit.partitions)
+    kept = {n: state for n, state in commit.partitions.items() if n not in gone}
+    partitions = {n: dataclasses.replace(state, windows=()) for n, state in kept.items()}
     for partition, start in starts.items():
         partitions[partition] = starting_at(start, (leader_epochs or {}).get(partition, -1), commit.epoch + 1)
     return dataclasses.replace(
@@ -372,16 +374,15 @@ def reset(
         cluster_id=cluster_id,
         topic_id=topic_id,
         partitions=partitions,
-        given_up=(*commit.given_up, *(file.path for file in (*commit.files, *given_up))),
-        retired=retired,
+        given_up=(*commit.given_up, *(file.path for file in given_up)),
+        retired=sum(ended, commit.retired),
     )
 
 
 def stop(commit: Commit, partition: int, why: Stop) -> Commit:
     """Stop a partition until it is resumed or tried again (PROTOCOL E10). A second stop in a place is a failed try."""
     state = commit.partitions[partition]
-    before = state.stop
-    if before is not None and before.first == why.first:
+    if (before := state.stop) is not None and before.first == why.first:
         if before.last_ms == why.last_ms:
             return commit  # this very stop: the reply of its swap was lost
         why = dataclasses.replace(why, tries=before.tries + 1)
@@ -392,9 +393,7 @@ def resume(commit: Commit, partition: int, *, as_errors: bool = False) -> Commit
     """Resume a stopped partition; ``as_errors`` accepts the error rows of the stopped range."""
     state = commit.partitions[partition]
     if state.stop is None:
-        raise Refused(
-            f"{commit.topic_partition(partition)} is not stopped",
-            next_step="kbq status lists stopped partitions",
-        )
+        stopped = "kbq status lists stopped partitions"
+        raise Refused(f"{commit.topic_partition(partition)} is not stopped", next_step=stopped)
     until = state.stop.until if as_errors else state.accept_errors_until
     return commit.with_partition(partition, dataclasses.replace(state, stop=None, accept_errors_until=until))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,7 @@ from kbq_assets.ports.backup_schemas import keep_schema
 from kbq_assets.ports.registry import SchemaRegistry
 
 if TYPE_CHECKING:
+    from kbq_assets.pipelines.backup.merge import MergeReport
     from kbq_assets.pipelines.backup.verify import Verified
 
 
@@ -70,6 +72,14 @@ class Backups:
             if not keep_schema(area, self.open_registry(), topic, schema_id)
         )
         return found
+
+    def merge(self, topic: str, *, plan: bool = False) -> MergeReport:
+        """Merge small files of a topic's backup; with ``plan``, say how many there are."""
+        # It loads kernels.
+        from kbq_assets.pipelines.backup.merge import merge_topic, plan_topic
+
+        area = self.area(topic)
+        return plan_topic(area, topic) if plan else merge_topic(area, topic, lambda: uuid.uuid4().hex[:20])
 
     def topics(self) -> list[str]:
         """The topics that have a backup."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from kbq_assets.core.backup import commits as backup
+from kbq_assets.core.backup.merging import voided
 from kbq_assets.core.backup.names import BACKUP
 from kbq_assets.core.errors import PreconditionFailed
 from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.names import commit_path
 from kbq_assets.pipelines.operate.clean import CleaningReport, listed_manifests, orphan_manifests
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.ports.object_store import ObjectStore
 
 
-def clean_backups(store: ObjectStore, days: int) -> CleaningReport:
-    """Drop windows that are older than ``days`` (0: none), then delete files and manifests that no commit lists. Safe
-    while extractions run. Raises UnsupportedFormat, and deletes nothing, if a newer release works here."""
+def clean_backups(store: ObjectStore, days: int, replaced_ms: int = backup.DAY_MS) -> CleaningReport:
+    """Drop windows that are older than ``days`` (0: none), then delete files and manifests that no commit lists; for
+    ``replaced_ms`` after a merge, readers still find the files that it read. Safe while extractions run. Raises
+    UnsupportedFormat, and deletes nothing, if a newer release works here."""
     # Listing first, commits second: what is committed in between counts as committed.
     listed = {e.path: e.updated_ms for e in store.list(BACKUP) if e.path.startswith(BACKUP)}
     manifests = listed_manifests(store)
@@ -22,7 +25,8 @@ def clean_backups(store: ObjectStore, days: int) -> CleaningReport:
     if days:
         before_ms = store.now_ms() - days * backup.DAY_MS
         commits = [_expired(store, commit, listed, before_ms) for commit in commits]
-    orphans = backup.orphans(listed.keys(), [commit.value for commit in commits])
+    since_ms = store.now_ms() - replaced_ms if replaced_ms else 2**63
+    orphans = backup.orphans(listed, [commit.value for commit in commits], since_ms)
     orphans += [name.format() for name in orphan_manifests(manifests, commits)]
     failures = store.delete_many(orphans)
     return CleaningReport(
@@ -31,6 +35,13 @@ def clean_backups(store: ObjectStore, days: int) -> CleaningReport:
         store.sweep_temporary(),
         tuple(f"{path}: {error}" for path, error in failures.items()),
     )
+
+
+def void_merges(store: ObjectStore, topic: str) -> None:
+    """End merges of a topic that are under way without effect: what they wrote is orphans (PROTOCOL B10)."""
+    registry = state.topic_registry(store)
+    for shard in registry.topics[topic].active if topic in registry.topics else ():
+        state.change_head(store, commit_path(topic, shard), voided)
 
 
 def _expired(

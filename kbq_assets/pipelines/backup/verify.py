@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kbq_assets.core.backup.names import BACKUP, BackupFileName, schemas_prefix
+from kbq_assets.core.backup.names import BACKUP, FILE_HASH, BackupFileName, schemas_prefix
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import commit_path
@@ -15,7 +15,6 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore, StoredFile
 from kbq_assets.wire.backup.read import read_chunks
-from kbq_assets.wire.backup.write import FILE_HASH
 from kbq_assets.wire.files.read_container import DamagedFile, Readable
 
 

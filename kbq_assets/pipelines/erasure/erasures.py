@@ -35,7 +35,7 @@ from kbq_assets.core.errors import NotFound, PreconditionFailed, Refused, Transi
 from kbq_assets.core.loading.warehouses import REMOVED
 from kbq_assets.core.protocol import codec
 from kbq_assets.pipelines.backup.area import BackupArea
-from kbq_assets.pipelines.backup.clean import clean_backups
+from kbq_assets.pipelines.backup.clean import clean_backups, void_merges
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_replays, delete_loaded
 from kbq_assets.pipelines.erasure.warehouse import ErasedWarehouse
@@ -182,7 +182,8 @@ class Erasures:
         delete_loaded(live, erasure)
         clean(live.load_store)
         for area in backup_areas(live, erasure.topic, Role.LOAD):
-            clean_backups(area, 0)
+            void_merges(area, erasure.topic)
+            clean_backups(area, 0, replaced_ms=0)
         if found := self.verify(number):
             raise Refused(f"erasure {number} is not done: {found[0]}", next_step=again)
         return self._enter(number, ErasurePhase.LOGGED, ErasurePhase.DONE)

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from kbq_assets.core.backup.names import FILE_HASH
 from kbq_assets.core.config.backup import ZSTD_LEVEL
 from kbq_assets.wire.backup import kernels
 from kbq_assets.wire.backup.schema import SCHEMA
@@ -17,8 +18,6 @@ from kbq_assets.wire.files.container import ContainerWriter, FileFormat, Sink
 #: Uncompressed bytes of a block: what zstandard searches then stays in a processor's nearest caches, which takes a
 #: seventh of its time off. Larger blocks compress no better.
 BLOCK_BYTES: Final = 128 * 1024
-#: Begins the hash of a file's bytes. Former releases committed the bare SHA-256 of the rows before compression.
-FILE_HASH: Final = "sha256:"
 _UNKNOWN: Final = -1
 
 _Parts: TypeAlias = tuple[tuple[Longs, ...], tuple[Longs, ...], tuple[Bytes, ...]]

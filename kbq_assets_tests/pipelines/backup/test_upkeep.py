@@ -161,7 +161,8 @@ class TestOrphans:
             range_ = replace(name.range, topic_partition=tp, from_offset=first, until_offset=first + 1)
             return replace(name, range=range_, epoch=epoch, attempt="dead").format()
 
-        found = backup.orphans([listed, at(7), at(8), at(9), at(9, 0), at(3, 2), at(3, 1, "other")], [state_])
+        paths = [listed, at(7), at(8), at(9), at(9, 0), at(3, 2), at(3, 1, "other")]
+        found = backup.orphans(dict.fromkeys(paths, 0), [state_], 0)
         assert found == sorted([at(7), at(9, 0)])
 
     def test_a_dead_attempts_file_goes_and_a_listed_one_stays(self) -> None:

@@ -1,0 +1,157 @@
+"""Small files of a backup that adjoin become one: which, and the commit before and after (PROTOCOL B10). Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.backup.names import FILE_HASH, MOST_SCHEMAS, BackupFileName, merge_attempt
+from kbq_assets.core.protocol.commits import Commit, StagedFile, Window
+from kbq_assets.core.protocol.counts import Counts
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+
+#: The size of a merged file. Erasures write such a file again, and readers of a range skip its beginning.
+TARGET_BYTES: Final = 128 << 20
+#: A larger file stays as it is.
+SMALL_BYTES: Final = TARGET_BYTES * 3 // 4
+#: Fewer files that adjoin stay as they are.
+LEAST_FILES: Final = 10
+
+
+@dataclass(frozen=True)
+class MergeRun:
+    """Windows of one partition and epoch that adjoin, and become one."""
+
+    topic_partition: TopicPartition
+    windows: tuple[Window, ...]
+
+    @property
+    def files(self) -> tuple[StagedFile, ...]:
+        """Their files, in order."""
+        return tuple(file for window in self.windows for file in window.files)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the files."""
+        return sum(file.bytes for file in self.files)
+
+    def name(self, number: int, random: str) -> BackupFileName:
+        """The name of the file that takes their place."""
+        range_ = OffsetRange(self.topic_partition, self.windows[0].first, self.windows[-1].until)
+        epoch = BackupFileName.parse(self.files[0].path).epoch
+        return BackupFileName(range_, epoch, merge_attempt(number, random))
+
+    def merged(self, file: StagedFile, written_ms: int) -> Window:
+        """The one window. ``file`` has path, size and checksums; ``written_ms`` is when the newest was written."""
+        files, last = self.files, self.windows[-1]
+        with_rows = [window for window in self.windows if any(each.rows for each in window.files)]
+        ids = sorted({number for each in files for number in each.schema_ids})
+        whole = dataclasses.replace(
+            file,
+            window=self.windows[0].first,
+            until=last.until,
+            rows=sum(each.rows for each in files),
+            raw_bytes=sum(each.raw_bytes for each in files),
+            oldest_ms=min((each.oldest_ms for each in files if each.rows), default=0),
+            schema_ids=tuple(ids[:MOST_SCHEMAS]),
+            written_ms=written_ms,
+        )
+        known = [window for window in self.windows if window.leader_epoch >= 0 or window.epoch_until] or [
+            last
+        ]
+        newest = [window.newest_ms for window in with_rows]
+        return Window(
+            self.windows[0].first,
+            last.until,
+            sum((window.counts for window in self.windows), Counts()),
+            (whole,),
+            known[-1].leader_epoch,
+            known[-1].epoch_until,
+            max(newest) if newest and all(newest) else 0,
+        )
+
+
+def plan_merges(commit: Commit, apart: Collection[str] = ()) -> Iterator[MergeRun]:
+    """What can be merged. Files with paths in ``apart`` begin a run of their own.
+
+    A run has no file that is larger than its others together, so each byte is copied a few times at most, however
+    often somebody merges.
+    """
+    for number, state in sorted(commit.partitions.items()):
+        for adjoining in _adjoining(state.windows, apart):
+            for windows in _worthwhile(adjoining):
+                yield MergeRun(commit.topic_partition(number), tuple(windows))
+
+
+def _adjoining(windows: Iterable[Window], apart: Collection[str]) -> Iterator[list[Window]]:
+    """Small windows of one epoch without a gap between them, up to the target size."""
+    run: list[Window] = []
+    size = 0
+    for window in windows:
+        size += _bytes([window])
+        if run and (
+            window.first != run[-1].until
+            or not _is_small(window)
+            or window.files[0].path in apart
+            or _epoch(window) != _epoch(run[-1])
+            or size > TARGET_BYTES
+        ):
+            yield run
+            run, size = [], _bytes([window])
+        if _is_small(window):
+            run.append(window)
+    yield run
+
+
+def _worthwhile(run: Sequence[Window]) -> Iterator[Sequence[Window]]:
+    if len(run) < LEAST_FILES:
+        return
+    largest = max(range(len(run)), key=lambda place: run[place].files[0].bytes)
+    if 2 * run[largest].files[0].bytes <= _bytes(run):
+        yield run
+    else:
+        yield from _worthwhile(run[:largest])
+        yield from _worthwhile(run[largest + 1 :])
+
+
+def _is_small(window: Window) -> bool:
+    """Whether a window may be merged. Files of former releases have a hash of another kind, and stay."""
+    return len(window.files) == 1 and (
+        window.files[0].bytes < SMALL_BYTES and window.files[0].content.startswith(FILE_HASH)
+    )
+
+
+def _epoch(window: Window) -> int:
+    return BackupFileName.parse(window.files[0].path).epoch
+
+
+def _bytes(windows: Iterable[Window]) -> int:
+    return sum(file.bytes for window in windows for file in window.files)
+
+
+def begun(commit: Commit) -> Commit:
+    """The commit with the number of a new merge. One that is under way ends without effect."""
+    return dataclasses.replace(commit, merges=commit.merges + 1 + commit.merges % 2)
+
+
+def voided(commit: Commit) -> Commit:
+    """The commit in which no merge is under way."""
+    return dataclasses.replace(commit, merges=commit.merges + commit.merges % 2)
+
+
+def ended(commit: Commit, number: int, merged: Iterable[tuple[MergeRun, Window]]) -> Commit:
+    """The commit with one window for each run that it still lists as it was; unchanged if another merge has begun, or
+    this one was voided."""
+    if commit.merges != number:
+        return commit
+    for run, window in merged:
+        partition = run.topic_partition.partition
+        state = commit.partitions[partition]
+        first = next((n for n, each in enumerate(state.windows) if each == run.windows[0]), 0)
+        until = first + len(run.windows)
+        if state.windows[first:until] == run.windows:
+            windows = (*state.windows[:first], window, *state.windows[until:])
+            commit = commit.with_partition(partition, dataclasses.replace(state, windows=windows))
+    return voided(commit)
