@@ -45,7 +45,7 @@ def expire(commit: Commit, ages: Mapping[str, int], before_ms: int) -> Commit:
 def _expired(state: PartitionCommit, ages: Mapping[str, int], before_ms: int) -> PartitionCommit:
     first = 0
     for number, window in enumerate(state.windows):
-        written = [file.written_ms or ages[file.path] for file in window.files if file.path in ages]
+        written = [window.written_ms or ages[file.path] for file in window.files if file.path in ages]
         if written and max(written) >= before_ms:
             break
         first = number + 1 if written else first

@@ -56,7 +56,6 @@ class MergeRun:
             raw_bytes=sum(each.raw_bytes for each in files),
             oldest_ms=min((each.oldest_ms for each in files if each.rows), default=0),
             schema_ids=tuple(ids[:MOST_SCHEMAS]),
-            written_ms=written_ms,
         )
         known = [window for window in self.windows if window.leader_epoch >= 0 or window.epoch_until] or [
             last
@@ -70,6 +69,7 @@ class MergeRun:
             known[-1].leader_epoch,
             known[-1].epoch_until,
             max(newest) if newest and all(newest) else 0,
+            written_ms,
         )
 
 

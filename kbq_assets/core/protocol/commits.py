@@ -61,8 +61,6 @@ class StagedFile(Stored):
     content: str = ""
     #: the first schema ids of its records (backup files alone)
     schema_ids: tuple[int, ...] = ()
-    #: when the newest of the files that it took the place of was written, by the store's time (PROTOCOL B10)
-    written_ms: int = 0
 
     @property
     def wanted_by(self) -> tuple[str, ...]:
@@ -95,7 +93,8 @@ class StagedFile(Stored):
 class Window(Stored):
     """A range of positions whose files become visible together (PROTOCOL E4). ``leader_epoch`` is that of its last
     record, just before ``epoch_until``; without records they are -1 and 0. ``newest_ms`` is its highest Kafka
-    timestamp, 0 if unknown."""
+    timestamp, 0 if unknown. ``written_ms`` is when the newest of the files was written that its file took the place of,
+    by the store's time (PROTOCOL B10)."""
 
     first: int
     until: int
@@ -104,6 +103,7 @@ class Window(Stored):
     leader_epoch: int = -1
     epoch_until: int = 0
     newest_ms: int = 0
+    written_ms: int = 0
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ class _Merger:
                 f"{path}: the store has other bytes than were written", next_step="kbq backup compact"
             )
         file = StagedFile(path, 0, 0, 0, stored.size, 0, stored.crc32c, "", content=merger.content)
-        return run.merged(file, max(each.written_ms or self.ages.get(each.path, 0) for each in run.files))
+        return run.merged(file, max(w.written_ms or self.ages.get(w.files[0].path, 0) for w in run.windows))
 
     def _set_apart(self, run: MergeRun, bad: StagedFile, error: KbqError) -> None:
         """A damaged file is merged with none before it, and none after it."""

@@ -235,7 +235,7 @@ def merged_too(world: Bench) -> set[int]:
 def expired(world: Bench) -> set[int]:
     """The first window leaves, unless it is merged already."""
     first = files(world)[0]
-    ages = {file.path: file.written_ms or int(file != first) for file in files(world)}
+    ages = {file.path: int(file != first) for file in files(world)}
     state.change(world.backup_area, Commit, COMMIT, lambda c: backup.expire(c, ages, 1))
     return set(range(files(world)[0].window))
 
