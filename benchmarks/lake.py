@@ -1,7 +1,7 @@
 """What it costs to turn staged Avro into Parquet files of an Iceberg table, in one process.
 
-``python -m benchmarks.lake [flat|nested]`` prints MB of Avro (before compression) per second of processor time, and the
-largest resident memory.
+``python -m benchmarks.lake [flat|nested|union]`` prints MB of Avro (before compression) per second of processor time,
+and the largest resident memory.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ _FLAT: list[dict[str, Any]] = [
     {"name": "note", "type": "string"},
 ]
 _ITEM = {"type": "record", "name": "item", "fields": [{"name": "sku", "type": "string"}]}
+_UNION = [*_FLAT, {"name": "items", "type": {"type": "array", "items": ["long", "string", _ITEM]}}]
 _NESTED = [*_FLAT, {"name": "items", "type": {"type": "array", "items": _ITEM}}]
 
 
-def _rows(nested: bool, first: int) -> Any:
+def _rows(kind: str, first: int) -> Any:
     hour = 3_600_000_000
     for number in range(first, first + ROWS):
         row = {
@@ -70,13 +71,15 @@ def _rows(nested: bool, first: int) -> Any:
             "_event_time": (number % 3) * hour,
             "event_date": 0,
         }
-        if nested:
+        if kind == "nested":
             row["items"] = [{"sku": f"sku-{number % 900}"}, {"sku": "other"}]
+        if kind == "union":
+            row["items"] = [{"sku": f"sku-{number % 900}"}, "other", number]
         yield row
 
 
 def _schema(kind: str) -> str:
-    fields = [*(_NESTED if kind == "nested" else _FLAT), *_POSITIONS]
+    fields = [*{"nested": _NESTED, "union": _UNION}.get(kind, _FLAT), *_POSITIONS]
     return json.dumps({"type": "record", "name": "r", "fields": fields})
 
 
@@ -84,7 +87,7 @@ def generate(kind: str, folder: Path) -> None:
     """Write the staged files, in a process of its own: its memory is not the load's."""
     for number in range(FILES):
         with (folder / f"{number}.avro").open("wb") as stream:
-            rows = _rows(kind == "nested", number * ROWS)
+            rows = _rows(kind, number * ROWS)
             fastavro.writer(stream, json.loads(_schema(kind)), rows, codec="null", sync_interval=1 << 18)
 
 

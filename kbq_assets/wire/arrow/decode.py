@@ -1,7 +1,7 @@
 """Blocks of Avro records to Arrow, in the shape of a table's columns.
 
-Large batches are read by a compiled kernel (`kernel`), and what it does not accept, such as unions of several types,
-by fastavro, a whole block in one call, as an Avro array.
+Large batches are read by a compiled kernel (`kernel`), and what it does not accept by fastavro, a whole block in one
+call, as an Avro array.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ the problem. Each value of the schema has a slot, an array of its own; lists are
 reading tells how many values each slot gets.
 """
 
-# ruff: noqa: PLR0912
+# ruff: noqa: PLR0912, PLR0915
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ _NULL, _BOOLEAN, _INT, _LONG = int(Kind.NULL), int(Kind.BOOLEAN), int(Kind.INT),
 _FLOAT, _DOUBLE, _BYTES, _STRING = int(Kind.FLOAT), int(Kind.DOUBLE), int(Kind.BYTES), int(Kind.STRING)
 _FIXED, _ENUM = int(Kind.FIXED), int(Kind.ENUM)
 _STRUCT, _LIST, _END = int(Kind.STRUCT), int(Kind.LIST), int(Kind.END)
+_UNION, _JUMP = int(Kind.UNION), int(Kind.JUMP)
 _WITH_LENGTH: Final = (Kind.BYTES, Kind.STRING, Kind.FIXED)
 _START, _USED, _REMAINING = 0, 1, 2
 #: Arrow's offsets in lists and texts have 31 bits.
@@ -85,6 +86,8 @@ class _Slotted:
             return self._struct(node, int(valid.sum()), valid)
         if node.kind is Kind.LIST:
             return self._list(node, lengths, valid)
+        if node.kind is Kind.UNION:
+            return self._union(node, self.values[part])
         return _scalar(node, self.data, self.values[part], lengths, valid)
 
     def _struct(self, node: Node, count: int, valid: Bytes | None) -> pa.Array:
@@ -93,10 +96,19 @@ class _Slotted:
         names = [name for name, _ in node.members]
         if valid is None or count == len(valid):
             return pa.StructArray.from_arrays(arrays, names) if arrays else _no_fields(count)
-        places = pa.array(np.cumsum(valid, dtype=np.int64) - 1, mask=valid == 0)
         if not arrays:
             return _no_fields(len(valid), valid)
-        return pa.StructArray.from_arrays([a.take(places) for a in arrays], names, mask=pa.array(valid == 0))
+        spread = [_spread(array, valid != 0) for array in arrays]
+        return pa.StructArray.from_arrays(spread, names, mask=pa.array(valid == 0))
+
+    def _union(self, node: Node, branches: Numbers) -> pa.Array:
+        """A record with one field set: that of the branch. Only values of a branch have places in its slots."""
+        arrays = []
+        for branch, (_, member) in zip(node.branches, node.members, strict=True):
+            chosen = branches == branch
+            arrays.append(_spread(self.array(member, int(chosen.sum())), chosen))
+        names = [name for name, _ in node.members]
+        return pa.StructArray.from_arrays(arrays, names, mask=pa.array(branches == node.null_branch))
 
     def _list(self, node: Node, lengths: Numbers, valid: Bytes) -> pa.Array:
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
@@ -106,6 +118,13 @@ class _Slotted:
         items = self.array(item, int(offsets[-1]))
         mask = None if node.null_branch < 0 else pa.array(valid == 0)
         return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), items, mask=mask)
+
+
+def _spread(array: pa.Array, places: npt.NDArray[np.bool_]) -> pa.Array:
+    """The values of an array at these places, null elsewhere."""
+    if len(array) == len(places):
+        return array
+    return array.take(pa.array(np.cumsum(places, dtype=np.int64) - 1, mask=~places))
 
 
 def _no_fields(count: int, valid: Bytes | None = None) -> pa.Array:
@@ -233,13 +252,22 @@ def _read(
                             lengths[starts[slot] + used[slot] - 1] += count
                     step = program[step, 3] + 1 if remaining[slot] > 0 else step + 1
                     continue
+                if kind == _JUMP:
+                    step = program[step, 3]
+                    continue
                 branch: Integer = -1
-                if null_branch >= 0:
+                if null_branch >= 0 or kind == _UNION:
                     branch, position = read_long(data, position, end)
-                    if position < 0 or not 0 <= branch <= 1:
+                    branches = program[step, 2] if kind == _UNION else 2
+                    if position < 0 or not 0 <= branch < branches:
                         return False
                 place = starts[slot] + used[slot]
                 used[slot] += 1
+                if kind == _UNION:
+                    if fill:
+                        values[place] = branch
+                    step += 1 + branch
+                    continue
                 if null_branch >= 0 and branch == null_branch:
                     step = program[step, 3]
                     continue

@@ -1,4 +1,4 @@
-"""Which records the kernel reads without Python objects: scalars, records and lists of them, each or null."""
+"""Which records the kernel reads without Python objects: scalars, records, lists and unions of them, each or null."""
 
 from __future__ import annotations
 
@@ -28,12 +28,16 @@ class Kind(IntEnum):
     #: an array, or a map, which is an array of keys and values; and where its items end
     LIST = 11
     END = 12
+    #: a union of several types; and a step to another one: a table of these, one for each branch, follows a union
+    UNION = 13
+    JUMP = 14
 
 
 @dataclass(frozen=True)
 class Node:
-    """A value. ``null_branch`` is null's place in its union, -1 where there is none. ``members`` are a record's, or the
-    items of a list under the name "". ``slot`` is where the kernel puts it, -1 for a record that is never null."""
+    """A value. ``null_branch`` is null's place in its union, -1 where there is none. ``members`` are a record's, the
+    items of a list under the name "", or the other branches of a union of several types. ``slot`` is where the kernel
+    puts it, -1 for a record that is never null."""
 
     kind: Kind
     null_branch: int = -1
@@ -48,6 +52,11 @@ class Node:
         return (self.slot >= 0) + sum(member.slots for _, member in self.members)
 
     @property
+    def branches(self) -> list[int]:
+        """The place of each member in a union of several types."""
+        return [place + (0 <= self.null_branch <= place) for place in range(len(self.members))]
+
+    @property
     def is_flat(self) -> bool:
         """Whether each record has one value in each slot."""
         return all(node.slot < 0 or node.kind < Kind.STRUCT for node in self.walk())
@@ -60,9 +69,9 @@ class Node:
 
 
 Step: TypeAlias = tuple[int, int, int, int, int]
-"""Kind, branch of null, size, the step after it and its members, slot. For the end of a list, its first step."""
+"""Kind, branch of null, size (of a union, its number of branches), the step after it and its members, slot. For the end
+of a list, its first step; for a jump, its target."""
 
-_SEVERAL: Final = 2
 #: A schema that uses its records often may have 2**100 values.
 _MOST_SLOTS: Final = 10_000
 
@@ -79,7 +88,7 @@ class _Slots:
 
 
 def record_node(node: avro.AvroType) -> Node | None:
-    """A record, None if a value in it is a union of several types, or if it has very many values."""
+    """A record, None if a value in it is a union of one type alone, or if it has very many values."""
     return _node(node, _Slots(), -1)
 
 
@@ -88,11 +97,7 @@ def _node(node: avro.AvroType, slots: _Slots, null_branch: int) -> Node | None:
         return None
     match node:
         case avro.Union():
-            nulls = [avro.is_null(branch) for branch in node.branches]
-            if len(nulls) != _SEVERAL or sum(nulls) != 1:
-                return None
-            null = nulls.index(True)
-            return _node(node.branches[1 - null], slots, null)
+            return _union(node, slots)
         case avro.RecordType():
             slot = slots.take() if null_branch >= 0 else -1
             fields = [(name, _node(each.type, slots, -1)) for name, each in node.fields.items()]
@@ -102,6 +107,17 @@ def _node(node: avro.AvroType, slots: _Slots, null_branch: int) -> Node | None:
         case avro.Map():
             return _list(null_branch, slots, lambda: _pair(node, slots))
     return _scalar(node, slots, null_branch)
+
+
+def _union(node: avro.Union, slots: _Slots) -> Node | None:
+    nulls = [place for place, branch in enumerate(node.branches) if avro.is_null(branch)]
+    null = nulls[0] if nulls else -1
+    others = [branch for branch in node.branches if not avro.is_null(branch)]
+    if node.several:
+        slot = slots.take()
+        members = [(avro.member_name(branch), _node(branch, slots, -1)) for branch in others]
+        return _with(Node(Kind.UNION, null, slot=slot), members)
+    return _node(others[0], slots, null) if nulls and others else None
 
 
 def _scalar(node: avro.AvroType, slots: _Slots, null_branch: int) -> Node:
@@ -139,6 +155,9 @@ def program_of(node: Node) -> list[Step]:
 
 def _compile(node: Node, steps: list[Step]) -> None:
     first = len(steps)
+    if node.kind is Kind.UNION:
+        _compile_union(node, steps)
+        return
     if node.slot >= 0:
         steps.append((node.kind, node.null_branch, node.size, 0, node.slot))
     for _, member in node.members:
@@ -147,3 +166,22 @@ def _compile(node: Node, steps: list[Step]) -> None:
         steps.append((Kind.END, -1, 0, first, node.slot))
     if node.slot >= 0:
         steps[first] = (*steps[first][:3], len(steps), node.slot)
+
+
+def _compile_union(node: Node, steps: list[Step]) -> None:
+    branches = len(node.members) + (node.null_branch >= 0)
+    steps.append((Kind.UNION, -1, branches, 0, node.slot))
+    table = len(steps)
+    steps += [_jump(0)] * branches
+    ends = [] if node.null_branch < 0 else [table + node.null_branch]
+    for branch, (_, member) in zip(node.branches, node.members, strict=True):
+        steps[table + branch] = _jump(len(steps))
+        _compile(member, steps)
+        ends.append(len(steps))
+        steps.append(_jump(0))
+    for end in ends:
+        steps[end] = _jump(len(steps))
+
+
+def _jump(to: int) -> Step:
+    return Kind.JUMP, -1, 0, to, -1
