@@ -23,7 +23,7 @@ _rate = click.option(
     type=click.IntRange(1),
     default=None,
     metavar="RECORDS",
-    help="Read at most so many records a second.",
+    help="Most records to read in a second.",
 )
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     help="With --resident: from the start of a cycle to the start of the next.  [default: 60]",
 )
 @click.option(
-    "--cycles", type=click.IntRange(min=1), metavar="N", help="With --resident: end after so many cycles."
+    "--cycles", type=click.IntRange(min=1), metavar="N", help="With --resident: end after this many cycles."
 )
 @json_option
 @pass_extractor

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -17,6 +18,9 @@ from kbq_assets.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.spine import Spine
+
+#: A link of the documentation.
+_LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 @click.command()
@@ -64,7 +68,8 @@ def redacted(name: str, value: str) -> str:
 
 
 def _meaning(name: str) -> str:
-    return VARIABLES[name].meaning if name in VARIABLES else ""
+    """A variable's meaning without its links, which lead to pages of the documentation."""
+    return _LINK.sub(r"\1", VARIABLES[name].meaning) if name in VARIABLES else ""
 
 
 def _print(values: Mapping[str, str], as_json: bool) -> None:

@@ -38,7 +38,7 @@ class CopyTask:
 
     @property
     def table(self) -> str:
-        """What it is about."""
+        """The topic of its file."""
         return BackupFileName.parse(self.file.path).range.topic_partition.topic
 
 

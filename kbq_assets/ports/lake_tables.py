@@ -21,7 +21,7 @@ class ExternalTables(Protocol):
     """Guarantees: `point` never replaces a table, and keeps grants and policies of one that exists."""
 
     def known(self, table: ExternalTable) -> KnownTable | None:
-        """What BigQuery has by this name. Raises ConfigurationError, Unavailable."""
+        """BigQuery's table of this name. Raises ConfigurationError, Unavailable."""
 
     def point(self, change: PointAtMetadata) -> None:
         """Create the table, or let it read the newest file. Raises ConfigurationError, NotFound if its dataset is

@@ -91,7 +91,7 @@ class Origins:
     raw_headers: Callable[[int], bytes] | None = None
 
     def slice(self, from_index: int, until_index: int) -> Origins:
-        """Those of the records ``[from_index, until_index)``."""
+        """The origins of the records ``[from_index, until_index)``."""
         part, raw = slice(from_index, until_index), self.raw_headers
         return Origins(
             self.leader_epochs[part],

@@ -103,7 +103,7 @@ def _in_headers(chunk: Chunk) -> set[int | str]:
 
 
 def _named(value: bytes) -> int | str:
-    """What a header says; -1 for what names no schema."""
+    """The schema id or GUID in a header; -1 if it names no schema."""
     if value[0] == 0 and len(value) >= _ID_BYTES:
         return int.from_bytes(value[1:_ID_BYTES], "big")
     return _guid(value[1:_GUID_BYTES]) if value[0] == 1 and len(value) >= _GUID_BYTES else -1

@@ -184,7 +184,7 @@ def type_id(schema_id: int, indexes: tuple[int | str, ...]) -> int:
 def message_path(data: bytes) -> tuple[tuple[int, ...], int]:
     """The path to a Protobuf message's type, and the position after it; () and -1 if there is no valid path.
 
-    Confluent's format: a count, then so many indexes, as zigzag varints; a single 0 means the first type.
+    Confluent's format: a count, then that many indexes, as zigzag varints; a single 0 means the first type.
     """
     count, position = _varint(data, 0)
     if count == 0:

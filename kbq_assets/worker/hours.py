@@ -1,4 +1,4 @@
-"""What a unit of a topic by hour knows about hours (PROTOCOL O8)."""
+"""The hours of a unit whose topic has `order=hour` (PROTOCOL O8)."""
 
 from __future__ import annotations
 

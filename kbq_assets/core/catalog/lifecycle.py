@@ -182,7 +182,7 @@ def _lakes(places: StoragePlaces, datasets: Iterable[str]) -> Iterator[_Objects 
 
 
 def below(bucket: Bucket, folder: str) -> str:
-    """What begins the names of a folder's objects."""
+    """The prefix of the names of a folder's objects."""
     return f"{bucket.prefix}/{folder}" if bucket.prefix else folder
 
 

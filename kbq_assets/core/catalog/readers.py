@@ -153,7 +153,7 @@ def plan_readers(
 def _readable(
     place: str, places: DataPlaces, entries: Collection[CatalogEntry], topics: Collection[str]
 ) -> Iterator[ReadablePlace | str]:
-    """What a place of the section names, or why KBQ cannot grant it."""
+    """The dataset, table or prefix that a place of the section names, or why KBQ cannot grant it."""
     kind, _, name = place.partition("/")
     if kind in (DATASET, TABLE):
         yield from _tables(kind, name, places.warehouses)

@@ -38,8 +38,9 @@ def _check_value(node: DocumentNode, known: CatalogField, where: str) -> Iterato
         yield _problem(node, where, f"expected {_EXPECTED[known.kind]}, found {_described(node)}")
     elif known.choices and node.value not in known.choices:
         near = difflib.get_close_matches(str(node.value), known.choices, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(known.choices)}"
-        yield _problem(node, where, f"{node.value!r} is not a {where.rpartition('.')[2]}", hint)
+        allowed = [*(("true", "false") if known.kind == "switch" else ()), *known.choices]
+        hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(allowed)}"
+        yield _problem(node, where, f"{node.value!r} is no value of {where.rpartition('.')[2]}", hint)
 
 
 def json_schema(fields: Mapping[str, CatalogField] = ENTRY) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class CompactionPolicy:
 
 @dataclass(frozen=True)
 class CompactionRule:
-    """What the topics of a table ask for: None and 0 leave it to the table's properties."""
+    """The options that the topics of a table set: None and 0 leave one to the table's properties."""
 
     enabled: bool | None = None
     complete_only: bool = False

@@ -17,7 +17,7 @@ from kbq_assets.core.compaction.model import (
     LakeView,
 )
 
-#: One commit replaces so much at most: what a conflict costs, and what a crash leaves behind, has a bound.
+#: Most that one commit replaces. It bounds the cost of a conflict, and what a crash leaves behind.
 ROUND_BYTES: Final = 2 << 30
 ROUND_GROUPS: Final = 64
 _EPOCH: Final = date(1970, 1, 1).toordinal()

@@ -30,7 +30,7 @@ POSITIONS = (
 
 
 def positions_in(columns: Iterable[str]) -> tuple[str, str, str, str] | None:
-    """Those of a table with these columns, None if its rows have no position."""
+    """The columns of `POSITIONS` that a table has, None if its rows have no position."""
     names = frozenset(columns)
     return next((each for each in POSITIONS if names.issuperset(each)), None)
 

@@ -22,7 +22,7 @@ WindowQueues: TypeAlias = Mapping[Any, Sequence[list[StagedFile]]]
 @dataclass(frozen=True)
 class LoadLimits:
     """Bounds of one job, and of a day, failed jobs included (0: none): of a table's jobs, of the partitions that they
-    change, and of a project's jobs. ``partitions``: so many may a table have.
+    change, and of a project's jobs. ``partitions``: the most that a table may have.
 
     ``mixes_schemas``: a job takes files of several schemas.
 

@@ -23,8 +23,8 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.watermarks import Watermark
 
 HOUR_MS: Final = 3_600_000
-#: Hours with rows that a table's state lists (two weeks): so many before the first incomplete hour, and from there on
-#: the first so many and the last so many. Producers may write any date, and a table may be parked for long.
+#: Hours with rows that a table's state lists (two weeks): this many before the first incomplete hour, and from there on
+#: the first and the last of the same number. Producers may write any date, and a table may be parked for long.
 KEPT_HOURS: Final = 336
 
 #: Beyond every hour.

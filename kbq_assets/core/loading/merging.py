@@ -10,7 +10,7 @@ from typing import Final
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import StagedFile
 
-#: A job of so many small files reads copies.
+#: A job of at least this many small files reads copies.
 MERGE_FILES: Final = 1_000
 #: A file below this size is small. So many are read at once while they are copied.
 SMALL_BYTES: Final = 4 << 20

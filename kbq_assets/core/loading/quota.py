@@ -33,7 +33,7 @@ class JobCounts(Stored):
     days: Mapping[int, int] = field(default_factory=dict)
 
     def add(self, now_ms: int, changes: int = 0, days: Collection[int] = ()) -> JobCounts:
-        """With one more job, which changes so many partitions and these days, and without hours older than a day."""
+        """With one more job and the number of partitions that it ``changes``, and without hours older than a day."""
         return dataclasses.replace(
             self,
             hours=_plus(self.hours, 1, now_ms),

@@ -94,9 +94,9 @@ class RowMismatch(codec.Stored):
 class Accepted(codec.Stored):
     """The losses of a table that an operator has accepted."""
 
-    #: so many of the first mismatches
+    #: how many mismatches, from the first on
     mismatches: int = field(default=0, metadata=codec.stored_as("accepted_mismatches"))
-    #: so many of the first bad files
+    #: how many bad files, from the first on
     quarantined: int = field(default=0, metadata=codec.stored_as("accepted_quarantined"))
     #: the next bad files may go to quarantine, however many
     loss: bool = field(default=False, metadata=codec.stored_as("accepts_loss"))

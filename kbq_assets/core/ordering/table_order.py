@@ -103,7 +103,7 @@ class TableOrder(Stored):
     gates: tuple[GateResult, ...] = ()
     #: the latest decisions
     audit: tuple[AuditEntry, ...] = ()
-    #: so many older ones are in objects of their own
+    #: how many older ones are in objects of their own
     archived: int = 0
 
     @property

@@ -37,7 +37,7 @@ def fail_batch(
 
 
 def named(failed: FailedBatch) -> str:
-    """What failed: number, job, error and the first files of a batch."""
+    """A failed batch in words: its number, job, error and first files."""
     job = f", job {failed.job_id}" if failed.job_id else ""
     return f"batch {failed.number}{job}: {failed.error}{_files(failed)}"
 

@@ -53,7 +53,7 @@ _MOMENT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TimeBounds:
-    """Business times that count: from ``first_day`` since 1970 on, until so many days after the day of the Kafka time.
+    """Business times that count: from ``first_day`` since 1970 on, until ``days_ahead`` after the Kafka time's day.
     A Kafka time before the first day is no measure."""
 
     first_day: int

@@ -66,8 +66,8 @@ def stop_evaluations(
     stops: Iterable[PartitionStop],
     name: str = PARTITIONS_RUN,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Those of one check of stops, for callers that know only the stops, and that ``topics`` were read. What pages say
-    of another topic no longer holds if it has no stop."""
+    """The evaluations of one check of stops, for callers that know only the stops and the ``topics`` that were read. A
+    page that shows a stop of another topic changes if that topic has no stop any more."""
     before = noted(instance, pages, name)
     results = stop_results({*before, *topics}, stops, name)
     yield from _changes(pages, name, results, {r.subject: r for r in results}, before)

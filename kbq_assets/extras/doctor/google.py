@@ -50,7 +50,7 @@ class BucketQuestions(Protocol):
     identity: str
 
     def granted(self, wanted: Collection[str]) -> frozenset[str]:
-        """Those of these permissions that it has for all objects of the bucket."""
+        """The ``wanted`` permissions that it has for all objects of the bucket."""
 
     def may_in(self, folder: str, permission: str) -> bool:
         """Whether it has a permission in one folder."""

@@ -79,7 +79,7 @@ class Reconciler:
 
         def first_kept(table: TableReference, topics: frozenset[str]) -> date | None:
             days = options(table, topics).expiry_days
-            # The warehouse drops a day's rows when the day began, or ended, so many days ago: one day less is sure.
+            # The warehouse drops a day's rows `days` days after it began, or ended: one day less is sure.
             return self._today - timedelta(days - 1) if days else None
 
         return counting.CountPorts(

@@ -18,7 +18,7 @@ class Spill(Generic[RecordT]):
     """Parts of records. All records of one key are in one part."""
 
     def __init__(self, records: int, per_part: int) -> None:
-        """As many parts as so many records need."""
+        """Make the parts that this many ``records`` need."""
         self.parts = range(max(1, min(_MOST_PARTS, -(-records // per_part))))
         self._buffers: list[list[RecordT]] = [[] for _ in self.parts]
         self._files: list[IO[bytes]] = []

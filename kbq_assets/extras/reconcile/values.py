@@ -19,7 +19,7 @@ from kbq_assets.extras.reconcile.findings import Finding, read_again
 from kbq_assets.ports.warehouse import EVERYTHING, Comparable, KafkaRange, LoadJob, Warehouse
 
 SAMPLE, ALL, NONE = CHOICES = ("sample", "all", "none")
-#: A sample: so many ranges of so many positions in each partition, of so many partitions.
+#: A sample: ranges of a partition, positions of a range, and partitions.
 SAMPLE_RANGES: Final = 2
 SAMPLE_POSITIONS: Final = 500
 SAMPLE_PARTITIONS: Final = 100

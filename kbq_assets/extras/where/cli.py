@@ -39,7 +39,7 @@ Record: TypeAlias = tuple[TopicPartition, int]
 
 
 class HasSource(Protocol):
-    """What opens the broker's records."""
+    """Opens the broker's records."""
 
     def source(self) -> RecordSource:
         """Kafka."""

@@ -73,7 +73,7 @@ def locate_file(view: LoadView, path: str) -> list[Place]:
 
 
 def locate_copy(backups: Backups, path: str) -> list[Place]:
-    """What a file of a backup has. Raises InvalidName."""
+    """The range and the place of a backup's file. Raises InvalidName."""
     range_ = BackupFileName.parse(path).range
     for file in backups.copies(range_.topic_partition, range_.from_offset):
         if file.path == path:

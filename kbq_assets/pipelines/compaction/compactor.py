@@ -65,7 +65,7 @@ class Compactor:
         return self._options_of(table).expiry_days
 
     def _options_of(self, table: TableReference) -> TableOptions:
-        """What the topics of a table ask for; the defaults for a table that KBQ did not load."""
+        """The options that the topics of a table set; the defaults for a table that KBQ did not load."""
         found = state.find(self.deployment.load_store, TableState, table_state_path(table))
         topics = frozenset(range_.topic for range_ in loaded_rows(found.value)) if found else frozenset()
         return self._options(table, topics) if topics else TableOptions()

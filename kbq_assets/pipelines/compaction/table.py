@@ -113,7 +113,7 @@ class TableCompaction:
 
     @cached_property
     def _rule(self) -> CompactionRule:
-        """What the table's topics ask for; read once, as part of the run."""
+        """The rule that the table's topics set; read once, as part of the run."""
         return self._read_rule()
 
     def _round(self, rewriter: Rewriter) -> bool:

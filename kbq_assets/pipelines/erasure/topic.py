@@ -91,7 +91,7 @@ class ErasedTopic:
         return sorted(t for t in self._fed if self.states[t].has_statements)
 
     def sql_tables(self) -> list[TableReference]:
-        """Tables whose rows the user's own SQL makes: of which records, nobody else knows."""
+        """Tables whose rows the user's own SQL makes. Nobody else knows from which records."""
         return sorted(t for t in self._fed if _rule(self.states[t]).kind == SQL)
 
     @property

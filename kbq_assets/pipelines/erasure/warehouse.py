@@ -127,7 +127,7 @@ class ErasedWarehouse:
 
     @property
     def label(self) -> str:
-        """What lines about it begin with."""
+        """The beginning of lines about it."""
         return f"{self.name}: " if self.name else ""
 
     def _named(self, unnamed: str) -> str:

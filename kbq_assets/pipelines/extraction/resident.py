@@ -20,7 +20,7 @@ from kbq_assets.ports.engine import OnDemandEngine
 
 @dataclass(frozen=True)
 class Cycles:
-    """When cycles start and when they end. ``wait`` pauses for so many seconds, or until the loop is asked to end."""
+    """When cycles start and when they end. ``wait`` pauses for the given seconds, or until the loop is asked to end."""
 
     clock: Clock
     wait: Callable[[float], object]

@@ -15,7 +15,7 @@ from kbq_assets.core.filebatches.discovery import (
 )
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore
 
-#: A configuration may have so many bytes.
+#: Most bytes of a configuration.
 _MOST_BYTES: Final = 1 << 20
 
 

@@ -50,7 +50,7 @@ class LoadOptions:
     blocks: FindBlocks = field(default_factory=LoadBlocks)
     #: options of those of the given topics that are extracted now: complete hours wait for them
     topics: TopicOptions = default_options
-    #: from so many small files on, a job reads copies of them that are few and large (L15); 0: never
+    #: a job of at least this many small files reads a few large copies of them (L15); 0: never
     merge_files: int = 0
 
 

@@ -100,7 +100,7 @@ class LoadView:
         return states, commits, self.registry, self.topics, self.backlog
 
     def once(self, name: str, compute: Callable[[], T]) -> T:
-        """What follows from the objects of this view alone, computed again only if one of them has changed."""
+        """A result that depends on the objects of this view alone, computed again only if one of them has changed."""
         return self.cache.derived(name, self.generations, compute)
 
     @property

@@ -1,4 +1,4 @@
-"""What could not be loaded as it is: bad records in error tables, and files in quarantine."""
+"""Data that could not be loaded as it is: bad records in error tables, and files in quarantine."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class StateCache:
         return listed
 
     def derived(self, name: str, basis: object, compute: Callable[[], T]) -> T:
-        """What follows from ``basis`` alone: computed again only if that differs from the last call's."""
+        """A result that depends on ``basis`` alone: computed again only if that differs from the last call's."""
         known = self._derived.get(name)
         if known is None or known[0] != basis:
             known = self._derived[name] = basis, compute()

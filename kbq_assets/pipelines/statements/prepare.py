@@ -136,7 +136,7 @@ def _check_history(run: TableRun, versions: Iterable[Column], fitted: Fit) -> No
 
 
 def _days(fitted: Fit, within: int) -> tuple[str, str] | None:
-    """The first and the last event date that concern a batch, widened by so many days; None if a file lists none."""
+    """The first and the last event date of a batch, widened by ``within`` days; None if a file lists none."""
     files = [file for file in fitted.batch.files if file.rows]
     if not files or not all(file.dates for file in files):
         return None

@@ -45,8 +45,8 @@ _PAST: Final = _Past()
 class Decoder:
     """Decodes records of one writer schema into the columns of one table.
 
-    The schema must fit the columns (`plan_table_change` finds nothing to change). ``flat_bytes``: batches of
-    at least so many bytes go to the kernel, where the schema allows it.
+    The schema must fit the columns (`plan_table_change` finds nothing to change). ``flat_bytes``: larger
+    batches, in bytes, go to the kernel, where the schema allows it.
     """
 
     def __init__(self, schema: str, columns: Sequence[Column], *, flat_bytes: int = _FLAT_BYTES) -> None:

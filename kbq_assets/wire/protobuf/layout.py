@@ -78,7 +78,7 @@ class LayoutBuilder:
         return start, len(self.texts)
 
     def reserve(self, fields: int) -> tuple[int, int]:
-        """The number of a new message type with so many fields, and its first field."""
+        """The number of a new message type with this many fields, and its first field."""
         first = len(self.fields)
         self.messages.append((first, fields))
         self.fields += [()] * fields

@@ -106,7 +106,7 @@ def test_a_business_time_is_a_word_or_keys(said: str, option: str) -> None:
     ("said", "where", "message"),
     [
         ("{feild: a}", "partition_time.feild", "unknown key"),
-        ("{format: epoch}", "partition_time.format", "is not a format"),
+        ("{format: epoch}", "partition_time.format", "is no value of format"),
         ("a:epoch", "partition_time", "no format 'epoch'"),
         ("[a]", "partition_time", "expected text, found a list"),
     ],
@@ -186,7 +186,11 @@ def test_environments_are_distinguished() -> None:
         ("records: {keys: yes}", "1: records.keys: expected true or false, found 'yes'"),
         ("consumers: archiver", "1: consumers: expected a list of texts, found 'archiver'"),
         ("labels: {a: [1]}", "1: labels: expected keys with single values, found keys"),
-        ("scope: publc", "1: scope: 'publc' is not a scope (did you mean 'public'?)"),
+        (
+            "extraction: {backup: maybe}",
+            "1: extraction.backup: 'maybe' is no value of backup (one of true, false, only)",
+        ),
+        ("scope: publc", "1: scope: 'publc' is no value of scope (did you mean 'public'?)"),
         (
             "kafka: {retention: 7 days}",
             "1: kafka.retention: '7 days' is not a duration (12h, 7d, or forever)",

@@ -160,7 +160,7 @@ def test_without_protoc_the_rest_is_judged_and_nothing_is_reported_as_well(
     assert (result.exit_code, "pip install 'kbq-assets[protobuf]'" in result.stderr) == (1, True)
     assert "no mistake" not in result.stdout
     write({f"{PLACE}/prod/topic.yaml": "scope: secret"})
-    assert "'secret' is not a scope" in run("catalog", "validate").stdout
+    assert "'secret' is no value of scope" in run("catalog", "validate").stdout
 
 
 @pytest.mark.parametrize(

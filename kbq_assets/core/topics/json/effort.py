@@ -15,7 +15,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from kbq_assets.core.errors import UnstageableSchema
 
-#: Objects of a schema with all that it refers to; a validator compiles so many in a second.
+#: Objects of a schema with all that it refers to; a validator compiles this many in a second.
 _MOST_NODES: Final = 10_000
 #: Parts that judge one value, and links between them: what this analysis itself may take.
 _MOST_LINKS: Final = 200_000
@@ -52,7 +52,7 @@ class Effort:
         self._by_depth = list(self._steps(schema)) if isinstance(schema, Mapping) else [1, 1]
 
     def steps(self, size: int, depth: int) -> int:
-        """The most steps for a document of so many values, nested so deep."""
+        """The most steps for a document of ``size`` values, nested ``depth`` levels deep."""
         return size * self._by_depth[min(depth, len(self._by_depth) - 1)]
 
     def _steps(self, root: Any) -> Iterator[int]:
