@@ -19,6 +19,7 @@ from kbq_assets.cli.context import (
 from kbq_assets.cli.render import console, echo_json, number, table, utc_time
 from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.waits import next_lines
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.ordering.orders import Orders, OrderStatus
@@ -67,6 +68,8 @@ def status(deployment: Deployment, names: tuple[str, ...], audit: bool, as_json:
             out.print(f"{each.table}: {each.switch}")
         if each.why:
             out.print(f"{each.state}: {each.table}: {each.why}", style="yellow")
+        for line in next_lines(each.commands):
+            out.print(line, style="yellow")
         for gate in each.order.gates:
             verdict = "green" if gate.green else f"red: {gate.message}"
             out.print(
@@ -151,6 +154,7 @@ def _document(status: OrderStatus, decisions: list[AuditEntry]) -> dict[str, obj
         "batch": status.current,
         "state": status.state,
         "why": status.why,
+        "commands": list(status.commands),
         "job": status.job_id,
         "files": status.files,
         "windows": status.windows,

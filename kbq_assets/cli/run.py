@@ -21,7 +21,7 @@ from kbq_assets.cli.context import (
 )
 from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
 from kbq_assets.cli.resident import Lines, keep_extracting
-from kbq_assets.core.protocol.waits import next_lines, park_commands
+from kbq_assets.core.protocol.waits import next_lines
 from kbq_assets.pipelines.backup.report import BackupReport
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.load import LoadReport, TableReport
@@ -240,9 +240,8 @@ def _print_load(report: LoadReport, out: Console) -> None:
     for t in report.tables:
         if t.message:
             out.print(f"{t.state}: {t.table}: {t.message}", style="yellow")
-        if t.state == "parked":
-            for line in next_lines(park_commands(t.table, t.message.partition(":")[0])):
-                out.print(line, style="yellow")
+        for line in next_lines(t.commands):
+            out.print(line, style="yellow")
 
 
 @contextmanager

@@ -54,6 +54,7 @@ def test_every_command_that_resumes_something_has_an_effect() -> None:
     for commands in (
         *(stop_commands(r, tp) for r in StopReason),
         *(park_commands(table, r) for r in ParkReason),
+        *(park_commands(table, r, 7) for r in ParkReason),
     ):
         lines = list(next_lines(commands))
         assert len(lines) == 1 or all("  # " in line for line in lines), lines

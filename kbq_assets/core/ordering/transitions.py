@@ -48,6 +48,11 @@ def _files(failed: FailedBatch) -> str:
     return f" (files: {', '.join(shown[:3])}{more})"
 
 
+def failed_batch(state: TableState) -> int:
+    """Number of the failed batch that an operator may retry or skip; 0 if there is none, or its job may still run."""
+    return state.order.failed.number if state.order.failed and state.in_flight is None else 0
+
+
 def retry(state: TableState, entry: AuditEntry) -> TableState:
     """Load the failed batch again. Raises Refused if none failed."""
     failed = _failed(state)

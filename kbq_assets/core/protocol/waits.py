@@ -117,22 +117,24 @@ def stop_commands(reason: str, tp: TopicPartition) -> tuple[str, ...]:
     return f"kbq resume {options}", other
 
 
-def park_commands(table: TableReference, reason: str) -> tuple[str, ...]:
+def park_commands(table: TableReference, reason: str, failed_batch: int = 0) -> tuple[str, ...]:
     """The commands that resume a parked table; the first suffices once its cause is fixed. FILE and
-    the batch B stand in the table's message."""
+    the batch B stand in the table's message. ``failed_batch``: that of an ordered table, if any."""
+    retry = f"kbq order retry {table}"
+    skip = f"kbq order skip {table} --batch {failed_batch or 'B'} --reason TEXT"
     resume, adopt = f"kbq resume --table {table}", f"kbq adopt --table {table}"
-    if reason == ParkReason.FOREIGN_ROWS:
-        return (adopt,)
-    if reason == ParkReason.LEDGER_DIFFERS:
+    if reason in (ParkReason.FOREIGN_ROWS, ParkReason.LEDGER_DIFFERS):
         return (adopt,)
     if reason == ParkReason.TABLE_GONE:
         return resume, adopt
     if reason in (ParkReason.BATCH_FAILED, ParkReason.STATEMENT_FAILED):
-        return f"kbq order retry {table}", f"kbq order skip {table} --batch B --reason TEXT"
+        return retry, skip
     if reason in (ParkReason.GATE_WAITS, ParkReason.GATE_RED, ParkReason.LATE_ROWS):
         return (f"kbq order continue {table}",)
     if reason in (ParkReason.HELD, ParkReason.WAITS_FOR_MARKER):
         return (f"kbq order release {table}",)
     if reason in (ParkReason.MISSING_FILES, ParkReason.DAMAGED_FILES):
-        return resume, "kbq restage FILE"
+        return (retry, "kbq restage FILE", skip) if failed_batch else (resume, "kbq restage FILE")
+    if failed_batch:
+        return retry, skip
     return (resume, f"{resume} --to-quarantine") if reason == ParkReason.LOAD_FAILED else (resume,)

@@ -9,6 +9,7 @@ from kbq_assets.core.backup.names import BackupFileName
 from kbq_assets.core.erasure.offsets import has
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.ordering import transitions
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, TableReference, quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -160,7 +161,7 @@ def _of_file(view: LoadView, table: TableReference, current: TableState, file: S
         text = f"loaded into {table}"
     elif current.parked is not None:
         text = f"waits: {table} is parked: {current.parked.reason}"
-        commands = park_commands(table, current.parked.reason)
+        commands = park_commands(table, current.parked.reason, transitions.failed_batch(current))
     else:
         text, commands = f"waits for the next load of {table}", ("kbq load",)
     return Place("staged file", file.path, f"{_range(file)}: {text}", commands)

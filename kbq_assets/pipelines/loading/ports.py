@@ -71,6 +71,8 @@ class TableReport:
     jobs: tuple[str, ...] = ()
     quarantined: int = 0
     message: str = ""
+    #: those that resume a parked table
+    commands: tuple[str, ...] = ()
     #: a remote system did not answer, so the next run may succeed
     transient: bool = False
 

@@ -22,8 +22,10 @@ from kbq_assets.core.extraction.restarts import parking_restarts
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.replacing import replacing_words
 from kbq_assets.core.loading.table_state import JobInFlight, Parked, TableState
+from kbq_assets.core.ordering import transitions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.pipelines.loading import job_recovery, job_start
 from kbq_assets.pipelines.loading.ports import (
     CONTINUE,
@@ -100,7 +102,8 @@ class TableLoader:
         run = self._run
         due = parking_restarts(parked, run.ports.store.now_ms)
         if not (due and run.options.restarts(topics_of(view.files(run.table)))):
-            return run.end("parked", f"{parked.reason}: {parked.error}")
+            commands = park_commands(run.table, parked.reason, transitions.failed_batch(current.value))
+            return run.end("parked", f"{parked.reason}: {parked.error}", commands=commands)
         run.swap(current, table_state.restart(current.value))
         return CONTINUE
 

@@ -71,14 +71,20 @@ class TableRun:
 
     # How a step ends ----------------------------------------------------------------------------------------------
 
-    def end(self, outcome: str, message: str, transient: bool = False) -> Turn:
-        """End the table's part of the run."""
-        self.note(outcome, message, transient)
+    def end(
+        self, outcome: str, message: str, transient: bool = False, commands: tuple[str, ...] = ()
+    ) -> Turn:
+        """End the table's part of the run. ``commands`` resume it."""
+        self.note(outcome, message, transient, commands)
         return END
 
-    def note(self, outcome: str, message: str, transient: bool = False) -> None:
+    def note(
+        self, outcome: str, message: str, transient: bool = False, commands: tuple[str, ...] = ()
+    ) -> None:
         """Set what the report says."""
-        self._outcome = TableReport(self.table, outcome, message=message, transient=transient)
+        self._outcome = TableReport(
+            self.table, outcome, message=message, commands=commands, transient=transient
+        )
 
     def fail(self, error: KbqError) -> Turn:
         """End with an error."""

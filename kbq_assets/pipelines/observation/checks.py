@@ -26,6 +26,7 @@ from kbq_assets.core.observation.check_names import (
     TABLES_LOAD,
 )
 from kbq_assets.core.observation.checks import CheckResult, LoadBlock, TopicLag
+from kbq_assets.core.ordering import transitions
 from kbq_assets.core.protocol.codec import no_collection
 from kbq_assets.core.protocol.commits import PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
@@ -235,7 +236,8 @@ def _loads(table: TableReference, found: Versioned[TableState] | KbqError | None
         return CheckResult(TABLES_LOAD, str(table), "it is loaded")
     parked = found.value.parked
     why = f"it is parked: {parked.reason}: {parked.error}"
-    return checks.failed(TABLES_LOAD, str(table), (why,), park_commands(table, parked.reason))
+    commands = park_commands(table, parked.reason, transitions.failed_batch(found.value))
+    return checks.failed(TABLES_LOAD, str(table), (why,), commands)
 
 
 def _missing_rows(

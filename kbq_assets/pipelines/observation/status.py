@@ -16,6 +16,7 @@ from kbq_assets.core.loading.replacing import replacing_words
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.arrivals import Arrivals
+from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import TableOrder
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
@@ -62,6 +63,8 @@ class BatchStatus:
     statements: TableStatements = field(default_factory=TableStatements)
     #: the change of `load` that waits
     switch: str = ""
+    #: the failed batch that an operator may retry or skip
+    failed: int = 0
 
 
 @dataclass(frozen=True)
@@ -241,7 +244,12 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
         current.definition.changes,
         current.hours,
         current.jobs.ended.last_ms,
-        BatchStatus(current.order, current.definition.statements, waiting_words(current, pending)),
+        BatchStatus(
+            current.order,
+            current.definition.statements,
+            waiting_words(current, pending),
+            transitions.failed_batch(current),
+        ),
     )
 
 
@@ -253,7 +261,7 @@ def _why(table: TableReference, current: TableState, next_ms: int) -> str:
         return f"KBQ tries again after {current.restarting.reason}: {current.restarting.error}"
     if current.parked is None:
         return ""
-    following = " or ".join(park_commands(table, current.parked.reason))
+    following = " or ".join(park_commands(table, current.parked.reason, transitions.failed_batch(current)))
     why = f"{current.parked.reason}: {current.parked.error}; next: {following}"
     return f"{why} ({retry_in_words(current.parked.tries, next_ms)})" if next_ms else why
 

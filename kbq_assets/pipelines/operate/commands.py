@@ -14,6 +14,7 @@ from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.extraction.restarts import PARKINGS
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.ordering import transitions
 from kbq_assets.core.protocol import commits, schema_pins
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Stop
 from kbq_assets.core.protocol.names import (
@@ -294,7 +295,9 @@ def propose_resume_table(
         raise Refused(f"table {table} is not parked", next_step="kbq status lists what is")
 
     if current.parked.reason in DECISIONS:
-        next_step = " or ".join(park_commands(table, current.parked.reason))
+        next_step = " or ".join(
+            park_commands(table, current.parked.reason, transitions.failed_batch(current))
+        )
         raise Refused(f"table {table} waits for a decision: {current.parked.error}", next_step=next_step)
 
     def apply() -> None:

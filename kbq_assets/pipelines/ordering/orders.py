@@ -12,7 +12,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry, TableOrder
 from kbq_assets.core.protocol.names import TableReference, audit_path
-from kbq_assets.core.protocol.waits import ParkReason
+from kbq_assets.core.protocol.waits import ParkReason, park_commands
 from kbq_assets.core.statements import steps
 from kbq_assets.core.statements.switching import in_turn, waiting_words
 from kbq_assets.pipelines.deployment import Deployment
@@ -48,6 +48,8 @@ class OrderStatus:
     billed_that_day: int = 0
     #: the change of `load` that waits
     switch: str = ""
+    #: those that let it go on
+    commands: tuple[str, ...] = ()
 
 
 def order_status(
@@ -81,6 +83,9 @@ def order_status(
         current.definition.statements.billed,
         current.definition.statements.billed_that_day,
         waiting_words(current, pending),
+        park_commands(table, current.parked.reason, transitions.failed_batch(current))
+        if current.parked
+        else (),
     )
 
 

@@ -238,10 +238,12 @@ def test_a_lost_file_stops_an_ordered_table_and_its_batch_can_be_skipped() -> No
     bench.extract()
     lost = next(path for path in bench.paths("staging/") if f"{A}.1." in path)
     bench.store.delete(lost)
-    _load(bench)
+    [reported] = _load(bench).tables
     found = _state(bench)
     assert found.parked is not None
     assert (found.parked.reason, lost in found.parked.error) == ("missing_files", True)
+    ways_on = (f"kbq order retry {A}", "kbq restage FILE", f"kbq order skip {A} --batch 1 --reason TEXT")
+    assert reported.commands == _status(bench).commands == ways_on
     decide(bench.store, A, lambda now: transitions.skip(now, 1, ENTRY))
     bench.produce(1)
     bench.extract()

@@ -200,7 +200,8 @@ class Watches:
             yield {**each, "what": f"backup of {each['what']}"}
         for table in shown.status.tables:
             reason = table.message.partition(":")[0]
-            commands = park_commands(table.table, reason) if table.state == "parked" else ()
+            is_parked = table.state == "parked"
+            commands = park_commands(table.table, reason, table.batches.failed) if is_parked else ()
             if table.message:
                 yield _problem(str(table.table), table.message, commands)
 
