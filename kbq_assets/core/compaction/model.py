@@ -144,6 +144,7 @@ class CompactionPlan:
     files: int
     bytes: int
     left_alone: str = ""
+    complete_until: int = 0
 
     @property
     def files_after(self) -> int:

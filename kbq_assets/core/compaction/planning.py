@@ -37,7 +37,7 @@ def plan_compaction(
     total = sum(file.bytes for file in view.files)
     why = view.left_alone or ("" if view.policy.enabled else "compaction is off for this table")
     if why:
-        return CompactionPlan(view.table, (), len(view.files), total, why)
+        return CompactionPlan(view.table, (), len(view.files), total, why, view.complete_until)
     listed = {file.path for file in view.files}
     first = [group for group in kept if listed.issuperset(group.paths)]
     taken = {path for group in first for path in group.paths}
@@ -62,7 +62,10 @@ def plan_compaction(
         if day_name(day) not in without
         for group in _of_day(day, files, view.policy, now_ms, days is not None)
     ]
-    return CompactionPlan(view.table, (*first, *groups), len(view.files), total)
+    groups = [*first, *groups]
+    return CompactionPlan(
+        view.table, tuple(groups), len(view.files), total, complete_until=view.complete_until
+    )
 
 
 def next_round(groups: Sequence[FileGroup]) -> tuple[FileGroup, ...]:

@@ -1,7 +1,8 @@
 """Compaction in Dagster: an asset `compacted` per lake table, with a partition per day, and an hourly job per lake.
 
 Materializing a day by hand, or a backfill of days, joins its small files whatever the table's policy says. The job
-does for all tables what `kbq compact` and `kbq expire` do, and reports the assets' materializations.
+does for all tables what `kbq compact` and `kbq expire` do, and reports the assets' materializations. A sensor, off
+until somebody turns it on, requests days as soon as hours of them are complete.
 """
 
 # Dagster reads the annotation of `context`: no postponed annotations here.
@@ -9,7 +10,6 @@ does for all tables what `kbq compact` and `kbq expire` do, and reports the asse
 import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 import dagster as dg
@@ -17,6 +17,8 @@ from dagster_pyspark import PySparkResource
 
 from kbq_assets.core.config.locations import LakeAddress
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.defs.compaction.days import DAYS, day_of, partition_of
+from kbq_assets.defs.compaction.sensor import compaction_sensor
 from kbq_assets.defs.jobs import bounded_job
 from kbq_assets.defs.loading.other_warehouses import pages_of_warehouse
 from kbq_assets.defs.pages import Pages
@@ -28,9 +30,6 @@ from kbq_assets.worker.spark import rewriter_on
 
 POOL: Final = "kbq_compact"
 COMPACT_TAG: Final = "kbq/compact"
-#: Earlier days have no partition here; the job compacts them too.
-DAYS: Final = dg.DailyPartitionsDefinition("2015-01-01", end_offset=2)
-_EPOCH: Final = date(1970, 1, 1)
 #: A bound on a run: what is left, the next one does.
 _SECONDS: Final = 6 * 3600
 
@@ -39,16 +38,16 @@ def compaction_definitions(spine: Spine, pages: Pages) -> dg.Definitions:
     """Assets, jobs and schedules of the warehouses that are lakes; nothing for others."""
     settings = spine.deployment.settings
     named = {"": spine, **{name: spine.for_warehouse(name) for name in settings.other_warehouses}}
-    lakes = {
-        name: each.compactor
+    found = [
+        _of_lake(name, each, pages)
         for name, each in named.items()
         if isinstance(each.deployment.settings.warehouse, LakeAddress)
-    }
-    found = [_of_lake(name, compactor, pages) for name, compactor in lakes.items()]
+    ]
     return dg.Definitions.merge(*found) if found else dg.Definitions()
 
 
-def _of_lake(name: str, compactor: Compactor, pages: Pages) -> dg.Definitions:
+def _of_lake(name: str, spine: Spine, pages: Pages) -> dg.Definitions:
+    compactor = spine.compactor
     keys = {table: compacted_key(key, name) for key, table in pages.loaded.items()}
     job = _job(name, compactor, keys)
     schedule = dg.ScheduleDefinition(
@@ -61,7 +60,9 @@ def _of_lake(name: str, compactor: Compactor, pages: Pages) -> dg.Definitions:
     assets = [
         _asset(compactor, table, key, own if table in own.tables else pages) for table, key in keys.items()
     ]
-    return dg.Definitions(assets=assets, jobs=[job], schedules=[schedule])
+    suffix = f"_{name}" if name else ""
+    sensor = compaction_sensor(f"compaction{suffix}_sensor", keys, compactor, spine.observer)
+    return dg.Definitions(assets=assets, jobs=[job], schedules=[schedule], sensors=[sensor] if keys else [])
 
 
 def compacted_key(table: dg.AssetKey, warehouse: str) -> dg.AssetKey:
@@ -86,7 +87,7 @@ def _asset(
     def compacted(
         context: dg.AssetExecutionContext, lake_spark: dg.ResourceParam[PySparkResource]
     ) -> dg.MaterializeResult[None]:
-        days = {(date.fromisoformat(day) - _EPOCH).days for day in context.partition_keys}
+        days = {day_of(partition) for partition in context.partition_keys}
         report = on_spark(compactor, lake_spark).compact(table, days)
         _raise_failures([report])
         return dg.MaterializeResult(metadata=_metadata(report))
@@ -127,11 +128,9 @@ def on_spark(compactor: Compactor, pyspark: PySparkResource) -> Compactor:
 
 
 def _events(key: dg.AssetKey | None, report: CompactionReport) -> Iterator[dg.AssetMaterialization]:
-    today = datetime.now(UTC).date()
-    for number in report.days if key is not None else ():
-        day = _EPOCH + timedelta(number)
-        if DAYS.start.date() <= day <= today:
-            yield dg.AssetMaterialization(key or [], partition=day.isoformat(), metadata=_metadata(report))
+    for day in report.days if key is not None else ():
+        if partition := partition_of(day):
+            yield dg.AssetMaterialization(key or [], partition=partition, metadata=_metadata(report))
 
 
 def _metadata(report: CompactionReport) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import dagster as dg
 import pytest
 
 from kbq_assets.core.compaction.model import MIN_FILES
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.names import TableReference, table_state_path
+from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.adapters.iceberg.test_compaction import Lake
+from kbq_assets_tests.defs.test_sensors import evaluate, reason
 from kbq_assets_tests.defs.world import TABLE, PlatformWorld
 
 KEY = dg.AssetKey(["nyc", "flights", "compacted"])
@@ -83,6 +87,42 @@ def test_the_job_compacts_by_the_policy_and_reports_each_day(world: PlatformWorl
     events = result.asset_materializations_for_node("compact")
     assert {event.partition for event in events} == set(DAYS)
     assert {event.asset_key for event in events} == {KEY}
+
+
+def test_the_sensor_requests_the_days_that_the_policy_asks_for_once_more_hours_are_complete(
+    world: PlatformWorld, lake: Lake
+) -> None:
+    instance = dg.DagsterInstance.ephemeral()
+    reference = TableReference.parse(TABLE)
+    state.create_table_state(world.store, reference, "u")
+    path = table_state_path(reference)
+
+    def complete(until: int, *, tells_the_lake: bool = True) -> None:
+        """As a load finds it."""
+        state.change(
+            world.store, TableState, path, lambda now: replace(now, hours=replace(now.hours, until=until))
+        )
+        if tells_the_lake:
+            lake.warehouse.mark_complete(reference, until)
+
+    assert reason(evaluate(world, "compaction_sensor", instance)) == "no complete hour has many small files"
+    complete(19_000 * 24)
+    idle = evaluate(world, "compaction_sensor", instance)
+    assert reason(idle) == "no complete hour has many small files"
+    with lake.table.transaction() as change:
+        change.set_properties({MIN_FILES: "2"})
+    complete(19_002 * 24, tells_the_lake=False)
+    late = evaluate(world, "compaction_sensor", instance, idle.cursor)
+    assert reason(late) == "no complete hour has many small files"
+    complete(19_002 * 24)
+    found = evaluate(world, "compaction_sensor", instance, late.cursor)
+    assert [(run.partition_key, run.asset_selection) for run in found.run_requests or ()] == [
+        (day, [KEY]) for day in DAYS[:2]
+    ]  # not the day whose hours are not complete, and whose files are young
+    assert reason(evaluate(world, "compaction_sensor", instance, found.cursor))
+    [first, *_] = found.run_requests or ()
+    assert dg.materialize([asset_of(world)], partition_key=first.partition_key).success
+    assert files_by_day(lake)[19_000] == 1
 
 
 def test_a_partition_that_failed_fails_the_run_and_not_the_others(world: PlatformWorld, lake: Lake) -> None:

@@ -1,0 +1,81 @@
+"""A sensor that compacts a lake's tables as soon as hours of them are complete, for readers who cannot wait.
+
+It plans a table if more hours of it are complete than those that the table said at the last plan.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+import dagster as dg
+
+from kbq_assets.core.errors import KbqError, TransientError
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.defs.compaction.days import partition_of
+from kbq_assets.pipelines.compaction.compactor import Compactor
+from kbq_assets.pipelines.observation.observer import Observer
+
+#: Tables that one tick plans; the next tick plans the rest.
+MOST_TABLES: Final = 20
+_EVERY_SECONDS: Final = 300
+
+
+def compaction_sensor(
+    name: str, keys: Mapping[TableReference, dg.AssetKey], compactor: Compactor, observer: Observer
+) -> dg.SensorDefinition:
+    """The sensor of one lake; ``keys`` are the assets of its tables' compacted files."""
+
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        seen = _parse(context.cursor)
+        try:
+            hours = observer.known_hours()
+        except TransientError as error:
+            return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
+        moved = [
+            table for table in sorted(keys) if table in hours and hours[table].until > seen.get(str(table), 0)
+        ]
+        requests: list[dg.RunRequest] = []
+        for table in moved[:MOST_TABLES]:
+            try:
+                plan = compactor.plan(table)
+            except KbqError as error:
+                context.log.warning(f"{table} is not planned: {error.message}")
+                continue
+            # The lake is told of a complete hour up to ten minutes after the state.
+            until = seen[str(table)] = plan.complete_until
+            days = {group.day for group in plan.groups if group.day is not None}
+            partitions = sorted(filter(None, map(partition_of, days)))
+            requests += [
+                dg.RunRequest(
+                    run_key=f"{table} {day} {until}", asset_selection=[keys[table]], partition_key=day
+                )
+                for day in partitions
+            ]
+        return dg.SensorResult(
+            run_requests=requests,
+            skip_reason=None if requests else "no complete hour has many small files",
+            cursor=json.dumps(seen, sort_keys=True),
+        )
+
+    return dg.SensorDefinition(
+        name=name,
+        description="Compacts days of tables that have newly complete hours, where the tables' policies ask for it.",
+        evaluation_fn=evaluate,
+        asset_selection=dg.AssetSelection.assets(*keys.values()),
+        minimum_interval_seconds=_EVERY_SECONDS,
+    )
+
+
+def _parse(cursor: str | None) -> dict[str, int]:
+    """A cursor's content; nothing for an unreadable one: it is a hint."""
+    try:
+        found = json.loads(cursor or "{}")
+    except ValueError:
+        return {}
+    return (
+        {key: until for key, until in found.items() if isinstance(until, int)}
+        if isinstance(found, dict)
+        else {}
+    )
