@@ -132,7 +132,7 @@ def render_reconciliation(result: Reconciliation) -> RenderableType:
     """An account for people: a line per partition, totals, pending rows, findings, the verdict."""
     notes = [Text(f"{_name(a)}: {other}") for a in result.partitions if (other := _other(a))]
     notes += [Text(note, style="yellow") for note in result.notes]
-    notes += [Text(str(account)) for account in result.upserts]
+    notes += [Text(str(account)) for account in result.upserts if not account.is_unknown]
     if result.values != ValueReport():
         differ = number(len(result.values.findings))
         notes.append(

@@ -174,9 +174,7 @@ def with_statements(states: Mapping[TableReference, TableState]) -> list[TableRe
 
 def not_compared(table: TableReference) -> str:
     """The finding about such a table."""
-    return (
-        f"{table}: not compared (load: upsert): it shows the newest record of each key, and not every record"
-    )
+    return f"{table}: not compared: its statement decides which records are rows"
 
 
 def _check_known(chosen: Collection[object] | None, known: Collection[object]) -> None:

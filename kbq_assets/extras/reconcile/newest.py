@@ -54,6 +54,11 @@ class UpsertAccount:
     findings: tuple[Finding, ...] = ()
     topics: tuple[str, ...] = ()
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the table was not compared."""
+        return any(finding.is_unknown for finding in self.findings)
+
     def __str__(self) -> str:
         return f"{self.table}: {self.rows} rows, {self.superseded} records superseded, {self.deleted} keys deleted"
 

@@ -93,9 +93,7 @@ class UpsertComparison:
                 found = reading.other, reading.truncations, self._erased(commits), reading.findings
                 return NewestAccount(table, rule, spill, *found).settle()
         except _NotCompared as error:
-            why = Finding(
-                f"{table}: not compared (load: upsert): {error.message}", error.next_step, is_unknown=True
-            )
+            why = Finding(f"{table}: not compared: {error.message}", error.next_step, is_unknown=True)
             return UpsertAccount(table, findings=(why,))
 
     def _erased(self, commits: Iterable[Commit]) -> dict[TopicPartition, int]:
@@ -118,8 +116,9 @@ class UpsertComparison:
                 raise _NotCompared(f"the source list no longer selects {topic}")
             if rule.appends and not any(state.rows.values()):
                 rule = settings.statement.rule  # its first batch was skipped
-            if settings.statement.rule.kind != UPSERT or rule.kind != UPSERT:
-                raise _NotCompared("it has rows that no upsert wrote")
+            for kind in (settings.statement.rule.kind, rule.kind):
+                if kind != UPSERT:
+                    raise _NotCompared(f"load={kind} does not keep the newest record of each key alone")
         if state.definition.statements.appended:
             raise _NotCompared(
                 "rows were appended since its last statement", next_step="the next batch converts them"

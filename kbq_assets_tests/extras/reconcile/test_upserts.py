@@ -5,14 +5,17 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import duckdb
 import pytest
+from rich.console import Console
 
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.extras.reconcile.cli import render_reconciliation
 from kbq_assets.extras.reconcile.newest import UpsertAccount
 from kbq_assets.extras.reconcile.records import Reconciliation, reconcile
 from kbq_assets_tests.pipelines.bench import TOPIC, TP, A
@@ -132,7 +135,8 @@ def test_a_row_set_to_an_older_version_is_named_with_the_newest(filled: Reconcil
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"load": "append", "key": ""}, "it has rows that no upsert wrote"),
+        ({"load": "append", "key": ""}, "load=append does not keep the newest record"),
+        ({"load": "scd2"}, "load=scd2 does not keep the newest record"),
         ({"pii": "x:keep,_key:pseudonym"}, "there is no key"),
     ],
 )
@@ -143,8 +147,10 @@ def test_what_cannot_be_compared_is_reported(
     result = filled.settled()
     assert result.verdict == "unknown"
     [finding] = [str(each) for each in result.findings]
-    assert finding.startswith(f"{A}: not compared (load: upsert): ")
-    assert why in finding
+    assert finding.startswith(f"{A}: not compared: ") and why in finding
+    shown = StringIO()
+    Console(file=shown, width=300).print(render_reconciliation(result))
+    assert why in shown.getvalue() and "records superseded" not in shown.getvalue()
 
 
 def hidden(path: Path, pii: str, **options: object) -> ReconciledBench:
