@@ -16,7 +16,7 @@ from rich.console import Console
 from benchmarks.measure import REPOSITORY, Usage, measure
 from benchmarks.peers import Peers
 from benchmarks.topics import BenchTopic, ensure_produced
-from benchmarks.warm_cycle import measure_cycle
+from benchmarks.warm_cycle import COMMAND, measure_cycle
 from kbq_assets.local.stack import LocalStack
 
 CORES = 2
@@ -41,6 +41,7 @@ class Bench:
 
     stack: LocalStack
     peers: Peers
+    warehouse: str = ""
     output: Path = WORK / "output"
     report: Path = WORK / "report.json"
 
@@ -97,7 +98,16 @@ class Bench:
             "KBQ_REGISTRY_URL": self.stack.registry_url,
             "KBQ_SPARK_MASTER": f"local[{CORES}]",
             "KBQ_BACKUP": backup,
+            **({"KBQ_WAREHOUSE": self.warehouse} if self.warehouse else {}),
         }
+
+    def run_load(self, topic: BenchTopic) -> Result:
+        """`kbq load` of all that `run_kbq` staged."""
+        usage = self._measure("load", [*COMMAND, "load", "--json"], self._environ("false"))
+        log = (WORK / "load.log").read_text()
+        if f'\n  "rows": {topic.records},' not in log:
+            raise RuntimeError(f"KBQ did not load {topic.records} rows: {log[-500:]}")
+        return usage, {}
 
     def run_backup(self, topic: BenchTopic) -> Result:
         """The same extraction, which also writes a verbatim copy of every record."""

@@ -134,7 +134,8 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         console.print(f"going on with an interrupted benchmark: {len(notes)} runs are done")
     stack = open_stack(WORK / "stack", REPOSITORY / ".kbq" / "installed", console)
     try:
-        rounds = Rounds(Bench(stack, prepare(WORK, stack, console)), notes, console)
+        programs = {name for _, names in chosen(options) for name in names}
+        rounds = Rounds(Bench(stack, prepare(WORK, stack, console, programs)), notes, console)
         measured = [
             (Measured(topic, ensure_produced(stack, topic, console)), names)
             for topic, names in chosen(options)
@@ -165,11 +166,16 @@ def resident(measured: Iterable[Measured]) -> dict[str, Any]:
     return {**worst, **found}
 
 
-def write(results: dict[str, Any], is_full: bool) -> None:
-    """Results, tables and plot. A run without variants leaves the last full run's where they are."""
+def write(results: dict[str, Any], is_full: bool, is_part: bool) -> None:
+    """Results, tables and plot. A run without variants leaves the last full run's where they are; one of some programs
+    (`--only`) writes the resident application's cycle alone."""
     RESULTS.mkdir(exist_ok=True)
     latest = RESULTS / "latest.json"
     known = json.loads(latest.read_text()) if latest.exists() else {}
+    if is_part:
+        part = {"resident": {**results["resident"], "machine": results["machine"]}}
+        latest.write_text(json.dumps({**known, **part}, indent=1) + "\n")
+        return
     results = {**{name: known[name] for name in FORMATS if name in known}, **results}
     (RESULTS / ("full.json" if is_full else "latest.json")).write_text(json.dumps(results, indent=1) + "\n")
     if is_full:
@@ -200,7 +206,9 @@ def main() -> None:
         }
         console.print_json(json.dumps(ratios))
         return
-    write(results, options.full)
+    if options.only and "resident" not in results:
+        sys.exit("nothing written: --only has a place in the results for resident,perf-test; see --try")
+    write(results, options.full, bool(options.only))
     console.print(f"wrote {RESULTS}, {DOCUMENT.name} and {PLOT.name}")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import venv
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,11 +52,14 @@ class Peers:
         return cls(Path(), (), "", "", Path())
 
 
-def prepare(work: Path, stack: LocalStack, console: Console) -> Peers:
-    """Install what is missing: about 500 MB, some minutes the first time."""
-    python, chosen, java = spark(work, console)
+def prepare(work: Path, stack: LocalStack, console: Console, programs: Collection[str]) -> Peers:
+    """Install what these programs lack: about 500 MB, some minutes the first time."""
+    java = find_java(work / "java")
+    python, chosen, _ = spark(work, console) if "spark" in programs else (Path(), (), java)
     tools = _fetch(work, f"tools-{KAFKA_TOOLS}", _TOOLS, java.executable, console)
-    connect = _fetch(work, f"connect-{KAFKA_TOOLS}", _CONNECT, java.executable, console)
+    connect: tuple[Path, ...] = ()
+    if "connect" in programs:
+        connect = _fetch(work, f"connect-{KAFKA_TOOLS}", _CONNECT, java.executable, console)
     kafka = stack.install().kafka_classpath
     return Peers(
         python, chosen, ":".join([kafka, *map(str, tools)]), ":".join([kafka, *map(str, connect)]), java.home

@@ -13,7 +13,8 @@ import psutil
 
 from benchmarks.measure import REPOSITORY, Usage
 
-KBQ = [sys.executable, "-c", "from kbq_assets.definitions import main; main()", "extract", "--json"]
+COMMAND = [sys.executable, "-c", "from kbq_assets.definitions import main; main()"]
+KBQ = [*COMMAND, "extract", "--json"]
 MB = 1 << 20
 
 
