@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+from kbq_assets_tests.adapters.duckdb import test_replay_upserts as replay_upserts
 from kbq_assets_tests.google import test_load_faults, test_two_loaders
 from kbq_assets_tests.model import (
     test_file_batches,
@@ -136,6 +137,8 @@ def _of_pipelines() -> Iterator[Section]:
     left_out = "test_a_step_that_is_left_out_is_noticed"
     yield Section("Erasures", f"pipelines/erasure/test_crashes.py::{left_out}", _cases(erasure.MUTANTS))
     yield Section("Replays", f"pipelines/replay/test_schedules.py::{left_out}", _cases(replay.MUTANTS))
+    texts = "adapters/duckdb/test_replay_upserts.py::test_a_text_without_a_rule_is_noticed"
+    yield Section("Replays of upsert tables", texts, _cases(replay_upserts.MUTANTS))
     test = "pipelines/filebatches/test_schedules.py::test_a_broken_rule_is_noticed"
     yield Section("Batches of files", test, _cases(filebatches.MUTANTS))
     for title, name, done in (

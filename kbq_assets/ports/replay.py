@@ -50,12 +50,14 @@ class RowDifference:
 @dataclass(frozen=True)
 class Replacement:
     """How one table's range is replaced: its rows move to ``former`` if given, and those of ``source`` take their
-    place, none without a source. ``number`` becomes their `_kbq_replay`; 0 keeps what ``source`` has there."""
+    place, none without a source. ``number`` becomes their `_kbq_replay`; 0 keeps what ``source`` has there. If ``sql``
+    is given, that alone changes an upsert table, and its companions (core/replay/keyed.py)."""
 
     table: TableReference
     source: TableReference | None
     former: TableReference | None = None
     number: int = 0
+    sql: str = ""
 
 
 @dataclass(frozen=True)

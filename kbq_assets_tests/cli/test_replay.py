@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.protocol.names import TableReference, table_state_path
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.statements.rules import StatementRule
-from kbq_assets.core.statements.table_statements import TableStatements
-from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.platform import POISON, SOURCES, TOPIC, FakePlatform
 
@@ -167,27 +161,51 @@ def test_a_range_that_kafka_no_longer_has_is_refused(world: FakePlatform, run: S
     assert offsets(world, SHADOW) == [(0, 3), (0, 4), (1, 0)]
 
 
-UPSERT = SOURCES.replace("table=orders", "table=orders keys=true load=upsert key=_kafka_key")
+KEYED = "keys=true key=_kafka_key"
 
 
 @pytest.mark.parametrize(
-    ("kept", "sources", "why"),
-    [(False, UPSERT, "shop.orders.v1 has load=upsert"), (True, SOURCES, "shop.orders is kept by statements")],
+    ("load", "options", "why"),
+    [
+        (f"load=insert_new {KEYED}", RANGE, "(load=insert_new)"),
+        (f"load=delete_insert {KEYED} version=x", RANGE, "(load=delete_insert)"),
+        ("load=snapshot version=x", RANGE, "(load=snapshot)"),
+        (f"load=scd2 {KEYED}", RANGE, "(load=scd2)"),
+        (f"load=upsert tie=timestamp {KEYED}", RANGE, "(load=upsert tie=timestamp)"),
+        (f"load=upsert order=offset format=debezium {KEYED}", RANGE, "(change events)"),
+        (f"load=upsert {KEYED}", (*RANGE, "--tables", "shop.orders"), "without --tables"),
+    ],
 )
-def test_a_topic_whose_tables_a_statement_keeps_is_refused_before_anything_is_written(
-    world: FakePlatform, run: Shell, kept: bool, sources: str, why: str
+def test_a_range_of_a_table_that_depends_on_more_is_refused_before_anything_is_written(
+    world: FakePlatform, run: Shell, load: str, options: tuple[str, ...], why: str
 ) -> None:
-    world.source_topics.write_text(sources)
-    if kept:
-        statements = TableStatements(rule=StatementRule("upsert", ("x",)))
-        state.change(world.store, TableState, table_state_path(ORDERS), partial(_with, statements))
+    world.source_topics.write_text(SOURCES.replace("table=orders", f"table=orders {load}"))
     before = world.objects()
-    found = run("replay", "start", TOPIC, *RANGE)
-    assert (found.exit_code, why in found.output, world.objects() == before) == (3, True, True)
+    found = run("replay", "start", TOPIC, *options)
+    assert (found.exit_code, why in found.output, world.objects() == before) == (3, True, True), found.output
 
 
-def _with(statements: TableStatements, now: TableState) -> TableState:
-    return replace(now, definition=replace(now.definition, statements=statements))
+def test_what_is_refused_is_read_again_into_another_table(world: FakePlatform, run: Shell) -> None:
+    options = f"load=insert_new {KEYED}"
+    world.source_topics.write_text(SOURCES.replace("table=orders", f"table=orders2 {options}"))
+    run.done("reset", "--topic", TOPIC, "--at", "earliest", "--yes")
+    cycle(run)
+    assert len(world.warehouse.rows(TableReference("shop", "orders2"))) == 9
+
+
+def test_an_upsert_tables_plan_and_diff_say_what_decides_about_its_keys(
+    world: FakePlatform, run: Shell
+) -> None:
+    world.source_topics.write_text(SOURCES.replace("table=orders", f"table=orders2 load=upsert {KEYED}"))
+    run.done("reset", "--topic", TOPIC, "--at", "earliest", "--yes")
+    cycle(run)
+    assert "a promotion gives each key of the range its newest record" in run.done(
+        "replay", "start", TOPIC, *RANGE
+    )
+    assert "4 records decide about their keys" in run.done("replay", "promote", "1", "--yes")
+    assert run.json("reconcile", "--counts")["findings"] == []
+    run.done("replay", "rollback", "1", "--yes")
+    run.done("check")
 
 
 def test_a_replay_that_stops_names_its_way_back(world: FakePlatform, run: Shell) -> None:

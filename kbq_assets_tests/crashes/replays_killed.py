@@ -1,9 +1,10 @@
 """A backup, a merge of its files, a replay from it, its promotion, rollback and acceptance, killed by -9:
-`python -m kbq_assets_tests.crashes.replays_killed FOLDER NTH`.
+`python -m kbq_assets_tests.crashes.replays_killed FOLDER NTH [upserts]`.
 
 Every run is a process, forked from this one, over a folder and a DuckDB file; Kafka and the registry are in memory. The
 first run lists its points; each later one is killed at one, and two more runs end what it left. Prints the number of
-points, and what went wrong. Offsets 1 to 6 went to `sales`, and the source list says `orders` now.
+points, and what went wrong. Offsets 1 to 6 went to `sales`, and the source list says `orders` now. Of upserts, records
+without a value were skipped, and delete their keys now.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 import duckdb
@@ -29,6 +30,7 @@ from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.core.backup import merging
 from kbq_assets.core.backup.areas import REGULAR
 from kbq_assets.core.backup.names import BACKUP as NAMES
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import BACKUP, Phase
 from kbq_assets.core.replay.positions import Position
 from kbq_assets.definitions import Parts
@@ -39,9 +41,22 @@ from kbq_assets.pipelines.backup.verify import verify_topic
 from kbq_assets.pipelines.replay.replays import Replays
 from kbq_assets.wire.warm import warm_up
 from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort
-from kbq_assets_tests.fakes.platform import SOURCES, TOPIC, FakePlatform
+from kbq_assets_tests.fakes.platform import GOOD, SOURCES, TOPIC, FakePlatform
 
-_OPTIONS: Final = "backup=true"
+
+class Case(NamedTuple):
+    """What the source list said of the range, and says now; whether records have keys, and some no value."""
+
+    wrong: str
+    right: str
+    is_keyed: bool = False
+
+
+_UPSERT: Final = "table=orders load=upsert key=_kafka_key keys=true tombstones="
+CASES: Final = {
+    "appends": Case("table=sales", "table=orders"),
+    "upserts": Case(f"{_UPSERT}skip", f"{_UPSERT}row", is_keyed=True),
+}
 _ENVIRON: Final = {"KBQ_WINDOW_RECORDS": "3"}
 _BEFORE, _SINCE = 8, 4
 #: The range that is replayed, `orders` in the end.
@@ -52,11 +67,16 @@ _FAILURES_SHOWN: Final = 5
 class Home(FakePlatform):
     """The platform over a folder. A topic of one partition has ``records``."""
 
-    def __init__(self, folder: Path, table: str, records: int, probe: Probe | None = None) -> None:
+    def __init__(self, folder: Path, case: Case, records: int, probe: Probe | None = None) -> None:
         folder.mkdir(exist_ok=True)
-        sources = SOURCES.replace("table=orders", f"table={table} {_OPTIONS}")
+        options = case.wrong if probe is None and records == _BEFORE else case.right
+        sources = SOURCES.replace("table=orders", f"{options} backup=true")
         super().__init__(folder, sources=sources, partitions=1, environ=_ENVIRON)
-        self.produce(records)
+        if not case.is_keyed:
+            self.produce(records)
+        for n in range(records if case.is_keyed else 0):
+            value = None if n in _DELETIONS else GOOD
+            self.kafka.produce(TopicPartition(TOPIC, 0), value, key=key_of(n), timestamp=1000)
         self.kafka.chunk_records = 2
         self.path = folder / "warehouse.duckdb"
         store: Any = LocalObjectStore(folder / "staging")
@@ -86,10 +106,18 @@ class Home(FakePlatform):
             return {
                 name: [row[0] for row in connection.execute(_ROWS.format(name)).fetchall()]
                 for (name,) in sorted(names.fetchall())
-                if name != "_kbq_completeness"
+                if name not in _OTHERS
             }
 
 
+def key_of(offset: int) -> bytes:
+    """Its record's key: each of the earlier keys has two, of the later ones one."""
+    return b"k%d" % (offset % 4 if offset < _BEFORE else offset)
+
+
+#: Offsets of records without a value: one is its key's last of the range.
+_DELETIONS: Final = (2, 5, 9)
+_OTHERS: Final = ("_kbq_completeness", "_kbq_ledger_orders", "_kbq_deleted_orders")
 _ROWS: Final = "SELECT _kafka_offset FROM shop.{} ORDER BY 1"
 
 
@@ -122,34 +150,42 @@ def merge(parts: Parts) -> BackupArea:
     return area
 
 
-def prepare(home: Path) -> None:
-    """Rows of the former source list are in `sales`."""
-    Home(home, "sales", _BEFORE).cycle()
+def prepare(home: Path, case: Case) -> None:
+    """Rows of the former source list are loaded."""
+    Home(home, case, _BEFORE).cycle()
 
 
-def run(home: Path, point: Point | None = None) -> None:
+def run(home: Path, case: Case, point: Point | None = None) -> None:
     """Extract new records and repair the old ones; die at a point."""
     probe = Probe(point, signal.SIGKILL)
-    parts = Home(home, "orders", _BEFORE + _SINCE, probe).cycle()
+    parts = Home(home, case, _BEFORE + _SINCE, probe).cycle()
     merge(parts)
     drive(parts.replays)
     (home / "points.json").write_text(json.dumps(probe.passed))
 
 
-def check(home: Path) -> None:
+def expected(case: Case) -> dict[str, list[int]]:
+    """The offsets of each table in the end."""
+    whole = range(_BEFORE + _SINCE)
+    if not case.is_keyed:
+        moved = [offset for offset in whole if _FIRST <= offset < _UNTIL or offset >= _BEFORE]
+        return {"orders": moved, "sales": [o for o in whole if o not in moved]}
+    last = {key_of(offset): offset for offset in whole}
+    return {"orders": sorted(offset for offset in last.values() if offset not in _DELETIONS)}
+
+
+def check(home: Path, case: Case) -> None:
     """Every record is in its table once, in the backup once, and nothing is left over."""
     for waits in (True, False):
-        platform = Home(home, "orders", _BEFORE + _SINCE)
+        platform = Home(home, case, _BEFORE + _SINCE)
         parts = platform.cycle(waits=waits)
         drive(parts.replays)
-    whole = range(_BEFORE + _SINCE)
-    moved = [offset for offset in whole if _FIRST <= offset < _UNTIL or offset >= _BEFORE]
     found = platform.rows()
-    assert found == {"orders": moved, "sales": [o for o in whole if o not in moved]}, found
+    assert found == expected(case), found
     assert parts.reconciler.reconcile(values="all").findings == ()
     area = merge(parts)
     verified = verify_topic(area, TOPIC)
-    assert (verified.damages, verified.records) == ((), len(whole)), verified
+    assert (verified.damages, verified.records) == ((), _BEFORE + _SINCE), verified
     left = [entry.path for entry in area.list(f"{NAMES}{TOPIC}/")]
     assert verified.files == len(left) == 1, left
 
@@ -168,22 +204,22 @@ def in_child(action: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def main(folder: Path, nth: int) -> int:
+def main(folder: Path, nth: int, case: Case) -> int:
     """Kill a run at every nth point."""
     warm_up()
     fresh, listed = folder / "fresh", folder / "listed"
-    assert in_child(lambda: prepare(fresh)) == 0
+    assert in_child(lambda: prepare(fresh, case)) == 0
     shutil.copytree(fresh, listed, copy_function=shutil.copy2)  # an object's generation is its time
-    assert in_child(lambda: run(listed)) == 0
-    assert in_child(lambda: check(listed)) == 0
+    assert in_child(lambda: run(listed, case)) == 0
+    assert in_child(lambda: check(listed, case)) == 0
     passed: dict[str, int] = json.loads((listed / "points.json").read_text())
     points = [Point(kind, number + 1) for kind, count in sorted(passed.items()) for number in range(count)]
     failed = []
     for number, point in enumerate(points[::nth]):
         home = folder / str(number)
         shutil.copytree(fresh, home, copy_function=shutil.copy2)
-        killed = in_child(lambda home=home, point=point: run(home, point))  # type: ignore[misc]
-        if killed != -signal.SIGKILL or in_child(lambda home=home: check(home)) != 0:  # type: ignore[misc]
+        killed = in_child(lambda home=home, point=point: run(home, case, point))  # type: ignore[misc]
+        if killed != -signal.SIGKILL or in_child(lambda home=home: check(home, case)) != 0:  # type: ignore[misc]
             failed.append(f"{point}: ended with {killed}")
         shutil.rmtree(home)
         if len(failed) == _FAILURES_SHOWN:
@@ -194,4 +230,4 @@ def main(folder: Path, nth: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), CASES[(*sys.argv, "appends")[3]]))

@@ -14,10 +14,11 @@ from kbq_assets_tests.sizes import EVERY_NTH_REPLAY_POINT
 
 
 @pytest.mark.slow
-def test_a_killed_replay_ends_with_every_row_in_its_table_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", ["appends", "upserts"])
+def test_a_killed_replay_ends_with_every_row_in_its_table_once(tmp_path: Path, case: str) -> None:
     command = [sys.executable, "-m", "kbq_assets_tests.crashes.replays_killed", str(tmp_path)]
     done = subprocess.run(
-        [*command, str(EVERY_NTH_REPLAY_POINT)], capture_output=True, text=True, check=False
+        [*command, str(EVERY_NTH_REPLAY_POINT), case], capture_output=True, text=True, check=False
     )
     found = json.loads(done.stdout or "{}")
     assert (done.returncode, found.get("failed")) == (0, []), done.stdout + done.stderr

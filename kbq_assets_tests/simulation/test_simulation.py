@@ -62,6 +62,7 @@ from kbq_assets_tests.simulation.schedule import (
     PROMOTING,
     REPLAY,
     REPLAYED,
+    REPLAYED_UPSERTS,
     REPLAYING,
     RESTARTING,
     ROUGH,
@@ -372,11 +373,20 @@ def test_erasures_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
 
 
 def test_replays_are_promoted_and_rolled_back_while_everything_else_goes_on() -> None:
-    met = Counter[str]()
+    met, wanted = Counter[str](), {"promoted", "continued", "rolled back", "accepted"}
     # Seeds 13 and 126 once lost a count, and let a table wait for ever.
-    for seed in (13, 126, *range(VARIED_SCHEDULES // 3)):
-        met += run_schedule(seed, PROMOTING, REPLAYED).met
-    assert {"promoted", "continued", "rolled back", "accepted"} <= met.keys()
+    for seed in (13, 126, *range(VARIED_SCHEDULES // 3), *range(200, 260)):
+        if seed < 200 or not wanted <= met.keys():
+            met += run_schedule(seed, PROMOTING, REPLAYED).met
+    assert wanted <= met.keys()
+
+
+def test_replays_of_upsert_tables_never_run_beside_a_statement() -> None:
+    met, wanted = Counter[str](), {"promoted", "continued", "rolled back"}
+    for seed in range(60):
+        if seed < 8 or not wanted <= met.keys():
+            met += run_schedule(seed, PROMOTING, REPLAYED_UPSERTS).met
+    assert wanted <= met.keys()
 
 
 @pytest.mark.parametrize("mutant", PROMOTION_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))

@@ -31,7 +31,7 @@ from kbq_assets.ports.warehouse import EVERYTHING, JobStatus
 #: Ids of jobs that took effect: each transaction adds its own. A script may fail after its COMMIT.
 ENDED: Final = f"{SHADOW}jobs"
 _DATE: Final = "event_date"
-_MOST_TABLES: Final = 49  # each with the copy of its former rows, and `ENDED`
+_MOST_TABLES: Final = 100  # with the copies of former rows, deleted keys, and `ENDED`
 _Parameter: TypeAlias = bigquery.ScalarQueryParameter | bigquery.ArrayQueryParameter
 
 
@@ -92,9 +92,11 @@ class BigQueryReplayTables:
 
     def replace(self, job: ReplaceJob) -> None:
         """Create the tables of the former rows, then send the transaction once. Raises by the table of outcomes."""
-        if len(job.replacements) > _MOST_TABLES:
+        changed = 1 + sum(4 if each.sql else 2 for each in job.replacements)
+        if changed > _MOST_TABLES:
             raise Refused(
-                f"{len(job.replacements)} tables: a transaction of BigQuery changes {_MOST_TABLES} and their copies",
+                f"{len(job.replacements)} tables, {changed} with their copies: a transaction of BigQuery changes"
+                f" {_MOST_TABLES}",
                 next_step="kbq replay drop, then replay a shorter range",
             )
         session, ended = self._session, self._ended(job.replacements)
@@ -176,6 +178,9 @@ class BigQueryReplayTables:
         self, number: int, each: Replacement, rows: RowRange
     ) -> Iterable[tuple[str, tuple[_Parameter, ...]]]:
         """The statements for one table, and the parameters of each."""
+        if each.sql:
+            yield f"{each.sql};", ()
+            return
         where, _ = _where(rows)
         stored = self._existing(each.table)
         name, columns = _name(stored), _columns(stored)

@@ -12,7 +12,9 @@ import duckdb
 from kbq_assets.adapters.duckdb import jobs, schema
 from kbq_assets.adapters.duckdb.comparison import differing_columns
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
+from kbq_assets.adapters.duckdb.statements import PERMANENT
 from kbq_assets.adapters.duckdb.types import quoted
+from kbq_assets.core.errors import JobFailed
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import REPLAY_COLUMN, check_own
 from kbq_assets.ports.replay import DayRows, PartitionDay, ReplaceJob, Replacement, RowDifference, RowRange
@@ -146,6 +148,8 @@ def _differences(
 
 def _replace(connection: duckdb.DuckDBPyConnection, each: Replacement, rows: RowRange) -> int:
     """Replace one table's range; return the number of new rows."""
+    if each.sql:
+        return _execute(connection, each)
     where, values = _within(rows)
     name = schema.name_of(connection, each.table)
     if each.former is not None:
@@ -165,6 +169,14 @@ def _replace(connection: duckdb.DuckDBPyConnection, each: Replacement, rows: Row
         f"INSERT INTO {name} BY NAME SELECT {columns}{own} FROM {source} WHERE {where}", values
     ).fetchone()
     return int(inserted[0]) if inserted else 0
+
+
+def _execute(connection: duckdb.DuckDBPyConnection, each: Replacement) -> int:
+    try:
+        connection.execute(each.sql)
+    except PERMANENT as error:
+        raise JobFailed(f"{each.table}: its statement fails: {error}") from error
+    return 0
 
 
 def _names(connection: duckdb.DuckDBPyConnection, table: TableReference) -> list[str]:

@@ -10,7 +10,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering.table_order import TableOrder
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.rules import UPSERT, StatementRule
-from kbq_assets.core.statements.switching import in_force, open_switch
+from kbq_assets.core.statements.switching import lasting_rule
 
 _READ_AGAIN = "kbq reset reads the range again, in order"
 _LATER = "kbq load, then replay again"
@@ -26,28 +26,22 @@ def rule_for(
 ) -> StatementRule:
     """How replayed rows change a table. ``wanted`` are the rules that its topics ask for, ``is_ordered``: whether they
     ask for an order; ``are_changes``: the rows are change events. Raises Refused."""
-    known = state.definition.statements
-    now, is_changing = in_force(state) or known.rule, open_switch(state) is not None
-    if now.appends and not is_changing and all(rule.appends for rule in wanted):
+    rule = lasting_rule(table, state, wanted)
+    if rule.appends:
         if is_ordered or state.order != TableOrder():
             raise Refused(
                 f"{table} shows its rows in order, and these come before rows that readers have seen",
                 next_step=_READ_AGAIN,
             )
-        return StatementRule()
-    if known.converts or is_changing or any(rule != known.rule for rule in wanted):
-        raise Refused(
-            f"{table}: its next batch is the first one of the `load` that its topics ask for",
-            next_step=_LATER,
-        )
-    if known.rule.kind != UPSERT or are_changes:
-        what = "change events" if are_changes else f"load={known.rule.kind}"
+        return rule
+    if rule.kind != UPSERT or are_changes:
+        what = "change events" if are_changes else f"load={rule.kind}"
         raise Refused(
             f"{table}: what a record does depends on those before it ({what})", next_step=_READ_AGAIN
         )
     _check_order(table, state)
     _check_idle(table, state)
-    return known.rule
+    return rule
 
 
 def give_up_id(state: TableState) -> TableState:

@@ -31,6 +31,7 @@ OWN_COLUMNS: Final[Mapping[str, str]] = {
     "_kbq_schema_id": "The id of the schema that the record was written with.",
     "_kbq_rest": "What of the JSON document has no column of its own, as JSON.",
     "_kbq_replayed_at": "When kbq errors replay turned the bad record into a row; null for all others.",
+    "_kbq_replay": "The number of the replay that the row came from (kbq replay); null for all others.",
     "_event_time": "The record's business time, else its time in Kafka.",
     "event_date": "The day (UTC) of the record's business time, else of its time in Kafka. The partition of the table.",
 }

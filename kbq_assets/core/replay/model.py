@@ -78,6 +78,8 @@ class Replay(Stored):
     turn: int = 0
     #: the only tables that it fills, compares and replaces; empty: all of the topic (R10)
     only: tuple[str, ...] = ()
+    #: whether records without a value are rows, which delete their key in an upsert table (R11)
+    tombstones: bool = False
 
     @property
     def stored_format(self) -> int:
@@ -132,24 +134,29 @@ class Replay(Stored):
         return dataclasses.replace(self, phase=str(phase))
 
 
-def check_latest(replay: Replay, others: Iterable[Replay]) -> None:
+def check_latest(
+    replay: Replay, others: Iterable[Replay], keyed: frozenset[TableReference] = frozenset()
+) -> None:
     """Raise Refused for a rollback whose rows a later promotion replaced: it would bring rows back that both of them
-    replaced, and the later rollback would bring those of this replay back (R7)."""
+    replaced, and the later rollback would bring those of this replay back (R7). In the ``keyed`` tables, any two ranges
+    may have records of a key (R11)."""
+    shared = {*map(str, keyed)}
     for other in others:
-        if other.number == replay.number or not _overlap(replay, other):
+        overlaps = _overlap(replay, other) or bool(shared & {*replay.tables} & {*other.tables})
+        if other.number == replay.number or not overlaps:
             continue
         later = (other.turn, other.number) > (replay.turn, replay.number)
         rollback = f"kbq replay rollback {replay.number}"
         if other.is_changing:
             what, first = (
-                "replaces rows of its range now",
+                "replaces rows of its range or keys now",
                 f"kbq replay continue {other.number}, then {rollback}",
             )
         elif later and other.phase == Phase.PROMOTED:
-            what = "was promoted later, over rows of its range"
+            what = "was promoted later, over rows of its range or keys"
             first = f"kbq replay rollback {other.number}, then {rollback}"
         elif later and other.phase == Phase.ACCEPTED:
-            what = "was promoted later, over rows of its range, and accepted"
+            what = "was promoted later, over rows of its range or keys, and accepted"
             first = f"kbq replay accept {replay.number}: nothing of it can be rolled back any more"
         else:
             continue

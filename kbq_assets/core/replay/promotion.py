@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading.table_state import TableState
@@ -12,7 +12,10 @@ from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import REPLAY_COLUMN, Replay
+from kbq_assets.core.statements.rules import PARK, TIMESTAMP, UPSERT, StatementRule
+from kbq_assets.core.statements.switching import lasting_rule
 from kbq_assets.core.topics.error_tables import is_error_table
+from kbq_assets.core.topics.ordering_options import HOUR
 
 _NUMBER = Column(REPLAY_COLUMN, "INT64")
 
@@ -29,49 +32,95 @@ def overlaps(replay: Replay, file: StagedFile) -> bool:
     )
 
 
+def _precedes(replay: Replay, file: StagedFile) -> bool:
+    """Whether a file may have rows that are older than the range's end."""
+    name = file.name
+    bounds = replay.bounds.get(name.topic_partition.partition)
+    if name.topic_partition.topic != replay.topic or bounds is None or bounds.first >= bounds.until:
+        return False
+    return (name.epoch, name.first_offset) < (replay.epoch, bounds.until)
+
+
 def check_settled(
     replay: Replay, table: TableReference, state: TableState, files: Iterable[StagedFile]
 ) -> None:
-    """Raise Refused while rows of the range may still be loaded (R3). ``files`` are those of commit and backlog, read
+    """Raise Refused while rows of the range may still be loaded (R3), and for an upsert table older ones: a promoted
+    row would keep them out, and a rollback would not bring them (R11). ``files`` are those of commit and backlog, read
     after the state."""
+    concerns, what = (
+        (_precedes, "of the range or before it") if state.has_statements else (overlaps, "of the range")
+    )
     for file in files:
-        if overlaps(replay, file) and not state.is_loaded(file):
+        if concerns(replay, file) and not state.is_loaded(file):
             raise Refused(
-                f"{file.path} has rows of the range and is not loaded",
+                f"{file.path} has rows {what} and is not loaded",
                 next_step=f"resume {table}, kbq load, then again; or a replay --until "
                 f"{file.name.topic_partition.partition}:{file.name.first_offset}"
                 if state.parked
                 else "kbq load, then again",
             )
     for bad in state.quarantined:
-        if overlaps(replay, bad.file) and not bad.dropped:
+        if concerns(replay, bad.file) and not bad.dropped:
             raise Refused(
-                f"{bad.file.path} has rows of the range and is in quarantine",
+                f"{bad.file.path} has rows {what} and is in quarantine",
                 next_step=f"kbq quarantine retry --table {table}, or kbq quarantine drop --table {table}",
             )
 
 
-def check_appended(table: TableReference, state: TableState) -> None:
-    """Raise Refused for a table that statements keep: it has no row for each record."""
-    if state.has_statements:
-        raise Refused(
-            f"{table} is kept by statements: it has no row for each record",
-            next_step="replays of such tables are not built yet; kbq reset reads a topic again",
-        )
+def check_kind(what: str, rule: StatementRule, *, are_changes: bool = False) -> None:
+    """Raise Refused for ``what`` is loaded by a statement of which no range can be replaced (R11)."""
+    if rule.appends or (rule.kind == UPSERT and rule.tie == PARK and not are_changes):
+        return
+    kind = "change events" if are_changes else f"load={rule.kind}"
+    kind += " tie=timestamp" if rule.tie == TIMESTAMP else ""
+    raise Refused(
+        f"{what}: what a record does depends on records outside of a range ({kind}), so none can be replaced",
+        next_step="give the topic another table, and kbq reset reads it again into that, also from its backup",
+    )
 
 
-def check_replaceable(table: TableReference, state: TableState) -> None:
-    """Raise Refused for a table whose rows must not change behind its readers (R8).
+def check_replaceable(
+    table: TableReference, state: TableState, wanted: Collection[StatementRule]
+) -> StatementRule:
+    """How a table is loaded; ``wanted`` are the rules that its topics ask for. Raises Refused for one whose rows must
+    not change behind its readers (R8), or of which no range can be replaced (R11).
 
     Readers of an ordered table rely on two things: no row appears below an offset that they saw, and every row passed
     the gates. A replacement keeps neither.
     """
-    check_appended(table, state)
-    if state.order.rule.by:
+    if not state.has_statements and all(rule.appends for rule in wanted):
+        rule = StatementRule()
+    else:
+        rule = lasting_rule(table, state, wanted)
+    if rule.appends and state.has_statements:
         raise Refused(
-            f"{table} has order=offset: rows of the range would appear below offsets that its readers saw",
+            f"{table} has rows that statements changed, and rows that were appended since",
+            next_step="give the topic another table, and kbq reset reads it again into that, also from its backup",
+        )
+    check_kind(str(table), rule)
+    order = state.order
+    if order.rule.by and (rule.appends or order.rule.by == HOUR or order.rule.gates):
+        raise Refused(
+            f"{table} has order={order.rule.by}: rows of the range would appear below offsets that its readers saw",
             next_step="kbq replay diff shows the rows; kbq reset reads the topic again, in order and through the gates",
         )
+    if not rule.appends and (state.definition.failed is not None or order.failed is not None):
+        # Its statement is entered again as it was rendered, without `_kbq_replay`.
+        raise Refused(f"{table}: a batch of it failed", next_step=f"kbq status {table}, then again")
+    return rule
+
+
+def is_whole(replay: Replay, state: TableState, starts: Mapping[int, int]) -> bool:
+    """Whether the keys of the range have no record before it: it begins where its partitions do, and the table has no
+    rows of an earlier epoch."""
+    epochs = (int(key.rpartition("/")[2]) for key in state.rows if key.startswith(f"{replay.topic}/"))
+    begins = (r.from_offset <= starts[r.topic_partition.partition] for r in replay.ranges)
+    return all(epoch >= replay.epoch for epoch in epochs) and all(begins)
+
+
+def is_fed(replay: Replay, state: TableState) -> bool:
+    """Whether a table has had records of the range's topic and epoch."""
+    return any(key.startswith(f"{replay.topic}/") and key.endswith(f"/{replay.epoch}") for key in state.rows)
 
 
 def merged_columns(

@@ -8,14 +8,16 @@ change can be taken back, or replaced by another one, as no row knows of it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
+from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading.batches import pending_files
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.statements.load_switch import LoadSwitch
 from kbq_assets.core.statements.rules import StatementRule
@@ -47,6 +49,23 @@ def expected(state: TableState) -> StatementRule:
     """The rule of a table whose topics are not selected any more: that of its change, or the one in force."""
     switch = open_switch(state)
     return switch.after if switch else in_force(state) or state.definition.statements.rule
+
+
+def lasting_rule(
+    table: TableReference, state: TableState, wanted: Collection[StatementRule]
+) -> StatementRule:
+    """The rule of a table's last batch, and of its next one, whose topics ask for ``wanted``. Raises Refused if they
+    differ."""
+    known = state.definition.statements
+    now, is_changing = in_force(state) or known.rule, open_switch(state) is not None
+    if now.appends and not is_changing and all(rule.appends for rule in wanted):
+        return StatementRule()
+    if known.converts or is_changing or any(rule != known.rule for rule in wanted):
+        raise Refused(
+            f"{table}: its next batch is the first one of the `load` that its topics ask for",
+            next_step="kbq load, then replay again",
+        )
+    return known.rule
 
 
 def is_change(state: TableState, asked: StatementRule) -> bool:

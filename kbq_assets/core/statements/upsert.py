@@ -30,9 +30,9 @@ from kbq_assets.core.statements.table_statements import SCRATCH
 TWO_PARTITIONS: Final = "kbq: a key is in two partitions"
 #: The position of a record, by column; `deleted_columns` names them differently, so that no listing takes the table of
 #: deleted keys for one of records.
-_POSITION: Final = ("_kafka_topic", "_kafka_partition", "_kbq_epoch", "_kafka_offset")
-_REMEMBERED: Final = ("kbq_topic", "kbq_partition", "kbq_epoch", "kbq_offset")
-_TIME, _REMEMBERED_TIME = "_kafka_timestamp", "kbq_timestamp"
+POSITION: Final = ("_kafka_topic", "_kafka_partition", "_kbq_epoch", "_kafka_offset")
+REMEMBERED: Final = ("kbq_topic", "kbq_partition", "kbq_epoch", "kbq_offset")
+TIME, REMEMBERED_TIME = "_kafka_timestamp", "kbq_timestamp"
 _TYPES: Final = ("STRING", "INT64", "INT64", "INT64")
 
 
@@ -61,9 +61,9 @@ class Upsert:
 
 def deleted_columns(key: Sequence[Column]) -> tuple[Column, ...]:
     """The columns of the table of deleted keys."""
-    parts = (Column(_key_name(number), column.type) for number, column in enumerate(key))
-    positions = (Column(name, kind) for name, kind in zip(_REMEMBERED, _TYPES, strict=True))
-    return (*parts, *positions, Column(_REMEMBERED_TIME, "TIMESTAMP"))
+    parts = (Column(key_name(number), column.type) for number, column in enumerate(key))
+    positions = (Column(name, kind) for name, kind in zip(REMEMBERED, _TYPES, strict=True))
+    return (*parts, *positions, Column(REMEMBERED_TIME, "TIMESTAMP"))
 
 
 def upsert_sql(upsert: Upsert) -> str:
@@ -86,31 +86,34 @@ def effective_sql(upsert: Upsert) -> str:
     lacks; the others are superseded."""
 
     def found(table: str, names: tuple[str, ...]) -> str:
-        place = " AND ".join(f"x.{mine} = b.{theirs}" for mine, theirs in zip(names, _POSITION, strict=True))
+        place = " AND ".join(f"x.{mine} = b.{theirs}" for mine, theirs in zip(names, POSITION, strict=True))
         return f"EXISTS (SELECT 1 FROM {table} AS x WHERE {place})"
 
-    places = [found(upsert.target, _POSITION)]
+    places = [found(upsert.target, POSITION)]
     if upsert.remembers:
-        shown = f"SELECT 1 FROM {upsert.target} AS t WHERE {same(_key(upsert, 't'), _key(upsert, 'b'))}"
-        places.append(f"({found(upsert.deleted, _REMEMBERED)} AND NOT EXISTS ({shown}))")
+        shown = f"SELECT 1 FROM {upsert.target} AS t WHERE {same(key_of(upsert, 't'), key_of(upsert, 'b'))}"
+        places.append(f"({found(upsert.deleted, REMEMBERED)} AND NOT EXISTS ({shown}))")
     return f"SELECT COUNT(*) AS effective FROM {SCRATCH} AS b WHERE {' OR '.join(places)}"
 
 
-def _key_name(number: int) -> str:
+def key_name(number: int) -> str:
+    """A column of the table of deleted keys."""
     return f"key_{number}"
 
 
-def _key(upsert: Upsert, alias: str) -> list[str]:
+def key_of(upsert: Upsert, alias: str) -> list[str]:
     """The key's values in a row of the table, or of the batch."""
     return [upsert.dialect.path(alias, path) for path in upsert.rule.key]
 
 
-def _remembered_key(upsert: Upsert, alias: str) -> list[str]:
-    return [f"{alias}.{_key_name(number)}" for number in range(len(upsert.rule.key))]
+def remembered_key(upsert: Upsert, alias: str) -> list[str]:
+    """The key's values in a row of the table of deleted keys."""
+    return [f"{alias}.{key_name(number)}" for number in range(len(upsert.rule.key))]
 
 
-def _has_key(upsert: Upsert, alias: str) -> str:
-    return " AND ".join(f"{part} IS NOT NULL" for part in _key(upsert, alias))
+def has_key(upsert: Upsert, alias: str) -> str:
+    """Whether a row belongs to a key."""
+    return " AND ".join(f"{part} IS NOT NULL" for part in key_of(upsert, alias))
 
 
 def _is_deleted(upsert: Upsert, alias: str) -> str:
@@ -126,19 +129,19 @@ def _batch(upsert: Upsert) -> str:
 
 def _kept(upsert: Upsert) -> changes.KeptColumns:
     """The columns whose value may be that of the table."""
-    partition = ", ".join(_key(upsert, "b"))
+    partition = ", ".join(key_of(upsert, "b"))
     roots = {path.partition(".")[0] for path in upsert.rule.key}
     return changes.kept_columns(upsert.dialect, upsert.columns if upsert.changes else (), partition, roots)
 
 
-def _newer(upsert: Upsert, left: str, right: str, of: tuple[str, ...] = _POSITION, time: str = _TIME) -> str:
+def is_newer(upsert: Upsert, left: str, right: str, of: tuple[str, ...] = POSITION, time: str = TIME) -> str:
     """Whether the row ``left`` is newer than ``right``, whose position has the columns ``of``. A row without a position
     is the oldest: somebody wrote it by hand."""
     topic, partition, epoch, offset = (
-        (f"{left}.{mine}", f"{right}.{theirs}") for mine, theirs in zip(_POSITION, of, strict=True)
+        (f"{left}.{mine}", f"{right}.{theirs}") for mine, theirs in zip(POSITION, of, strict=True)
     )
     if upsert.rule.tie == TIMESTAMP:
-        pairs = [(f"{left}.{_TIME}", f"{right}.{time}"), epoch, topic, partition, offset]
+        pairs = [(f"{left}.{TIME}", f"{right}.{time}"), epoch, topic, partition, offset]
         return f"COALESCE({greater(pairs)}, TRUE)"
     shards = (upsert.dialect.divided(each, PARTITIONS_PER_SHARD) for each in partition)
     apart = (
@@ -154,7 +157,7 @@ def _message(left: str, right: str, of: tuple[str, ...]) -> str:
     """Names positions, and no value of a key, which may be personal."""
     places = " || ' and ' || ".join(
         f"CAST({alias}.{names[1]} AS STRING) || ':' || CAST({alias}.{names[3]} AS STRING)"
-        for alias, names in ((left, _POSITION), (right, of))
+        for alias, names in ((left, POSITION), (right, of))
     )
     return f"'{TWO_PARTITIONS}: ' || {places}"
 
@@ -163,12 +166,12 @@ def _newest(upsert: Upsert, source: str, condition: str = "TRUE") -> str:
     """The newest row of each key in a batch."""
     order = ["_kbq_epoch", "_kafka_offset"]
     if upsert.rule.tie == TIMESTAMP:
-        order = [_TIME, "_kbq_epoch", "_kafka_topic", "_kafka_partition", "_kafka_offset"]
+        order = [TIME, "_kbq_epoch", "_kafka_topic", "_kafka_partition", "_kafka_offset"]
     ranked = (
-        f"ROW_NUMBER() OVER (PARTITION BY {', '.join(_key(upsert, 'b'))}"
+        f"ROW_NUMBER() OVER (PARTITION BY {', '.join(key_of(upsert, 'b'))}"
         f" ORDER BY {', '.join(f'b.{name} DESC' for name in order)})"
     )
-    where = f"{_has_key(upsert, 'b')} AND {condition}"
+    where = f"{has_key(upsert, 'b')} AND {condition}"
     return f"SELECT b.*{_kept(upsert).selected} FROM {source} AS b WHERE {where} QUALIFY {ranked} = 1"
 
 
@@ -178,7 +181,7 @@ def _refusal(upsert: Upsert) -> str:
     places = "b._kbq_epoch * 4294967296 + b._kafka_partition"
     found = (
         f"SELECT MIN(b._kafka_offset) AS first, MAX(b._kafka_offset) AS last FROM {SCRATCH} AS b"
-        f" WHERE {_has_key(upsert, 'b')} GROUP BY {', '.join(_key(upsert, 'b'))}"
+        f" WHERE {has_key(upsert, 'b')} GROUP BY {', '.join(key_of(upsert, 'b'))}"
         f" HAVING MIN(b._kafka_topic) <> MAX(b._kafka_topic) OR MIN({shard}) <> MAX({shard})"
         f" OR COUNT(DISTINCT {places}) > COUNT(DISTINCT b._kbq_epoch)"
     )
@@ -188,17 +191,17 @@ def _refusal(upsert: Upsert) -> str:
 
 def _merge(upsert: Upsert) -> str:
     quoted = upsert.dialect.quoted
-    newer, deleted = _newer(upsert, "s", "t"), _is_deleted(upsert, "s")
+    newer, deleted = is_newer(upsert, "s", "t"), _is_deleted(upsert, "s")
     source = _newest(upsert, _batch(upsert))
     if upsert.remembers:
-        known = _newer(upsert, "n", "d", _REMEMBERED, _REMEMBERED_TIME)
+        known = is_newer(upsert, "n", "d", REMEMBERED, REMEMBERED_TIME)
         source = (
             f"SELECT n.* FROM ({source}) AS n LEFT JOIN {upsert.deleted} AS d"
-            f" ON {same(_remembered_key(upsert, 'd'), _key(upsert, 'n'))} WHERE d.kbq_offset IS NULL OR {known}"
+            f" ON {same(remembered_key(upsert, 'd'), key_of(upsert, 'n'))} WHERE d.kbq_offset IS NULL OR {known}"
         )
     lines = [
         f"MERGE INTO {upsert.target} AS t USING ({source}) AS s"
-        f" ON {same(_key(upsert, 't'), _key(upsert, 's'))}"
+        f" ON {same(key_of(upsert, 't'), key_of(upsert, 's'))}"
     ]
     names = [column.name for column in upsert.columns]
     if deleted != "FALSE" and upsert.remembers:
@@ -228,14 +231,14 @@ def _value(upsert: Upsert, name: str, alias: str = "s") -> str:
 
 def _memory(upsert: Upsert, deletions: str) -> str:
     """Remembers the keys of deletions."""
-    key, positions = _remembered_key(upsert, "d"), (*_REMEMBERED, _REMEMBERED_TIME)
-    found = (*_POSITION, _TIME)
+    key, positions = remembered_key(upsert, "d"), (*REMEMBERED, REMEMBERED_TIME)
+    found = (*POSITION, TIME)
     changes = ", ".join(f"{mine} = s.{theirs}" for mine, theirs in zip(positions, found, strict=True))
-    inserted = ", ".join((*(_key_name(number) for number in range(len(key))), *positions))
-    values = ", ".join((*_key(upsert, "s"), *(f"s.{name}" for name in found)))
+    inserted = ", ".join((*(key_name(number) for number in range(len(key))), *positions))
+    values = ", ".join((*key_of(upsert, "s"), *(f"s.{name}" for name in found)))
     return (
-        f"MERGE INTO {upsert.deleted} AS d USING ({deletions}) AS s ON {same(key, _key(upsert, 's'))}\n"
-        f"WHEN MATCHED AND {_newer(upsert, 's', 'd', _REMEMBERED, _REMEMBERED_TIME)} THEN UPDATE SET {changes}\n"
+        f"MERGE INTO {upsert.deleted} AS d USING ({deletions}) AS s ON {same(key, key_of(upsert, 's'))}\n"
+        f"WHEN MATCHED AND {is_newer(upsert, 's', 'd', REMEMBERED, REMEMBERED_TIME)} THEN UPDATE SET {changes}\n"
         f"WHEN NOT MATCHED THEN INSERT ({inserted}) VALUES ({values})"
     )
 
@@ -245,7 +248,7 @@ def _without_key(upsert: Upsert) -> str:
     names = [column.name for column in upsert.columns]
     listed = ", ".join(map(upsert.dialect.quoted, names))
     values = ", ".join(_value(upsert, name, "b") for name in names)
-    where = f"NOT ({_has_key(upsert, 'b')})" + (f" AND NOT {_is_deleted(upsert, 'b')}" if upsert.flag else "")
+    where = f"NOT ({has_key(upsert, 'b')})" + (f" AND NOT {_is_deleted(upsert, 'b')}" if upsert.flag else "")
     return f"INSERT INTO {upsert.target} ({listed}) SELECT {values} FROM {_batch(upsert)} AS b WHERE {where}"
 
 
@@ -260,14 +263,14 @@ def _conversion(upsert: Upsert) -> Iterable[str]:
         )
         yield _memory(upsert, tombstones)
     yield (
-        f"DELETE FROM {upsert.target} AS t WHERE {_has_key(upsert, 't')} AND EXISTS (SELECT 1 FROM {upsert.target}"
-        f" AS u WHERE {same(_key(upsert, 'u'), _key(upsert, 't'))} AND {_newer(upsert, 'u', 't')})"
+        f"DELETE FROM {upsert.target} AS t WHERE {has_key(upsert, 't')} AND EXISTS (SELECT 1 FROM {upsert.target}"
+        f" AS u WHERE {same(key_of(upsert, 'u'), key_of(upsert, 't'))} AND {is_newer(upsert, 'u', 't')})"
     )
     if upsert.remembers:
-        known = _newer(upsert, "t", "d", _REMEMBERED, _REMEMBERED_TIME)
+        known = is_newer(upsert, "t", "d", REMEMBERED, REMEMBERED_TIME)
         yield (
-            f"DELETE FROM {upsert.target} AS t WHERE {_has_key(upsert, 't')} AND EXISTS (SELECT 1 FROM {upsert.deleted}"
-            f" AS d WHERE {same(_remembered_key(upsert, 'd'), _key(upsert, 't'))} AND NOT {known})"
+            f"DELETE FROM {upsert.target} AS t WHERE {has_key(upsert, 't')} AND EXISTS (SELECT 1 FROM {upsert.deleted}"
+            f" AS d WHERE {same(remembered_key(upsert, 'd'), key_of(upsert, 't'))} AND NOT {known})"
         )
     if tombstone and upsert.remembers:
         yield f"DELETE FROM {upsert.target} AS t WHERE {tombstone}"

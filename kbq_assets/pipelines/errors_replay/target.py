@@ -13,11 +13,13 @@ from kbq_assets.core.loading.origins import doubt, with_label
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column, TableOptions, clusterable, columns_of, plan_table_change
 from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
+from kbq_assets.core.replay.model import Phase
 from kbq_assets.core.statements.changes import are_changes
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.statements.upsert import effective_sql, upsert_sql
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.replay.start import read_replays
 from kbq_assets.pipelines.statements.prepare import upsert_of
 from kbq_assets.ports.errors_replay import REPLAYED_AT, ReplayStatement
 from kbq_assets.ports.object_store import ObjectStore
@@ -54,6 +56,8 @@ def prepare(
     stored = warehouse.find_table(table)
     if (found := doubt(known, stored, staging_id, store.uri(TABLES))) is not None:
         raise Refused(f"{table}: {found.reason}: {found.text}", next_step="kbq load parks the table")
+    if not rule.appends:
+        _check_accepted(store, table)
     change = plan_table_change(schema, stored.columns if stored else None)
     columns = with_mark(change.columns)
     if stored is None:
@@ -64,6 +68,17 @@ def prepare(
         return None
     _fence(store, table, current)
     return _statement(warehouse, table, rule, columns, schema, known.definition.statements.applied)
+
+
+def _check_accepted(store: ObjectStore, table: TableReference) -> None:
+    """Raise Refused while a promotion of an upsert table can be rolled back: it would not bring back a row that a
+    promoted one kept out (R11)."""
+    for each in read_replays(store):
+        if each.phase == Phase.PROMOTED and str(table) in each.tables:
+            raise Refused(
+                f"{table}: replay {each.number} can still be rolled back, which would lose older rows",
+                next_step=f"kbq replay accept {each.number}, then kbq errors replay",
+            )
 
 
 def with_mark(columns: tuple[Column, ...]) -> tuple[Column, ...]:

@@ -34,6 +34,8 @@ class ReplayDiff:
     rows: dict[TableReference, tuple[RowDifference, ...]]
     #: live rows of the range in tables that the replay does not fill
     left_out: int = 0
+    #: tables with a row for each key
+    keyed: frozenset[TableReference] = frozenset()
 
     @property
     def is_equal(self) -> bool:
@@ -48,6 +50,11 @@ class ReplayDiff:
             of_table = [day for day in self.days if day.table == table]
             former, new = sum(day.live.rows for day in of_table), sum(day.replay.rows for day in of_table)
             days = len({day.at.day for day in of_table})
+            if table in self.keyed:
+                lines.append(
+                    f"{table}: {new:,} records decide about their keys, in place of {former:,} rows of the range"
+                )
+                continue
             lines.append(f"{table}: {new:,} rows replace {former:,}, in {days} days of partitions")
         return tuple(lines)
 
@@ -71,7 +78,8 @@ def compare(
     sample: int,
 ) -> ReplayDiff:
     """Compare the range in all tables that have rows of the topic, or get some. Raises Unavailable."""
-    known = sorted({*ReplayedTopic.read(live, replay.topic).tables(replay.topic), *replayed})
+    topic = ReplayedTopic.read(live, replay.topic)
+    known = sorted({*topic.tables(replay.topic), *replayed})
     found = [table for table in known if replay.covers(table)]
     rows = rows_of(replay)
     counted = tables.days([*known, *map(replay.shadow, found)], rows)
@@ -84,4 +92,5 @@ def compare(
         for at in sorted({*here, *there}, key=lambda at: (at.partition, str(at.day or ""))):
             days.append(DayDiff(table, at, here.get(at, _NONE), there.get(at, _NONE)))
     samples = {table: tables.differences(table, replay.shadow(table), rows, sample) for table in found}
-    return ReplayDiff(progress, tuple(days), samples, left_out)
+    keyed = frozenset(table for table, at in topic.states.items() if at.has_statements)
+    return ReplayDiff(progress, tuple(days), samples, left_out, keyed)

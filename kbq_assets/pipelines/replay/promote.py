@@ -27,10 +27,11 @@ from kbq_assets.core.errors import (
     UnknownOutcome,
 )
 from kbq_assets.core.loading.origins import with_label
-from kbq_assets.core.loading.replacing import Replacing, change_of
+from kbq_assets.core.loading.replacing import Replacing
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference, commit_path
 from kbq_assets.core.replay import promotion
 from kbq_assets.core.replay.model import Phase, Replay, check_alone, check_latest, replay_path
@@ -41,10 +42,11 @@ from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
-from kbq_assets.pipelines.replay.chosen import check_moves
+from kbq_assets.pipelines.replay.changes import balance_of, change_of_table
+from kbq_assets.pipelines.replay.chosen import check_moves, left_out
+from kbq_assets.pipelines.replay.keyed import KeyedTables, check_replaceable
 from kbq_assets.pipelines.replay.start import ReplayedTopic, read_replays, rows_of
 from kbq_assets.ports.replay import ReplaceJob, Replacement, ReplayTables
-from kbq_assets.ports.warehouse import KafkaRange
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,11 @@ def _again(replay: Replay) -> str:
     return f"kbq replay continue {replay.number}"
 
 
+def tables_of(replay: Replay) -> list[TableReference]:
+    """The tables whose rows a replacement changes."""
+    return [TableReference.parse(table) for table in replay.tables]
+
+
 def _attempt_of(job_id: str) -> int:
     return int(job_id.rpartition("-")[2])
 
@@ -95,8 +102,8 @@ class Replacer:
     #: tables of the replay's own rows
     replayed: tuple[TableReference, ...]
     direction: Direction
-    #: rows of today that a replay of chosen tables does not fill, by table
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    #: the replay's counts of all tables of the topic
+    totals: Counts = field(default_factory=Counts)
 
     def run(self, number: int) -> Replay:
         """Replace the rows, or continue to. Raises Refused, Unavailable; then the same call continues."""
@@ -106,8 +113,9 @@ class Replacer:
             return replay
         try:
             if not self._is_done(replay):
-                for table in replay.tables:
-                    self._enter(replay, TableReference.parse(table))
+                keyed = KeyedTables(self.live, replay).among(tables_of(replay))
+                for table in sorted(tables_of(replay), key=lambda table: table in keyed):
+                    self._enter(replay, table)
                 if self._has_ended(replay):
                     return replay.at(self.direction.after)
                 self._check_others(replay)
@@ -164,10 +172,11 @@ class Replacer:
         found = ReplayedTopic.read(self.live, replay.topic)
         known = {t for t in (*found.tables(replay.topic), *self.replayed) if replay.covers(t)}
         counted = self.tables.days([*known, *map(replay.shadow, known)], rows_of(replay))
-        affected = sorted(t for t in known if counted.get(t) or counted.get(replay.shadow(t)))
+        keyed = {t for t in known if t in found.states and found.states[t].has_statements}
+        keyed = {t for t in keyed if promotion.is_fed(replay, found.states[t])}
+        affected = sorted(t for t in known if t in keyed or counted.get(t) or counted.get(replay.shadow(t)))
         for table in affected:
-            if table in found.states:
-                promotion.check_replaceable(table, found.states[table])
+            check_replaceable(self.live, replay.topic, table, found.states.get(table, TableState("")))
             self._columns(replay, table)
         return affected
 
@@ -175,10 +184,10 @@ class Replacer:
         view = read_view(StateCache(self.live.load_store))
         for table in view.tables:
             found = view.states.get(table)
-            files = [file for file in view.files(table) if promotion.overlaps(replay, file)]
+            files = view.files(table)
             if not isinstance(found, KbqError):
                 promotion.check_settled(replay, table, found.value if found else TableState(""), files)
-            elif files:
+            elif any(promotion.overlaps(replay, file) for file in files):
                 raise found
 
     # Enter --------------------------------------------------------------------------------------------------------
@@ -187,7 +196,7 @@ class Replacer:
         """Let a table wait for the replacement (R3)."""
 
         def check(found: TableState, files: Iterable[StagedFile]) -> None:
-            promotion.check_replaceable(table, found)
+            check_replaceable(self.live, replay.topic, table, found)
             if found.in_flight is None:
                 promotion.check_settled(replay, table, found, files)
 
@@ -196,21 +205,13 @@ class Replacer:
 
     def _entered(self, replay: Replay, table: TableReference, current: TableState) -> Replacing:
         """The change of a waiting table's rows, which nobody can change meanwhile."""
-        source, rows = self._source(replay, table), rows_of(replay)
-        counted = self.tables.days([table, *([source] if source else [])], rows)
-        present = self.live.warehouse.kafka_ranges(table)
-        changes, lost = {}, 0
-        for range_ in replay.ranges:
-            tp = range_.topic_partition
-            key = f"{tp.topic}/{tp.partition}/{replay.epoch}"
-            former, new = (
-                sum(n.rows for at, n in counted.get(t, {}).items() if at.partition == tp.partition)
-                for t in (table, source or table)
-            )
-            now = present.get(KafkaRange(tp.topic, tp.partition, replay.epoch), 0)
-            changes[key], restored = change_of(current.rows.get(key, 0), now, former, new if source else 0)
-            lost += restored
-        return Replacing(replay.number, replay.job_id, changes, lost)
+        if not current.has_statements:
+            source = self._source(replay, table)
+            return change_of_table(self.live, self.tables, replay, table, source, current)
+        # Upsert tables wait last: of several ones, the first counts what the others' rows became.
+        waiting = self._waiting(replay)
+        is_first = not KeyedTables(self.live, replay).among(waiting)
+        return balance_of(replay, waiting if is_first else {})
 
     def _source(self, replay: Replay, table: TableReference) -> TableReference | None:
         """Where the new rows are; None if there are none."""
@@ -222,7 +223,8 @@ class Replacer:
         """Now that all tables wait: raise Refused if another replay moves rows of the range, or has moved some."""
         others = read_replays(self.live.store)
         if self.direction is ROLL_BACK:
-            check_latest(replay, others)
+            keyed = KeyedTables(self.live, replay).among(tables_of(replay))
+            check_latest(replay, others, frozenset(keyed))
             return
         check_alone(replay, others)
         if moved := {*map(str, self._affected(replay))} - {*replay.tables}:
@@ -230,7 +232,7 @@ class Replacer:
                 f"{', '.join(sorted(moved))}: rows of the range came meanwhile",
                 next_step=f"kbq replay promote {replay.number}",
             )
-        check_moves(self.live, self.tables, replay, self.left_out)
+        check_moves(self.live, self.tables, replay, left_out(replay, self.totals))
 
     # Prepare and replace ------------------------------------------------------------------------------------------
 
@@ -238,34 +240,42 @@ class Replacer:
         """Create tables and columns that the new rows need. Raises Refused."""
         options = self.live.sources.table_options()
         staging_id = state.table_registry(self.live.load_store).staging_id
-        for table in map(TableReference.parse, replay.tables):
+        for table in tables_of(replay):
             columns = self._columns(replay, table)
             if self.live.warehouse.columns(table) is None:
                 wanted = with_label(options(table, frozenset({replay.topic})), staging_id)
                 self.live.warehouse.create_table(table, columns, wanted)
             self.live.warehouse.update_columns(table, columns)
+        keyed = KeyedTables(self.live, replay)
+        for table, rule in keyed.among(tables_of(replay)).items():
+            keyed.prepare(table, rule)
+            if self.direction is PROMOTE:
+                keyed.check(table, rule, self.replayed, self.totals)
 
     def _columns(self, replay: Replay, table: TableReference) -> tuple[Column, ...]:
         columns = self.live.warehouse.columns
         return promotion.merged_columns(table, columns(table), columns(replay.shadow(table)))
 
-    def _job(self, replay: Replay) -> ReplaceJob:
-        promotes = self.direction is PROMOTE
+    def _job(self, replay: Replay, *, with_sql: bool = False) -> ReplaceJob:
+        promotes, keyed = self.direction is PROMOTE, KeyedTables(self.live, replay)
+        rules = keyed.among(tables_of(replay)) if with_sql else {}
+        text = keyed.promotion_sql if promotes else keyed.rollback_sql
         each = [
             Replacement(
                 table,
                 self._source(replay, table),
                 replay.former(table) if promotes else None,
                 replay.number if promotes else 0,
+                text(table, rules[table]) if table in rules else "",
             )
-            for table in map(TableReference.parse, replay.tables)
+            for table in tables_of(replay)
         ]
         return ReplaceJob(replay.job_id, rows_of(replay), tuple(each))
 
     def _replace(self, replay: Replay) -> None:
         """Run the job, or find that it ran. Raises Unavailable, JobFailed."""
         try:
-            self.tables.replace(self._job(replay))
+            self.tables.replace(self._job(replay, with_sql=True))
         except JobAlreadyExists:
             pass
         except UnknownOutcome as error:
@@ -322,10 +332,10 @@ class Replacer:
         state.change(self.live.store, Replay, replay_path(replay.number), change)
 
     def _waiting(self, replay: Replay) -> Mapping[TableReference, Replacing]:
-        return replacing.waiting(self.live, map(TableReference.parse, replay.tables), replay.job_id)
+        return replacing.waiting(self.live, tables_of(replay), replay.job_id)
 
     def _leave(self, replay: Replay, *, done: bool = True) -> None:
-        replacing.leave(self.live, map(TableReference.parse, replay.tables), replay.job_id, done=done)
+        replacing.leave(self.live, tables_of(replay), replay.job_id, done=done)
 
     def _give_up(self, replay: Replay) -> None:
         """Let the tables go on as they were, unless the job ran: its id is burned first (R6)."""

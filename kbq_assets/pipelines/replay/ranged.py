@@ -11,9 +11,11 @@ from kbq_assets.core.backup.areas import READ_ONLY
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
 from kbq_assets.core.replay.model import BACKUP, KAFKA, Bounds, Replay
+from kbq_assets.core.replay.promotion import check_kind
 from kbq_assets.core.topics.check_options import CheckOptions
 from kbq_assets.core.topics.ordering_options import OrderingOptions
 from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.statement_options import StatementOptions
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.core.topics.wait_options import WaitOptions
 from kbq_assets.pipelines.catalog.source_list import SourceList
@@ -86,6 +88,7 @@ class ReplaySources(SourceList):
             waits=WaitOptions(),
             checks=_UNCHECKED,
             ordering=OrderingOptions(),
+            statement=StatementOptions(),
         )
         return (SourceEntry(self.topic, settled),)
 
@@ -100,9 +103,5 @@ def replayed_settings(sources: SourceList, topic: str) -> TopicSettings:
             f"{topic} goes to chosen warehouses: a replay fills the first one alone",
             next_step="not built yet; kbq reset reads such a topic again",
         )
-    if not found.statement.rule.appends:
-        raise Refused(
-            f"{topic} has load={found.statement.kind}: a replay fills tables that loads append to",
-            next_step="not built yet; kbq reset reads such a topic again",
-        )
+    check_kind(topic, found.statement.rule, are_changes=found.records.format == "debezium")
     return found

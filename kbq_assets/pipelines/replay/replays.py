@@ -25,6 +25,7 @@ from kbq_assets.core.replay.model import (
     replay_path,
 )
 from kbq_assets.core.replay.positions import Position
+from kbq_assets.core.statements.names import deleted_table
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.extraction.ports import Progress
 from kbq_assets.pipelines.operate.commands import Proposal, shards_of
@@ -33,6 +34,7 @@ from kbq_assets.pipelines.replay.area import TURN_SECONDS, AreaAdapters, ReplayA
 from kbq_assets.pipelines.replay.chosen import check_moves, left_out
 from kbq_assets.pipelines.replay.copies import TopicCopies
 from kbq_assets.pipelines.replay.diff import ReplayDiff, check_records, compare
+from kbq_assets.pipelines.replay.keyed import KeyedTables
 from kbq_assets.pipelines.replay.promote import PROMOTE, ROLL_BACK, Direction, Replacer, free_tables
 from kbq_assets.pipelines.replay.ranged import replayed_settings
 from kbq_assets.pipelines.replay.start import create, plan_lines, plan_replay, read_replays, replay_numbers
@@ -175,7 +177,8 @@ class Replays:
     def propose_rollback(self, number: int) -> Proposal:
         """Bring the former rows of the range back; later rows stay. Raises Refused unless it was promoted."""
         replay, area = self._replaceable(number, ROLL_BACK)
-        check_latest(replay, self.list())
+        keyed = KeyedTables(self.live, replay).among(map(TableReference.parse, replay.tables))
+        check_latest(replay, self.list(), frozenset(keyed))
         lines = tuple(f"{table}: the former rows of the range come back" for table in replay.tables)
         return Proposal(f"roll replay {number} back", lines, lambda: self._replace(area, ROLL_BACK))
 
@@ -213,8 +216,7 @@ class Replays:
         return replay, self.area(replay)
 
     def _replace(self, area: ReplayArea, direction: Direction) -> None:
-        others = left_out(area.replay, area.totals)
-        replacer = Replacer(self.live, self.open_tables(), tuple(area.states()), direction, others)
+        replacer = Replacer(self.live, self.open_tables(), tuple(area.states()), direction, area.totals)
         replacer.run(area.replay.number)
 
     def propose_drop(self, number: int) -> Proposal:
@@ -233,9 +235,8 @@ class Replays:
     def _clear(self, replay: Replay) -> None:
         """Delete tables, then the objects: a crash in between leaves the states that name the tables."""
         tables = {*self.area(replay).states(), *map(TableReference.parse, replay.tables)}
-        self.open_tables().drop(
-            [name for t in sorted(tables) for name in (replay.shadow(t), replay.former(t))]
-        )
+        own = ((replay.shadow(t), replay.former(t), replay.former(deleted_table(t))) for t in sorted(tables))
+        self.open_tables().drop([name for names in own for name in names])
         self.live.store.delete_many([entry.path for entry in self.live.store.list(f"{replay.area}/")])
 
     def enter(self, number: int, before: frozenset[str] | set[Phase], phase: Phase) -> Replay:

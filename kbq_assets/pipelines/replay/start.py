@@ -26,7 +26,7 @@ from kbq_assets.core.replay.model import (
     replay_path,
 )
 from kbq_assets.core.replay.positions import Extracted, Position, bounds_of
-from kbq_assets.core.replay.promotion import check_appended
+from kbq_assets.core.replay.promotion import check_kind
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.operate.commands import shards_of
@@ -90,9 +90,14 @@ def plan_replay(
         raise Refused("a replay fills the first warehouse alone", next_step="not built yet for others")
     settings = replayed_settings(live.sources, topic)
     found = ReplayedTopic.read(live, topic)
-    for table in found.tables(topic):
-        if not only or table in only:
-            check_appended(table, found.states[table])
+    keyed = [t for t in found.tables(topic) if found.states[t].has_statements]
+    for table in keyed:
+        check_kind(str(table), found.states[table].definition.statements.rule)
+    if only and (keyed or not settings.statement.rule.appends):
+        raise Refused(
+            f"{topic} has load=upsert: such a table does not tell which records went to it",
+            next_step="a replay without --tables",
+        )
     if source == BACKUP:
         copies = TopicCopies.read(live, settings, found.commits)
         extracted = _copied(copies, found.commits, first, until)
@@ -109,6 +114,7 @@ def plan_replay(
         source,
         started_ms=live.store.now_ms(),
         only=tuple(sorted(map(str, only))),
+        tombstones=settings.records.tombstones == "row",
     )
     if source == BACKUP:
         for range_ in planned.ranges:
@@ -211,6 +217,11 @@ def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterab
     yield "fills shadow tables next to the live ones: no live table, position or load changes"
     if replay.only:
         yield f"fills {', '.join(replay.only)} alone; other tables of the topic keep their rows"
+    if keyed := [str(t) for t in known if found.states[t].has_statements]:
+        yield (
+            f"{', '.join(keyed)}: a promotion gives each key of the range its newest record, and refuses if a key's"
+            " newest record lies before the range then"
+        )
     if unknown := [name for name in replay.only if TableReference.parse(name) not in known]:
         yield f"has no row of this topic yet: {', '.join(unknown)}"
     if ordered := [str(t) for t in known if found.states[t].order.rule.by]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,6 +96,16 @@ def test_a_promotion_is_one_transaction_that_copies_only_the_ranges_days_and_cou
     assert [v["value"] for v in given["dates_0"]["arrayValues"]] == ["2026-11-20", "2026-11-21"]
 
 
+def test_the_text_of_an_upsert_table_runs_in_the_transaction_of_all_others(server: CannedBigQuery) -> None:
+    keyed = Replacement(TABLE, SHADOW, FORMER, 7, sql="DELETE FROM a WHERE TRUE;\nMERGE INTO a")
+    server.warehouse().replays.replace(ReplaceJob("kbq-r", ROWS, (keyed, Replacement(TABLE, None))))
+    text = server.sent("jobs.insert")[0].json["configuration"]["query"]["query"]
+    assert text.startswith(
+        "-- source: replay:shop.orders-v1\n-- source: replay:shop.orders-v1\nBEGIN TRANSACTION;"
+    )
+    assert f"{keyed.sql};\nDELETE FROM `shop-prod.shop.orders-v1` WHERE" in text
+
+
 def test_a_rollback_keeps_the_replays_numbers_of_the_former_rows(server: CannedBigQuery) -> None:
     server.warehouse().replays.replace(ReplaceJob("kbq-r", ROWS, (Replacement(TABLE, FORMER),)))
     text = server.sent("jobs.insert")[0].json["configuration"]["query"]["query"]
@@ -115,8 +126,10 @@ def test_more_tables_than_one_transaction_takes_are_refused_before_anything_is_s
     server: CannedBigQuery,
 ) -> None:
     many = tuple(Replacement(TableReference("shop", f"t{n}"), None) for n in range(50))
-    with pytest.raises(Refused, match="50 tables"):
-        server.warehouse().replays.replace(ReplaceJob("kbq-r", ROWS, many))
+    keyed = tuple(replace(each, sql="SELECT 1") for each in many[:25])
+    for found, text in ((many, "50 tables, 101 with"), (keyed, "25 tables, 101 with")):
+        with pytest.raises(Refused, match=text):
+            server.warehouse().replays.replace(ReplaceJob("kbq-r", ROWS, found))
     assert server.requests == []
 
 

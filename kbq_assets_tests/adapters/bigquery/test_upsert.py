@@ -19,6 +19,8 @@ from google.cloud import bigquery
 from kbq_assets.adapters.bigquery.errors_replay import applied_rows, applying
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.replay.keyed import KeyedRange
+from kbq_assets.core.replay.model import REPLAY_COLUMN, Bounds, Replay
 from kbq_assets.core.statements.dialects import BIGQUERY
 from kbq_assets.core.statements.names import deleted_table, scratch_table
 from kbq_assets.core.statements.rules import (
@@ -28,7 +30,13 @@ from kbq_assets.core.statements.rules import (
     StatementRule,
 )
 from kbq_assets.core.statements.table_statements import SCRATCH
-from kbq_assets.core.statements.upsert import TWO_PARTITIONS, Upsert, effective_sql, upsert_sql
+from kbq_assets.core.statements.upsert import (
+    TWO_PARTITIONS,
+    Upsert,
+    deleted_columns,
+    effective_sql,
+    upsert_sql,
+)
 from kbq_assets.ports.errors_replay import REPLAYED_AT, ReplayStatement
 from kbq_assets.wire.files.error_rows import error_schema_json
 from kbq_assets_tests.adapters.bigquery.statement_table import SCHEMA, StatementTable, row_of
@@ -238,3 +246,45 @@ def test_a_replay_s_script_requires_the_ledger_and_marks_in_its_transaction() ->
         " AND f._kbq_epoch = e._kbq_epoch);",
         "COMMIT TRANSACTION;",
     ]
+
+
+@pytest.mark.parametrize("deletes", ["remove", MARK])
+def test_a_range_is_replaced_key_by_key_and_brought_back(
+    warehouse: PlacedWarehouse, stage: Stage, deletes: str
+) -> None:
+    table = opened(warehouse, stage, StatementRule("upsert", ("_kafka_key",), deletes=deletes))
+    assert table.apply((b"a", "1", 1), (b"b", "2", 2), (b"c", "5", 5)) == ""
+    assert table.apply((b"d", None, 6)) == ""
+    assert table.apply((b"e", "9", 9)) == ""
+    warehouse.update_columns(TARGET, [Column(REPLAY_COLUMN, "INT64")])
+    replay, columns = Replay(7, "t", 1, {0: Bounds(2, 8)}), warehouse.columns(TARGET) or ()
+    shadow, former, deleted = replay.shadow(TARGET), replay.former(TARGET), deleted_table(TARGET)
+    for each in (shadow, former):
+        warehouse.create_table(each, columns, TableOptions())
+    warehouse.create_table(
+        replay.former(deleted), deleted_columns([Column("_kafka_key", "BYTES")]), TableOptions()
+    )
+    records = [(b"a", None, 3), (b"b", "2!", 2), (b"c", "4", 4), (b"d", "7", 7), (b"e", "8", 7)]
+    rows = [{**row_of(key, value, offset, 0), "v": None} for key, value, offset in records]
+    load = load_job("range", stage("range.avro", avro_file(rows, SCHEMA)), schema=SCHEMA)
+    warehouse.insert_job(replace(load, table=shadow))
+    assert table.done("range") is None
+    name, run = table.statements.sql_name, warehouse._session.client.query_and_wait
+    upsert = Upsert(BIGQUERY, table.rule, name(TARGET), name(deleted), columns)
+    names = (name(shadow), name(former), name(replay.former(deleted)))
+    own = KeyedRange(replay, upsert, *names, tombstones=True)
+    shown = f"_kafka_key, value{f', {DELETED}' if deletes == MARK else ''}"
+    before = table.rows(shown)
+    assert table.statements.rows_of(own.unknown_sql(), 1) == ["keys=0"]
+    assert table.statements.rows_of(own.unread_sql(names[:1]), 1) == ["keys=2"]
+    for _ in range(2):
+        run(own.promotion_sql())
+        found = table.rows(shown)
+        assert [row[:2] for row in found if not row[2:] or not row[2]] == [
+            (b"b", "2!"),
+            (b"c", "4"),
+            (b"d", "7"),
+            (b"e", "9"),
+        ]
+        run(own.rollback_sql())
+        assert table.rows(shown) == before

@@ -11,11 +11,14 @@ from unittest.mock import patch
 import pytest
 
 from kbq_assets.core.loading.table_options import table_options
+from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.replay.model import Bounds, Phase, Replay, replay_path
 from kbq_assets.core.statements import upsert
 from kbq_assets.extras.reconcile.records import reconcile
 from kbq_assets.pipelines.errors_replay.replay import ReplayPorts, ReplayReport, Selection, replay_errors
 from kbq_assets.pipelines.operate import commands as operate
+from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.errors_replay import ErrorReplay, Replayed
 from kbq_assets.worker.unit import extract_unit
 from kbq_assets_tests.pipelines.bench import ERRORS, TOPIC, A
@@ -152,7 +155,7 @@ def test_later_batches_take_the_place_of_replayed_rows_and_of_their_mark(tmp_pat
 def test_without_the_condition_of_the_statement_an_older_record_would_win(tmp_path: Path) -> None:
     bench = broken(tmp_path)
     bench.register()
-    with patch.object(upsert, "_newer", lambda *args: "TRUE"):
+    with patch.object(upsert, "is_newer", lambda *args: "TRUE"):
         bench.replay()
     assert dict(bench.rows(VALUES)) != bench.expected()
     assert bench.verdict() == "no"
@@ -303,3 +306,16 @@ def test_an_upsert_table_in_offset_order_takes_newer_records(tmp_path: Path) -> 
     report = bench.replay()
     assert (report.superseded, report.left) == ({A: 1}, {})
     assert dict(bench.rows(VALUES)) == {b"older": 2, b"newer": 4, b"gone": 5, b"alone": 6}
+
+
+def test_rows_wait_while_a_promotion_can_be_rolled_back(tmp_path: Path) -> None:
+    """A promoted row may keep an older one out, and a rollback would not bring that (R11)."""
+    bench = broken(tmp_path)
+    bench.register()
+    promoted = Replay(7, TOPIC, 1, {0: Bounds(0, 3)}, phase="promoted", tables=(str(A),))
+    bench.store.create(replay_path(7), codec.dumps(promoted))
+    report = bench.replay()
+    assert (report.rows, sum(report.left.values())) == ({}, 4)
+    assert "kbq replay accept 7" in str(report)
+    state.change(bench.store, Replay, replay_path(7), lambda now: now.at(Phase.ACCEPTED))
+    assert bench.replay().rows == {A: 2}

@@ -1,0 +1,173 @@
+"""The SQL that replaces a range of an upsert table, or brings its former rows back (PROTOCOL R11). Pure.
+
+The table shows the newest record of each key, so a range is replaced key by key:
+
+    every row of the range goes, and every deletion that a record of the range is remembered for
+    the replay's records, or the copies of what they replaced, are then applied as every batch of the table is
+
+So a key whose row is newer than the range keeps it. A key of the range that the replay does not have would show what it
+had before, which nobody kept: `unknown_sql` counts these keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.replay.model import REPLAY_COLUMN, Replay
+from kbq_assets.core.statements.expressions import is_tombstone, same
+from kbq_assets.core.statements.rules import DELETED
+from kbq_assets.core.statements.table_statements import SCRATCH
+from kbq_assets.core.statements.upsert import (
+    POSITION,
+    REMEMBERED,
+    REMEMBERED_TIME,
+    TIME,
+    Upsert,
+    has_key,
+    is_newer,
+    key_name,
+    key_of,
+    remembered_key,
+    upsert_sql,
+)
+
+
+@dataclass(frozen=True)
+class KeyedRange:
+    """A replay's range of one upsert table. Names are in SQL; ``shadow`` and ``former`` have all columns of the table,
+    ``former_deleted`` those of its deleted keys. ``tombstones``: records without a value are deletions."""
+
+    replay: Replay
+    upsert: Upsert
+    shadow: str
+    former: str
+    former_deleted: str
+    tombstones: bool = False
+
+    @property
+    def _is_flagged(self) -> bool:
+        return any(column.name == DELETED for column in self.upsert.columns)
+
+    def promotion_sql(self) -> str:
+        """Keeps copies of what may change, and puts the replay's records in place of the range's rows."""
+        applied = replace(self.upsert, flag=DELETED if self.tombstones or self._is_flagged else "")
+        return ";\n".join(
+            (*self._copies(), *self._removals(), upsert_sql(applied).replace(SCRATCH, self._records()))
+        )
+
+    def rollback_sql(self) -> str:
+        """Brings the copies back, where nothing newer came. Nothing older can have come (R11)."""
+        applied = replace(self.upsert, flag=DELETED if self._is_flagged else "")
+        statements = [*self._removals()]
+        if self.upsert.remembers:
+            statements.append(self._remembering())
+        return ";\n".join((*statements, upsert_sql(applied).replace(SCRATCH, self.former)))
+
+    def unknown_sql(self) -> str:
+        """How many keys have their newest record in the range, and none in the replay."""
+        found = f"{self._within('s')} AND {same(key_of(self.upsert, 's'), _names('c', self._keys))}"
+        return (
+            f"SELECT COUNT(*) AS keys FROM ({self._newest_in_range()}) AS c"
+            f" WHERE NOT EXISTS (SELECT 1 FROM {self.shadow} AS s WHERE {found})"
+        )
+
+    def unread_sql(self, shadows: Iterable[str]) -> str:
+        """How many keys have their newest record in the range, and that record is in none of the replay's tables."""
+        places = " UNION ALL ".join(f"SELECT _kafka_partition, _kafka_offset FROM {name}" for name in shadows)
+        return (
+            f"SELECT COUNT(*) AS keys FROM ({self._newest_in_range()}) AS c WHERE NOT EXISTS (SELECT 1 FROM ({places})"
+            " AS s WHERE s._kafka_partition = c._kafka_partition AND s._kafka_offset = c._kafka_offset)"
+        )
+
+    @property
+    def _keys(self) -> list[str]:
+        return [key_name(number) for number in range(len(self.upsert.rule.key))]
+
+    def _within(self, alias: str, names: Sequence[str] = POSITION) -> str:
+        """Whether a row's position is in the range."""
+        topic, partition, epoch, offset = (f"{alias}.{name}" for name in names)
+        ranges = " OR ".join(
+            f"({partition} = {each.topic_partition.partition:d}"
+            f" AND {offset} >= {each.from_offset:d} AND {offset} < {each.until_offset:d})"
+            for each in self.replay.ranges
+        )
+        return f"{topic} = '{self.replay.topic}' AND {epoch} = {self.replay.epoch:d} AND ({ranges})"
+
+    def _records(self) -> str:
+        """The replay's records, as rows of a batch."""
+        upsert, flags = self.upsert, [f"COALESCE(x.{DELETED}, FALSE)"] if self._is_flagged else []
+        if self.tombstones:
+            found = is_tombstone(upsert.dialect, upsert.columns, [DELETED], "x")
+            flags.append(f"({found or 'TRUE'})")
+        flag = f", ({' OR '.join(flags)}) AS {DELETED}" if flags else ""
+        replaced = f"{self.replay.number:d} AS {REPLAY_COLUMN}{flag if self._is_flagged else ''}"
+        added = "" if self._is_flagged else flag
+        return f"(SELECT x.* REPLACE ({replaced}){added} FROM {self.shadow} AS x WHERE {self._within('x')})"
+
+    def _copies(self) -> Iterable[str]:
+        upsert = self.upsert
+        names = ", ".join(upsert.dialect.quoted(column.name) for column in upsert.columns)
+        rows = f"SELECT {names} FROM {upsert.target} AS t WHERE {self._replaceable('t', key_of(upsert, 't'))}"
+        yield f"DELETE FROM {self.former} WHERE TRUE"
+        yield f"INSERT INTO {self.former} ({names}) {rows}"
+        if upsert.remembers:
+            names = ", ".join((*self._keys, *REMEMBERED, REMEMBERED_TIME))
+            of = self._replaceable("d", remembered_key(upsert, "d"), REMEMBERED)
+            yield f"DELETE FROM {self.former_deleted} WHERE TRUE"
+            yield f"INSERT INTO {self.former_deleted} ({names}) SELECT {names} FROM {upsert.deleted} AS d WHERE {of}"
+
+    def _replaceable(self, alias: str, key: list[str], names: Sequence[str] = POSITION) -> str:
+        """Whether a promotion may change a row: it is of the range, or has a key that the replay has."""
+        found = f"SELECT 1 FROM {self.shadow} AS s WHERE {self._within('s')} AND {same(key_of(self.upsert, 's'), key)}"
+        return f"(({self._within(alias, names)}) OR EXISTS ({found}))"
+
+    def _removals(self) -> Iterable[str]:
+        upsert = self.upsert
+        yield f"DELETE FROM {upsert.target} AS t WHERE {self._within('t')}"
+        if upsert.remembers:
+            yield f"DELETE FROM {upsert.deleted} AS d WHERE {self._within('d', REMEMBERED)}"
+
+    def _remembering(self) -> str:
+        """Remembers former deletions again."""
+        names = (*self._keys, *REMEMBERED, REMEMBERED_TIME)
+        place = dict(zip(POSITION, REMEMBERED, strict=True)) | {TIME: REMEMBERED_TIME}
+        columns = ", ".join((*self._keys, *(f"{mine} AS {theirs}" for theirs, mine in place.items())))
+        newer = is_newer(self.upsert, "s", "d", REMEMBERED, REMEMBERED_TIME)
+        changes = ", ".join(f"{mine} = s.{theirs}" for theirs, mine in place.items())
+        values = ", ".join((*_names("s", self._keys), *(f"s.{theirs}" for theirs in place)))
+        key = same(remembered_key(self.upsert, "d"), _names("s", self._keys))
+        return (
+            f"MERGE INTO {self.upsert.deleted} AS d USING (SELECT {columns} FROM {self.former_deleted}) AS s ON {key}\n"
+            f"WHEN MATCHED AND {newer} THEN UPDATE SET {changes}\n"
+            f"WHEN NOT MATCHED THEN INSERT ({', '.join(names)}) VALUES ({values})"
+        )
+
+    def _newest_in_range(self) -> str:
+        """The keys whose newest record, a deletion too, lies in the range, with its position."""
+        upsert = self.upsert
+        parts = [f"{part} AS {name}" for part, name in zip(key_of(upsert, "t"), self._keys, strict=True)]
+        own = ", ".join((*parts, *(f"t.{name}" for name in POSITION)))
+        found = f"SELECT {own} FROM {upsert.target} AS t WHERE {self._within('t')} AND {has_key(upsert, 't')}"
+        if not upsert.remembers:
+            return found
+        pairs = zip(POSITION, REMEMBERED, strict=True)
+        own = ", ".join((*remembered_key(upsert, "d"), *(f"d.{mine} AS {name}" for name, mine in pairs)))
+        shown = f"SELECT 1 FROM {upsert.target} AS t WHERE {same(key_of(upsert, 't'), remembered_key(upsert, 'd'))}"
+        deletions = f"SELECT {own} FROM {upsert.deleted} AS d WHERE {self._within('d', REMEMBERED)}"
+        return f"{found} UNION ALL {deletions} AND NOT EXISTS ({shown})"
+
+
+def _names(alias: str, names: Iterable[str]) -> list[str]:
+    return [f"{alias}.{name}" for name in names]
+
+
+def with_all(shadow: Iterable[Column], target: Iterable[Column]) -> tuple[Column, ...]:
+    """The columns that a shadow needs to be a batch of its table: also those that its records lack."""
+    known = {column.name.lower() for column in shadow}
+    return tuple(
+        replace(column, mode="NULLABLE") if column.mode == "REQUIRED" else column
+        for column in target
+        if column.name.lower() not in known
+    )
