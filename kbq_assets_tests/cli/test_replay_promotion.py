@@ -201,26 +201,80 @@ def test_of_two_promotions_that_overlap_the_later_one_is_rolled_back_first(
     is_whole(world, run)
 
 
-@pytest.mark.parametrize("gate", ["", " gate=person", " hold_until=go"])
-def test_an_ordered_table_is_compared_and_keeps_its_rows(world: FakePlatform, run: Shell, gate: str) -> None:
-    world.source_topics.write_text(SOURCES.replace("table=orders", f"table=sales order=offset{gate}"))
+RANGE = ("--from", "0:2,1:1", "--until", "0:4,1:2", "--yes")
+
+
+def ordered(world: FakePlatform, run: Shell, options: str) -> None:
+    """The table has an order from now on, and one batch more."""
+    world.source_topics.write_text(SOURCES.replace("table=orders", f"table=sales {options}"))
     world.produce(1)
     run.done("extract")
     run("load")
-    if gate == " hold_until=go":
+
+
+@pytest.mark.parametrize("gate", ["", " hold_until=go"])
+def test_values_of_an_ordered_table_change_and_come_back(world: FakePlatform, run: Shell, gate: str) -> None:
+    ordered(world, run, f"order=offset{gate}")
+    if gate:
         run.done("order", "release", "shop.sales", "--yes")
         run.done("load")
+    before = world.warehouse.records(SALES)
+    again = f"table=sales order=offset{gate} keys=true"
+    world.source_topics.write_text(SOURCES.replace("table=orders", again))
+    assert "a promotion changes values alone" in run.done("replay", "start", TOPIC, *RANGE)
+    run.done("replay", "promote", "1", "--yes")
+    assert offsets(world, SALES) == sorted([*ALL, (0, 6)])
+    replayed = [r for r in world.warehouse.records(SALES) if r.get("_kbq_replay") == 1]
+    assert sorted(map(_place, replayed)) == MOVED
+    is_whole(world, run)
+    run.done("replay", "rollback", "1", "--yes")
+    assert sorted(world.warehouse.records(SALES), key=_place) == sorted(before, key=_place)
+    is_whole(world, run)
+
+
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        ("order=offset gate=person", "rows that passed its gates"),
+        ("order=hour", "rows of complete hours"),
+    ],
+)
+def test_a_table_whose_rows_were_judged_is_compared_and_keeps_them(
+    world: FakePlatform, run: Shell, order: str, why: str
+) -> None:
+    ordered(world, run, order)
     before = world.warehouse.rows(SALES)
-    options = ("--from", "0:2,1:1", "--until", "0:4,1:2")
-    assert "not promoted: shop.sales has order=offset" in run.done(
-        "replay", "start", TOPIC, *options, "--yes"
-    )
+    run.done("replay", "start", TOPIC, *RANGE)
     assert run.json("replay", "diff", "1")["equal"]
     refused = run("replay", "promote", "1", "--yes")
-    assert (refused.exit_code, "shop.sales has order=offset" in refused.output) == (3, True)
+    assert (refused.exit_code, why in refused.output) == (3, True), refused.output
     assert run.json("replay", "list")[0]["phase"] == "read"
     assert world.warehouse.rows(SALES) == before
     run.done("replay", "drop", "1", "--yes")
+
+
+def test_no_row_of_an_ordered_table_appears_or_vanishes(world: FakePlatform, run: Shell) -> None:
+    """Readers have read on: they would miss it. A rollback would let vanished rows appear."""
+    ordered(world, run, "order=offset")
+    world.source_topics.write_text(SOURCES)  # today's route takes them away
+    run.done("replay", "start", TOPIC, *RANGE)
+    refused = run("replay", "promote", "1", "--yes")
+    assert (refused.exit_code, "3 would vanish" in refused.output) == (3, True), refused.output
+    assert offsets(world, SALES) == sorted([*ALL, (0, 6)])
+    run.done("load")
+    is_whole(world, run)
+
+
+def test_a_promotion_of_before_the_order_is_not_rolled_back_under_it(world: FakePlatform, run: Shell) -> None:
+    read(run)
+    run.done("replay", "promote", "1", "--yes")
+    ordered(world, run, "order=offset")
+    refused = run("replay", "rollback", "1", "--yes")
+    assert (refused.exit_code, "3 rows of the range would appear" in refused.output) == (3, True), (
+        refused.output
+    )
+    run.done("replay", "accept", "1", "--yes")
+    is_whole(world, run)
 
 
 def test_a_range_that_lost_records_is_refused(world: FakePlatform, run: Shell) -> None:

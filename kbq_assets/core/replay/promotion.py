@@ -85,8 +85,8 @@ def check_replaceable(
     """How a table is loaded; ``wanted`` are the rules that its topics ask for. Raises Refused for one whose rows must
     not change behind its readers (R8), or of which no range can be replaced (R11).
 
-    Readers of an ordered table rely on two things: no row appears below an offset that they saw, and every row passed
-    the gates. A replacement keeps neither.
+    Readers rely on this: every row passed the table's gates, and no row of a complete hour changes. No replacement
+    keeps that. For the order of offsets, see `check_positions`.
     """
     if not state.has_statements and all(rule.appends for rule in wanted):
         rule = StatementRule()
@@ -99,15 +99,28 @@ def check_replaceable(
         )
     check_kind(str(table), rule)
     order = state.order
-    if order.rule.by and (rule.appends or order.rule.by == HOUR or order.rule.gates):
+    if order.rule.by == HOUR or order.rule.gates:
+        what = "rows of complete hours" if order.rule.by == HOUR else "rows that passed its gates"
         raise Refused(
-            f"{table} has order={order.rule.by}: rows of the range would appear below offsets that its readers saw",
+            f"{table} has order={order.rule.by}: the range would replace {what}",
             next_step="kbq replay diff shows the rows; kbq reset reads the topic again, in order and through the gates",
         )
     if not rule.appends and (state.definition.failed is not None or order.failed is not None):
         # Its statement is entered again as it was rendered, without `_kbq_replay`.
         raise Refused(f"{table}: a batch of it failed", next_step=f"kbq status {table}, then again")
     return rule
+
+
+def check_positions(table: TableReference, former: int, new: int, common: int) -> None:
+    """Raise Refused if a replacement changes which offsets have a row in a table in offset order: some would appear
+    below offsets that its readers saw, now or with a rollback (R8). ``former`` and ``new`` offsets have rows, and
+    ``common`` ones before and after."""
+    if former != common or new != common:
+        raise Refused(
+            f"{table} has order=offset: below offsets that its readers saw, {new - common:,} rows of the range would"
+            f" appear, and {former - common:,} would vanish",
+            next_step="kbq replay diff shows the rows; kbq reset reads the topic again, in order",
+        )
 
 
 def is_whole(replay: Replay, state: TableState, starts: Mapping[int, int]) -> bool:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 
 from kbq_assets.core.loading.replacing import Replacing, change_of
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.names import TableReference, table_state_path
+from kbq_assets.core.replay import promotion
 from kbq_assets.core.replay.model import Replay
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.replay.start import rows_of
 from kbq_assets.ports.replay import ReplayTables
 from kbq_assets.ports.warehouse import KafkaRange
@@ -38,6 +40,26 @@ def change_of_table(
         changes[key], restored = change_of(current.rows.get(key, 0), now, former, new if source else 0)
         lost += restored
     return Replacing(replay.number, replay.job_id, changes, lost)
+
+
+def check_order(
+    live: Deployment,
+    tables: ReplayTables,
+    replay: Replay,
+    table: TableReference,
+    source: TableReference | None,
+) -> None:
+    """Raise Refused if the new rows of a table in offset order, which are in ``source``, lie at other offsets than its
+    rows of the range (R8). An upsert table has no row for each offset."""
+    current = state.find(live.load_store, TableState, table_state_path(table))
+    if current is None or current.value.has_statements or not current.value.order.rule.by:
+        return
+    rows, new = rows_of(replay), [source] if source else []
+    counted = tables.days([table, *new], rows)
+    here, there = (
+        sum(each.distinct for t in side for each in counted.get(t, {}).values()) for side in ([table], new)
+    )
+    promotion.check_positions(table, here, there, tables.shared([table], new, rows))
 
 
 def balance_of(replay: Replay, others: Mapping[TableReference, Replacing]) -> Replacing:

@@ -42,7 +42,7 @@ from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
-from kbq_assets.pipelines.replay.changes import balance_of, change_of_table
+from kbq_assets.pipelines.replay.changes import balance_of, change_of_table, check_order
 from kbq_assets.pipelines.replay.chosen import check_moves, left_out
 from kbq_assets.pipelines.replay.keyed import KeyedTables, check_replaceable
 from kbq_assets.pipelines.replay.start import ReplayedTopic, read_replays, rows_of
@@ -221,6 +221,8 @@ class Replacer:
 
     def _check_others(self, replay: Replay) -> None:
         """Now that all tables wait: raise Refused if another replay moves rows of the range, or has moved some."""
+        for table in tables_of(replay):
+            check_order(self.live, self.tables, replay, table, self._source(replay, table))
         others = read_replays(self.live.store)
         if self.direction is ROLL_BACK:
             keyed = KeyedTables(self.live, replay).among(tables_of(replay))

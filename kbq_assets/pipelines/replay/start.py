@@ -225,7 +225,9 @@ def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterab
     if unknown := [name for name in replay.only if TableReference.parse(name) not in known]:
         yield f"has no row of this topic yet: {', '.join(unknown)}"
     if ordered := [str(t) for t in known if found.states[t].order.rule.by]:
-        yield f"can be compared, and not promoted: {', '.join(ordered)} has order=offset"
+        yield (
+            f"{', '.join(ordered)} has an order: a promotion changes values alone, of rows that no gate or hour judged"
+        )
 
 
 def rows_of(replay: Replay) -> RowRange:

@@ -226,3 +226,11 @@ def test_a_text_without_a_rule_is_noticed(monkeypatch: pytest.MonkeyPatch, mutan
 def test_a_shadow_gets_the_columns_that_its_records_lack_and_none_of_them_is_required() -> None:
     shadow, target = (Column("A", "INT64"),), (Column("a", "INT64"), Column("b", "DATE", "REQUIRED"))
     assert with_all(shadow, target) == (Column("b", "DATE", "NULLABLE"),)
+
+
+def test_a_tombstone_that_a_replay_brought_is_one_when_an_appended_table_becomes_an_upsert_table() -> None:
+    table = ReplayedTable(RULE, Replay(7, "t", 0, {0: Bounds(0, 9)}))
+    table.insert("t", [Record(b"k", "v", 0), Record(b"k", None, 1)])
+    table.run(f"UPDATE t SET {REPLAY_COLUMN} = 7")
+    table.apply([Record(b"other", "v", 2)], converts=True)
+    assert table.shown == {b"other": "v"}

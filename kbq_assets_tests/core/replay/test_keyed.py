@@ -11,7 +11,13 @@ from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading.table_state import JobInFlight, TableState, mark_key
 from kbq_assets.core.ordering.table_order import OrderRule, TableOrder
 from kbq_assets.core.replay.model import Bounds, Replay, check_latest
-from kbq_assets.core.replay.promotion import check_replaceable, check_settled, is_fed, is_whole
+from kbq_assets.core.replay.promotion import (
+    check_positions,
+    check_replaceable,
+    check_settled,
+    is_fed,
+    is_whole,
+)
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.statements.table_statements import TableStatements
 from kbq_assets_tests.core.replay.test_promotion import REPLAY, TABLE, staged
@@ -48,7 +54,8 @@ FAILED = JobInFlight("j", "p", "l", ())
         (kept(replace(UPSERT, tie="timestamp")), replace(UPSERT, tie="timestamp"), "tie=timestamp"),
         (kept(replace(UPSERT, kind="scd2")), replace(UPSERT, kind="scd2"), "load=scd2"),
         (kept(appended=True), StatementRule(), "appended since"),
-        (_ordered(OrderRule("offset"), TableState("u")), StatementRule(), "order=offset"),
+        (_ordered(OrderRule("offset", ("person",)), TableState("u")), StatementRule(), "gates"),
+        (_ordered(OrderRule("hour"), TableState("u")), StatementRule(), "complete hours"),
         (_ordered(OrderRule("offset", ("person",)), kept()), UPSERT, "order=offset"),
         (_ordered(OrderRule("hour"), kept()), UPSERT, "order=hour"),
         (replace(kept(), definition=replace(kept().definition, failed=FAILED)), UPSERT, "failed"),
@@ -61,6 +68,15 @@ def test_another_table_is_refused_by_name(state: TableState, rule: StatementRule
 
 def test_an_upsert_table_in_offset_order_is_replaceable() -> None:
     assert check_replaceable(TABLE, _ordered(OrderRule("offset"), kept()), [UPSERT]) == UPSERT
+
+
+@pytest.mark.parametrize(("former", "new", "common"), [(3, 3, 3), (0, 0, 0), (3, 2, 2), (2, 3, 2), (2, 2, 1)])
+def test_a_table_in_offset_order_keeps_its_offsets(former: int, new: int, common: int) -> None:
+    if former == new == common:
+        check_positions(TABLE, former, new, common)
+        return
+    with pytest.raises(Refused, match=f"{new - common} rows of the range would appear"):
+        check_positions(TABLE, former, new, common)
 
 
 def test_files_before_the_ranges_end_are_loaded_into_an_upsert_table_first() -> None:
