@@ -1,8 +1,8 @@
-"""The plot of ``docs/performance.md``: processor seconds of every contender, as SVG."""
+"""The plots of ``docs/performance.md`` as SVG: processor seconds of every contender, and what a soak noted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,37 @@ def write_plot(results: Mapping[str, Any], path: Path) -> None:
         if kind in results:
             drawn, top = _topic(results[kind], top)
             lines += drawn
+    path.write_text(_svg(lines, top))
+
+
+def write_lines(path: Path, minutes: Sequence[float], lines: Mapping[str, Sequence[float]]) -> None:
+    """A panel for each line, over the same minutes."""
+    height, drawn, right = 90, list[str](), _WIDTH - 20
+    for number, (label, values) in enumerate(lines.items()):
+        top, most = 20 + number * (height + 40), max(*values, 1)
+        points = " ".join(
+            f"{60 + (right - 60) * minute / minutes[-1]:.1f},{top + 10 + height * (1 - value / most):.1f}"
+            for minute, value in zip(minutes, values, strict=True)
+        )
+        drawn += [
+            _text(60, top, f"{label}: at most {most:,.0f}", "#1d2530", "bold"),
+            f'<polyline points="{points}" fill="none" stroke="{_COLOURS["kbq"]}" stroke-width="1.5"/>',
+            f'<line x1="60" x2="{right}" y1="{top + height + 10}" y2="{top + height + 10}" stroke="#8a93a0"/>',
+        ]
+    bottom = 20 + len(lines) * (height + 40)
+    drawn += [
+        _text(60, bottom, "0 min", "#8a93a0"),
+        _text(right - 50, bottom, f"{minutes[-1]:.0f} min", "#8a93a0"),
+    ]
+    path.write_text(_svg(drawn, bottom + 10))
+
+
+def _svg(drawn: Iterable[str], height: int) -> str:
     style = "font-family: system-ui, sans-serif; font-size: 12px"
-    path.write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {top}" width="{_WIDTH}" height="{top}" '
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
         f'style="{style}">\n<rect width="100%" height="100%" fill="#ffffff"/>\n'
-        + "\n".join(lines)
+        + "\n".join(drawn)
         + "\n</svg>\n"
     )
 
@@ -45,7 +71,7 @@ def _topic(topic: Mapping[str, Any], top: int) -> tuple[list[str], int]:
 
 def _bar(contender: str, value: float, scale: float, top: int) -> Iterator[str]:
     told = CONTENDERS[contender]
-    colour = _COLOURS["kbq" if told.label.startswith("KBQ") else "writes" if told.writes else "forgets"]
+    colour = _COLOURS["kbq" if contender == "kbq" else "writes" if told.writes else "forgets"]
     width = max(1, round(value * scale))
     yield _text(10, top + 13, told.label.replace("`", ""), "#1d2530")
     yield f'<rect x="{_LABELS}" y="{top}" width="{width}" height="{_BAR}" rx="2" fill="{colour}"/>'

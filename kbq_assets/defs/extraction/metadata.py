@@ -254,11 +254,13 @@ def extraction_metadata(report: ExtractionReport, now_ms: int) -> Metadata:
 def numbers_of_partitions(
     slices: Iterable[StagedSlice],
 ) -> dict[str, dict[str, dict[str, list[int]]]]:
-    """By topic, table and Kafka partition: rows, error rows, positions left to read, and the last offset."""
+    """By topic, table and Kafka partition: rows, error rows, and positions left to read, without zeros at the end."""
     found: dict[str, dict[str, dict[str, list[int]]]] = {}
     for piece in slices:
         topic, partition = piece.key.topic_partition
-        numbers = [piece.rows, piece.counts.errors, piece.lag, max(f.until for f in piece.files) - 1]
+        numbers = [piece.rows, piece.counts.errors, piece.lag]
+        while len(numbers) > 1 and not numbers[-1]:
+            numbers.pop()
         found.setdefault(topic, {}).setdefault(str(piece.key.table), {})[str(partition)] = numbers
     return found
 
