@@ -33,7 +33,7 @@ PROMOTION_MUTANTS = (
     Mutant("a promotion lets no table wait", "R3", ((replacing, "_swapped", _enter_without_waiting),)),
     Mutant("commits do not count a promotion", "R5", ((promotion, "replaced", _uncounted),)),
     Mutant("a table waits for a promotion that has ended", "R5",
-           ((promote, "free_tables", _nobody_is_freed), (replays, "free_tables", _nobody_is_freed)), seed=7),
+           ((promote, "free_tables", _nobody_is_freed), (replays, "free_tables", _nobody_is_freed)), seed=31),
     Mutant("a rollback ignores later promotions", "R7",
            ((promote, "check_latest", _nothing), (replays, "check_latest", _nothing)), seed=79),
 )  # fmt: skip
