@@ -20,14 +20,14 @@ _MOST = 2
 
 
 class File(NamedTuple):
-    """``number`` is that of its merge, 0 for none; ``first`` and ``erased`` are two that no merge wrote."""
+    """``number`` is that of its merge, 0 for none; `FIRST` is the one that no merge wrote."""
 
     name: str
     number: int
     has_anna: bool
 
 
-FIRST, ERASED = File("first", 0, True), File("erased", 0, False)
+FIRST = File("first", 0, True)
 
 
 class Rule(enum.Enum):
@@ -36,6 +36,7 @@ class Rule(enum.Enum):
     KEPT = "B10: a clean-up keeps the files of the merge under way"
     NUMBER = "B10: a merge takes effect only under its own number"
     UNCHANGED = "B10: a merge takes the place only of windows that are as it read them"
+    ERASED = "X5: an erasure lists what it wrote only under its own number"
     VOIDED = "B10: an erasure voids the merge under way before it cleans up"
 
 
@@ -120,9 +121,19 @@ class Merges:
                 yield ("nothing found",), world._replace(eraser=("void",)), False
             elif source != world.listed:
                 yield ("search again",), world._replace(eraser=IDLE), False
-            else:  # in one step: that a clean-up may take the new file meanwhile is X5's
-                objects = world.objects | {ERASED}
-                yield ("replace",), world._replace(eraser=("void",), listed=ERASED, objects=objects), False
+            else:
+                own = world.merges + 1 + world.merges % 2
+                yield ("take a number",), world._replace(merges=own, eraser=("begun", own, source)), False
+        elif pc[0] == "begun":
+            own, source = pc[1], pc[2]
+            objects = world.objects | {File("erased", own, False)}
+            yield ("write again",), world._replace(eraser=("written", own, source), objects=objects), False
+        elif pc[0] == "written":
+            own, source = pc[1], pc[2]
+            changed = world._replace(eraser=IDLE)
+            if world.listed == source and (world.merges == own or Rule.ERASED in self.removed):
+                changed = world._replace(eraser=("void",), listed=File("erased", own, False))
+            yield ("replace",), changed, False
         elif pc[0] == "void":
             merges = world.merges if Rule.VOIDED in self.removed else _even(world.merges)
             yield ("void",), world._replace(eraser=("clean",), merges=merges), False

@@ -11,6 +11,7 @@ BREAKS: dict[Rule, str] = {
     Rule.KEPT: "LOSS",
     Rule.NUMBER: "LOSS",
     Rule.UNCHANGED: "BACK",
+    Rule.ERASED: "LOSS",
     Rule.VOIDED: "LEFT",
 }
 

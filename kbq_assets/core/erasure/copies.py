@@ -55,16 +55,18 @@ def copied_offsets(erasure: Erasure, commit: Commit, file: StagedFile) -> Offset
     return erasure.copies.get(f"{partition}/{name.epoch}", ())
 
 
-def rewritten(commit: Commit, *, old: StagedFile, new: StagedFile, erased: int) -> Commit:
+def rewritten(commit: Commit, *, old: StagedFile, new: StagedFile, erased: int, number: int) -> Commit:
     """A backup's commit that lists a file without the erased records, and counts them; unchanged if it lists the old
-    one no more."""
-    for number, found in commit.partitions.items():
+    one no more, or has another ``number`` of a merge (PROTOCOL B10): a clean-up may have taken the new one."""
+    if commit.merges != number:
+        return commit
+    for partition, found in commit.partitions.items():
         windows = tuple(_replaced(window, old, new, erased) for window in found.windows)
         if windows != found.windows:
             changed = dataclasses.replace(
                 found, windows=windows, totals=found.totals + _change(old, new, erased)
             )
-            return commit.with_partition(number, changed)
+            return commit.with_partition(partition, changed)
     return commit
 
 

@@ -3,14 +3,14 @@ arrays: not for every command."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from kbq_assets.core.backup.copies import copies_of
-from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.backup.merging import begun
+from kbq_assets.core.backup.names import BackupFileName, merge_attempt
 from kbq_assets.core.erasure import offsets as sets
 from kbq_assets.core.erasure.copies import copied_offsets, rewritten
 from kbq_assets.core.erasure.model import Erasure
@@ -79,42 +79,39 @@ class TopicBackup:
 
     def left(self, erasure: Erasure) -> Iterator[tuple[StagedFile, Offsets]]:
         """Files that have records of an erasure, with their offsets. Raises Refused for a file that cannot be read."""
-        with self._searched(erasure, lambda: "") as results:
+        with self._searched(erasure, lambda shard: "") as results:
             for _, result in results:
                 if result.found:
                     yield result.task.file, result.found
 
     def rewrite(self, erasure: Erasure, new_attempt: Callable[[], str]) -> int:
         """Write those files again without the records; return how many. The old ones become orphans (B6)."""
+        numbers = {
+            shard: state.change_head(self.area, commit_path(self.topic, shard), begun).value.merges
+            for shard in self.commits
+        }
         count = 0
-        with self._searched(erasure, new_attempt) as results:
+        with self._searched(erasure, lambda shard: merge_attempt(numbers[shard], new_attempt())) as results:
             for commit, result in results:
                 if result.new is not None:
-                    self._replace(commit, result, new_attempt, erasure.number)
+                    self._replace(commit, result, numbers[commit.shard])
                     count += 1
         return count
 
-    def _replace(
-        self, commit: Commit, result: SearchedCopy, new_attempt: Callable[[], str], number: int
-    ) -> None:
-        """List the new file in place of the old one."""
-        listed, new, erased = result.task.file, result.new, sets.size(result.found)
-        while new is not None:
-            change = partial(rewritten, old=listed, new=new, erased=erased)
-            state.change(self.area, Commit, commit_path(commit.topic, commit.shard), change)
-            if any(each.path == new.path for each in self.area.checksums(new.path)):
-                return
-            # A clean-up that ran meanwhile took it for an orphan; the old file is still there (E6, L14).
-            again = leave_out(self.area, dataclasses.replace(result.task, attempt=new_attempt()))
-            listed, new, erased = new, _readable(again, number).new, 0
+    def _replace(self, commit: Commit, result: SearchedCopy, number: int) -> None:
+        """List the new file in place of the old one, which no clean-up took for an orphan so far (B10)."""
+        assert result.new is not None
+        erased = sets.size(result.found)
+        change = partial(rewritten, old=result.task.file, new=result.new, erased=erased, number=number)
+        state.change(self.area, Commit, commit_path(commit.topic, commit.shard), change)
 
     @contextmanager
     def _searched(
-        self, erasure: Erasure, new_attempt: Callable[[], str]
+        self, erasure: Erasure, new_attempt: Callable[[int], str]
     ) -> Iterator[Iterator[tuple[Commit, SearchedCopy]]]:
         """The outcome of each file that may have such records: by Spark tasks if these are many bytes."""
         chosen = [
-            (commit, CopyTask(self.area.name, file, wanted, self.codec, new_attempt()))
+            (commit, CopyTask(self.area.name, file, wanted, self.codec, new_attempt(commit.shard)))
             for commit, file in self.files()
             if sets.meet(wanted := copied_offsets(erasure, commit, file), file.window, file.until)
         ]

@@ -14,7 +14,7 @@ import pytest
 from kbq_assets.adapters.backup import BackupLog, BackupSource
 from kbq_assets.core.backup import commits as backup
 from kbq_assets.core.backup import merging
-from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.backup.names import BackupFileName, merge_attempt
 from kbq_assets.core.erasure.copies import rewritten
 from kbq_assets.core.errors import KbqError, NotFound, Unavailable, UnsupportedFormat
 from kbq_assets.core.extraction.units import WindowLimits
@@ -243,9 +243,12 @@ def expired(world: Bench) -> set[int]:
 def erased(world: Bench) -> set[int]:
     """One record is forgotten, as an erasure does it, with its clean-up."""
     [file] = [each for each in files(world) if each.window <= 7 < each.until]
-    found = leave_out(world.backup_area, CopyTask("regular", file, (7, 8), "zstandard", "eraser"))
+    number = state.change_head(world.backup_area, COMMIT, merging.begun).value.merges
+    task = CopyTask("regular", file, (7, 8), "zstandard", merge_attempt(number, "eraser"))
+    found = leave_out(world.backup_area, task)
+    cleaned(world)
     if found.new is not None:
-        change = partial(rewritten, old=file, new=found.new, erased=1)
+        change = partial(rewritten, old=file, new=found.new, erased=1, number=number)
         state.change(world.backup_area, Commit, COMMIT, change)
     void_merges(world.backup_area, TOPIC)
     cleaned(world)

@@ -15,6 +15,7 @@ from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.core.erasure.selection import PersonRecords
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.backup.clean import clean_backups
 from kbq_assets.pipelines.backup.verify import verify_topic
 from kbq_assets.pipelines.erasure import copies
 from kbq_assets.pipelines.erasure.erasures import Erasures
@@ -94,6 +95,21 @@ def test_a_file_that_a_task_cannot_read_stops_the_erasure_by_name(world: FakePla
         erased(world, shipped(world, ran, unreadable))
     erased_after = dataclasses.replace(world.reopened().erasures, open_copies=shipped(world, ran))
     assert erased_after.resume(1).phase == "done"
+
+
+def test_a_clean_up_before_the_swap_takes_nothing_that_the_erasure_wrote(world: FakePlatform) -> None:
+    ran: list[CopyTask] = []
+    written: set[str] = set()
+    area = world.reopened().erasures.live.backup_area("regular")
+
+    def cleaned(result: SearchedCopy) -> SearchedCopy:
+        written.update([result.new.path] if result.new else [])
+        clean_backups(area, 0, replaced_ms=0)
+        return result
+
+    erased(world, shipped(world, ran, cleaned))
+    assert len(written) == 2
+    assert {path for path in written if any(area.list(path))} == written
 
 
 @pytest.mark.slow
