@@ -48,7 +48,7 @@ _EXPRESSIONS: Final = {
 }
 ROUNDS: Final = 5
 #: The pages of assets; the others are measured besides.
-OF_ASSETS: Final = ("topic", "topic_partitions", "table", "staged_files")
+OF_ASSETS: Final = ("topic", "staged_files")
 LOOK_MS: Final = 120_000
 
 
@@ -105,8 +105,6 @@ def _looks(topic: str, table: str) -> dict[str, tuple[str, str]]:
     entry = "xpath=//tr[td[1][normalize-space()='{}']]/td[last()]"
     return {
         "topic": (f"/assets/staged/{topic}", entry.format("lag_records")),
-        "topic_partitions": (f"/assets/staged/{topic}?view=partitions", f"text={topic}/0/ >> visible=true"),
-        "table": (f"/assets/{table.replace('.', '/')}", entry.format("rows_in_table")),
         "staged_files": ("/assets/staged_files", entry.format("run_records")),
         "catalog": ("/assets", f"text={table.partition('.')[2]} >> visible=true"),
         "runs": ("/runs", "text=load_job"),
