@@ -29,7 +29,12 @@ from kbq_assets_tests.pipelines.erasure import test_crashes as erasure
 from kbq_assets_tests.pipelines.filebatches import test_schedules as filebatches
 from kbq_assets_tests.pipelines.replay import test_schedules as replay
 from kbq_assets_tests.simulation import manifest_mutants, mutants
-from kbq_assets_tests.simulation.backup_mutants import BACKUP_MUTANTS, COMPACTED_MUTANTS, ERASURE_MUTANTS
+from kbq_assets_tests.simulation.backup_mutants import (
+    BACKUP_MUTANTS,
+    COMPACTED_MUTANTS,
+    ERASURE_MUTANTS,
+    LATE_MUTANTS,
+)
 from kbq_assets_tests.simulation.mutants import Mutant
 from kbq_assets_tests.simulation.promotion_mutants import PROMOTION_MUTANTS
 from kbq_assets_tests.simulation.statement_mutants import ANY_SKIP, STATEMENT_MUTANTS, SWITCH_MUTANTS
@@ -107,6 +112,7 @@ def _of_the_simulator() -> Iterator[Section]:
         ("Schedules of backups", "backups_notice_when_a_rule_is_removed", BACKUP_MUTANTS),
         ("Schedules of erasures", "erasures_notice_when_a_rule_is_removed", ERASURE_MUTANTS),
         ("Schedules of merged backup files", "merged_backup_files_without_a_rule_break_a_promise", COMPACTED_MUTANTS),
+        ("Late publications", "late_publications_notice_when_a_rule_is_removed", LATE_MUTANTS),
         ("Schedules of replays", "replays_notice_when_a_rule_is_removed", PROMOTION_MUTANTS),
         ("Schedules of ordered tables", "ordered_tables_notice_when_a_rule_is_removed", mutants.ORDER_MUTANTS),
         ("Schedules of tables by hour", "hours_notice_when_a_rule_is_removed", mutants.HOUR_MUTANTS),

@@ -14,6 +14,7 @@ from kbq_assets.core.config.parts import PiiSettings
 from kbq_assets.core.extraction import publishing
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.erasure.erasures import Erasures
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.fakes.platform import GOOD, POISON, SOURCES, TOPIC, UNKNOWN_SCHEMA, FakePlatform
@@ -381,6 +382,53 @@ def test_a_file_in_quarantine_is_written_again_and_comes_back(world: FakePlatfor
     run.done("quarantine", "retry", "--table", str(ORDERS), "--yes")
     run.done("load")
     assert (1, 1, 3) not in offsets(world, ORDERS) and (1, 1, 4) in offsets(world, ORDERS)
+    is_whole(run)
+
+
+def begin(run: Shell) -> None:
+    """An erasure that died before its first step."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Erasures, "resume", lambda self, number: None)
+        start(run, "--key", CANARY)
+
+
+def test_files_of_a_backlog_that_a_reset_gave_up_are_written_again(world: FakePlatform, run: Shell) -> None:
+    run.done("park", "--table", str(ORDERS), "--yes")
+    with_canary(world)
+    run.done("extract")
+    run.done("extract")
+    begin(run)
+    run.done("reset", "--topic", TOPIC, "--at", "earliest", "--give-up-pending", "--yes")
+    run.done("erase", "resume", "1")
+    assert CANARY not in staged(world)
+    run.done("resume", "--table", str(ORDERS), "--yes")
+    cycle(run)
+    found = [place for place in offsets(world, ORDERS) if place[1:] > (1, 1)]
+    assert found == [(2, 1, 2), (2, 1, 4)]
+    is_whole(run)
+
+
+def test_files_in_quarantine_that_a_reset_gave_up_are_written_again(world: FakePlatform, run: Shell) -> None:
+    """Their job was in flight at the reset, and failed."""
+    with_canary(world)
+    run.done("extract")
+    [path] = [path for path in world.objects() if path.startswith("staging/")]
+    world.warehouse.bad_paths.add(path)
+    world.warehouse.auto_run = False
+    run("load")
+    begin(run)
+    run.done("reset", "--topic", TOPIC, "--at", "earliest", "--give-up-pending", "--yes")
+    world.warehouse.auto_run = True
+    while world.warehouse.step():
+        pass
+    run("load")
+    assert [path for path in world.objects() if path.startswith("quarantine/")]
+    run.done("erase", "resume", "1")
+    assert CANARY not in staged(world) and "bert" in staged(world)
+    run.done("quarantine", "retry", "--table", str(ORDERS), "--yes")
+    cycle(run)
+    found = [place for place in offsets(world, ORDERS) if place[1:] > (1, 1)]
+    assert found == [(1, 1, 2), (1, 1, 4), (2, 1, 2), (2, 1, 4)]
     is_whole(run)
 
 

@@ -8,12 +8,13 @@ from typing import Any
 from kbq_assets.core.backup import merging, sharing
 from kbq_assets.core.backup.names import BackupFileName
 from kbq_assets.core.errors import NotFound
+from kbq_assets.core.extraction import publishing
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol import manifests as manifest_contents
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.pipelines.backup import merge as merges
-from kbq_assets.pipelines.erasure import search
+from kbq_assets.pipelines.erasure import search, topic
 from kbq_assets.pipelines.erasure.erasures import Erasures
 from kbq_assets.pipelines.extraction import extract as extraction
 from kbq_assets.pipelines.protocol import erasures as erasure_log
@@ -23,7 +24,7 @@ from kbq_assets_tests.simulation.mutants import Mutant
 _plan, _publish = extraction.plan, commits._with_window
 _resume, _verify = Erasures.resume, Erasures.verify
 _enter, _raise_commits = erasure_log.enter, erasure_log.raise_commits
-_key = manifest_contents._key
+_key, _unloaded = manifest_contents._key, topic._unloaded
 #: How long the log comes after the rest.
 _STEPS_BETWEEN = 100
 
@@ -100,27 +101,38 @@ def _no_epochs(*_: Any) -> dict[int, Any]:
     return {}
 
 
+def _without_quarantine(view: Any, table: Any) -> Any:
+    return [each for each in _unloaded(view, table) if not each.is_quarantined]
+
+
 #: Schedules of backups notice these.
 BACKUP_MUTANTS = (
     Mutant("the backup stands where the tables do", "B1",
-           ((extraction, "plan", _plan_at_the_tables), (commits, "_with_window", _publish_anywhere))),
+           ((extraction, "plan", _plan_at_the_tables), (commits, "_with_window", _publish_anywhere)), seed=1),
     Mutant("the tables' reading serves the backup wherever it stands", "B1",
-           ((sharing, "_reads_the_same", lambda one, other: True), (commits, "_with_window", _publish_anywhere))),
+           ((sharing, "_reads_the_same", lambda one, other: True), (commits, "_with_window", _publish_anywhere)),
+           seed=1),
 )  # fmt: skip
 #: Schedules of erasures notice these.
 ERASURE_MUTANTS = (
+    Mutant("windows of a backup are told apart by their position alone", "B5",
+           ((manifest_contents, "_key", _without_epoch),), seed=3),
+    Mutant("a reset of the backup hides copies from an erasure", "X5",
+           ((search, "epochs_of_log", _no_epochs),), seed=47),
+    Mutant("files in quarantine keep their rows", "X3", ((topic, "_unloaded", _without_quarantine),), seed=4),
+)  # fmt: skip
+#: Late publications (`races.run_late_publication`) notice these.
+LATE_MUTANTS = (
     Mutant("the erasure log is written last", "X1",
            ((erasure_log, "enter", _nobody_is_told), (erasure_log, "raise_commits", _nobody_is_told),
-            (Erasures, "verify", _search_rows_alone), (Erasures, "resume", _announce_last)), seed=44),
-    Mutant("windows of a backup are told apart by their position alone", "B5",
-           ((manifest_contents, "_key", _without_epoch),), seed=22),
-    Mutant("a reset of the backup hides copies from an erasure", "X5",
-           ((search, "epochs_of_log", _no_epochs),), seed=9),
+            (Erasures, "verify", _search_rows_alone), (Erasures, "resume", _announce_last)), seed=6),
+    Mutant("windows are published whatever log they were read with", "X2",
+           ((publishing, "_check_erasures", lambda commit, outcome: None),)),
 )  # fmt: skip
 #: Schedules of erasures beside merges of backup files notice these.
 COMPACTED_MUTANTS = (
     Mutant("a clean-up takes what a merge writes for an orphan", "B10",
-           ((BackupFileName, "merge", property(lambda self: 0)),), seed=7),
+           ((BackupFileName, "merge", property(lambda self: 0)),), seed=79),
     Mutant("a merge lists what it read, whatever changed since", "B10",
-           ((merges, "ended", _merged_whatever_changed),), seed=24),
+           ((merges, "ended", _merged_whatever_changed),), seed=32),
 )  # fmt: skip

@@ -24,7 +24,7 @@ from kbq_assets.core.erasure.selection import PersonRecords
 from kbq_assets.core.errors import InvalidName, KbqError
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
-from kbq_assets.core.protocol.names import COMMITS, TOPIC_REGISTRY, TableReference
+from kbq_assets.core.protocol.names import COMMITS, QUARANTINE, TOPIC_REGISTRY, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.backup.backups import Backups
@@ -180,10 +180,12 @@ def finish_erasures(world: World) -> None:
 
 def _forgotten(world: World, erasure: Erasure) -> None:
     """Note files that something uses and that have a record of an erasure that ended just now: what jobs in flight read
-    too, which may be copies (L15)."""
+    too, which may be copies (L15), and what is in quarantine."""
     store = world.store
     used = state.files_in_use(store, state.read_commits(store, state.topic_registry(store)))
-    for path in sorted(used.keys() & store.objects.keys()):
+    held = {path for path in store.objects if path.startswith(QUARANTINE)}
+    world.met["erased beside quarantine"] += bool(held)
+    for path in sorted((used.keys() & store.objects.keys()) | held):
         for record in fastavro.reader(store.open_read(path)):
             row = cast("Mapping[str, Any]", record)
             own = erasure.partitions.get(row["_kafka_partition"])

@@ -204,20 +204,20 @@ MUTANTS = (
     Mutant("an unknown swap is made again without looking", "E4", ((publisher, "rebase", _publish_listed_as_lost),)),
     Mutant("a reset keeps the epoch", "E9", ((commits, "reset", _reset_without_epoch(commits.reset)),), seed=5),
     Mutant("marks without schema id", "L1", ((table_state, "mark_key", _mark_without_schema),)),
-    Mutant("marks without epoch", "E9", ((table_state, "mark_key", _mark_without_epoch),), seed=71),
+    Mutant("marks without epoch", "E9", ((table_state, "mark_key", _mark_without_epoch),), seed=17),
     Mutant("a window is pruned when any of its files is loaded", "E7",
            ((commits, "prune", _prune_if_any_loaded),), seed=3),
-    Mutant("the sweep ignores the position", "E6", ((pruning, "_is_orphan", _orphan_whatever_the_position),), seed=3),
+    Mutant("the sweep ignores the position", "E6", ((pruning, "_is_orphan", _orphan_whatever_the_position),), seed=23),
     Mutant("the sweep reads tables and backlogs before the commits", "E6",
-           ((state, "files_in_use", _tables_before_the_commit),), seed=357),
-    Mutant("a failed job counts as loaded", "L5", ((job_recovery, "_recover", _record_failed_as_loaded),), seed=19),
+           ((state, "files_in_use", _tables_before_the_commit),), seed=25),
+    Mutant("a failed job counts as loaded", "L5", ((job_recovery, "_recover", _record_failed_as_loaded),), seed=11),
     Mutant("files are deleted before the load is recorded", "L4", ((job_recovery, "settle", _delete_then_settle),)),
     Mutant("the mark passes a bad file before its batch", "L5", ((table_state, "isolate", _isolate_with_the_mark),),
            seed=42),
     Mutant("one job id for all of a table's jobs", "L2", ((table_state, "under_new_id", _same_sequence),)),
     Mutant("newest windows first", "L1", ((batches, "windows_by_partition", _newest_first),)),
     Mutant("hours of quarantined rows are complete", "L5, L10",
-           ((loading_completeness, "_refused", lambda current: []),), seed=19),
+           ((loading_completeness, "_refused", lambda current: []),), seed=11),
 )  # fmt: skip
 #: Two loaders at once notice it far sooner than whole schedules do, where its job seldom finds its files.
 A_NEW_ID = Mutant("a new id after an unknown outcome", "L3", ((job_recovery, "_submit", _submit_or_give_up),))
@@ -249,12 +249,12 @@ WAREHOUSE_MUTANTS = (
     Mutant("a file is deleted after its own load alone", "W4",
            ((TableRun, "without_needed", lambda self, files: list(files)),)),
     Mutant("the topic's option decides a deletion", "W2",
-           ((WarehouseStates, "_wanting", _wanted_by_the_option),), seed=1),
+           ((WarehouseStates, "_wanting", _wanted_by_the_option),), seed=7),
     Mutant("clean-up knows the first warehouse only", "W4",
-           ((state, "files_in_use", _used_by_the_first),), seed=125),
-    Mutant("files of a chunk move one by one", "W3", ((pruning, "_moving", _one_by_one),), seed=165),
+           ((state, "files_in_use", _used_by_the_first),), seed=103),
+    Mutant("files of a chunk move one by one", "W3", ((pruning, "_moving", _one_by_one),), seed=409),
     Mutant("a backlog without a table state is not seen", "W3",
-           ((LoadView, "tables", property(lambda self: sorted({*self.committed, *self.registry.tables}))),), seed=23),
+           ((LoadView, "tables", property(lambda self: sorted({*self.committed, *self.registry.tables}))),), seed=19),
 )  # fmt: skip
 
 
@@ -322,32 +322,32 @@ def _settled_with_their_records(state: TableState, in_flight: JobInFlight) -> Ta
 ORDER_MUTANTS = (
     Mutant("batches by schema first", "O1", ((ordering_batches, "plan_ordered", ordered.by_schema),), seed=0),
     Mutant("a gate is ignored", "O7", ((TableOrder, "unvalidated", property(lambda self: 0)),), seed=1),
-    Mutant("a hold is ignored", "O5", ((TableOrder, "why_held", property(lambda self: "")),), seed=1),
-    Mutant("a skip without its decision", "O4, O6", ((transitions, "skip", ordered.skip_silently),), seed=1),
+    Mutant("a hold is ignored", "O5", ((TableOrder, "why_held", property(lambda self: "")),), seed=2),
+    Mutant("a skip without its decision", "O4, O6", ((transitions, "skip", ordered.skip_silently),), seed=4),
     Mutant("a batch that failed is tried with other windows", "O3",
-           ((ordering_batches, "identity", lambda file: ""),), seed=17),
+           ((ordering_batches, "identity", lambda file: ""),), seed=5),
 )  # fmt: skip
 #: Schedules of tables by hour notice these.
 HOUR_MUTANTS = (
     Mutant("a file crosses an hour", "O8", ((WindowHours, "divide", ordered.in_one_file),), seed=0),
     Mutant("an hour is released early", "O8", ((hours, "released", lambda queues, release: queues),), seed=2),
     Mutant("one partition's watermark decides", "O8",
-           ((hours_of_view, "slowest_partitions", ordered.fastest_partitions),), seed=7),
+           ((hours_of_view, "slowest_partitions", ordered.fastest_partitions),), seed=4),
     Mutant("a window's hours are loaded one by one", "O8",
            ((ordering_batches, "fitting", ordered.fitting_without_the_last),), seed=0),
 )  # fmt: skip
 #: Schedules of mishaps (mishaps.py) notice these.
 MISHAP_MUTANTS = (
-    Mutant("a schema id may change its schema", "E12", ((PinnedSchemas, "schema", _any_schema),), seed=10),
+    Mutant("a schema id may change its schema", "E12", ((PinnedSchemas, "schema", _any_schema),), seed=16),
     Mutant("files are loaded as they are", "L11", ((StagedContents, "unsound", lambda self, files: Unsound()),),
            seed=1),
     Mutant("another staging area loads too", "L12",
-           ((job_start, "doubt", _without_doubt(ParkReason.FOREIGN_ROWS)),), seed=10),
+           ((job_start, "doubt", _without_doubt(ParkReason.FOREIGN_ROWS)),), seed=7),
     Mutant("a table that is gone is made anew", "L12",
-           ((job_start, "doubt", _without_doubt(ParkReason.TABLE_GONE)),), seed=5),
+           ((job_start, "doubt", _without_doubt(ParkReason.TABLE_GONE)),), seed=3),
     Mutant("files that come back from quarantine stay there, too", "L13",
-           ((table_state, "_without_settled", _settled_with_their_records),), seed=8),
-    Mutant("quarantine takes whole batches", "L5", ((quarantine, "loses_too_much", lambda *_: ""),), seed=36),
+           ((table_state, "_without_settled", _settled_with_their_records),), seed=3),
+    Mutant("quarantine takes whole batches", "L5", ((quarantine, "loses_too_much", lambda *_: ""),), seed=50),
     Mutant("backlogs keep files that were read again", "L14",
            ((restage, "backlog_path", lambda *_: "backlog/d.none/1-none.0.0.json"),), seed=1),
 )  # fmt: skip

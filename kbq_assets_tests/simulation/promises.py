@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kbq_assets.core.loading import completeness
 from kbq_assets.core.loading.completeness import hour_rows
-from kbq_assets.core.protocol.names import BACKLOG, STAGING, TableReference
+from kbq_assets.core.protocol.names import BACKLOG, QUARANTINE, STAGING, TableReference, quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
@@ -103,8 +103,17 @@ def check_progress(world: World) -> None:
         if found.value.in_flight or found.value.parked:
             problems.append(f"{table}: flight {found.value.in_flight}, parked {found.value.parked}")
     problems += [e.path for prefix in (STAGING, BACKLOG) for e in world.store.list(prefix)]
+    problems += _unlisted_copies(world)
     if problems:
         raise PromiseBroken("PROGRESS: " + "; ".join(problems))
+
+
+def _unlisted_copies(world: World) -> Iterator[str]:
+    """Copies in quarantine that no table lists: nobody would ever delete them."""
+    for area in state.areas(world.store).values():
+        states = state.read_table_states(area, state.table_registry(area)).values()
+        listed = {quarantine_path(bad.file.path) for each in states for bad in each.value.quarantined}
+        yield from (e.path for e in area.list(QUARANTINE) if e.path not in listed)
 
 
 def check_quarantine(world: World) -> None:

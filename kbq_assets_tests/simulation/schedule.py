@@ -16,11 +16,10 @@ from kbq_assets.core.errors import KbqError
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.pipelines.extraction import recovery
 from kbq_assets.pipelines.operate.commands import propose_reset
-from kbq_assets_tests.fakes.statements import Failure
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
-from kbq_assets_tests.simulation import backups, mishaps, ordered, replays, statements
+from kbq_assets_tests.simulation import backups, mishaps, ordered, replays
 from kbq_assets_tests.simulation.promises import check_all
-from kbq_assets_tests.simulation.world import PERMANENT, TOPIC, Recipe, World
+from kbq_assets_tests.simulation.world import TOPIC, Recipe, World
 
 
 @dataclass(frozen=True)
@@ -200,61 +199,11 @@ def run_schedule(seed: int, chaos: Chaos | None = None, recipe: Recipe | None = 
     again = f"python -m kbq_assets_tests.simulation {kind}--seed {seed} --trace"
     usual = MISHAPS if seed % EVERY_NTH_MISHAPS == EVERY_NTH_MISHAPS - 1 else PROFILES[seed % len(PROFILES)]
     profile = chaos or usual
-    return _checked(World(seed, recipe), again, lambda world: _rage(world, profile))
+    return checked(World(seed, recipe), again, lambda world: _rage(world, profile))
 
 
-def run_two_loaders(seed: int) -> World:
-    """Two loaders start at once over freshly staged files, jobs run when they like, calls fail; then the promises."""
-    return _checked(World(seed), f"run_two_loaders({seed})", _race_loaders)
-
-
-def _race_loaders(world: World) -> None:
-    scheduler, random = world.scheduler, world.random
-    for _ in range(random.randint(1, 3)):
-        world.produce()
-        scheduler.start("extractor", world.extract)
-        scheduler.run_to_end()
-    scheduler.fault_rate, scheduler.stall_rate = ROUGH.fault_rate, ROUGH.stall_rate
-    world.job_error_rate = ROUGH.job_error_rate
-    for _ in range(2):
-        scheduler.start("loader", world.load)
-    while scheduler.step():
-        if random.random() < 0.2:
-            world.run_job()
-        if random.random() < 0.05:
-            world.deliver_late_call()
-
-
-def run_late_skip(seed: int) -> World:
-    """Statements fail, and their ledgers hear late that an operator skips them: while the next load runs, or never."""
-    return _checked(World(seed, STATEMENTS), f"run_late_skip({seed})", _skip_late)
-
-
-def _skip_late(world: World) -> None:
-    scheduler, failing = world.scheduler, world.warehouse.statements.errors
-
-    def run(kind: str, body: Callable[[str], object], *, lands: float = 0.0) -> None:
-        scheduler.start(kind, body)
-        while scheduler.step():
-            world.run_job()
-            if world.random.random() < lands:
-                world.deliver_late_call()
-
-    world.produce()
-    run("extractor", world.extract)
-    world.warehouse.statements.errors = lambda job: (PERMANENT, Failure.BEFORE)
-    run("loader", world.load)
-    world.warehouse.statements.errors, world.decide_rate = failing, 1.0
-    run("operator", functools.partial(statements.skip_late, world))
-    statements.resume(world)
-    run("loader", world.load)
-    world.produce()
-    run("extractor", world.extract)
-    statements.resume(world)
-    run("loader", world.load, lands=0.1)
-
-
-def _checked(world: World, again: str, rage: Callable[[World], None]) -> World:
+def checked(world: World, again: str, rage: Callable[[World], None]) -> World:
+    """A world after its rage and the quiet. Raises ScheduleFailed, with ``again``, if a promise is broken."""
     try:
         with (
             patch.object(recovery, "PATIENCE", world.recipe.patience),

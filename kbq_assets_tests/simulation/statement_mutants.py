@@ -136,11 +136,12 @@ STATEMENT_MUTANTS: Final = [
         seed=1,
     ),
     Mutant("the job's status decides", "S2", ((apply, "settle", _by_status),)),
-    Mutant("a statement runs again under its id", "S6", ((table_state, "retry", _same_id),), seed=1),
+    Mutant("a statement runs again under its id", "S6", ((table_state, "retry", _same_id),)),
     Mutant(
         "one scratch table for all batches",
         "S3",
         ((table_statements, "scratch_table", _one_scratch),),
+        seed=2,
     ),
     Mutant(
         "marks move with the load job",

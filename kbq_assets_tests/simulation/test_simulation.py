@@ -25,7 +25,12 @@ from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.fakes.warehouse import FakeJob
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 from kbq_assets_tests.simulation import schedule
-from kbq_assets_tests.simulation.backup_mutants import BACKUP_MUTANTS, COMPACTED_MUTANTS, ERASURE_MUTANTS
+from kbq_assets_tests.simulation.backup_mutants import (
+    BACKUP_MUTANTS,
+    COMPACTED_MUTANTS,
+    ERASURE_MUTANTS,
+    LATE_MUTANTS,
+)
 from kbq_assets_tests.simulation.manifest_mutants import MANIFEST_MUTANTS
 from kbq_assets_tests.simulation.mutants import (
     A_NEW_ID,
@@ -40,6 +45,7 @@ from kbq_assets_tests.simulation.mutants import (
     Mutant,
 )
 from kbq_assets_tests.simulation.promotion_mutants import PROMOTION_MUTANTS
+from kbq_assets_tests.simulation.races import run_late_publication, run_late_skip, run_two_loaders
 from kbq_assets_tests.simulation.schedule import (
     APPLYING,
     BACKED_UP,
@@ -73,9 +79,7 @@ from kbq_assets_tests.simulation.schedule import (
     TWO_WAREHOUSES,
     ScheduleFailed,
     commit,
-    run_late_skip,
     run_schedule,
-    run_two_loaders,
     simulated_hours,
 )
 from kbq_assets_tests.simulation.statement_mutants import ANY_SKIP, STATEMENT_MUTANTS, SWITCH_MUTANTS
@@ -201,7 +205,7 @@ def test_tables_that_are_tried_again_without_help_keep_the_promises() -> None:
 
 def test_mishaps_that_an_operator_repairs_keep_the_promises() -> None:
     met = Counter[str]()
-    for seed in range(10, REPAIRED_SCHEDULES + 10):
+    for seed in range(30, REPAIRED_SCHEDULES + 30):
         met += run_schedule(seed, MISHAPS).met
     wanted = {
         "damaged",
@@ -370,6 +374,20 @@ def test_erasures_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
         for seed in _seeds(mutant.seed, 300):
             run_schedule(seed, ERASING, ERASED)
+
+
+def test_what_was_read_before_an_erasure_is_never_published() -> None:
+    met = Counter[str]()
+    for seed in range(20):
+        met += run_late_publication(seed).met
+    assert met["late"] > 0
+
+
+@pytest.mark.parametrize("mutant", LATE_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_late_publications_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises(ScheduleFailed, match="forgot"):
+        for seed in _seeds(mutant.seed, 100):
+            run_late_publication(seed)
 
 
 def test_replays_are_promoted_and_rolled_back_while_everything_else_goes_on() -> None:

@@ -225,6 +225,11 @@ def quarantine_path(staged: str) -> str:
     return QUARANTINE + staged.removeprefix(STAGING)
 
 
+def staged_path(quarantined: str) -> str:
+    """Path of the staged file of which this is the copy."""
+    return STAGING + quarantined.removeprefix(QUARANTINE)
+
+
 def check_warehouse(name: str) -> str:
     """Return the name of a warehouse besides the first, or raise InvalidName."""
     if not _WAREHOUSE.fullmatch(name):

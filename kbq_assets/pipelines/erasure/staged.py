@@ -148,14 +148,12 @@ class StagedRows:
         store, new = self.live.load_store, each.new
         change = partial(_new_for, each)
         tp = new.name.topic_partition
-        commit = state.change(
+        state.change(
             self.live.store,
             Commit,
             commit_path(tp.topic, shard_of(tp.partition)),
             lambda commit: with_rewritten(commit, each, self._warehouse),
-        ).value
-        if each.old in commit.given_up:
-            return
+        )
         # The commit first: a file that moves to the backlog meanwhile is there by now (E7).
         _change_if_there(
             partial(

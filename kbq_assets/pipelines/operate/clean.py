@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from kbq_assets.core.extraction.cost import COSTS, oldest_kept
 from kbq_assets.core.extraction.pruning import plan_manifest_sweep, plan_sweep, superseded_done_files
+from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.run_totals import RUNS
-from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.names import MANIFESTS, STAGING, ManifestName
+from kbq_assets.core.protocol.commits import Commit, StagedFile
+from kbq_assets.core.protocol.names import (
+    MANIFESTS,
+    QUARANTINE,
+    STAGING,
+    ManifestName,
+    StagedFileName,
+    quarantine_path,
+    staged_path,
+    warehouse_path,
+)
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets.pipelines.protocol.manifests import names_of
@@ -45,13 +55,16 @@ def clean(store: ObjectStore) -> CleaningReport:
     UnsupportedFormat, and deletes nothing, if a newer release works here: nobody else knows what it needs."""
     # Listing first, commits second: what is committed in between counts as committed (E6, M3).
     staged = [entry.path for entry in store.list(STAGING)]
+    copied = _copied(store)
     names = list(list_done_files(store))
     listed = listed_manifests(store)
     commits = state.read_commits(store, state.topic_registry(store), skips_newer=False)
     in_use = state.files_in_use(store, commits)
-    orphans = plan_sweep(staged, [c.value for c in commits], frozenset(in_use))
+    values = [commit.value for commit in commits]
+    orphans = plan_sweep(staged, values, frozenset(in_use))
     superseded = superseded_done_files(names, frozenset(file.done for file in in_use.values()))
     orphans += [name.format() for name in orphan_manifests(listed, commits)]
+    orphans += _orphan_copies(store, copied, values, in_use)
     kept_orphans = store.delete_many(orphans)
     kept_done = store.delete_many([name.format() for name in superseded])
     failures = {**kept_orphans, **kept_done, **store.delete_many([*_dead_signs(store), *_old_costs(store)])}
@@ -61,6 +74,38 @@ def clean(store: ObjectStore) -> CleaningReport:
         store.sweep_temporary(),
         tuple(f"{p}: {e}" for p, e in failures.items()),
     )
+
+
+def _copied(store: ObjectStore) -> Mapping[str, list[str]]:
+    """Staged files that have a copy in the quarantine of a warehouse."""
+    areas = state.areas(store).items()
+    return {name: [staged_path(entry.path) for entry in area.list(QUARANTINE)] for name, area in areas}
+
+
+def _orphan_copies(
+    store: ObjectStore,
+    copied: Mapping[str, list[str]],
+    commits: Sequence[Commit],
+    in_use: Mapping[str, StagedFile],
+) -> Iterable[str]:
+    """Copies in quarantine that their table does not list, and of which no job decides any more (E6). Those of a table
+    whose state cannot be read stay (L6)."""
+    for name, area in state.areas(store).items():
+        if not (files := copied.get(name)):
+            continue
+        states = state.read_table_states(area, state.table_registry(area))
+        for path in plan_sweep(files, commits, frozenset()):
+            found = states.get(StagedFileName.parse(path).table)
+            if found is not None and not _may_decide(found.value, path, in_use.get(path)):
+                yield warehouse_path(quarantine_path(path), name)
+
+
+def _may_decide(table: TableState, path: str, file: StagedFile | None) -> bool:
+    """Whether a table lists a file as quarantined, or a job of it loads the file, or may."""
+    job = table.in_flight
+    listed = [bad.file.path for bad in table.quarantined if not bad.dropped]
+    loading = [each.path for each in (*job.files, *job.sources)] if job else []
+    return path in listed or path in loading or (file is not None and not table.is_loaded(file))
 
 
 def listed_manifests(store: ObjectStore) -> list[ManifestName]:

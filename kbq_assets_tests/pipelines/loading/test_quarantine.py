@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 
 import pytest
 
@@ -124,7 +125,7 @@ def test_a_retried_file_is_loaded_once_whatever_dies(point: tuple[str, str, int]
     assert table(bench).quarantined == ()
     bench.extract()
     clean(bench.store)
-    assert bench.paths("staging/") == []
+    assert bench.paths("staging/") == bench.paths("quarantine/") == []
     assert bench.reconcile().is_whole
 
 
@@ -147,6 +148,25 @@ def test_a_dropped_file_is_given_up_and_its_copy_deleted() -> None:
     assert find_quarantined(bench.store) == []
     assert table(bench).new_quarantined == ()
     assert [bad.dropped for bad in table(bench).quarantined] == [True]
+
+
+def test_a_copy_that_a_dead_process_left_is_deleted_by_the_next_clean_up() -> None:
+    """It gave up the rows of two files, and died before it deleted both copies."""
+    bench = bench_of(5, 1, 3)
+    bench.load()
+    clean(bench.store)
+    copies = bench.paths("quarantine/")
+    bench.faults = Script("delete", "quarantine/", Outcome.CRASH_AFTER)
+    with pytest.raises(Crash):
+        propose_drop(bench.store.view("operator"), find_quarantined(bench.store)).apply()
+    assert (len(copies), len(bench.paths("quarantine/"))) == (2, 1)
+    path = table_state_path(A)
+    readable = bench.store.objects[path]
+    bench.store.objects[path] = dataclasses.replace(readable, data=b"{")
+    assert clean(bench.store).orphans == 0
+    bench.store.objects[path] = readable
+    assert clean(bench.store).orphans == 1
+    assert bench.paths("quarantine/") == []
 
 
 def test_a_file_that_a_job_loads_is_not_dropped() -> None:
