@@ -12,7 +12,7 @@ from kbq_assets.adapters.registry import ConfluentSchemaRegistry
 from kbq_assets.adapters.secrets import resolve
 from kbq_assets.core.backup.areas import PERSONAL, area_of
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.config.locations import Folder
+from kbq_assets.core.config.locations import Bucket, Folder
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.personal import Pseudonyms, parse_keys
@@ -45,17 +45,27 @@ def open_store_at(settings: Settings, location: str, client: StorageClient | Non
 def open_backup_store(
     settings: Settings, area: str, role: Role = Role.EXTRACT, client: StorageClient | None = None
 ) -> ObjectStore:
-    """The object store of an area of backups, as a role sees it."""
+    """The object store of an area of backups, as a role sees it; ``client``: by that client instead, unless the place
+    has credentials of its own. Raises ConfigurationError."""
     google, backup = settings.google, settings.backup
-    location = backup.personal_location if area == PERSONAL else backup.location
+    name, location, own = (
+        ("KBQ_BACKUP_PERSONAL", backup.personal_location, backup.personal_credentials)
+        if area == PERSONAL
+        else ("KBQ_BACKUP", backup.location, backup.credentials)
+    )
     elsewhere = replace(settings, staging_url=location) if location else settings
-    credentials = google.extract_credentials if role is Role.EXTRACT else google.load_credentials
+    if own and not (location and isinstance(elsewhere.staging, Bucket)):
+        raise ConfigurationError(
+            f"{name}_CREDENTIALS is set, and {name}_LOCATION names no bucket",
+            next_step=f"{name}_LOCATION=gs://bucket/prefix, or no credentials",
+        )
     if backup.storage_class and isinstance(elsewhere.staging, Folder):
         raise ConfigurationError(
             f"KBQ_BACKUP_STORAGE_CLASS={backup.storage_class}: files of the folder {elsewhere.staging.path} have none",
             next_step="a bucket in KBQ_BACKUP_LOCATION, or no storage class",
         )
-    return _open_store(elsewhere, credentials, client, backup.storage_class)
+    credentials = google.extract_credentials if role is Role.EXTRACT else google.load_credentials
+    return _open_store(elsewhere, own or credentials, None if own else client, backup.storage_class)
 
 
 def _open_store(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbq_assets.core.backup import merging
-from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets_tests.cli.conftest import Shell
@@ -227,15 +227,16 @@ class _Away:
         raise Unavailable("the bucket of backups does not answer", next_step="bring it back")
 
 
+def _closed(area: str, role: object) -> ObjectStore:
+    raise ConfigurationError("the bucket refuses the credentials", next_step="bring it back")
+
+
+@pytest.mark.parametrize("away", [lambda area, role: _Away(), _closed])
 def test_a_place_out_of_reach_is_seen_and_comes_back_without_help(
-    backed_up: FakePlatform, run: Shell, monkeypatch: pytest.MonkeyPatch
+    backed_up: FakePlatform, run: Shell, monkeypatch: pytest.MonkeyPatch, away: Callable[..., ObjectStore]
 ) -> None:
     backed_up.produce(2)
     reopened = backed_up.reopened
-
-    def away(area: str, role: object) -> ObjectStore:
-        return _Away()  # type: ignore[return-value]
-
     monkeypatch.setattr(backed_up, "reopened", lambda: reopened(backup=away))
     result = run("extract")
     assert result.exit_code == 1

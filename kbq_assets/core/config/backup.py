@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kbq_assets.core.config.variables import choice, place, variable, whole
+from kbq_assets.core.config.variables import credentials as google_credentials
 
 CODECS: Final = ("zstandard", "snappy", "deflate", "null")
 #: The level of zstandard. 1 takes more time by a quarter to a third, and makes files smaller by as much.
@@ -36,6 +37,22 @@ class BackupSettings:
         "",
         place,
         shown_default="none",
+    )
+    credentials: str = variable(
+        "KBQ_BACKUP_CREDENTIALS",
+        "Google credentials for the bucket of `KBQ_BACKUP_LOCATION`: file:PATH, impersonate:EMAIL, anonymous",
+        "",
+        google_credentials,
+        shown_default="those of the role",
+        reference=True,
+    )
+    personal_credentials: str = variable(
+        "KBQ_BACKUP_PERSONAL_CREDENTIALS",
+        "Google credentials for the bucket of `KBQ_BACKUP_PERSONAL_LOCATION`: as above",
+        "",
+        google_credentials,
+        shown_default="those of the role",
+        reference=True,
     )
     days: int = variable("KBQ_BACKUP_DAYS", "days that backups are kept; 0 keeps all", 0, whole())
     codec: str = variable(

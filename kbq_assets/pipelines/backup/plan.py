@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from kbq_assets.core.backup.areas import AREAS, UNREACHABLE, copied_area
-from kbq_assets.core.errors import KbqError, StateError, TransientError, UnsupportedFormat
+from kbq_assets.core.errors import ConfigurationError, KbqError, StateError, TransientError
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -42,7 +42,7 @@ def plan_backups(
                 planned = plan_output(open_area(area), in_area(area))
                 stops = (replace(stop, commands=backup_commands(stop.commands)) for stop in planned.stops)
                 found[area] = replace(planned, stops=tuple(stops))
-            except (TransientError, StateError, UnsupportedFormat) as error:
+            except (TransientError, StateError, ConfigurationError) as error:
                 topics = select_topics(sources, reader.topics())
                 found[area] = ExtractionPlan(stops=tuple(_unreachable(topics, area, only, error)))
     return found

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kbq_assets.core.backup.areas import area_of
 from kbq_assets.core.backup.sharing import without_backup
-from kbq_assets.core.errors import StateError, TransientError
+from kbq_assets.core.errors import ConfigurationError, StateError, TransientError
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
@@ -46,7 +46,7 @@ class BackupPublishers:
             self._stops += backup.stops
             try:
                 units += prepare(self._open_area(area), backup)
-            except (TransientError, StateError) as error:
+            except (TransientError, StateError, ConfigurationError) as error:
                 shared = [u for u in units if u.backup_epoch and area_of(u.settings) == area]
                 self._failures |= {u.range.topic_partition: str(error) for u in (*shared, *backup.units)}
                 units = [without_backup(u) if u in shared else u for u in units]
