@@ -216,7 +216,7 @@ def test_a_place_of_backups_out_of_reach_keeps_no_other_metric_away(world: FakeP
     with site(world.reopened(backup=away)) as running:
         running.watches.poll()
         found = parsed(running.get("/metrics")[2])
-    assert found["kbq_up"] == {("broker",): 1, ("warehouse",): 1, ("store",): 1, ("backups",): 0}
+    assert found["kbq_stopped_backups"] == {("backup_unreachable",): 1}
     assert found["kbq_records_total"] == {(TOPIC,): 3}
 
 
