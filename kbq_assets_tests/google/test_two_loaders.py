@@ -1,6 +1,6 @@
 """Two loaders started at once over the real clients, with faults: no row twice, none missing.
 
-Without rule L2 rows are doubled: the same starts show it. Many more starts run in simulation
+Without rule L2 two loaders that meet double rows. Many more starts run in simulation
 (`kbq_assets_tests/simulation/test_simulation.py`).
 """
 
@@ -11,6 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -31,8 +32,6 @@ from kbq_assets_tests.sizes import GOOGLE_SEEDS
 pytestmark = pytest.mark.google
 
 STARTS = 20
-#: Starts until two loaders met: they mostly do at once.
-MOST_STARTS = 200
 _SOON = 0.03
 
 
@@ -146,13 +145,23 @@ WITHOUT_INTENT = Mutant(
 
 
 def _doubled(world: WatchedWorld) -> Counter[int]:
-    """Offsets with several rows, after starts until there is one."""
-    random = Random(1)
-    for _ in range(MOST_STARTS):
-        # So slow an insertion that the second loader finds the intent of the first, and no job.
-        world.bigquery.faults.add(Fault("jobs.insert", "delay", seconds=10 * _SOON))
-        _start_two(world, random)
-        world.bigquery.faults.deliver_late()
+    """Offsets with several rows, after a second loader found the intent of a first one, and no job: the first one's
+    insertion is slow, and slower each time until they have met. Files stay, so that the first one's job finds them."""
+    world.gcs.faults.add(Fault("objects.delete", "503", times=10_000))
+    for seconds in (0.5, 2, 8, 32):
+        inserts = Event()
+
+        def begins(_: Request, inserts: Event = inserts) -> bool:
+            inserts.set()
+            return True
+
+        world.bigquery.faults.add(Fault("jobs.insert", "delay", when=begins, seconds=seconds))
+        world.stage(3)
+        first = Thread(target=_run, args=(world,))
+        first.start()
+        inserts.wait()
+        _run(world)
+        first.join()
         if doubled := Counter({offset: n for offset, n in world.rows().items() if n > 1}):
             return doubled
     return Counter()
