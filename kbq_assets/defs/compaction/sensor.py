@@ -43,7 +43,7 @@ def compaction_sensor(
             except KbqError as error:
                 context.log.warning(f"{table} is not planned: {error.message}")
                 continue
-            # The lake is told of a complete hour up to ten minutes after the state.
+            # A lake gets the tag of a complete hour up to ten minutes after the state.
             until = seen[str(table)] = plan.complete_until
             days = {group.day for group in plan.groups if group.day is not None}
             partitions = sorted(filter(None, map(partition_of, days)))

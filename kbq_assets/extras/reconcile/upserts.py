@@ -49,7 +49,7 @@ from kbq_assets.wire.arrow.container import read_blocks, read_header
 
 _MOST_DELETIONS: Final = 2**31 - 1
 #: Staged files of a partition that are not applied.
-Waiting = Callable[[TopicPartition], Iterable[StagedFile]]
+WaitingFiles = Callable[[TopicPartition], Iterable[StagedFile]]
 
 
 class _NotCompared(KbqError):
@@ -66,7 +66,7 @@ class UpsertComparison:
     broker: Mapping[TopicPartition, BrokerOffsets]
     settings: Mapping[str, TopicSettings]
     read_states: Callable[[], Mapping[TableReference, TableState]]
-    waiting: Waiting
+    waiting: WaitingFiles
     compacts: Callable[[str], bool]
     #: what erasures left out of a commit's partition
     erased: Callable[[Commit, int], Offsets]

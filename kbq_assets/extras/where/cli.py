@@ -127,7 +127,7 @@ def _show(
     operator: Operator, view: LoadView, records: Iterable[Record], *, one: bool, query: bool, as_json: bool
 ) -> NoReturn:
     """Show where records are, and end. ``one``: an offset was asked for."""
-    found = [Found(record, *_places(operator, view, record, query=query)) for record in records]
+    found = [RecordPlaces(record, *_places(operator, view, record, query=query)) for record in records]
     if one:
         _print(found[0].places, as_json)
     elif as_json:
@@ -141,7 +141,7 @@ def _show(
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class RecordPlaces:
     """A record's places: without its copies, and with them."""
 
     record: Record
@@ -160,7 +160,7 @@ class Found:
         return explained(self.own or self.places) or (not query and bool(self.own))
 
 
-def _print_each(found: list[Found]) -> None:
+def _print_each(found: list[RecordPlaces]) -> None:
     for each in found:
         click.echo(f"{each.record[0]} offset {each.record[1]}:")
         _print(each.places, as_json=False)

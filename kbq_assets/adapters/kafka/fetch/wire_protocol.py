@@ -20,7 +20,7 @@ from kbq_assets.wire.chunk import Longs
 
 Item = TypeVar("Item")
 #: What an answer says about partitions, by topic.
-Found: TypeAlias = list[tuple[str, list[tuple[int, Item]]]]
+PartitionAnswers: TypeAlias = list[tuple[str, list[tuple[int, Item]]]]
 
 READ_COMMITTED: Final = 1
 NO_REPLICA: Final = -1
@@ -255,7 +255,7 @@ def _fetched(reply: ResponseReader) -> tuple[int, FetchAnswer]:
     return partition, FetchAnswer(error, last_stable, aborted, reply.skip(size), reply.position)
 
 
-def _only(found: Found[Item], tp: TopicPartition) -> Item:
+def _only(found: PartitionAnswers[Item], tp: TopicPartition) -> Item:
     """The item about ``tp``. Raises Damaged for an answer about another partition, or none."""
     for topic, partitions in found:
         for partition, item in partitions:
