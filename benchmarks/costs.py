@@ -109,7 +109,7 @@ def measured(results: Path) -> dict[str, dict[str, float]]:
         "staged_share": STAGED_SHARE,
     }
     # A document is translated to Avro, then it takes the path of Avro's records.
-    of_json = 1 / (json_rate["records_per_core_second"] * json_rate["bytes"]) + of_avro
+    of_json = 1 / (json_rate["translated_per_core_second"] * json_rate["bytes"]) + of_avro
     return {
         "Avro": {**cycle, "seconds_per_byte": of_avro},
         "JSON": {**cycle, "seconds_per_byte": of_json},

@@ -1,4 +1,4 @@
-"""The records of the benchmarks: a small one of about 59 bytes on the wire, a large one of about 360."""
+"""The records of the benchmarks: small ones of about 59 bytes on the wire, large ones of about 360, JSON of 260."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any
 import fastavro
 
 MILLIS = 1_767_225_600_000
+DOCUMENT_BYTES = 260
+_AGENT = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0"
 
 SMALL = {
     "type": "record",
@@ -78,6 +80,17 @@ def order(rng: random.Random) -> dict[str, Any]:
         "Straße des 17. Juni 135, 10623 Berlin" if rng.random() < 0.2 else "221b Baker Street, London NW1"
     )
     return click(rng) | {"items": items, "labels": labels, "address": address, "checksum": rng.randbytes(16)}
+
+
+def document(rng: random.Random) -> bytes:
+    """A click as JSON without spaces, of `DOCUMENT_BYTES`: as long as it takes of its browser's name."""
+    made = click(rng) | {
+        "session": f"{rng.getrandbits(64):016x}",
+        "country": rng.choice(["DE", "FR", "GB"]),
+        "agent": "",
+    }
+    room = DOCUMENT_BYTES - len(json.dumps(made, separators=(",", ":")))
+    return json.dumps({**made, "agent": _AGENT[:room]}, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ import numpy as np
 from google.protobuf import message_factory
 
 from benchmarks.measure import REPOSITORY
-from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values, click
-from kbq_assets.adapters.protobuf import compile_types, layout_of, row_encoder
+from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values, document
+from kbq_assets.adapters.protobuf import compile_types, row_encoder
 from kbq_assets.core.topics.business_time import parse_business_time
 from kbq_assets.core.topics.json.inference import InferredSchema
 from kbq_assets.core.topics.personal import Pseudonyms
@@ -37,17 +37,17 @@ from kbq_assets.wire.files.encode import (
     WindowContext,
     WindowEncoder,
 )
-from kbq_assets.wire.json.encode import DocumentEncoder
-from kbq_assets.wire.json.layout import layout_of as document_layout
 from kbq_assets.wire.json.rows import RowEncoder, event_time, parse
 from kbq_assets.wire.privacy.avro import rewriter
-from kbq_assets.wire.protobuf.encode import MessageEncoder
 from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
 from kbq_assets.wire.records.select import Chooser
 from kbq_assets.wire.records.validate import validate_avro, validate_json
 from kbq_assets.wire.warm import warm_up
+from kbq_assets.worker.json.columns import JsonColumns
 from kbq_assets.worker.privacy.avro import PersonalData
-from kbq_assets.worker.translate import framed
+from kbq_assets.worker.protobuf import ProtobufRows
+from kbq_assets.worker.translate import ValueTranslator, framed
+from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.registry import FakeRegistry
 
 RECORDS = 20_000
@@ -137,35 +137,52 @@ def measure_tables(kind: RecordKind, metadata: MetadataColumns, seconds: float) 
     return row
 
 
-def measure_columns(seconds: float) -> dict[str, Any]:
-    """Documents as records of an inferred schema, a second: by the kernel, and by Python objects."""
-    documents = [click(random.Random(n)) for n in range(RECORDS // 10)]
-    inferred, time_ = InferredSchema().grown(documents[:100]), parse_business_time("auto")
-    assert time_ is not None
-    chunk = chunk_of([json.dumps(document).encode() for document in documents])
-    encoder, rows = DocumentEncoder(document_layout(inferred, time_), inferred.version), np.arange(len(chunk))
-    objects = RowEncoder(inferred)
-
-    def by_objects() -> None:
-        for row in range(len(chunk)):
-            document = parse((chunk.value(row) or b"").decode())
-            framed(1, objects.encode(document)[0] + event_time(document, time_))
-
+def measure_translated(
+    name: str, translator: ValueTranslator, chunk: Chunk, in_python: Callable[[], object], seconds: float
+) -> dict[str, Any]:
+    """Records a second: translated to Avro by kernels, then as an Avro file; and translated in Python."""
+    chosen = translator.translate(chunk)  # an inferred schema grows now
+    schema_id = int.from_bytes((chosen.value(0) or b"")[1:5], "big")
+    schema = staged_schema(
+        json.loads(translator.schema(schema_id).schema),
+        MetadataColumns(business_time=translator.business_time),
+    )
     size = len(chunk) * 1_000_000
+
+    def staged() -> None:
+        encode(translator.translate(chunk), schema, ValueFormat.AVRO, "snappy")
+
     return {
-        "records": "json columns",
+        "records": name,
         "bytes": round(int(chunk.ends[-1]) / len(chunk), 1),
-        "documents/s": round(speed(lambda: encoder.encode(chunk, rows, 10**7, 500), size, seconds)),
-        "in Python": round(speed(by_objects, size, seconds)),
+        "translated/s": round(speed(lambda: translator.translate(chunk), size, seconds)),
+        "staged/s": round(speed(staged, size, seconds)),
+        "in Python": round(speed(in_python, size / 10, seconds)),
     }
 
 
+def measure_columns(seconds: float) -> dict[str, Any]:
+    """Documents as records of an inferred schema."""
+    values = [document(random.Random(n)) for n in range(RECORDS)]
+    settings = TopicSettings.of(dataset="d", table="t", format="json_columns", event_date="ts")
+    inferred, time_ = InferredSchema().grown(map(json.loads, values[:100])), settings.records.event_date
+    assert time_ is not None
+    objects = RowEncoder(inferred)
+
+    def in_python() -> None:
+        for value in values[: RECORDS // 10]:
+            parsed = parse(value.decode())
+            framed(1, objects.encode(parsed)[0] + event_time(parsed, time_))
+
+    columns = JsonColumns("shop.clicks", settings, FaultyMemoryStore())
+    return measure_translated("json columns", columns, chunk_of(values), in_python, seconds)
+
+
 def measure_messages(seconds: float) -> dict[str, Any]:
-    """Protobuf messages as records, a second: by the kernel, and by Google's library."""
+    """Protobuf messages as records; Google's library is what Python has for them."""
     type_ = compile_types(MESSAGE, {}).at([0])
     assert type_ is not None
-    layout, new = layout_of(type_), message_factory.GetMessageClass(type_)
-    assert layout is not None
+    new, encode_ = message_factory.GetMessageClass(type_), row_encoder(type_)
     chance = random.Random(1)
     messages = [
         new(
@@ -178,48 +195,38 @@ def measure_messages(seconds: float) -> dict[str, Any]:
         ).SerializeToString()
         for n in range(RECORDS)
     ]
-    chunk, rows = chunk_of(messages), np.arange(RECORDS)
-    encoder, encode_ = MessageEncoder(layout, 1), row_encoder(type_)
-    size = RECORDS * 1_000_000
-    return {
-        "records": "protobuf",
-        "bytes": round(int(chunk.ends[-1]) / RECORDS, 1),
-        "messages/s": round(speed(lambda: encoder.encode(chunk, rows), size, seconds)),
-        "in Python": round(speed(lambda: [encode_(each) for each in messages], size, seconds)),
-    }
+    registry = FakeRegistry({})
+    registry.messages[1] = MESSAGE
+    settings = TopicSettings.of(dataset="d", table="t", format="protobuf", event_date="at")
+    chunk = chunk_of([framed(1, b"\0" + message) for message in messages])
+    few = messages[: RECORDS // 10]
+    return measure_translated(
+        "protobuf", ProtobufRows(settings, registry), chunk, lambda: [encode_(each) for each in few], seconds
+    )
 
 
 def measure_pseudonyms(kind: RecordKind, seconds: float) -> dict[str, Any]:
-    """Records a second whose text becomes a pseudonym, by kernels, then as an Avro file; and rewritten in Python."""
+    """Records whose text becomes a pseudonym."""
     settings = TopicSettings.of(dataset="d", table="t", pii="user:pseudonym", event_date="ts")
     keys = Pseudonyms("2025", {"2025": bytes(32)})
     chunk = chunk_of(avro_values(kind, RECORDS))
     personal = PersonalData(settings, FakeRegistry({1: json.dumps(kind.schema)}), keys)
-    schema = staged_schema(
-        personal.schema(1).schema, MetadataColumns(business_time=parse_business_time("ts"))
-    )
     rewrite = rewriter(dict(kind.schema), settings.privacy.decisions, keys)
     bodies = [(chunk.value(row) or b"")[5:] for row in range(RECORDS // 10)]
-    size = RECORDS * 1_000_000
-    return {
-        "records": f"{kind.name} with a pseudonym",
-        "bytes": round(int(chunk.ends[-1]) / RECORDS, 1),
-        "records/s": round(speed(lambda: personal.translate(chunk), size, seconds)),
-        "staged/s": round(
-            speed(
-                lambda: encode(personal.translate(chunk), schema, ValueFormat.AVRO, "snappy"), size, seconds
-            )
-        ),
-        "in Python": round(speed(lambda: [rewrite(body) for body in bodies], size / 10, seconds)),
-    }
+    return measure_translated(
+        f"{kind.name} with a pseudonym", personal, chunk, lambda: [rewrite(body) for body in bodies], seconds
+    )
 
 
-def formats(columns: dict[str, Any], messages: dict[str, Any], hashed: dict[str, Any]) -> dict[str, Any]:
-    """The rows of formats that are translated, as `latest.json` has them."""
+def formats(**rows: dict[str, Any]) -> dict[str, Any]:
+    """The rows of formats that are translated, as `latest.json` has them: records that become a staged file."""
     return {
-        "json": {"records_per_core_second": columns["documents/s"], "bytes": columns["bytes"]},
-        "protobuf": {"records_per_core_second": messages["messages/s"], "bytes": messages["bytes"]},
-        "pseudonyms": {"records_per_core_second": hashed["staged/s"], "bytes": hashed["bytes"]},
+        name: {
+            "records_per_core_second": row["staged/s"],
+            "translated_per_core_second": row["translated/s"],
+            "bytes": row["bytes"],
+        }
+        for name, row in rows.items()
     }
 
 
@@ -247,7 +254,7 @@ def main() -> None:
         )
         for kind in KINDS
     ]
-    documents = [json.dumps(click(random.Random(n))).encode() for n in range(RECORDS)]
+    documents = [document(random.Random(n)) for n in range(RECORDS)]
     rows.append(
         measure(
             "json",
@@ -261,7 +268,7 @@ def main() -> None:
     hashed = [measure_pseudonyms(kind, options.seconds) for kind in KINDS]
     rows += [columns, messages, *hashed]
     if options.keep:
-        keep(formats(columns, messages, hashed[0]), LATEST)
+        keep(formats(json=columns, protobuf=messages, pseudonyms=hashed[0]), LATEST)
     rows += [measure_tables(kind, metadata, options.seconds) for kind in KINDS]
     if options.json:
         print(json.dumps(rows))
