@@ -21,6 +21,7 @@ from kbq_assets.cli.render import console, echo_json, number, size, stop_lines, 
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.units import Unit
 from kbq_assets.core.loading.batches import LoadBatch
+from kbq_assets.core.loading.completeness import moment
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.loader import Loader
@@ -193,7 +194,7 @@ def _print_extraction(planned: ExtractionPlan, out: Console) -> None:
 
 def _left_alone(planned: ExtractionPlan) -> Iterator[str]:
     for w in planned.waiting:
-        hour = ", or until its hour ends" if w.close_hours else ""
+        hour = f", or until {moment(w.closes_ms)} UTC, when its hour ends" if w.closes_ms else ""
         yield f"waits for more: {w.topic_partition}: {w.message}, for at most {number(w.max_wait_seconds)} s{hour}"
     for t in planned.throttled:
         yield f"left for later runs by a limit: {t.topic_partition}: {number(t.positions)} positions"

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.loading.completeness import moment
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.names import TableReference, commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.warehouse import JobError
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.faults import Outcome
@@ -62,6 +65,18 @@ def test_a_plan_says_what_waits_and_what_limits_leave(world: FakePlatform, run: 
     assert f"left for later runs by a limit: {TOPIC}[0]: 5 positions" in text
     said = run.done("extract")
     assert ("1 partitions wait for more records" in said, "5 positions left" in said) == (True, True)
+
+
+def test_a_plan_says_when_the_hour_of_what_waits_ends(world: FakePlatform, run: Shell) -> None:
+    options = "dataset=shop table=orders min_records=3 max_wait_seconds=9000 close_hours=true"
+    world.settings.catalog.source_topics.write_text(f"{TOPIC} {options}\n")
+    for _ in range(2):
+        world.kafka.produce(TopicPartition(TOPIC, 1), GOOD, timestamp=world.clock.now_ms())
+        text = run.done("plan", "extract")
+        run.done("extract")
+    read = state.read(world.store, Commit, commit_path(TOPIC, 0)).value
+    ends = read.partitions[1].watermark.next_hour_ms(900_000)
+    assert f"for at most 9,000 s, or until {moment(ends)} UTC, when its hour ends" in " ".join(text.split())
 
 
 def test_an_extraction_says_what_each_topic_cost(world: FakePlatform, run: Shell) -> None:

@@ -123,9 +123,7 @@ ENTRY: Final[Mapping[str, CatalogField]] = {
         records=CatalogField("integer", "a partition's records (500000 by default; 0: any number waits)"),
         bytes=CatalogField("integer", "the bytes of their values (0 by default: any size waits)"),
         seconds=CatalogField("integer", "the age of the oldest, by its Kafka time (1200 by default)"),
-        hours=CatalogField(
-            "boolean", "the end of the hour of the oldest, by its Kafka time (true by default)"
-        ),
+        hours=CatalogField("boolean", "the end of the hour by the data clock (true by default)"),
     ),
     "checks": _options("When a check fails, and which checks block loads.", "checks"),
     "loading": _options("How rows get into the tables.", "loading"),

@@ -21,7 +21,6 @@ DANGER: Final = 0.1
 DANGER_TURNS: Final = 4
 #: Assumed bytes of a record's value until some are read.
 _UNKNOWN_BYTES: Final = 1024
-_HOUR_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -59,12 +58,16 @@ class Waiting:
     positions: int
     max_wait_seconds: int
     message: str
-    close_hours: bool = False
+    #: when its hour ends by the data clock, in ms; 0 if that is unknown, or it does not wait for it
+    closes_ms: int = 0
+
+    def is_closed(self, now_ms: int) -> bool:
+        """Whether its hour has ended: it waits no longer, so that the hour can be complete."""
+        return 0 < self.closes_ms <= now_ms
 
     def due_before(self, now_ms: int) -> int:
         """The partition waits no longer if its oldest unread record is older than this Kafka time."""
-        by_age = now_ms - self.max_wait_seconds * 1000
-        return max(by_age, now_ms - now_ms % _HOUR_MS) if self.close_hours else by_age
+        return now_ms - self.max_wait_seconds * 1000
 
 
 def headroom(position: int, broker: BrokerOffsets) -> float:
@@ -84,9 +87,12 @@ def is_in_danger(room: float) -> bool:
 
 def too_little(settings: TopicSettings, positions: int, averages: Averages, *, is_known: bool = True) -> str:
     """Why so few positions may wait; "" if they need not. Reaching any one minimum is enough. A quiet partition waits
-    only if ``is_known``: people want the first rows of a topic at once."""
+    only if ``is_known``: people want the first rows of a topic at once. So does one that closes hours: no hour of its
+    topic is complete before it is read."""
     records, size = positions * averages.records, positions * averages.bytes
     short, waits = [], settings.waits
+    if waits.close_hours and not is_known:
+        return ""
     if waits.min_records:
         short.append((records, waits.min_records, "records"))
     if waits.min_bytes:

@@ -334,7 +334,8 @@ def _plan_partition(
         alone=state.deaths > 0,
     )
     averages, is_known = Averages.of(state.totals, usual), state.totals.positions > 0
-    _add_unit(draft, unit, broker, averages, is_try=state.stop is not None, is_known=is_known)
+    closes_ms = state.watermark.next_hour_ms(settings.checks.complete_after_seconds * 1000)
+    _add_unit(draft, unit, broker, averages, closes_ms, is_try=state.stop is not None, is_known=is_known)
 
 
 def _records_loss(
@@ -368,6 +369,7 @@ def _add_unit(
     unit: Unit,
     broker: BrokerOffsets,
     averages: Averages,
+    closes_ms: int = 0,
     *,
     is_known: bool,
     is_try: bool = False,
@@ -381,7 +383,8 @@ def _add_unit(
     short = "" if needs_no_more else too_little(unit.settings, positions, averages, is_known=is_known)
     if short:
         waits = unit.settings.waits
-        draft.waiting.append(Waiting(tp, first, positions, waits.longest_seconds, short, waits.close_hours))
+        closes_ms = closes_ms if waits.close_hours else 0
+        draft.waiting.append(Waiting(tp, first, positions, waits.longest_seconds, short, closes_ms))
     else:
         draft.units.append(dataclasses.replace(unit, headroom=room))
         draft.averages[tp] = averages

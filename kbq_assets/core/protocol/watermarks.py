@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # commits carry what is defined here
 
 #: Maximum age of the mark of a partition without new records. Then its commit is swapped for the mark alone.
 END_MARK_MS: Final = 600_000
+_HOUR_MS: Final = 3_600_000
 
 Shard = tuple[str, int]
 
@@ -54,6 +55,13 @@ class Watermark(Stored):
         """
         ended_ms = min(self.end_ms, not_after_ms)
         return max(self.event_ms, ended_ms) if ended_ms - self.rows_ms >= patience_ms else self.event_ms
+
+    def next_hour_ms(self, patience_ms: int) -> int:
+        """When the partition passes the end of its hour by ``patience_ms``, if since it was read business time went on
+        as fast as the clock; 0 if what it has passed is unknown. An expectation, not a promise."""
+        passed_ms = self.passed_ms(patience_ms, self.end_ms)
+        known_ms = self.end_ms if self.end_ms - self.rows_ms >= patience_ms else self.rows_ms
+        return known_ms + _HOUR_MS - (passed_ms - patience_ms) % _HOUR_MS if passed_ms else 0
 
 
 class LogEnd(NamedTuple):

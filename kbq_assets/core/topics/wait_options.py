@@ -47,8 +47,8 @@ class WaitOptions:
     close_hours: bool = option(
         "false",
         FLAG,
-        "small data does not wait past the end of the hour of its oldest unread record, by its Kafka time, so that "
-        "[hours are complete](completeness.md) earlier",
+        "small data does not wait past the end of its hour by the topic's "
+        "[data clock](operations.md#small-data-may-wait), so that [hours are complete](completeness.md) earlier",
         place="extraction.close_hours",
     )
 

@@ -66,7 +66,8 @@ def _may_restart(snapshot: TopicSnapshot) -> bool:
 
 
 def _ripe(reader: OffsetReader, waiting: Iterable[Waiting], now_ms: int) -> set[TopicPartition]:
-    """Partitions whose oldest unread record is old enough, or of an hour that has ended, by its Kafka time.
+    """Partitions whose hour has ended by their data clock, or whose oldest unread record is old enough by its Kafka
+    time.
 
     If the local clock and the record's time contradict each other, the partition does not wait.
     """
@@ -76,6 +77,7 @@ def _ripe(reader: OffsetReader, waiting: Iterable[Waiting], now_ms: int) -> set[
         groups[w.due_before(now_ms)].append(w.topic_partition)
     later = reader.offsets_for_time(list(first), now_ms + _CLOCK_SKEW_MS)
     ripe = {tp for tp in first if later.get(tp, first[tp]) <= first[tp]}
+    ripe |= {w.topic_partition for w in waiting if w.is_closed(now_ms)}
     for due_before, partitions in groups.items():
         young = reader.offsets_for_time(partitions, due_before)
         ripe |= {tp for tp in partitions if young.get(tp, first[tp] + 1) > first[tp]}

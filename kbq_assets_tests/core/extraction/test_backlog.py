@@ -87,6 +87,12 @@ def test_a_minimum_is_held_against_estimates(options: dict[str, Any], positions:
     assert bool(too_little(settings, positions, Averages.of(PAST))) == waits
 
 
+def test_a_partition_that_was_never_read_waits_for_nothing_where_hours_are_to_close() -> None:
+    settings = TopicSettings.of(min_records=50, close_hours=True)
+    assert too_little(settings, 1, Averages.of(PAST))
+    assert not too_little(settings, 1, Averages.of(PAST), is_known=False)
+
+
 def test_little_data_waits_unless_it_is_ripe_or_close_to_being_lost() -> None:
     topic = snapshot(*[PartitionCommit(next=100, totals=PAST)] * 3, min_records=50)
     broker = [BrokerOffsets(0, 120), BrokerOffsets(99, 120), BrokerOffsets(0, 300)]

@@ -86,6 +86,25 @@ def test_a_partition_without_new_rows_is_judged_by_its_log_end(mark: Watermark, 
     assert mark.passed_ms(patience_ms=10_000, not_after_ms=90_000) == passed
 
 
+@pytest.mark.parametrize(
+    ("mark", "ends"),
+    [
+        (Watermark(), 0),
+        (Watermark(rows_ms=5), 0),  # it has brought nothing with a business time
+        (Watermark(event_ms=100, rows_ms=500), 500 + SAFETY - 100),  # its records are 400 ms late
+        (Watermark(event_ms=SAFETY, rows_ms=SAFETY), SAFETY + HOUR_MS),  # it has just passed an hour
+        (Watermark(event_ms=SAFETY - 1, rows_ms=SAFETY), SAFETY + 1),
+        (
+            Watermark(event_ms=100, rows_ms=500, end_ms=SAFETY),
+            500 + SAFETY - 100,
+        ),  # not idle yet: its rows count
+        (Watermark(event_ms=100, rows_ms=500, end_ms=SAFETY + 500), SAFETY + HOUR_MS),  # its log end has
+    ],
+)
+def test_an_hour_s_end_is_expected_as_if_business_time_went_on(mark: Watermark, ends: int) -> None:
+    assert mark.next_hour_ms(SAFETY) == ends
+
+
 def test_only_partitions_that_are_at_the_end_the_broker_reported_are_marked() -> None:
     stop = Stop("bad_record", "", 7, 9)
     states = {

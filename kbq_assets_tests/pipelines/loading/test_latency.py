@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -16,7 +19,7 @@ from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets_tests.fakes.warehouse import FakeWarehouse
 from kbq_assets_tests.pipelines.bench import A
-from kbq_assets_tests.pipelines.loading.test_completeness import HOUR, Times
+from kbq_assets_tests.pipelines.loading.test_completeness import HOUR, TIMED, Replay, Times, _timed
 
 #: Minutes that a run of extraction, and one of loading, takes: a load job of BigQuery ends within one.
 RUN = 1
@@ -38,15 +41,15 @@ class TaggingWarehouse(FakeWarehouse):
 class Line:
     """A record a minute, and runs as Dagster's sensors request them: minutes between the beginnings of two runs."""
 
-    def __init__(self, extract: int, load: int, quiet_seconds: int) -> None:
-        self.bench = Times(TopicSettings.of(dataset="d", route="record_name", quiet_seconds=quiet_seconds))
+    def __init__(self, extract: int, load: int, **options: Any) -> None:
+        self.bench = Times(TopicSettings.of(dataset="d", route="record_name", **options))
         store = self.bench.store
         self.warehouse = TaggingWarehouse(store, store.path_of)
         self.warehouse.now_ms, self.warehouse.tagged = store.now_ms, {}
         self.bench.warehouse = self.warehouse
         self.every = {"extract": extract, "load": load}
         self.visible: dict[int, int] = {}
-        self.loads = 0
+        self.loads = self.reads = 0
 
     def run(self, minutes: int) -> None:
         """From `HOUR` on. A load sees what an extraction committed before the minute in which it begins."""
@@ -61,7 +64,7 @@ class Line:
                 for offset in bench.offsets(A)[len(self.visible) :]:
                     self.visible[offset] = now + RUN
             if now % self.every["extract"] == 0:
-                bench.extract()
+                self.reads += bool(bench.extract().totals.records)
 
     def latencies(self) -> list[int]:
         """Minutes from each record to its visible row."""
@@ -74,11 +77,11 @@ class Line:
         return [(at - start) // 60_000 + RUN - ends[hour] for hour, at in self.warehouse.tagged.items()]
 
 
-def line_of(folder: Path, **environ: str) -> Line:
+def line_of(folder: Path, options: Mapping[str, Any] = MappingProxyType({}), /, **environ: str) -> Line:
     """The cadences of settings, after so many hours."""
     settings = parse_settings({"KBQ_HOME": str(folder), **environ})
     run, quiet = settings.run, settings.catalog.quiet_seconds
-    line = Line(run.extract_seconds // 60, run.load_seconds // 60, quiet)
+    line = Line(run.extract_seconds // 60, run.load_seconds // 60, quiet_seconds=quiet, **options)
     line.run(HOURS * 60)
     return line
 
@@ -89,6 +92,37 @@ def test_with_the_defaults_of_a_lake_rows_and_the_tag_take_less_than_half_an_hou
     assert max(line.latencies()) <= 15
     assert len(line.tag_delays()) == HOURS - 1
     assert max(line.tag_delays()) <= 30
+
+
+#: What `flush: {}` stands for.
+FLUSH = {"min_records": 500_000, "max_wait_seconds": 1200, "close_hours": True}
+
+
+def test_the_bounds_of_flush_delay_neither_rows_nor_tags_for_long(tmp_path: Path) -> None:
+    line = line_of(tmp_path, FLUSH, KBQ_WAREHOUSE="iceberg:lake")
+    assert (max(line.latencies()) <= 30, max(line.tag_delays()) <= 20) == (True, True)
+    without = line_of(tmp_path, {**FLUSH, "close_hours": False}, KBQ_WAREHOUSE="iceberg:lake")
+    assert max(without.tag_delays()) > 30
+
+
+def test_the_data_clock_needs_one_read_an_hour(tmp_path: Path) -> None:
+    line = line_of(tmp_path, {**FLUSH, "max_wait_seconds": 86_400}, KBQ_WAREHOUSE="iceberg:lake")
+    assert (len(line.tag_delays()), max(line.tag_delays()) <= 20) == (HOURS - 1, True)
+    assert line.reads == 1 + HOURS
+
+
+@pytest.mark.parametrize(("minute", "most"), [(20, 600 // 20), (14, 600 // 5)])
+def test_a_data_clock_that_stands_still_holds_nothing_back(minute: int, most: int) -> None:
+    """A topic whose records all have one business time, for hours: they wait as long as they may by age, no longer.
+    An hour that is expected to end soon and never does costs reads, and no more than without waiting."""
+    bench = Replay(settings=TIMED.with_options(**FLUSH))
+    waited, reads, oldest = [0], 0, 0
+    for now in range(300, 900):
+        bench.at(now).tell(_timed(minute))
+        if now % 5 == 0 and bench.extract().totals.records:
+            waited, reads, oldest = [*waited, now - (oldest or now)], reads + 1, now + 1
+    assert max(waited) <= 25
+    assert reads <= most
 
 
 @pytest.mark.parametrize("quiet", ["0", None])
