@@ -95,6 +95,11 @@ class ReplayTables(Protocol):
         """The offsets of the range with a row in some table of each side. Tables that do not exist have none. Raises
         Unavailable."""
 
+    def bytes_billed(self, sources: Mapping[TableReference, TableReference], rows: RowRange) -> int:
+        """The bytes that the warehouse would bill for replacing a range in tables that append, each by the rows of the
+        table that it maps to; 0 if it bills nothing. A source that does not exist yet counts like the rows that it
+        replaces. Changes nothing. Raises Unavailable."""
+
     def replace(self, job: ReplaceJob) -> None:
         """Replace ranges. All tables exist, with `_kbq_replay`. Raises JobAlreadyExists, UnknownOutcome, Unavailable,
         and JobFailed if the warehouse refuses: then nothing changed."""

@@ -52,6 +52,15 @@ def read(run: Shell, *options: str) -> None:
     run.done("replay", "start", TOPIC, *(options or ("--from", "0:2,1:1", "--until", "0:4,1:2")), "--yes")
 
 
+def test_the_plan_of_a_promotion_names_what_is_billed(world: FakePlatform, run: Shell) -> None:
+    read(run)
+    assert "billed" not in run.done("replay", "promote", "1", "--yes")
+    run.done("replay", "rollback", "1", "--yes")
+    world.warehouse.bytes_billed_per_row = 1_500_000_000
+    shown = run.done("replay", "promote", "1", "--yes")
+    assert "a promotion is billed about 9.00 GB, with its counts" in shown
+
+
 def test_a_wrong_route_is_repaired_rolled_back_and_accepted(world: FakePlatform, run: Shell) -> None:
     read(run)
     is_whole(world, run)

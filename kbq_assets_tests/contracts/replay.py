@@ -86,6 +86,12 @@ class ReplayTablesContract:
         assert replays.shared([LIVE], [GONE], rows_in((0, 0, 10))) == 0
         assert replays.shared([], [LIVE], rows_in((0, 0, 10))) == 0
 
+    def test_asking_what_a_replacement_is_billed_changes_nothing(
+        self, warehouse: Warehouse, replays: ReplayTables
+    ) -> None:
+        assert replays.bytes_billed({LIVE: REPLAYED, GONE: GONE}, rows_in((0, 2, 4))) >= 0
+        assert self.places(warehouse, LIVE) == [0, 1, 2, 3, 4, 5]
+
     def test_a_table_that_does_not_exist_has_no_rows(self, replays: ReplayTables) -> None:
         both = rows_in((0, 2, 4))
         assert [d.only for d in replays.differences(LIVE, GONE, both, 10)] == ["live", "live"]

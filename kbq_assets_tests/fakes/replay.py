@@ -132,6 +132,10 @@ class FakeReplayTables:
         )
         return len(here & there)
 
+    def bytes_billed(self, sources: Mapping[TableReference, TableReference], rows: RowRange) -> int:
+        found = [self._rows(table, rows) for pair in sources.items() for table in pair]
+        return self._warehouse.bytes_billed_per_row * sum(map(len, found))
+
     def replace(self, job: ReplaceJob) -> None:
         self._write("replace", job.job_id, lambda: self._replace(job))
 

@@ -156,6 +156,8 @@ class FakeWarehouse:
         self.bad_paths: set[str] = set()
         self.job_errors: Callable[[LoadJob], JobError | None] | None = None
         self.now_ms: Callable[[], int] = lambda: 0
+        #: what replays are billed for each row
+        self.bytes_billed_per_row = 0
         self.hide_jobs = 0
         self.refuse_jobs = 0
         self.late: list[LateCall] = []

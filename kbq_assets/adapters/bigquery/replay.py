@@ -31,6 +31,9 @@ from kbq_assets.ports.warehouse import EVERYTHING, JobStatus
 #: Ids of jobs that took effect: each transaction adds its own. A script may fail after its COMMIT.
 ENDED: Final = f"{SHADOW}jobs"
 _DATE: Final = "event_date"
+#: Counts of a range from a promotion's beginning to its transaction (pipelines/replay/promote.py): two of the affected
+#: tables, one as each table waits, one for the days of the copy.
+_COUNTS: Final = 4
 _MOST_TABLES: Final = 100  # with the copies of former rows, deleted keys, and `ENDED`
 _Parameter: TypeAlias = bigquery.ScalarQueryParameter | bigquery.ArrayQueryParameter
 
@@ -89,6 +92,12 @@ class BigQueryReplayTables:
         sql = f"SELECT COUNT(*) FROM (({sides[0]}) INTERSECT DISTINCT ({sides[1]}))"
         [[count]] = self._session.query("the tables of a replay", Query(sql, parameters))
         return int(count)
+
+    def bytes_billed(self, sources: Mapping[TableReference, TableReference], rows: RowRange) -> int:
+        """The sum of dry runs: former rows are read to be kept, and their days are billed again when they are deleted;
+        narrow columns are read by the deletion and by each count before it; new rows are read once."""
+        found = catalog.find_all(self._session, (*sources, *sources.values()))
+        return sum(self._billed(found.get(t), found.get(source), rows) for t, source in sources.items())
 
     def replace(self, job: ReplaceJob) -> None:
         """Create the tables of the former rows, then send the transaction once. Raises by the table of outcomes."""
@@ -150,16 +159,27 @@ class BigQueryReplayTables:
         [[found]] = self._session.query(str(ended), Query(sql, (job,)))
         return replace(status, error=None) if found else status
 
+    def _billed(self, live: bigquery.Table | None, source: bigquery.Table | None, rows: RowRange) -> int:
+        kept = counted = 0
+        if live is not None:
+            days = self._days_of(TableReference(live.dataset_id, live.table_id), live, rows)
+            side = Side(live, days)
+            kept = self._bytes(live, side.pruned, rows, side.parameters)
+            counted = self._session.bytes_read(live.table_id, _counts(live, rows))
+        new = self._bytes(source, all_partitions(source), rows) if source else kept
+        return 2 * kept + (1 + _COUNTS) * counted + new
+
+    def _bytes(
+        self, table: bigquery.Table, pruned: str, rows: RowRange, dates: tuple[_Parameter, ...] = ()
+    ) -> int:
+        where, parameters = _where(rows)
+        sql = f"SELECT * FROM {_name(table)} WHERE {_all(pruned, where)}"
+        return self._session.bytes_read(table.table_id, Query(sql, (*parameters, *dates)))
+
     def _days(
         self, table: TableReference, stored: bigquery.Table, rows: RowRange
     ) -> dict[PartitionDay, DayRows]:
-        where, parameters = _where(rows)
-        day = _DATE if _has_date(stored) else "CAST(NULL AS DATE)"
-        sql = (
-            f"SELECT _kafka_partition, {day} AS day, COUNT(*), COUNT(DISTINCT _kafka_offset) FROM {_name(stored)}"
-            f" WHERE {_all(all_partitions(stored), where)} GROUP BY 1, 2 ORDER BY 1, 2"
-        )
-        found = self._session.query(str(table), Query(sql, parameters))
+        found = self._session.query(str(table), _counts(stored, rows))
         return {PartitionDay(*row[:2]): DayRows(*row[2:]) for row in found}
 
     def _days_of(
@@ -275,6 +295,17 @@ def _where(rows: RowRange) -> tuple[str, tuple[_Parameter, ...]]:
     return f"_kafka_topic = @topic AND _kbq_epoch = {rows.epoch:d} AND ({parts or 'FALSE'})", (
         bigquery.ScalarQueryParameter("topic", "STRING", rows.topic),
     )
+
+
+def _counts(table: bigquery.Table, rows: RowRange) -> Query:
+    """Rows and offsets of the range by partition and day."""
+    where, parameters = _where(rows)
+    day = _DATE if _has_date(table) else "CAST(NULL AS DATE)"
+    sql = (
+        f"SELECT _kafka_partition, {day} AS day, COUNT(*), COUNT(DISTINCT _kafka_offset) FROM {_name(table)}"
+        f" WHERE {_all(all_partitions(table), where)} GROUP BY 1, 2 ORDER BY 1, 2"
+    )
+    return Query(sql, parameters)
 
 
 def _lone(side: Side, is_live: bool, rows: RowRange, limit: int) -> Query:

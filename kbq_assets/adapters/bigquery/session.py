@@ -110,6 +110,21 @@ class Session:
         except NotFound:
             return None
 
+    def bytes_read(self, what: str, query: Query) -> int:
+        """The bytes that a query would read, by a dry run."""
+        parameters = list(query.parameters)
+        config = self.query_config(query_parameters=parameters, dry_run=True, use_query_cache=False)
+        with calls(what, "bigquery.jobs.create"):
+            job = self.client.query(
+                query.sql,
+                job_config=config,
+                project=self.project,
+                location=self.location,
+                job_retry=None,
+                **self.repeated,
+            )
+        return int(job.total_bytes_processed or 0)
+
     def query(self, what: str, query: Query, *, is_script: bool = False) -> list[tuple[Any, ...]]:
         """All rows of a query. A script has no result, so it takes no key for one."""
         config = self.query_config(query_parameters=list(query.parameters), labels={"kbq": "read"})

@@ -47,6 +47,10 @@ class DuckDbReplayTables:
         with self._writing() as connection:
             return _differences(connection, live, replay, rows, limit)
 
+    def bytes_billed(self, sources: Mapping[TableReference, TableReference], rows: RowRange) -> int:
+        """Nothing is billed."""
+        return 0
+
     def shared(
         self, one: Collection[TableReference], other: Collection[TableReference], rows: RowRange
     ) -> int:

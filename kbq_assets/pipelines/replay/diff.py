@@ -59,6 +59,15 @@ class ReplayDiff:
         return tuple(lines)
 
 
+def billed_lines(
+    tables: ReplayTables, replay: Replay, changed: Collection[TableReference]
+) -> tuple[str, ...]:
+    """What the warehouse bills for a promotion that changes these tables; nothing if it bills nothing. Raises
+    Unavailable."""
+    billed = tables.bytes_billed({table: replay.shadow(table) for table in sorted(changed)}, rows_of(replay))
+    return (f"a promotion is billed about {billed / 1e9:,.2f} GB, with its counts",) if billed else ()
+
+
 def check_records(replay: Replay, found: ReplayDiff) -> None:
     """Raise Refused if the range has lost records since it was extracted: a promotion would delete their rows."""
     live = sum(day.live.rows for day in found.days) + found.left_out

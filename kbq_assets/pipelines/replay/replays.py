@@ -33,7 +33,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.replay.area import TURN_SECONDS, AreaAdapters, ReplayArea
 from kbq_assets.pipelines.replay.chosen import check_moves, left_out
 from kbq_assets.pipelines.replay.copies import TopicCopies
-from kbq_assets.pipelines.replay.diff import ReplayDiff, check_records, compare
+from kbq_assets.pipelines.replay.diff import ReplayDiff, billed_lines, check_records, compare
 from kbq_assets.pipelines.replay.keyed import KeyedTables
 from kbq_assets.pipelines.replay.promote import PROMOTE, ROLL_BACK, Direction, Replacer, free_tables
 from kbq_assets.pipelines.replay.ranged import replayed_settings
@@ -168,8 +168,10 @@ class Replays:
         found = compare(self.live, self.open_tables(), replay, progress, list(area.states()), 0)
         check_records(replay, found)
         check_moves(self.live, self.open_tables(), replay, left_out(replay, area.totals))
+        appended = {day.table for day in found.days} - found.keyed
         lines = (
             *found.table_lines,
+            *billed_lines(self.open_tables(), replay, appended),
             "until kbq replay accept, kbq replay rollback brings the former rows back",
         )
         return Proposal(f"promote replay {number}", lines, lambda: self._replace(area, PROMOTE))

@@ -96,6 +96,27 @@ def test_a_promotion_is_one_transaction_that_copies_only_the_ranges_days_and_cou
     assert [v["value"] for v in given["dates_0"]["arrayValues"]] == ["2026-11-20", "2026-11-21"]
 
 
+def test_what_a_promotion_is_billed_is_the_sum_of_dry_runs() -> None:
+    with canned_bigquery() as other:
+        partitions = {"type": "DAY", "field": "event_date"}
+        other.reply("tables.get", table_resource(*FIELDS, timePartitioning=partitions))
+        other.reply(
+            "jobs.query", answer(["INTEGER", "DATE", "INTEGER", "INTEGER"], ["3", "2026-11-20", "5", "5"])
+        )
+        for read in ("4000", "360", "500"):  # former rows, narrow columns, new rows
+            found = {"query": {"totalBytesProcessed": read}, "totalBytesProcessed": read}
+            configuration = {"jobType": "QUERY", "query": {"query": ""}}
+            other.reply("jobs.insert", job_resource("", configuration, statistics=found))
+        billed = other.warehouse().replays.bytes_billed({TABLE: SHADOW}, ROWS)
+        sent = [request.json["configuration"] for request in other.sent("jobs.insert")]
+    assert billed == 2 * 4000 + 5 * 360 + 500
+    assert all(each["dryRun"] and each["query"]["useQueryCache"] is False for each in sent)
+    kept, counted, new = (each["query"]["query"] for each in sent)
+    assert kept.startswith("SELECT * FROM") and "event_date IN UNNEST(@dates)" in kept
+    assert "COUNT(*)" in counted and "UNNEST" not in counted
+    assert new.startswith("SELECT * FROM") and "UNNEST" not in new
+
+
 def test_the_text_of_an_upsert_table_runs_in_the_transaction_of_all_others(server: CannedBigQuery) -> None:
     keyed = Replacement(TABLE, SHADOW, FORMER, 7, sql="DELETE FROM a WHERE TRUE;\nMERGE INTO a")
     server.warehouse().replays.replace(ReplaceJob("kbq-r", ROWS, (keyed, Replacement(TABLE, None))))

@@ -37,7 +37,7 @@ class Schedule:
         self.random = random.Random(seed)
         self.scheduler = Scheduler(self.random, fault_rate=0.06, stall_rate=0.05)
         self.world = FilesWorld()
-        self.world.warehouse.calls_left = 3000
+        self.world.warehouse.calls_left = 1000  # four times what any of 400 seeds needs
         self.world.put("shop/orders/inc/_config/ORDERME", "")
         for part in (self.world.source, self.world.store, self.world.warehouse):
             part.faults = self.scheduler.decide
