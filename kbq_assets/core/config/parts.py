@@ -199,9 +199,23 @@ class LocalSettings:
 
 
 @dataclass(frozen=True)
+class WindowSettings:
+    """Bounds of a window (see `WindowLimits`)."""
+
+    seconds: float = variable("KBQ_WINDOW_SECONDS", "a window ends after this many seconds", 300, whole())
+    records: int = variable("KBQ_WINDOW_RECORDS", "a window ends after this many records", 5_000_000, whole())
+    bytes: int = variable(
+        "KBQ_WINDOW_BYTES", "a window ends after this many staged bytes", 512 * 1024 * 1024, whole()
+    )
+    file_bytes: int = variable(
+        "KBQ_FILE_BYTES", "a staged file ends after this many bytes", 256 * 1024 * 1024, whole()
+    )
+
+
+@dataclass(frozen=True)
 class RunSettings:
-    """Bounds of a run and of a window (see `ExtractionLimits`, `WindowLimits`, `LoadOptions`), how often a load polls
-    its jobs (``poll_seconds``), how often Dagster checks for work, and the form of log lines.
+    """Bounds of a run (see `ExtractionLimits`, `LoadOptions`), how often a load polls its jobs (``poll_seconds``), how
+    often Dagster checks for work, and the form of log lines.
 
     A load job of BigQuery takes a minute or so and counts against a quota of 1,500 a day and table: hence its own
     defaults, which are Kafka BigQuery Express's.
@@ -229,18 +243,7 @@ class RunSettings:
         shown_default="no limit",
         show=lambda value: str(value or ""),
     )
-    window_seconds: float = variable(
-        "KBQ_WINDOW_SECONDS", "a window ends after this many seconds", 300, whole()
-    )
-    window_records: int = variable(
-        "KBQ_WINDOW_RECORDS", "a window ends after this many records", 5_000_000, whole()
-    )
-    window_bytes: int = variable(
-        "KBQ_WINDOW_BYTES", "a window ends after this many staged bytes", 512 * 1024 * 1024, whole()
-    )
-    file_bytes: int = variable(
-        "KBQ_FILE_BYTES", "a staged file ends after this many bytes", 256 * 1024 * 1024, whole()
-    )
+    window: WindowSettings = field(default_factory=WindowSettings)
     done_files: str = variable(
         "KBQ_DONE_FILES",
         "on, or off: no done files, which are half of a bucket's writes; sensors poll the state instead",
@@ -265,6 +268,9 @@ class RunSettings:
         120,
         whole(),
         on_bigquery=900,
+    )
+    hours_seconds: int = variable(
+        "KBQ_HOURS_SECONDS", "least seconds between two writes of hours and of a lake's tags", 600, whole()
     )
     clean_minutes: int = variable(
         "KBQ_CLEAN_MINUTES", "minutes between clean-ups, by Dagster's daemon; 1 to 59", 9, whole(1, 59)

@@ -46,11 +46,11 @@ class Extractor:
     @cached_property
     def limits(self) -> extraction.ExtractionLimits:
         """Bounds of a run and of a window."""
-        run = self.deployment.settings.run
+        run, window = self.deployment.settings.run, self.deployment.settings.run.window
         return extraction.ExtractionLimits(
             seconds=run.run_seconds,
             total=ReadLimits(run.run_records, run.run_bytes),
-            window=WindowLimits(run.window_bytes, run.window_records, run.window_seconds, run.file_bytes),
+            window=WindowLimits(window.bytes, window.records, window.seconds, window.file_bytes),
             done_files=run.done_files == "on",
         )
 

@@ -30,8 +30,8 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.ports.warehouse import LoadJob, MarksComplete
 
-#: Least time between two writes of a dataset's table. BigQuery allows 1,500 jobs per table and day, failed ones
-#: included.
+#: Least time between two writes of a dataset's table, unless KBQ_HOURS_SECONDS says another. BigQuery allows 1,500
+#: jobs per table and day, failed ones included.
 PAUSE_MS: Final = 600_000
 _LABELS: Final = {"kbq": "v1"}
 _LOGGER: Final = logging.getLogger("kbq.completeness")
@@ -49,7 +49,7 @@ class HoursTableState(Stored):
     location: str = ""
     #: the job's file, "" once the job has ended
     path: str = ""
-    #: of the states that the rows come from, "" if the job failed
+    #: of the states that the rows come from, "" if the job failed, or a tag
     digest: str = ""
     #: when the job was claimed, by the store's time
     at_ms: int = 0
@@ -60,11 +60,12 @@ class HoursTableState(Stored):
         return f"kbq-{self.uuid}-completeness-{self.sequence}"
 
 
-def publish_hours(ports: LoadPorts, view: LoadView) -> None:
-    """Write the changed hours of each dataset. An error is logged, and does not stop the other datasets."""
+def publish_hours(ports: LoadPorts, view: LoadView, pause_ms: int = PAUSE_MS) -> None:
+    """Write the changed hours of each dataset, unless that was done less than ``pause_ms`` ago. An error is logged, and
+    does not stop the other datasets."""
     for dataset, tables in _datasets(view).items():
         try:
-            _publish(ports, dataset, tables)
+            _publish(ports, dataset, tables, pause_ms)
         except KbqError as error:
             _LOGGER.warning("%s.%s is not written: %s", dataset, COMPLETENESS_TABLE, error.message)
 
@@ -78,7 +79,7 @@ def _datasets(view: LoadView) -> Mapping[str, _Tables]:
     return found
 
 
-def _publish(ports: LoadPorts, dataset: str, tables: _Tables) -> None:
+def _publish(ports: LoadPorts, dataset: str, tables: _Tables, pause_ms: int) -> None:
     current = _read(ports, dataset)
     if current.value.path:
         current = _settled(ports, dataset, current)
@@ -88,8 +89,10 @@ def _publish(ports: LoadPorts, dataset: str, tables: _Tables) -> None:
     if current.value.path or digest == current.value.digest:
         return
     now_ms = ports.store.now_ms()
-    if current.value.sequence and now_ms - current.value.at_ms < PAUSE_MS:
+    if current.value.sequence and now_ms - current.value.at_ms < pause_ms:
         return
+    if not _mark(ports, tables):
+        digest = ""  # so the next run tries again; before the claim, so it does if this one dies
     from kbq_assets.wire.files.hour_rows import hour_file  # with numba: not for every run of a driver
 
     data = hour_file(row for table, found in tables for row in hour_rows(table, found.value.hours))
@@ -97,16 +100,21 @@ def _publish(ports: LoadPorts, dataset: str, tables: _Tables) -> None:
         _fix_table(ports, TableReference(dataset, COMPLETENESS_TABLE))
         _submit(ports, dataset, claimed.value)
         _settled(ports, dataset, _read(ports, dataset))
-        _mark(ports, tables)
 
 
-def _mark(ports: LoadPorts, tables: _Tables) -> None:
-    """Name complete hours in the warehouse itself, where it has snapshots: their rows were loaded before the view."""
-    warehouse = ports.warehouse
+def _mark(ports: LoadPorts, tables: _Tables) -> bool:
+    """Name complete hours in the warehouse itself, where it has snapshots: their rows were loaded before the view.
+    Returns whether that went well for each table."""
+    warehouse, failed = ports.warehouse, False
     if isinstance(warehouse, MarksComplete):
         for table, found in tables:
-            if found.value.hours.until:
-                warehouse.mark_complete(table, found.value.hours.until)
+            try:
+                if found.value.hours.until:
+                    warehouse.mark_complete(table, found.value.hours.until)
+            except KbqError as error:
+                failed = True
+                _LOGGER.warning("the complete hours of %s are not tagged: %s", table, error.message)
+    return not failed
 
 
 def _read(ports: LoadPorts, dataset: str) -> Versioned[HoursTableState]:

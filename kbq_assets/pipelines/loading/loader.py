@@ -88,7 +88,7 @@ class Loader:
         RunLog(deployment.load_store, deployment.clock).end_loading(report)
         try:
             if self.publishes_hours:
-                publish_hours(self._ports(), read_view(deployment.load_cache))
+                self._publish_hours()
         except KbqError as error:  # rows are loaded: the report must reach the caller
             _LOGGER.warning("the next load publishes the hours: %s", error.message)
         return report
@@ -129,7 +129,11 @@ class Loader:
             return
         view = read_view(deployment.load_cache, deployment.blocks)
         advance_tables(deployment.load_store, view, deployment.sources.select)
-        publish_hours(self._ports(), read_view(deployment.load_cache))
+        self._publish_hours()
+
+    def _publish_hours(self) -> None:
+        pause_ms = self.deployment.settings.run.hours_seconds * 1000
+        publish_hours(self._ports(), read_view(self.deployment.load_cache), pause_ms)
 
     def plan_statements(
         self, planned: Iterable[LoadBatch], only: frozenset[TableReference] | None = None

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pytest
 
-from kbq_assets.core.errors import KbqError, Refused
+from kbq_assets.core.errors import KbqError, Refused, Unavailable
 from kbq_assets.core.loading.completeness import HOUR_MS, TableHours, Verdict
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference, table_state_path
@@ -30,6 +30,7 @@ from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.warehouse import JobError
 from kbq_assets_tests.fakes.faults import Crash, Outcome
 from kbq_assets_tests.fakes.script import Script
+from kbq_assets_tests.fakes.warehouse import FakeWarehouse
 from kbq_assets_tests.pipelines.bench import ERRORS, SETTINGS, TOPIC, TP, A, B, Bench, value
 from kbq_assets_tests.wire.samples import avro_body, framed
 
@@ -68,10 +69,10 @@ class Times(Bench):
         until = self.hours(table).until
         return until - HOUR if until else -1
 
-    def publish(self) -> None:
+    def publish(self, pause_ms: int = PAUSE_MS) -> None:
         """Write the table of hours."""
         ports = LoadPorts(self.store.view("loader"), self.warehouse.view("loader"), self.clock)
-        publish_hours(ports, read_view(StateCache(self.store)))
+        publish_hours(ports, read_view(StateCache(self.store)), pause_ms)
 
     def published(self) -> list[Mapping[str, Any]]:
         """Its rows."""
@@ -469,6 +470,55 @@ def test_it_is_replaced_when_something_changed_and_not_too_often() -> None:
     assert len(_jobs(bench)) == 2
     assert _shown(bench) == [_row(0, True, 2, 1), _row(1, True, 0), _row(2, False, 1)]
     assert bench.paths("completeness/") == ["completeness/d.json"]
+
+
+def test_its_pause_is_a_setting() -> None:
+    bench = _with_hours()
+    bench.record(20)
+    bench.run()
+    bench.store.time_ms += 100_000
+    bench.publish(pause_ms=200_000)
+    assert len(_jobs(bench)) == 1
+    bench.publish(pause_ms=100_000)
+    assert len(_jobs(bench)) == 2
+
+
+class Tags(FakeWarehouse):
+    """Notes the hours that are tagged. It ``refuses`` a table once."""
+
+    tagged: dict[TableReference, int]
+    refuses: TableReference | None = None
+
+    def view(self, process: str) -> Any:
+        """Its calls do not fail otherwise."""
+        return self
+
+    def mark_complete(self, table: TableReference, until_hour: int) -> None:
+        """Name it."""
+        if table == self.refuses:
+            self.refuses = None
+            raise Unavailable("no answer")
+        self.tagged[table] = until_hour
+
+
+def test_a_tag_that_fails_is_set_by_the_next_run_and_holds_back_nothing_else() -> None:
+    bench = Times().at(20)
+    bench.warehouse = tags = Tags(bench.store, bench.store.path_of)
+    tags.now_ms, tags.tagged, tags.refuses = bench.store.now_ms, {}, A
+    for schema_id in (1, 3):
+        bench.record(16, schema_id=schema_id)
+    bench.run()
+    bench.at(140).record(139)
+    bench.run()
+    bench.publish()
+    assert tags.tagged == {B: HOUR + 2}
+    assert len(bench.published()) == 5
+    bench.store.time_ms += PAUSE_MS
+    bench.publish()
+    assert tags.tagged == {A: HOUR + 2, B: HOUR + 2}
+    bench.store.time_ms += PAUSE_MS
+    bench.publish()
+    assert len(_jobs(bench)) == 2
 
 
 def test_it_is_no_table_of_kafka_rows() -> None:
