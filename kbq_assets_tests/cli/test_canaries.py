@@ -27,8 +27,6 @@ ENVIRON = {
     "KBQ_SPARK_CONF_spark.hadoop.metastore": f"jdbc:oracle:thin:me/{CANARY}@db",
     "KBQ_SPARK_CONF_spark.hadoop.fs.s3a.secret.key": CANARY,
     "KBQ_DAGSTER_POSTGRES_URL": f"postgresql://me:{CANARY}@db/dagster",
-    "KBQ_SMTP_PASSWORD": CANARY,
-    "KBQ_SMTP_HOST": "mail.example",
     "KBQ_NOTIFY": f"webhook:https://hooks.example/{CANARY}",
     "KBQ_WEBHOOK_SECRET": CANARY,
     "KBQ_REPORTERS": f"webhook:https://hooks.example/{CANARY}",

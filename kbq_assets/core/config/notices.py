@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from kbq_assets.core.config.variables import choice, url, variable, whole
+from kbq_assets.core.config.variables import url, variable, whole
 from kbq_assets.core.errors import ConfigurationError
 
-#: How the SMTP connection is protected: upgraded after it is opened, from the first byte, or not at all.
-SECURITY: Final = ("starttls", "tls", "none")
 _REFERENCE = re.compile(r"(env|file|gsm|plugin):.+")
-_ADDRESS = re.compile(r"[^@\s<>,\"]+@[^@\s<>,\"]+")
-_KINDS: Final = ("slack", "email", "webhook", "apprise")
+_KINDS: Final = ("slack", "webhook", "apprise")
 _TEAM = re.compile(r"([\w .-]+)=")
 _URL = re.compile(r"https?://\S+")
 
@@ -37,7 +34,7 @@ class NotifierSpec:
 
     @property
     def shown(self) -> str:
-        """Text without secrets: references and e-mail addresses as they are; only the host of a URL."""
+        """Text without secrets: references as they are; only the host of a URL."""
         return f"{self.team}={self._shown}" if self.team else self._shown
 
     @property
@@ -45,43 +42,17 @@ class NotifierSpec:
         if _URL.fullmatch(self.target):
             parts = urlsplit(self.target)
             return f"{self.kind}:{parts.scheme}://{parts.hostname}/***"
-        if _REFERENCE.fullmatch(self.target) or self.kind == "email":
+        if _REFERENCE.fullmatch(self.target):
             return f"{self.kind}:{self.target}"
         return f"{self.kind}:***"
 
 
 def parse_notifiers(text: str) -> tuple[NotifierSpec, ...]:
-    """Parse `slack:env:NAME,email:ops@example.com,…`. Raises ConfigurationError, never echoing a target."""
+    """Parse `slack:env:NAME,apprise:file:PATH,…`. Raises ConfigurationError, never echoing a target."""
     specs = tuple(_spec(word.strip(), number) for number, word in enumerate(filter(None, text.split(",")), 1))
     if len({spec.name for spec in specs}) < len(specs):
         raise ConfigurationError("KBQ_NOTIFY names a notifier twice", next_step="name each once")
     return specs
-
-
-@dataclass(frozen=True)
-class SmtpSettings:
-    """The mail server. User and password may be `env:NAME` or `file:PATH`."""
-
-    host: str = variable("KBQ_SMTP_HOST", "mail server, needed for e-mail", "")
-    port: int = variable("KBQ_SMTP_PORT", "its port", 587, whole(1, 65535))
-    security: str = variable(
-        "KBQ_SMTP_SECURITY",
-        "starttls, tls, or none: without a password only",
-        SECURITY[0],
-        choice(*SECURITY),
-    )
-    username: str = variable(
-        "KBQ_SMTP_USERNAME", "user of the mail server; env:NAME or file:PATH allowed", ""
-    )
-    password: str = variable("KBQ_SMTP_PASSWORD", "password; env:NAME or file:PATH allowed", "", secret=True)
-    sender: str = variable("KBQ_SMTP_FROM", "sender's address of notices, needed for e-mail", "")
-
-    def __post_init__(self) -> None:
-        if self.security == "none" and self.password:
-            raise ConfigurationError(
-                "KBQ_SMTP_SECURITY=none would send the password in clear",
-                next_step="use starttls or tls, or unset KBQ_SMTP_USERNAME and KBQ_SMTP_PASSWORD",
-            )
 
 
 @dataclass(frozen=True)
@@ -93,7 +64,7 @@ class NotifySettings:
 
     notifiers: tuple[NotifierSpec, ...] = variable(
         "KBQ_NOTIFY",
-        "failure notification targets: slack:env:NAME, email:ADDRESS, webhook:URL, apprise:env:NAME, with commas; "
+        "failure notification targets: slack:env:NAME, webhook:URL, apprise:env:NAME, with commas; "
         "team=slack:env:NAME gets what concerns the topics of that team",
         (),
         lambda _, value: parse_notifiers(value),
@@ -120,15 +91,6 @@ class NotifySettings:
         url,
         shown_default="no links",
     )
-    smtp: SmtpSettings = field(default_factory=SmtpSettings)
-
-    def __post_init__(self) -> None:
-        mails = any(spec.kind == "email" for spec in self.notifiers)
-        if mails and not (self.smtp.host and _ADDRESS.fullmatch(self.smtp.sender)):
-            raise ConfigurationError(
-                "KBQ_NOTIFY has an e-mail address, but no mail server",
-                next_step="set KBQ_SMTP_HOST, and KBQ_SMTP_FROM to the sender's address",
-            )
 
 
 def _spec(word: str, number: int) -> NotifierSpec:
@@ -138,7 +100,8 @@ def _spec(word: str, number: int) -> NotifierSpec:
     if not (colon and target and kind in _KINDS):
         raise ConfigurationError(
             f"entry {number} of KBQ_NOTIFY is not a notifier",
-            next_step=f"write kind:target, such as email:a@b.org; the kinds are {', '.join(_KINDS)}",
+            next_step=f"write kind:target, such as slack:env:NAME; the kinds are {', '.join(_KINDS)} (for "
+            "e-mail, a mailtos:// URL of Apprise)",
         )
     _check_target(kind, target, number)
     return NotifierSpec(kind, target, team[1].strip() if team else "")
@@ -154,8 +117,6 @@ def _check_target(kind: str, target: str, number: int) -> None:
         raise _refused(
             number, "a webhook needs a URL", "webhook:https://…, webhook:env:NAME or webhook:file:PATH"
         )
-    if kind == "email" and not _ADDRESS.fullmatch(target):
-        raise _refused(number, "an e-mail address is expected", "email:ops@example.com")
 
 
 def _refused(number: int, why: str, next_step: str) -> ConfigurationError:

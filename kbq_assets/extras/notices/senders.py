@@ -1,4 +1,4 @@
-"""The notifiers of `KBQ_NOTIFY`: webhooks by KBQ's HTTP client; Slack, e-mail and all others by Apprise.
+"""The notifiers of `KBQ_NOTIFY`: webhooks by KBQ's HTTP client; Slack and all others by Apprise.
 
 Opening a notifier reads no secret and connects to nothing: what is wrong with one shows when it sends.
 """
@@ -12,7 +12,7 @@ import json
 import logging
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from kbq_assets.adapters.http import post_json
 from kbq_assets.adapters.secrets import resolve
@@ -27,7 +27,6 @@ SIGNATURE: Final = "X-KBQ-Signature"
 VERSION: Final = 2
 #: KBQ's names and Apprise's.
 _TYPES: Final = {"error": "failure", "warn": "warning"}
-_SECURITY: Final = {"starttls": "starttls", "tls": "ssl", "none": "insecure"}
 
 
 def open_notifiers(settings: NotifySettings, clock: Clock) -> tuple[Notifier, ...]:
@@ -65,7 +64,6 @@ def _notify(spec: NotifierSpec, settings: NotifySettings, clock: Clock, message:
     import apprise
 
     apprise.logger.setLevel(logging.CRITICAL)  # its log shows addresses, which may be secrets
-    target = _mail(settings, spec.target) if spec.kind == "email" else resolve("KBQ_NOTIFY", spec.target)
     asset = apprise.AppriseAsset(
         app_id="KBQ",
         http_redirects=False,
@@ -74,7 +72,7 @@ def _notify(spec: NotifierSpec, settings: NotifySettings, clock: Clock, message:
         default_service_wait=0.5,
     )
     service = apprise.Apprise(asset=asset)
-    if not service.add(target):
+    if not service.add(resolve("KBQ_NOTIFY", spec.target)):
         raise ConfigurationError(
             f"Apprise does not know the address of {spec.shown}",
             next_step="correct it, then kbq notify --test",
@@ -84,21 +82,3 @@ def _notify(spec: NotifierSpec, settings: NotifySettings, clock: Clock, message:
         raise Unavailable(
             f"{spec.shown} does not accept the message", next_step="see why with the command apprise -vv URL"
         )
-
-
-def _mail(settings: NotifySettings, recipient: str) -> dict[str, Any]:
-    """A mail server and a recipient, as the parts of an Apprise URL."""
-    smtp = settings.smtp
-    return {
-        "schema": "mailtos",
-        "host": smtp.sender.rpartition("@")[2],
-        "smtp_host": smtp.host,
-        "port": smtp.port,
-        "secure_mode": _SECURITY[smtp.security],
-        "user": resolve("KBQ_SMTP_USERNAME", smtp.username) or None,
-        "password": resolve("KBQ_SMTP_PASSWORD", smtp.password) or None,
-        "from_addr": smtp.sender,
-        "targets": [recipient],
-        "headers": {"Auto-Submitted": "auto-generated"},  # no holiday replies: RFC 3834
-        "format": "text",
-    }
