@@ -14,7 +14,7 @@ from kbq_assets.ports.orchestrator import Orchestrator
 
 #: A UI without partitions does not show how to get some.
 NOTHING_YET: Final = (
-    "Nothing is extracted here yet. To try it, run kbq demo in another terminal and look at the assets; for your own "
+    "Nothing is extracted here yet. To try it, run kbq demo in another terminal and open the assets; for your own "
     "Kafka, set KBQ_SOURCE_TOPICS and KBQ_KAFKA_BOOTSTRAP_SERVERS, and run kbq doctor"
 )
 

@@ -18,7 +18,7 @@ StepContext = dg.OpExecutionContext | dg.AssetExecutionContext
 
 
 def in_batches(
-    context: StepContext, materialisations: Iterable[dg.AssetMaterialization]
+    context: StepContext, materializations: Iterable[dg.AssetMaterialization]
 ) -> Iterator[dg.DagsterEvent]:
     """Events of materializations for the step to yield.
 
@@ -27,9 +27,9 @@ def in_batches(
     """
     step = context.get_step_execution_context()
     batch = uuid.uuid4().hex
-    for materialisation, following in itertools.pairwise(itertools.chain(materialisations, [None])):
-        assert materialisation is not None
+    for materialization, following in itertools.pairwise(itertools.chain(materializations, [None])):
+        assert materialization is not None
         is_end = following is None
         yield dg.DagsterEvent.asset_materialization(
-            step, materialisation, DagsterEventBatchMetadata(batch, is_end)
+            step, materialization, DagsterEventBatchMetadata(batch, is_end)
         )

@@ -22,7 +22,7 @@ class RewriteOnWorker:
 
     @staticmethod
     def of(settings: Settings) -> RewriteOnWorker:
-        """For the lake of the settings. Raises ConfigurationError if the warehouse is none."""
+        """For the lake of the settings. Raises ConfigurationError if the warehouse is not a lake."""
         place = settings.warehouse
         if not isinstance(place, LakeAddress):
             raise ConfigurationError(

@@ -145,7 +145,7 @@ class BigQueryReplayTables:
                 )
 
     def settled(self, status: JobStatus) -> JobStatus:
-        """The status of a replacement: a failure after its COMMIT is none."""
+        """The status of a replacement: a failure after its COMMIT does not count."""
         if status.error is None or status.state != "DONE" or not status.source_uris:
             return status
         name, _, rest = status.source_uris[0].partition(":")

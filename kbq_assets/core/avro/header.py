@@ -17,7 +17,7 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import named_types, shared_records
 from kbq_assets.core.avro.visitor import SchemaWriter, visit
 
-#: Readers refuse a logical type elsewhere. No ``uuid``: columns are strings, and fastavro refuses a text that is none.
+#: Readers refuse a logical type elsewhere. No ``uuid``: columns are strings, and fastavro refuses any other text.
 _KIND: Final[Mapping[str, str]] = {
     "date": "int",
     "time-millis": "int",

@@ -13,7 +13,7 @@ from kbq_assets.core.protocol.names import FIRST_WAREHOUSE
 
 def with_rewritten(commit: Commit, each: RewrittenFile, warehouse: str) -> Commit:
     """A commit that lists the new file for a warehouse. Other warehouses keep the old one: they erase by themselves,
-    and may be loading it. What takes the place of a file that a reset gave up is given up too."""
+    and may be loading it. A copy of a file that a reset gave up is given up too."""
     for number, found in commit.partitions.items():
         windows = tuple(
             dataclasses.replace(

@@ -357,8 +357,8 @@ def _records_loss(
 def _still_stands(
     stop: Stop, position: int, broker: BrokerOffsets, settings: TopicSettings, now_ms: int
 ) -> bool:
-    """Whether a stop of the last run holds in this one. What retention or truncation has since done to the log is no
-    longer a mystery: the rules of E2 decide."""
+    """Whether a stop of the last run holds in this one. If retention or truncation has moved the log past it, the
+    rules of E2 decide."""
     if stop.reason == StopReason.LOG_CHANGED and not broker.earliest <= position <= broker.latest:
         return False
     return not restarts.restarts_now(stop, settings, now_ms)

@@ -1,7 +1,7 @@
 """How much of each partition one run may read: limits of the run and of topics, shared by weight.
 
 Water-filling: the shares of all partitions rise to a common level, each times its weight, until a limit of the topic
-or of the run is used up. What one partition does not need goes to the others.
+or of the run is used up. An unused share goes to the others.
 """
 
 from __future__ import annotations

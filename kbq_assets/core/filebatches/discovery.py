@@ -75,7 +75,7 @@ def find_batches(objects: Iterable[ListedObject], success: str, signs: Collectio
             found[each.path] = each.generation
         elif name == success:
             batches[each.folder] = FoundBatch(each.folder, each.generation, each.updated_ms)
-        elif name in signs and (each.size or name != LOCK):  # an empty lock is none, as in Google's tool
+        elif name in signs and (each.size or name != LOCK):  # ignore an empty lock, as Google's tool does
             found[each.path] = each.generation
     return SourceListing(batches, configs, found)
 

@@ -39,7 +39,7 @@ OWN_COLUMNS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class ColumnNote:
-    """The catalog's notes about a column; "" is none. ``pii`` is a level of personal data."""
+    """The catalog's notes about a column; "" means no note. ``pii`` is a level of personal data."""
 
     description: str = ""
     pii: str = ""

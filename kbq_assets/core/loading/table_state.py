@@ -311,7 +311,7 @@ def record_success(state: TableState, output_rows: int) -> TableState:
 
 
 def _appended(definition: Definition, job: JobInFlight) -> Definition:
-    """After a job that appended its files: a statement that failed for one of them is none to try or skip any more."""
+    """After a job that appended its files: nobody can try or skip a statement any more that failed for one of them."""
     if not job.files:
         return definition
     loaded, failed = {identity_of(file) for file in job.files}, definition.failed

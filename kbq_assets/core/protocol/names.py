@@ -226,7 +226,7 @@ def quarantine_path(staged: str) -> str:
 
 
 def staged_path(quarantined: str) -> str:
-    """Path of the staged file of which this is the copy."""
+    """Path of the staged file that this one copies."""
     return STAGING + quarantined.removeprefix(QUARANTINE)
 
 

@@ -68,7 +68,7 @@ def check_settled(
 
 
 def check_kind(what: str, rule: StatementRule, *, are_changes: bool = False) -> None:
-    """Raise Refused for ``what`` is loaded by a statement of which no range can be replaced (R11)."""
+    """Raise Refused for ``what`` is loaded by a statement whose ranges cannot be replaced (R11)."""
     if rule.appends or (rule.kind == UPSERT and rule.tie == PARK and not are_changes):
         return
     kind = "change events" if are_changes else f"load={rule.kind}"
@@ -83,7 +83,7 @@ def check_replaceable(
     table: TableReference, state: TableState, wanted: Collection[StatementRule]
 ) -> StatementRule:
     """How a table is loaded; ``wanted`` are the rules that its topics ask for. Raises Refused for one whose rows must
-    not change behind its readers (R8), or of which no range can be replaced (R11).
+    not change behind its readers (R8), or whose ranges cannot be replaced (R11).
 
     Readers rely on this: every row passed the table's gates, and no row of a complete hour changes. No replacement
     keeps that. For the order of offsets, see `check_positions`.

@@ -144,7 +144,7 @@ def _merged_with(known: Iterable[TableColumn], columns: tuple[Column, ...]) -> t
 
 
 def varied_field(column: Column, siblings: Iterable[Column]) -> str:
-    """The field that an unknown column is a variant of, by its name; "" if it is none."""
+    """The field that an unknown column is a variant of, by its name; "" if it is not a variant."""
     return next((each.name for each in siblings if _named_variant(each.name, column) == column.name), "")
 
 

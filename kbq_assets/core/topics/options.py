@@ -290,7 +290,7 @@ class RecordOptions:
 
 @dataclass(frozen=True)
 class ExtractionOptions:
-    """How the topic is read. Limits of 0 are none; of windows, 0 is the environment's limit."""
+    """How the topic is read. A limit of 0 means no limit; for windows, the environment's."""
 
     backup: str = option(
         "false",

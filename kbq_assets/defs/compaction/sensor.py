@@ -1,6 +1,6 @@
 """A sensor that compacts a lake's tables as soon as hours of them are complete, for readers who cannot wait.
 
-It plans a table if more hours of it are complete than those that the table said at the last plan.
+It plans a table if more of its hours are complete than at the last plan.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ def complete_hours_spec(translator: AssetTranslator) -> dg.AssetSpec:
         translator.complete_hours,
         deps=[translator.warehouse_tables],
         description=(
-            "Materialised for a table when hours of it have become complete by business time: all partitions are past "
-            "them, everything is loaded. What depends on whole hours hangs on this asset, not on the tables."
+            "Materialized for a table when hours of it have become complete by business time: all partitions are past "
+            "them, everything is loaded. Assets that need whole hours depend on this asset, not on the tables."
         ),
         group_name="warehouse",
         owners=list(translator.owners),

@@ -372,11 +372,11 @@ def _sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-_COLOURS: dict[Outcome, str] = {Outcome.OK: "green", Outcome.WARN: "yellow", Outcome.FAIL: "red"}
+_COLORS: dict[Outcome, str] = {Outcome.OK: "green", Outcome.WARN: "yellow", Outcome.FAIL: "red"}
 
 
 def _show(check: Check) -> None:
-    click.secho(f"{check.outcome:<5}", fg=_COLOURS[check.outcome], nl=False)
+    click.secho(f"{check.outcome:<5}", fg=_COLORS[check.outcome], nl=False)
     click.echo(f"{check.name:<15} {check.found}")
     if check.fix:
         click.echo(f"{'':<5}{'':<16}fix: {check.fix}")

@@ -1,6 +1,6 @@
 """Accounts of upsert tables: extraction reads the topics again, and the newest record of each key is the table's row.
 
-A verdict needs a table that nobody loads meanwhile. What cannot be decided is named: records that Kafka no longer has,
+A verdict needs a table that nobody loads meanwhile. It names what it cannot decide: records that Kafka no longer has,
 a topic that the source list does not select, keys under several pseudonyms. Of change events the newest one of a key
 counts too: a truncation deletes every key of its topic's older ones.
 

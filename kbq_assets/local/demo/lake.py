@@ -147,7 +147,7 @@ def clickhouse_counts(
     if ran.returncode:
         raise StateError(
             f"ClickHouse does not read the lake: {ran.stderr.strip()[-500:]}",
-            next_step=f"look at the files below {folder}",
+            next_step=f"check the files below {folder}",
         )
     lines = csv.reader(ran.stdout.strip().splitlines())  # in any order
     found = {int(place): (int(rows), int(distinct)) for place, rows, distinct in lines}

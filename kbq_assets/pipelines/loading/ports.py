@@ -94,7 +94,7 @@ def topics_of(files: Iterable[StagedFile]) -> frozenset[str]:
 
 
 def blocked_by(files: Iterable[StagedFile], blocks: Mapping[str, LoadBlock]) -> str:
-    """Which files wait for which checks, and the next step, as text."""
+    """The files that wait for a check, the check, and the next step, as text."""
     files = list(files)
     named = [blocks[topic] for topic in sorted(topics_of(files))]
     following = " or ".join(dict.fromkeys(command for block in named for command in block.commands))

@@ -88,7 +88,7 @@ def _orphan_copies(
     commits: Sequence[Commit],
     in_use: Mapping[str, StagedFile],
 ) -> Iterable[str]:
-    """Copies in quarantine that their table does not list, and of which no job decides any more (E6). Those of a table
+    """Copies in quarantine that their table does not list, and that no job may still load (E6). Those of a table
     whose state cannot be read stay (L6)."""
     for name, area in state.areas(store).items():
         if not (files := copied.get(name)):

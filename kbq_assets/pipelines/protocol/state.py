@@ -134,8 +134,8 @@ def swap(store: ObjectStore, old: Versioned[T], value: T) -> Versioned[T]:
 def swap_commit(
     store: ObjectStore, old: Versioned[Commit], value: Commit, draft: HeadDraft | None = None
 ) -> Versioned[Commit]:
-    """Replace a commit, whole or a head, by ``value``; ``draft`` is how it is stored, if that is special. What is too
-    much for the head goes to manifests first (M1). Raises as `swap`."""
+    """Replace a commit, whole or a head, by ``value``; ``draft`` is how it is stored, if that is special. Windows
+    that do not fit into the head go to manifests first (M1). Raises as `swap`."""
     if draft is None and old.parts is not None:
         draft = packed(old.parts, value)
     elif draft is None:

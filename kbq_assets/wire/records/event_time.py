@@ -89,7 +89,7 @@ def _unit_of(value: float, unit: int) -> int:
 
 @inlined
 def micros_of_number(value: int, unit: int) -> int:
-    """Microseconds of a number in its unit, or in the unit that its size suggests; `NO_TIME` if it is none."""
+    """Microseconds of a number in its unit, or in the unit that its size suggests; `NO_TIME` if it is not a time."""
     unit = _unit_of(value, unit)
     if unit == _S and _FIRST_SECOND <= value < _END_SECOND:
         return value * 1_000_000
@@ -267,7 +267,7 @@ def _of_text(buffer: Any, start: int, end: int, unit: int) -> int:
 
 @inlined
 def micros_of_text(buffer: Any, start: int, end: int, unit: int) -> int:
-    """Microseconds of a text; `NO_TIME` if it is none."""
+    """Microseconds of a text; `NO_TIME` if it is not a time."""
     while start < end and _is_space(load_byte(buffer, start)):
         start += 1
     while start < end and _is_space(load_byte(buffer, end - 1)):

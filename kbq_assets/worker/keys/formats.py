@@ -59,7 +59,7 @@ def key_format(topic: str, settings: TopicSettings, registry: WriterSchemas, is_
     if settings.keys.format == "json":
         limits = RecordLimits(max_bytes=records.max_record_bytes)
         return PlainKeys(_JSON, lambda chunk: _as_documents(chunk, limits))
-    # Keys are read as the values of a topic of their own: the options of this one's tables are none of theirs.
+    # Keys are read as the values of a topic of their own: the options of this one's tables do not apply to them.
     own = TopicSettings.of(format=settings.keys.format, framing=records.framing)
     names = None if records.framing == "prefix" else SchemaNames(topic, own, registry, of_keys=True)
     inner: ValueTranslator | None = None
