@@ -186,20 +186,21 @@ def _recorded_process(record: DaemonRecord, marker: str) -> psutil.Process | Non
 
 def _is_marked(process: psutil.Process, marker: str) -> bool:
     """Whether a process has the marker; False for zombies, which have no command line, and for other users'."""
-    return marker in _arguments_of(process)
+    return marker in arguments_of(process)
 
 
 def _settled_arguments_of(process: psutil.Process) -> Sequence[str]:
     """The arguments; waits out the moment during exec in which a process has none."""
     deadline = time.monotonic() + EXECUTING_SECONDS
-    while not (arguments := _arguments_of(process)):
+    while not (arguments := arguments_of(process)):
         if process.status() == psutil.STATUS_ZOMBIE or time.monotonic() > deadline:
             break
         time.sleep(0.005)
     return arguments
 
 
-def _arguments_of(process: psutil.Process) -> Sequence[str]:
+def arguments_of(process: psutil.Process) -> Sequence[str]:
+    """The command line; empty for a process that has ended, or of another user."""
     try:
         return process.cmdline()
     except (psutil.Error, OSError):
@@ -207,7 +208,7 @@ def _arguments_of(process: psutil.Process) -> Sequence[str]:
 
 
 def _port_of(process: psutil.Process) -> int:
-    ports = [text for text in _arguments_of(process) if text.startswith("-Dkbq.local.port=")]
+    ports = [text for text in arguments_of(process) if text.startswith("-Dkbq.local.port=")]
     return int(ports[0].partition("=")[2]) if ports else 0
 
 

@@ -7,7 +7,6 @@ ends a dead command's processes: their command lines contain the home, and a run
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
 import shutil
@@ -20,7 +19,8 @@ from typing import IO
 
 import psutil
 
-from kbq_assets.adapters.processes.daemons import running_processes, stop_processes
+from kbq_assets.adapters.local_store.locks import try_lock
+from kbq_assets.adapters.processes.daemons import arguments_of, running_processes, stop_processes
 from kbq_assets.adapters.processes.signals import default_signals
 
 #: Seconds for a process to end on its own: a run worker reports its run first.
@@ -53,9 +53,7 @@ class HomeLock:
             return True
         self.path.parent.mkdir(parents=True, exist_ok=True)
         file = self.path.open("a", encoding="utf-8")
-        try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(file.fileno()):
             file.close()
             return False
         file.truncate(0)
@@ -135,7 +133,7 @@ class Processes:
             strays = [process for process in self.found() if process.pid not in ours]
             if not strays:
                 return
-            workers = [process for process in strays if _WORKER in _arguments(process)]
+            workers = [process for process in strays if _WORKER in arguments_of(process)]
             stop_processes([process for process in strays if process not in workers], GRACE_SECONDS)
             for process in workers:
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -147,7 +145,7 @@ class Processes:
         return [process for process in running_processes() if self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:
-        arguments = _arguments(process)
+        arguments = arguments_of(process)
         if _WORKER in arguments:
             return _environ(process).get("DAGSTER_HOME") == str(self.folder)
         return _module(arguments).startswith(_MODULES) and any(self._names(a) for a in arguments)
@@ -163,13 +161,6 @@ def _family(pid: int) -> list[psutil.Process]:
         process = psutil.Process(pid)
         return [process, *process.children(recursive=True)]
     return []
-
-
-def _arguments(process: psutil.Process) -> Sequence[str]:
-    try:
-        return process.cmdline()
-    except (psutil.Error, OSError):
-        return ()
 
 
 def _environ(process: psutil.Process) -> Mapping[str, str]:
