@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -237,7 +237,8 @@ class Parts:
         from kbq_assets.pipelines.loading.loader import Loader
         from kbq_assets.worker.spark import open_writer
 
-        return Loader(self.deployment, open_tasks=lambda: open_writer(self.deployment.settings))
+        writer = partial(open_writer, self.deployment.settings)
+        return Loader(self.deployment, open_tasks=writer, open_readers=lambda: self.catalog_commands)
 
     @cached_property
     def compactor(self) -> Compactor:
@@ -245,7 +246,8 @@ class Parts:
         from kbq_assets.pipelines.compaction.compactor import Compactor
         from kbq_assets.worker.spark import open_rewriter
 
-        return Compactor(self.deployment, lambda: open_rewriter(self.deployment.settings))
+        rewriter = partial(open_rewriter, self.deployment.settings)
+        return Compactor(self.deployment, rewriter, lambda: self.catalog_commands)
 
     @cached_property
     def observer(self) -> Observer:

@@ -305,6 +305,6 @@ class Warehouse(Protocol):
 class MarksComplete(Protocol):
     """A warehouse whose readers can ask for a table as it was when its hours became complete."""
 
-    def mark_complete(self, table: TableReference, until_hour: int) -> None:
+    def mark_complete(self, table: TableReference, until_hour: int) -> bool:
         """Name the rows that a table has now as complete below this hour since 1970, UTC. Does nothing if an hour as
-        late has been named. Raises Unavailable."""
+        late has been named. Returns whether it did. Raises Unavailable."""

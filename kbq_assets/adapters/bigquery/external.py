@@ -10,7 +10,7 @@ from google.cloud import bigquery
 from kbq_assets.adapters.bigquery.outcomes import calls
 from kbq_assets.adapters.bigquery.queries import Query
 from kbq_assets.adapters.bigquery.session import Session
-from kbq_assets.core.catalog.lake_tables import ExternalTable, KnownTable, PointAtMetadata
+from kbq_assets.core.catalog.lake_tables import ExternalTable, KnownTable, PointAtMetadata, files_of
 from kbq_assets.core.config.locations import BigQueryProject
 from kbq_assets.core.errors import NotFound, PreconditionFailed
 
@@ -44,7 +44,8 @@ class BigQueryExternalTables:
             self._session.query(f"external table {change.table.name}", Query(change.ddl))
 
     def _move(self, change: PointAtMetadata) -> None:
-        """The client sends the table's etag, so a table that somebody changed since is left alone."""
+        """The client sends the table's etag, so a table that somebody changed since is left alone. So is one that reads
+        another file than planned: another loader moved it, perhaps to a newer one."""
         name = change.table.name
         found = self._session.find_table(change.table.table)
         external = found.external_data_configuration if found is not None else None
@@ -52,6 +53,12 @@ class BigQueryExternalTables:
             raise NotFound(
                 f"external table {name} is gone", next_step="run `kbq catalog apply` again: it plans anew"
             )
+        changed = PreconditionFailed(
+            f"external table {name} was changed meanwhile",
+            next_step="run `kbq catalog apply` again: it plans anew",
+        )
+        if files_of(external.source_uris) != change.before:
+            raise changed
         external.source_uris = [change.table.metadata]
         found.external_data_configuration = external
         found.schema = None  # BigQuery reads the columns of the new file
@@ -64,7 +71,4 @@ class BigQueryExternalTables:
                     **self._session.repeated,
                 )
         except api.PreconditionFailed as error:
-            raise PreconditionFailed(
-                f"external table {name} was changed meanwhile",
-                next_step="run `kbq catalog apply` again: it plans anew",
-            ) from error
+            raise changed from error

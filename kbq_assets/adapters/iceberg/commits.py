@@ -114,13 +114,15 @@ def _refreshed(table: Table, record: JobRecord) -> Table:
     return table
 
 
-def tag_complete(table: Table, until_hour: int) -> None:
-    """Move the tag `COMPLETE` to the current snapshot, and say up to which hour it is complete, in one commit."""
+def tag_complete(table: Table, until_hour: int) -> bool:
+    """Move the tag `COMPLETE` to the current snapshot, and say up to which hour it is complete, in one commit. Returns
+    whether that was news."""
     snapshot = table.current_snapshot()
     if snapshot is None or int(table.properties.get(COMPLETE_HOUR, 0)) >= until_hour:
-        return
+        return False
     until = datetime.fromtimestamp(until_hour * 3600, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     with table.transaction() as transaction:
         transaction.set_properties({COMPLETE_HOUR: str(until_hour), COMPLETE_UNTIL: until})
         with ManageSnapshots(transaction) as references:
             references.create_tag(snapshot.snapshot_id, COMPLETE)
+    return True

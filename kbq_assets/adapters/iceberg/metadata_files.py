@@ -27,7 +27,9 @@ class IcebergMetadata:
             else IcebergLake(*embedded(place, home))
         )
 
-    def files(self, datasets: Collection[str]) -> Mapping[TableReference, str]:
+    def files(
+        self, datasets: Collection[str], only: Collection[TableReference] | None = None
+    ) -> Mapping[TableReference, str]:
         """The metadata file of each table."""
         found = {}
         with lake_errors("the list of tables"):
@@ -39,7 +41,10 @@ class IcebergMetadata:
                         reference = TableReference(*identifier)
                     except (InvalidName, TypeError):  # someone's own table, with a name that KBQ never writes
                         continue
-                    stored = None if reference.table.startswith(_OWN) else self._lake.table(reference)
+                    left_out = reference.table.startswith(_OWN) or (
+                        only is not None and reference not in only
+                    )
+                    stored = None if left_out else self._lake.table(reference)
                     if stored is not None and schema.has_positions(stored):
                         found[reference] = stored.metadata_location
         return found

@@ -254,11 +254,10 @@ class IcebergWarehouse:
         with self._reading(table) as stored:
             return () if stored is None else queries.error_rows(stored, query)
 
-    def mark_complete(self, table: TableReference, until_hour: int) -> None:
+    def mark_complete(self, table: TableReference, until_hour: int) -> bool:
         """Move the tag `complete_until` to the table's current snapshot."""
         with self._reading(table) as stored:
-            if stored is not None:
-                tag_complete(stored, until_hour)
+            return stored is not None and tag_complete(stored, until_hour)
 
     @contextmanager
     def _reading(self, table: TableReference) -> Iterator[Table | None]:

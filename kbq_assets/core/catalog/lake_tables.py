@@ -44,6 +44,10 @@ class LakeInBigQuery:
         project, location, _ = self.connection.rsplit(".", 2)
         return BigQueryProject(self.project or project, location)
 
+    def target(self, table: TableReference) -> TableReference:
+        """BigQuery's table for one of the lake."""
+        return TableReference(self.dataset.replace("{dataset}", table.dataset), table.table)
+
 
 @dataclass(frozen=True, order=True)
 class ExternalTable:
@@ -122,7 +126,7 @@ def external_tables(
     refused: list[LeftToPeople] = []
     for each in lakes:
         for table, metadata in sorted(each.items()):
-            target = TableReference(rules.dataset.replace("{dataset}", table.dataset), table.table)
+            target = rules.target(table)
             if not metadata.startswith("gs://"):
                 why = f"BigQuery cannot read {metadata}: the lake would have to be in gs://"
                 refused.append(LeftToPeople(str(table), why))
@@ -150,11 +154,16 @@ def plan_lake_tables(
             left.append(LeftToPeople(table.name, why))
         else:
             if known.files != (table.metadata,):
-                changes.append(PointAtMetadata(table, ", ".join(known.files) or "no file"))
+                changes.append(PointAtMetadata(table, files_of(known.files)))
             if _short(known.connection) != _short(table.connection):
                 why = f"reads by the connection {known.connection or 'of its readers'}: drop it, and apply again"
                 left.append(LeftToPeople(table.name, why))
     return changes, left
+
+
+def files_of(uris: Iterable[str]) -> str:
+    """The files that a table reads, as text."""
+    return ", ".join(uris) or "no file"
 
 
 def _short(connection: str) -> tuple[str, ...]:

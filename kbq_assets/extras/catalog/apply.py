@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -20,6 +20,7 @@ from kbq_assets.core.config.locations import LakeAddress, parse_staging
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.debezium.envelopes import is_envelope
 from kbq_assets.core.errors import EncodingError, Unavailable
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.extras.catalog.grants import ReaderGrants, grants_of
 from kbq_assets.extras.catalog.lake_tables import LakeTables, lake_tables_of
 from kbq_assets.pipelines.catalog.reader import (
@@ -182,6 +183,16 @@ class CatalogCommands:
             return [], []
         changes, left = self.lake_tables.plan(rules, _datasets(entries))
         return changes, [Difference(each.place, each.message) for each in left]
+
+    def move_readers(
+        self, changed: Collection[TableReference], is_late: Callable[[], bool]
+    ) -> Mapping[TableReference, str]:
+        """After a load: let BigQuery's tables read the newest files of these tables of the lake. Returns why some are
+        behind. Raises ConfigurationError."""
+        rules = self.reader.catalog().convention.lake_in_bigquery
+        if rules is None or self.lake_tables is None:
+            return {}
+        return self.lake_tables.in_time(is_late).move(rules, changed)
 
     def _plan_readers(self, entries: Collection[CatalogEntry]) -> tuple[list[GrantReading], list[Difference]]:
         """Missing grants of reading. Raises ConfigurationError, Unavailable."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kbq_assets.core.catalog.lake_tables import (
     SECTION,
+    ExternalTable,
+    KnownTable,
     LakeInBigQuery,
     PointAtMetadata,
     external_tables,
@@ -16,7 +18,10 @@ from kbq_assets.core.catalog.lake_tables import (
 from kbq_assets.core.catalog.lifecycle import LeftToPeople
 from kbq_assets.core.config.locations import BigQueryProject, LakeAddress
 from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.errors import KbqError, PreconditionFailed, Unavailable
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.lake_tables import ExternalTables, LakeMetadata
 
 
@@ -29,9 +34,13 @@ class LakeTables:
     open_tables: Callable[[BigQueryProject], ExternalTables]
 
     def plan(
-        self, rules: LakeInBigQuery, datasets: Collection[str]
+        self,
+        rules: LakeInBigQuery,
+        datasets: Collection[str],
+        only: Collection[TableReference] | None = None,
     ) -> tuple[list[PointAtMetadata], list[LeftToPeople]]:
-        """Tables to create or to move, and what is left to people. Raises ConfigurationError, Unavailable."""
+        """Tables to create or to move, all or ``only`` those of some of the lake, and what is left to people. Raises
+        ConfigurationError, Unavailable."""
         refused = [
             LeftToPeople(SECTION, f"{lake.folder} is a folder, which BigQuery cannot read")
             for lake in self.lakes
@@ -39,18 +48,68 @@ class LakeTables:
         ]
         if not self.lakes:
             refused.append(LeftToPeople(SECTION, "KBQ_WAREHOUSE names no lake"))
-        files = [self.open_metadata(lake).files(datasets) for lake in self.lakes if lake.folder is None]
+        files = [self.open_metadata(lake).files(datasets, only) for lake in self.lakes if lake.folder is None]
         wanted, unreadable = external_tables(rules, files)
         tables = self.open_tables(rules.place) if wanted else None
-        live = {table.name: tables.known(table) for table in wanted} if tables else {}
+        known = parallel(tables.known, wanted) if tables else []
+        live = {table.name: each for table, each in zip(wanted, known, strict=True)}
         changes, left = plan_lake_tables(wanted, live)
         return changes, [*refused, *unreadable, *left]
+
+    def in_time(self, is_late: Callable[[], bool]) -> LakeTables:
+        """The same, which do nothing in BigQuery once it ``is_late``."""
+        return replace(self, open_tables=lambda place: InTime(self.open_tables(place), is_late))
+
+    def move(
+        self, rules: LakeInBigQuery, changed: Collection[TableReference]
+    ) -> Mapping[TableReference, str]:
+        """Move BigQuery's tables of ``changed`` tables of the lake; creates none. Returns why some are behind."""
+        try:
+            changes, _ = self.plan(rules, {table.dataset for table in changed}, changed)
+        except KbqError as error:
+            return dict.fromkeys(changed, error.message)
+        tables = self.open_tables(rules.place) if changes else None
+
+        def move(change: PointAtMetadata) -> str:
+            try:
+                if change.before and tables is not None:
+                    tables.point(change)
+            except PreconditionFailed:  # by another loader, whose plan may be newer
+                return ""
+            except KbqError as error:
+                return error.message
+            return ""
+
+        sources = {rules.target(table): table for table in changed}
+        moved = zip(changes, parallel(move, changes), strict=True)
+        return {sources[change.table.table]: why for change, why in moved if why}
 
     def proposals(self, rules: LakeInBigQuery, changes: Iterable[PointAtMetadata]) -> list[Proposal]:
         """The changes, ready to run."""
         planned = list(changes)
         tables = self.open_tables(rules.place) if planned else None
         return [Proposal(str(each), (), partial(tables.point, each)) for each in planned if tables]
+
+
+@dataclass(frozen=True)
+class InTime:
+    """BigQuery's tables until it ``is_late``, and Unavailable from then on: a load does not wait for long."""
+
+    tables: ExternalTables
+    is_late: Callable[[], bool]
+
+    def known(self, table: ExternalTable) -> KnownTable | None:
+        """BigQuery's table."""
+        return self._open().known(table)
+
+    def point(self, change: PointAtMetadata) -> None:
+        """Create or move it."""
+        self._open().point(change)
+
+    def _open(self) -> ExternalTables:
+        if self.is_late():
+            raise Unavailable("there was no time left for it", next_step="wait for the next load")
+        return self.tables
 
 
 def lake_tables_of(settings: Settings) -> LakeTables:

@@ -20,7 +20,7 @@ INFO: Final = "info"
 QUARANTINED, FAILED_RUN = "quarantined_files", "failed_run"
 UNREACHABLE, BROKEN_STATE, BROKEN_SETTINGS = "unreachable", "broken_state", "broken_settings"
 NEW_TABLE, NEW_COLUMNS, NEW_TOPIC = "new_table", "new_columns", "new_topic"
-CONTRADICTION = "contradicting_schema"
+CONTRADICTION, LAKE_BEHIND = "contradicting_schema", "lake_table_behind"
 #: Conditions of the installation: they are no team's.
 OF_NO_TOPIC: Final = frozenset({UNREACHABLE, BROKEN_STATE, BROKEN_SETTINGS, NEW_TOPIC})
 #: Phases of a condition in a message.

@@ -36,6 +36,8 @@ class Observed:
     uncatalogd: Callable[[Iterable[str]], Iterable[tuple[str, str]]]
     evolutions: Callable[[], Iterable[Evolution]]
     teams: Callable[[Iterable[str]], Mapping[str, frozenset[str]]]
+    #: why BigQuery's tables of a lake are behind it
+    behind: Callable[[], Mapping[str, str]] = dict
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def observe(world: Observed, now_ms: int) -> Observation:
     unseen = _KEPT | {f"{kind}/{topic}" for topic in stopped for kind in (LAG_SHORT, DATA_FRESH)}
     failures = (result for result in report.failures if not _is_quarantine(result))
     found = [c for c in map(_of_check, failures) if c.key not in unseen]
-    found += [*_quarantined(tables), *_of_tables(tables, now_ms)]
+    found += [*_quarantined(tables), *_of_tables(tables, now_ms), *_of_lake(world.behind())]
     if any(table.state == "failed" for table in tables):
         unseen |= {model.NEW_TABLE, model.NEW_COLUMNS}
     unseen |= report.unknown.keys()
@@ -137,6 +139,12 @@ def _quarantined(tables: Iterable[TableStatus]) -> Iterator[Condition]:
             )
             commands = ("kbq quarantine list", f"kbq resume --table {table.table}")
             yield Condition(model.QUARANTINED, str(table.table), text, WARN, commands, size=size, lasts=False)
+
+
+def _of_lake(behind: Mapping[str, str]) -> Iterator[Condition]:
+    for table, why in behind.items():
+        text = f"BigQuery reads it as it was before: {why}"
+        yield Condition(model.LAKE_BEHIND, table, text, WARN, ("kbq catalog apply",))
 
 
 def _of_tables(tables: Iterable[TableStatus], now_ms: int) -> Iterator[Condition]:

@@ -8,6 +8,7 @@ from kbq_assets.extras.notices.model import Notifier
 from kbq_assets.extras.notices.observe import Observed, teams_of
 from kbq_assets.extras.notices.send import NoticePorts
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.observation.lake_readers import readers_behind
 from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.pipelines.protocol.evolutions import read_evolutions
 
@@ -27,5 +28,6 @@ def notice_ports(deployment: Deployment, observer: Observer, notifiers: Sequence
         sources.uncatalogd,
         lambda: read_evolutions(store, (entry.settings for entry in sources.read())),
         teams,
+        lambda: readers_behind(store),
     )
     return NoticePorts(store, observed, notifiers)

@@ -16,16 +16,19 @@ from kbq_assets.pipelines.compaction.expiry import ExpiryReport, expire_table, p
 from kbq_assets.pipelines.compaction.table import CompactionReport, TableCompaction
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.observation.accounting import loaded_rows
+from kbq_assets.pipelines.observation.lake_readers import OpenReaders, follow_lake
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.compaction import Compacts, OpenRewriter
 
 
 @dataclass(frozen=True)
 class Compactor:
-    """Plans and compacts the tables of one warehouse, and drops what they need not keep."""
+    """Plans and compacts the tables of one warehouse, and drops what they need not keep. ``open_readers``: what
+    moves the readers of a lake; None: nothing."""
 
     deployment: Deployment
     open_rewriter: OpenRewriter
+    open_readers: OpenReaders | None = None
 
     @property
     def is_lake(self) -> bool:
@@ -50,7 +53,9 @@ class Compactor:
 
     def compact(self, table: TableReference, days: Collection[int] | None = None) -> CompactionReport:
         """Compact a table, or ``days`` of it, whatever its policy says. An error of it is in the report."""
-        return self._of(table, days).run()
+        report = self._of(table, days).run()
+        follow_lake(self.deployment, self.open_readers, (table,) if report.commits else ())
+        return report
 
     def plan_expiry(self, table: TableReference) -> ExpiryPlan:
         """The rows that `expire` would drop. Raises NotFound, Unavailable, ConfigurationError."""
@@ -58,7 +63,10 @@ class Compactor:
 
     def expire(self, table: TableReference) -> ExpiryReport:
         """Drop a table's old rows, snapshots and orphans. An error of it is in the report."""
-        return expire_table(self._compacts().compaction, table, self._days(table), self._now_ms())
+        report = expire_table(self._compacts().compaction, table, self._days(table), self._now_ms())
+        is_changed = report.rows or report.tidied.snapshots
+        follow_lake(self.deployment, self.open_readers, (table,) if is_changed else ())
+        return report
 
     def _days(self, table: TableReference) -> int:
         """How many days of rows the topics of a table keep (`partition_expiry_days`), 0 for all."""

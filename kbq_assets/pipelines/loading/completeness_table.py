@@ -60,14 +60,16 @@ class HoursTableState(Stored):
         return f"kbq-{self.uuid}-completeness-{self.sequence}"
 
 
-def publish_hours(ports: LoadPorts, view: LoadView, pause_ms: int = PAUSE_MS) -> None:
-    """Write the changed hours of each dataset, unless that was done less than ``pause_ms`` ago. An error is logged, and
-    does not stop the other datasets."""
+def publish_hours(ports: LoadPorts, view: LoadView, pause_ms: int = PAUSE_MS) -> set[TableReference]:
+    """Write the changed hours of each dataset, unless that was done less than ``pause_ms`` ago. Returns the tables that
+    were tagged. An error is logged, and does not stop the other datasets."""
+    tagged: set[TableReference] = set()
     for dataset, tables in _datasets(view).items():
         try:
-            _publish(ports, dataset, tables, pause_ms)
+            _publish(ports, dataset, tables, pause_ms, tagged)
         except KbqError as error:
             _LOGGER.warning("%s.%s is not written: %s", dataset, COMPLETENESS_TABLE, error.message)
+    return tagged
 
 
 def _datasets(view: LoadView) -> Mapping[str, _Tables]:
@@ -79,7 +81,9 @@ def _datasets(view: LoadView) -> Mapping[str, _Tables]:
     return found
 
 
-def _publish(ports: LoadPorts, dataset: str, tables: _Tables, pause_ms: int) -> None:
+def _publish(
+    ports: LoadPorts, dataset: str, tables: _Tables, pause_ms: int, tagged: set[TableReference]
+) -> None:
     current = _read(ports, dataset)
     if current.value.path:
         current = _settled(ports, dataset, current)
@@ -91,7 +95,7 @@ def _publish(ports: LoadPorts, dataset: str, tables: _Tables, pause_ms: int) -> 
     now_ms = ports.store.now_ms()
     if current.value.sequence and now_ms - current.value.at_ms < pause_ms:
         return
-    if not _mark(ports, tables):
+    if not _mark(ports, tables, tagged):
         digest = ""  # so the next run tries again; before the claim, so it does if this one dies
     from kbq_assets.wire.files.hour_rows import hour_file  # with numba: not for every run of a driver
 
@@ -102,15 +106,16 @@ def _publish(ports: LoadPorts, dataset: str, tables: _Tables, pause_ms: int) -> 
         _settled(ports, dataset, _read(ports, dataset))
 
 
-def _mark(ports: LoadPorts, tables: _Tables) -> bool:
+def _mark(ports: LoadPorts, tables: _Tables, tagged: set[TableReference]) -> bool:
     """Name complete hours in the warehouse itself, where it has snapshots: their rows were loaded before the view.
     Returns whether that went well for each table."""
     warehouse, failed = ports.warehouse, False
     if isinstance(warehouse, MarksComplete):
         for table, found in tables:
             try:
-                if found.value.hours.until:
-                    warehouse.mark_complete(table, found.value.hours.until)
+                until = found.value.hours.until
+                if until and warehouse.mark_complete(table, until):
+                    tagged.add(table)
             except KbqError as error:
                 failed = True
                 _LOGGER.warning("the complete hours of %s are not tagged: %s", table, error.message)

@@ -22,6 +22,7 @@ from kbq_assets.pipelines.loading.completeness_table import publish_hours
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.observation import pending
+from kbq_assets.pipelines.observation.lake_readers import OpenReaders, follow_lake
 from kbq_assets.pipelines.observation.run_log import RunLog
 from kbq_assets.pipelines.statements.plan import StatementPlan, statement_plan
 from kbq_assets.pipelines.statements.switches import planned_switch
@@ -38,11 +39,13 @@ _LOGGER: Final = logging.getLogger("kbq.staging")
 @dataclass(frozen=True)
 class Loader:
     """Plans and runs loads. ``publishes_hours``: whether a load also writes the tables of complete hours.
-    ``open_tasks``: what writes the files of a lake's large load jobs; None: this process."""
+    ``open_tasks``: what writes the files of a lake's large load jobs; None: this process. ``open_readers``: what
+    moves the readers of a lake; None: nothing."""
 
     deployment: Deployment
     publishes_hours: bool = True
     open_tasks: OpenTasks | None = None
+    open_readers: OpenReaders | None = None
 
     def chosen(self, tables: Iterable[str]) -> frozenset[TableReference] | None:
         """Tables that a user named, None for none. Raises NotFound if one never had staged files."""
@@ -86,11 +89,13 @@ class Loader:
                 ports, self._options(), only=only, on_table=on_table, cache=deployment.load_cache
             )
         RunLog(deployment.load_store, deployment.clock).end_loading(report)
+        changed = {table.table for table in report.tables if table.rows}
         try:
             if self.publishes_hours:
-                self._publish_hours()
+                changed |= self._publish_hours()
         except KbqError as error:  # rows are loaded: the report must reach the caller
             _LOGGER.warning("the next load publishes the hours: %s", error.message)
+        follow_lake(deployment, self.open_readers, changed)
         return report
 
     @contextmanager
@@ -129,11 +134,11 @@ class Loader:
             return
         view = read_view(deployment.load_cache, deployment.blocks)
         advance_tables(deployment.load_store, view, deployment.sources.select)
-        self._publish_hours()
+        follow_lake(deployment, self.open_readers, self._publish_hours())
 
-    def _publish_hours(self) -> None:
+    def _publish_hours(self) -> set[TableReference]:
         pause_ms = self.deployment.settings.run.hours_seconds * 1000
-        publish_hours(self._ports(), read_view(self.deployment.load_cache), pause_ms)
+        return publish_hours(self._ports(), read_view(self.deployment.load_cache), pause_ms)
 
     def plan_statements(
         self, planned: Iterable[LoadBatch], only: frozenset[TableReference] | None = None

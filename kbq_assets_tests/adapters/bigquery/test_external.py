@@ -98,6 +98,9 @@ def test_a_table_that_changes_meanwhile_is_left_alone(
     server.refuse("tables.patch", 412, "conditionNotMet")
     with pytest.raises(PreconditionFailed, match="changed meanwhile"):
         tables.point(PointAtMetadata(WANTED, OLD))
+    server.reply("tables.get", stored("gs://lake/3.metadata.json"))
+    with pytest.raises(PreconditionFailed, match="changed meanwhile"):
+        tables.point(PointAtMetadata(WANTED, OLD))  # another loader moved it beyond what this one has seen
     server.reply("tables.get", table_resource(FIELD))
     with pytest.raises(NotFound, match="is gone"):
         tables.point(PointAtMetadata(WANTED, OLD))

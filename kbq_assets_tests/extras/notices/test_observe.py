@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from kbq_assets.core.observation.lake_readers import PATH, LakeReaders
 from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.evolution import VARIANTS
 from kbq_assets.extras.notices.model import Condition
 from kbq_assets.extras.notices.send import send_changes
+from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.fakes.faults import Crash, Outcome
 from kbq_assets_tests.fakes.notifier import FakeNotifier
 from kbq_assets_tests.fakes.platform import GOOD, SCHEMAS, TOPIC, FakePlatform
@@ -51,6 +53,16 @@ def reported(world: FakePlatform) -> list[Condition]:
 
 def titles(world: FakePlatform) -> list[str]:
     return [item.title for item in reported(world)]
+
+
+def test_a_table_that_bigquery_reads_as_it_was_is_reported_until_it_follows(world: FakePlatform) -> None:
+    state.create(world.store, PATH, LakeReaders({"shop.orders": "it is away"}))
+    [item] = reported(world)
+    assert item.title == "warn: lake_table_behind: shop.orders"
+    assert (item.text.endswith("it is away"), item.commands) == (True, ("kbq catalog apply",))
+    assert titles(world) == []
+    world.store.delete(PATH)
+    assert titles(world) == ["resolved: lake_table_behind: shop.orders"]
 
 
 def test_a_new_table_is_reported_once_and_never_resolved(world: FakePlatform) -> None:

@@ -69,10 +69,10 @@ class Times(Bench):
         until = self.hours(table).until
         return until - HOUR if until else -1
 
-    def publish(self, pause_ms: int = PAUSE_MS) -> None:
-        """Write the table of hours."""
+    def publish(self, pause_ms: int = PAUSE_MS) -> set[TableReference]:
+        """Write the table of hours; return what was tagged."""
         ports = LoadPorts(self.store.view("loader"), self.warehouse.view("loader"), self.clock)
-        publish_hours(ports, read_view(StateCache(self.store)), pause_ms)
+        return publish_hours(ports, read_view(StateCache(self.store)), pause_ms)
 
     def published(self) -> list[Mapping[str, Any]]:
         """Its rows."""
@@ -493,12 +493,14 @@ class Tags(FakeWarehouse):
         """Its calls do not fail otherwise."""
         return self
 
-    def mark_complete(self, table: TableReference, until_hour: int) -> None:
+    def mark_complete(self, table: TableReference, until_hour: int) -> bool:
         """Name it."""
         if table == self.refuses:
             self.refuses = None
             raise Unavailable("no answer")
+        is_news = self.tagged.get(table) != until_hour
         self.tagged[table] = until_hour
+        return is_news
 
 
 def test_a_tag_that_fails_is_set_by_the_next_run_and_holds_back_nothing_else() -> None:
@@ -510,11 +512,11 @@ def test_a_tag_that_fails_is_set_by_the_next_run_and_holds_back_nothing_else() -
     bench.run()
     bench.at(140).record(139)
     bench.run()
-    bench.publish()
+    assert bench.publish() == {B}
     assert tags.tagged == {B: HOUR + 2}
     assert len(bench.published()) == 5
     bench.store.time_ms += PAUSE_MS
-    bench.publish()
+    assert bench.publish() == {A}
     assert tags.tagged == {A: HOUR + 2, B: HOUR + 2}
     bench.store.time_ms += PAUSE_MS
     bench.publish()

@@ -31,11 +31,12 @@ class TaggingWarehouse(FakeWarehouse):
 
     tagged: dict[int, int]
 
-    def mark_complete(self, table: TableReference, until_hour: int) -> None:
+    def mark_complete(self, table: TableReference, until_hour: int) -> bool:
         """Name it."""
         if table == A:
             for hour in range(HOUR + 1, until_hour + 1):
                 self.tagged.setdefault(hour, self.now_ms())
+        return True
 
 
 class Line:

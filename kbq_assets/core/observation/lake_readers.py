@@ -1,0 +1,19 @@
+"""Tables of a lake that BigQuery does not read as they are now (pipelines/observation/lake_readers.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kbq_assets.core.observation.run_totals import METRICS
+from kbq_assets.core.protocol.codec import Stored
+
+PATH: Final = f"{METRICS}lake_in_bigquery.json"
+
+
+@dataclass(frozen=True)
+class LakeReaders(Stored):
+    """`metrics/lake_in_bigquery.json`: why BigQuery's tables of a lake are behind, by the lake's table."""
+
+    behind: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,57 @@
+"""After a load: let BigQuery's tables of the lake read what it wrote (core/catalog/lake_tables.py).
+
+Only readers depend on it. A table that could not be moved is a notice, and is tried again after each load.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, TypeAlias
+
+from kbq_assets.core.config.locations import LakeAddress
+from kbq_assets.core.errors import KbqError
+from kbq_assets.core.observation.lake_readers import PATH, LakeReaders
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.lake_tables import MovesReaders
+from kbq_assets.ports.object_store import ObjectStore
+
+OpenReaders: TypeAlias = Callable[[], MovesReaders]
+#: After so many seconds no further table is moved.
+SECONDS: Final = 60
+_LOGGER: Final = logging.getLogger("kbq.lake")
+
+
+def follow_lake(
+    deployment: Deployment, open_readers: OpenReaders | None, changed: Collection[TableReference]
+) -> None:
+    """Move the readers of ``changed`` tables, and of those that were behind before, if this is a lake and has a catalog
+    that may ask for it. An error is logged."""
+    settings, clock = deployment.settings, deployment.clock
+    is_asked = isinstance(settings.warehouse, LakeAddress) and settings.catalog.source_topics.is_dir()
+    if open_readers is None or not is_asked:
+        return
+    store, until = deployment.load_store, clock.monotonic() + SECONDS
+    try:
+        found = state.find(store, LakeReaders, PATH)
+        wanted = {*changed, *map(TableReference.parse, found.value.behind if found else ())}
+        if not wanted:
+            return
+        why = open_readers().move_readers(wanted, lambda: clock.monotonic() >= until)
+        behind = LakeReaders({str(table): reason for table, reason in sorted(why.items())})
+        for table, reason in behind.behind.items():
+            _LOGGER.warning("BigQuery reads %s as it was before: %s", table, reason)
+        if found is not None:
+            state.swap(store, found, behind)
+        elif why:
+            state.create(store, PATH, behind)
+    except KbqError as error:
+        _LOGGER.warning("BigQuery's tables of the lake: %s", error.message)
+
+
+def readers_behind(store: ObjectStore) -> Mapping[str, str]:
+    """Why BigQuery's tables are behind, by the lake's table. Raises Unavailable."""
+    found = state.find(store, LakeReaders, PATH)
+    return found.value.behind if found else {}
