@@ -44,21 +44,6 @@ def list_files(operator: Operator, of_table: str | None, as_json: bool) -> None:
 
 
 @quarantine.command()
-@click.argument("file", metavar="FILE")
-@json_option
-@one_warehouse
-@pass_operator
-def show(operator: Operator, file: str, as_json: bool) -> None:
-    """Show one file in quarantine: its offsets, rows, size and error."""
-    [found] = operator.rejected.files((file,), None)
-    if as_json:
-        echo_json(_document(found))
-        return
-    for name, value in _document(found).items():
-        click.echo(f"{name}: {value}")
-
-
-@quarantine.command()
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @_table_option
 @yes_option
