@@ -270,7 +270,10 @@ class RunSettings:
         on_bigquery=900,
     )
     hours_seconds: int = variable(
-        "KBQ_HOURS_SECONDS", "least seconds between two writes of hours and of a lake's tags", 600, whole()
+        "KBQ_HOURS_SECONDS",
+        "least seconds between two writes of a dataset's `_kbq_completeness`",
+        600,
+        whole(),
     )
     clean_minutes: int = variable(
         "KBQ_CLEAN_MINUTES", "minutes between clean-ups, by Dagster's daemon; 1 to 59", 9, whole(1, 59)

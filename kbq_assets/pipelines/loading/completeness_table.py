@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from kbq_assets.core.errors import JobAlreadyExists, KbqError, PreconditionFailed, UnknownOutcome
-from kbq_assets.core.loading.completeness import HOUR_SCHEMA, hour_rows
+from kbq_assets.core.loading.completeness import HOUR_SCHEMA, TableHours, hour_rows
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import TableOptions, plan_table_change
 from kbq_assets.core.protocol.codec import Stored
@@ -61,11 +61,14 @@ class HoursTableState(Stored):
 
 
 def publish_hours(ports: LoadPorts, view: LoadView, pause_ms: int = PAUSE_MS) -> set[TableReference]:
-    """Write the changed hours of each dataset, unless that was done less than ``pause_ms`` ago. Returns the tables that
-    were tagged. An error is logged, and does not stop the other datasets."""
+    """Tag complete hours, and write the changed hours of each dataset, unless that was done less than ``pause_ms`` ago.
+    Returns the tables that were tagged. An error is logged, and does not stop the other datasets."""
     tagged: set[TableReference] = set()
+    since_ms = ports.clock.now_ms() - pause_ms
     for dataset, tables in _datasets(view).items():
         try:
+            # A tag is no load job, so it need not wait for the others.
+            _mark(ports, [each for each in tables if _completed_ms(each[1].value.hours) >= since_ms], tagged)
             _publish(ports, dataset, tables, pause_ms, tagged)
         except KbqError as error:
             _LOGGER.warning("%s.%s is not written: %s", dataset, COMPLETENESS_TABLE, error.message)
@@ -120,6 +123,11 @@ def _mark(ports: LoadPorts, tables: _Tables, tagged: set[TableReference]) -> boo
                 failed = True
                 _LOGGER.warning("the complete hours of %s are not tagged: %s", table, error.message)
     return not failed
+
+
+def _completed_ms(hours: TableHours) -> int:
+    """When the latest complete hour was found complete; 0 if it is not known."""
+    return hours.completed.get(hours.until, 0)
 
 
 def _read(ports: LoadPorts, dataset: str) -> Versioned[HoursTableState]:

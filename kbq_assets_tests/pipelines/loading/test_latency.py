@@ -42,12 +42,14 @@ class TaggingWarehouse(FakeWarehouse):
 class Line:
     """A record a minute, and runs as Dagster's sensors request them: minutes between the beginnings of two runs."""
 
-    def __init__(self, extract: int, load: int, **options: Any) -> None:
+    def __init__(self, extract: int, load: int, first_hours: int = 0, **options: Any) -> None:
         self.bench = Times(TopicSettings.of(dataset="d", route="record_name", **options))
         store = self.bench.store
         self.warehouse = TaggingWarehouse(store, store.path_of)
         self.warehouse.now_ms, self.warehouse.tagged = store.now_ms, {}
         self.bench.warehouse = self.warehouse
+        #: the minute from which loads write the table of hours, which has a pause of its own
+        self.first_hours = first_hours
         self.every = {"extract": extract, "load": load}
         self.visible: dict[int, int] = {}
         self.loads = self.reads = 0
@@ -61,7 +63,8 @@ class Line:
                 report = bench.load()
                 self.loads += bool(report.rows)
                 ports = LoadPorts(bench.store, self.warehouse, bench.clock)
-                publish_hours(ports, read_view(StateCache(bench.store)))
+                if now >= self.first_hours:
+                    publish_hours(ports, read_view(StateCache(bench.store)))
                 for offset in bench.offsets(A)[len(self.visible) :]:
                     self.visible[offset] = now + RUN
             if now % self.every["extract"] == 0:
@@ -93,6 +96,13 @@ def test_with_the_defaults_of_a_lake_rows_and_the_tag_take_less_than_half_an_hou
     assert max(line.latencies()) <= 15
     assert len(line.tag_delays()) == HOURS - 1
     assert max(line.tag_delays()) <= 30
+
+
+@pytest.mark.parametrize("first_hours", [1, 4, 7])
+def test_a_tag_does_not_wait_for_the_table_of_hours(tmp_path: Path, first_hours: int) -> None:
+    """Which is written every ten minutes."""
+    line = line_of(tmp_path, {"first_hours": first_hours}, KBQ_WAREHOUSE="iceberg:lake")
+    assert max(line.tag_delays()) <= 20
 
 
 #: What `flush: {}` stands for.
