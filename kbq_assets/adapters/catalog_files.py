@@ -49,28 +49,40 @@ class CatalogFolder:
         texts: dict[str, str] = {}
         for file in _files(self.folder):
             path = file.relative_to(self.folder).as_posix()
-            if _SCHEMAS in file.parent.parts[len(self.folder.parts) :]:
-                schemas[path] = file.read_text(encoding="utf-8", errors="replace")
-            elif file.suffix == _SQL:
-                if file.stat().st_size > _MOST_BYTES:
-                    problems.append(CatalogProblem(path, 1, "", f"larger than {_MOST_BYTES:,} bytes"))
-                texts[path] = file.read_text(encoding="utf-8", errors="replace")
-            elif file.suffix in _DOCUMENTS:
-                found = self._document(file, path)
-                if isinstance(found, CatalogProblem):
-                    problems.append(found)
-                else:
-                    documents[path] = found
+            try:
+                if _SCHEMAS in file.parent.parts[len(self.folder.parts) :]:
+                    schemas[path] = _text(file, path)
+                elif file.suffix == _SQL:
+                    texts[path] = _text(file, path)
+                elif file.suffix in _DOCUMENTS:
+                    documents[path] = self._document(file, path)
+            except Mistake as mistake:
+                problems.append(mistake.problem)
+            except OSError as error:
+                problems.append(CatalogProblem(path, 1, "", f"cannot be read: {error.strerror}"))
         documents, unnamed = with_sql_files(documents, texts)
         return CatalogFiles(documents, schemas, (*problems, *unnamed))
 
-    def _document(self, file: Path, path: str) -> DocumentNode | CatalogProblem:
+    def _document(self, file: Path, path: str) -> DocumentNode:
         stat = file.stat()
         version = (stat.st_mtime_ns, stat.st_size)
         seen = self._seen.get(path)
         if seen is None or seen[0] != version:
+            _refuse_larger(stat.st_size, path)
             seen = self._seen[path] = (version, parse_document(file.read_bytes(), path))
+        if isinstance(seen[1], CatalogProblem):
+            raise Mistake(seen[1])
         return seen[1]
+
+
+def _text(file: Path, path: str) -> str:
+    _refuse_larger(file.stat().st_size, path)
+    return file.read_text(encoding="utf-8", errors="replace")
+
+
+def _refuse_larger(size: int, path: str) -> None:
+    if size > _MOST_BYTES:
+        raise Mistake(CatalogProblem(path, 1, "", f"larger than {_MOST_BYTES:,} bytes"))
 
 
 def parse_document(text: bytes | str, path: str) -> DocumentNode | CatalogProblem:
@@ -92,8 +104,7 @@ def parse_document(text: bytes | str, path: str) -> DocumentNode | CatalogProble
 
 def _refuse_large(text: bytes | str, path: str) -> None:
     """Bound size and depth before the document is composed: libyaml composes by recursion, and ends the process."""
-    if len(text) > _MOST_BYTES:
-        raise Mistake(CatalogProblem(path, 1, "", f"larger than {_MOST_BYTES:,} bytes"))
+    _refuse_larger(len(text), path)
     levels = 0
     for event in yaml.parse(text, Loader=_LOADER):
         levels += isinstance(event, yaml.CollectionStartEvent)

@@ -82,7 +82,9 @@ class Pages:
 def read_pages(deployment: Deployment, translator: AssetTranslator) -> Pages:
     """The pages known now. A part that cannot be read is left out with a warning: Dagster still loads the code
     location, and every run names what is wrong."""
-    sources: tuple[SourceEntry, ...] = _or_else(deployment.sources.read, ())
+    listed: tuple[SourceEntry, ...] = _or_else(deployment.sources.read, ())
+    # A mistake may hide which topic an entry is about: the check of all staged files shows it.
+    sources = tuple(each for each in listed if each.mistake is None or not each.mistake.hides_name)
     described = _or_else(deployment.sources.datasets, Datasets({})).tables
     topics, tables = _stored_names(deployment)
     named = (entry.pattern for entry in sources if not entry.is_pattern)

@@ -97,7 +97,7 @@ class Deployment:
     @cached_property
     def blocks(self) -> LoadBlocks:
         """Finds the topics whose files wait for a check, by the options in force at each call."""
-        return LoadBlocks(self.sources.select)
+        return LoadBlocks(self.sources.select, self.sources.unknown)
 
     def check_staging(self, role: Role) -> None:
         """Refuse an unsafe staging area (ConfigurationError) and log warnings, once per process and role."""

@@ -173,7 +173,7 @@ def test_a_warehouse_leaves_by_a_command_and_never_by_a_setting(tmp_path: Path, 
 
 def test_a_topic_names_warehouses_that_there_are(tmp_path: Path, files: str) -> None:
     world = TwoWarehouses(tmp_path, files, f"{TOPIC} dataset=shop table=orders warehouses=sea\n")
-    refused = Shell(world)("plan", "extract")
+    refused = Shell(world)("extract")
     assert (refused.exit_code, "KBQ_WAREHOUSE has no warehouse sea" in refused.output) == (1, True)
 
 

@@ -73,6 +73,14 @@ def unfit_name(world: FakePlatform, run: Shell) -> None:
     run("extract")
 
 
+def wrong_entry(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    world.produce(3)
+    run.done("extract")
+    source("tabel=orders")(world)
+    assert run("extract").exit_code == run("load").exit_code == 1
+
+
 def damaged_commit(world: FakePlatform, run: Shell) -> None:
     three_loaded(world, run)
     world.saved = world.store.objects[COMMIT]  # type: ignore[attr-defined]
@@ -251,6 +259,7 @@ RESET = f"reset --topic {TOPIC}"
 RESET_PARTITION, ACCEPT_GAP = f"{RESET} --partition 0", f"accept-gap --topic {TOPIC} --partition 0"
 
 STOPS = [
+    State(StopReason.WRONG_ENTRY, wrong_entry, ((source("table=orders"),),)),
     State(StopReason.UNFIT_NAME, unfit_name, ((source("table=orders"),),)),
     State(StopReason.COMMIT_UNREADABLE, damaged_commit, ((restore_commit,),)),
     State(StopReason.COMMIT_MISSING, missing_commit, ((restore_commit,),)),

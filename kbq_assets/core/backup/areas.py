@@ -35,10 +35,10 @@ def has_tables(settings: TopicSettings) -> bool:
     return settings.extraction.backup != "only"
 
 
-def check_backup(name: str, settings: TopicSettings, backup: BackupSettings) -> None:
+def check_backup(settings: TopicSettings, backup: BackupSettings) -> None:
     """Raise ConfigurationError for a topic whose backup would lay personal data where nobody expects it."""
     if area_of(settings) == PERSONAL and not backup.personal_location:
         raise ConfigurationError(
-            f"{name}: backup={settings.extraction.backup}: a backup is verbatim, and the topic has personal data (pii)",
+            f"backup={settings.extraction.backup}: a backup is verbatim, and the topic has personal data (pii)",
             next_step="name a place for it in KBQ_BACKUP_PERSONAL_LOCATION, or backup=false",
         )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import reduce
+from itertools import chain
 from typing import Any, Final
 
+from kbq_assets.core.catalog.clashes import clashes
 from kbq_assets.core.catalog.convention import Convention, parse_convention
 from kbq_assets.core.catalog.fields import CLEANUP_POLICIES, ENTRY, PII_LEVELS, options_of
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, Mistake, given, inherit, without
@@ -83,16 +86,22 @@ class CatalogEntry:
 
 @dataclass(frozen=True)
 class Catalog:
-    """All readable entries, and all mistakes."""
+    """All readable entries, and all mistakes. ``faults`` has those of each entry by the path of its file, and ``names``
+    the topics of entries that are not readable; ``unusable`` are mistakes of catalog.yaml, without which no entry means
+    anything."""
 
     entries: tuple[CatalogEntry, ...]
     problems: tuple[CatalogProblem, ...]
     convention: Convention
+    faults: Mapping[str, tuple[CatalogProblem, ...]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    unusable: tuple[CatalogProblem, ...] = ()
 
     @property
     def envs(self) -> tuple[str, ...]:
         """Environments with entries."""
-        return tuple(sorted({entry.place.env for entry in self.entries}))
+        places = (place_of(path) for path in self.faults)
+        return tuple(sorted({e.place.env for e in self.entries} | {place.env for place in places if place}))
 
     def of_env(self, env: str) -> tuple[CatalogEntry, ...]:
         """The entries of an environment."""
@@ -101,30 +110,44 @@ class Catalog:
 
 def build_catalog(documents: Mapping[str, DocumentNode], defaults: TopicSettings | None = None) -> Catalog:
     """Build a catalog from its documents, by path below its folder. Mistakes become `Catalog.problems`."""
-    problems: list[CatalogProblem] = []
-    convention = _convention(documents, problems)
-    entries = []
+    convention, unusable = _convention(documents)
+    problems, entries, names = [*unusable], list[CatalogEntry](), dict[str, str]()
+    faults = defaultdict[str, list[CatalogProblem]](list)
     for path, document in sorted(documents.items()):
         if _stem(path) != "topic":
             problems += _check_defaults(path, document)
             continue
-        place = _place(path, problems)
-        if place is not None:
-            found = _entry(place, document, documents, convention, defaults or TopicSettings(), problems)
-            entries += [found] if found else []
-    problems += _clashes(entries, documents)
+        place = place_of(path)
+        if place is None:
+            problems.append(
+                CatalogProblem(path, 1, "", "an entry belongs at <company>/<domain>/<topic>/<env>/topic.yaml")
+            )
+            continue
+        checked = _checked(place, document, documents, convention, faults[path])
+        if checked is None:
+            continue
+        try:
+            names[path] = _topic_of(place, checked, convention)
+            entries.append(_built(place, checked, convention, defaults or TopicSettings(), faults[path]))
+        except Mistake as mistake:
+            faults[path].append(mistake.problem)
+    # Nobody knows which of two that collide is right. But an entry with mistakes of its own stops no other.
+    wrong = {path for path, own in faults.items() if own}
+    sound = [entry for entry in entries if entry.place.path not in wrong]
+    for clash, *both in (*clashes(sound, documents), *clashes(entries, documents)):
+        for entry in [entry for entry in both if entry.place.path in wrong] or both:
+            faults[entry.place.path].append(clash)
     # Each entry that inherits a mistake finds it again.
-    return Catalog(tuple(entries), tuple(sorted(set(problems))), convention)
+    of_entries = {path: tuple(sorted(set(own))) for path, own in faults.items() if own}
+    problems += chain.from_iterable(of_entries.values())
+    listed = tuple(sorted(set(problems)))
+    return Catalog(tuple(entries), listed, convention, of_entries, names, tuple(unusable))
 
 
-def _convention(documents: Mapping[str, DocumentNode], problems: list[CatalogProblem]) -> Convention:
-    for extension in _EXTENSIONS:
-        root = documents.get(f"{ROOT_FILE}.{extension}")
-        if root is not None:
-            convention, found = parse_convention(root)
-            problems += found
-            return convention
-    return Convention()
+def _convention(documents: Mapping[str, DocumentNode]) -> tuple[Convention, list[CatalogProblem]]:
+    roots = (documents.get(f"{ROOT_FILE}.{extension}") for extension in _EXTENSIONS)
+    root = next((root for root in roots if root is not None), None)
+    return (Convention(), []) if root is None else parse_convention(root)
 
 
 def _check_defaults(path: str, document: DocumentNode) -> Iterator[CatalogProblem]:
@@ -138,24 +161,22 @@ def _check_defaults(path: str, document: DocumentNode) -> Iterator[CatalogProble
         yield CatalogProblem(path, 1, "", "not a file of the catalog", hint)
 
 
-def _place(path: str, problems: list[CatalogProblem]) -> EntryPlace | None:
+def place_of(path: str) -> EntryPlace | None:
+    """The place of an entry's file; None for another file."""
     parts = path.split("/")
-    if len(parts) != 5:
-        problems.append(
-            CatalogProblem(path, 1, "", "an entry belongs at <company>/<domain>/<topic>/<env>/topic.yaml")
-        )
+    if len(parts) != 5 or _stem(path) != "topic":
         return None
     return EntryPlace(parts[0], parts[1], parts[2], parts[3], path)
 
 
-def _entry(
+def _checked(
     place: EntryPlace,
     own: DocumentNode,
     documents: Mapping[str, DocumentNode],
     convention: Convention,
-    defaults: TopicSettings,
     problems: list[CatalogProblem],
-) -> CatalogEntry | None:
+) -> DocumentNode | None:
+    """An entry over its defaults, without its wrong keys; None if nothing is left."""
     document = inherited(place, documents, convention.profiles)
     wrong = [*check_fields(spelled_out(own), ENTRY), *check_fields(document, ENTRY)]
     problems += wrong
@@ -164,12 +185,8 @@ def _entry(
         document = without(document, problem.where)
     if not isinstance(document.value, Mapping):
         return None
-    try:
-        problems += [*convention.check_entry(place, document), *check_rules(document)]
-        return _built(place, document, convention, defaults, problems)
-    except Mistake as mistake:
-        problems.append(mistake.problem)
-        return None
+    problems += [*convention.check_entry(place, document), *check_rules(document)]
+    return document
 
 
 def inherited(
@@ -201,19 +218,23 @@ def _built(
     defaults: TopicSettings,
     problems: list[CatalogProblem],
 ) -> CatalogEntry:
+    topic = _topic_of(place, document, convention)
     document = translate_flush(given(document))
     plain = document.plain()
-    topic = str(plain.get("kafka", {}).get("name") or convention.topic_name(place, plain))
-    fail = partial(_fail, document)
-    try:
-        check_topic(topic)
-    except ConfigurationError as error:
-        raise fail("kafka.name", error) from error
     kafka = _kafka(document, plain, problems)
     settings = _settings(place, topic, document, convention, defaults, problems)
     entry = CatalogEntry(place, topic, kafka, settings, plain)
     problems += _undecided(entry, document)
     return entry
+
+
+def _topic_of(place: EntryPlace, document: DocumentNode, convention: Convention) -> str:
+    plain = given(document).plain()
+    topic = str(plain.get("kafka", {}).get("name") or convention.topic_name(place, plain))
+    try:
+        return check_topic(topic)
+    except ConfigurationError as error:
+        raise _fail(document, "kafka.name", error) from error
 
 
 def _fail(document: DocumentNode, where: str, error: ConfigurationError) -> Mistake:
@@ -334,48 +355,6 @@ _DECIDE: Final = "pii: {fields: {email: pseudonym, …}}, or remove archiver fro
 def _bad_level(path: str, level: object) -> ConfigurationError:
     return ConfigurationError(
         f"{path}: {level!r} is not a level", next_step=f"one of {', '.join(PII_LEVELS)}"
-    )
-
-
-def _clashes(
-    entries: Iterable[CatalogEntry], documents: Mapping[str, DocumentNode]
-) -> Iterator[CatalogProblem]:
-    """Topics with two entries, and names that differ only by case, or by '.' and '_'."""
-    topics: dict[tuple[str, str], CatalogEntry] = {}
-    tables: dict[tuple[str, str], CatalogEntry] = {}
-    for entry in entries:
-        env = entry.place.env
-        # Kafka refuses a topic whose name collides with another's in metrics, where '.' becomes '_'.
-        first = topics.setdefault((env, entry.topic.replace(".", "_")), entry)
-        if first is not entry:
-            yield _clash(
-                entry, "kafka.name", f"topic {entry.topic}", f"topic {first.topic}", first, documents
-            )
-        if (
-            entry.archived
-            and entry.settings.destination.route == "topic"
-            and not entry.settings.destination.by_record
-        ):
-            table = entry.settings.destination.table_for(entry.topic)
-            first = tables.setdefault((env, str(table).lower()), entry)
-            other = first.settings.destination.table_for(first.topic)
-            # Several topics may share a table whose name is spelled alike.
-            if other != table:
-                yield _clash(entry, "destination.table", f"table {table}", f"table {other}", first, documents)
-
-
-def _clash(
-    entry: CatalogEntry,
-    where: str,
-    name: str,
-    other: str,
-    first: CatalogEntry,
-    documents: Mapping[str, DocumentNode],
-) -> CatalogProblem:
-    node = documents[entry.place.path].find(where)
-    line = 1 if node is None else node.line
-    return CatalogProblem(
-        entry.place.path, line, where, f"{name} collides with {other}", f"see {first.place.path}"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from kbq_assets.core.extraction import restarts
 from kbq_assets.core.protocol.commits import Stop
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import StopReason, stop_commands
+from kbq_assets.core.topics.source_list import SourceEntry, SourceLines
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 _RANGE: Final = re.compile(r"\[\d+, \d+\): (.*)", re.DOTALL)
@@ -55,6 +56,20 @@ def commit_stop(topic: str, problem: KbqError | None, missing: Collection[int]) 
     else:
         return None
     return PartitionStop(TopicPartition(topic, -1), reason, message, (step,))
+
+
+def entry_stops(entries: Iterable[SourceEntry], topics: Collection[str]) -> Iterator[PartitionStop]:
+    """A stop for each of the ``topics`` whose entry has a mistake; one under the entry's own name if it decides about
+    none of them."""
+    lines = SourceLines(entries)
+    if not lines.mistaken:
+        return
+    decided = {topic: entry for topic, entry in lines.entries_of(topics).items() if entry.mistake is not None}
+    idle = {entry.pattern: entry for entry in lines.mistaken if entry not in decided.values()}
+    for topic, entry in sorted({**idle, **decided}.items()):
+        if entry.mistake is not None:
+            tp, fix = TopicPartition(topic, -1), (entry.mistake.next_step,)
+            yield PartitionStop(tp, StopReason.WRONG_ENTRY, entry.mistake.message, fix)
 
 
 def stop_of(settings: TopicSettings, stop: Stop, tp: TopicPartition) -> PartitionStop:

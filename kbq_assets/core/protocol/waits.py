@@ -15,7 +15,8 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 class StopReason(StrEnum):
     """Why a partition, or a whole topic, is not extracted (PROTOCOL E1, E2, E10)."""
 
-    # Found before each run, from commits and the broker
+    # Found before each run, from the topics' entries, commits and the broker
+    WRONG_ENTRY = "wrong_entry"
     UNFIT_NAME = "unfit_name"
     COMMIT_UNREADABLE = "commit_unreadable"
     COMMIT_MISSING = "commit_missing"

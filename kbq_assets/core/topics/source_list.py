@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
 
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, InvalidName
 from kbq_assets.core.protocol.names import check_topic
 from kbq_assets.core.topics.topic_settings import OPTIONS, TopicSettings
 
@@ -25,11 +25,26 @@ _WILDCARDS: Final = "*?["
 
 
 @dataclass(frozen=True)
+class EntryMistake:
+    """Why nobody knows the options of an entry's topics, and how to fix it. ``hides_name``: nor which topics these
+    are."""
+
+    message: str
+    next_step: str
+    hides_name: bool = False
+
+
+@dataclass(frozen=True)
 class SourceEntry:
-    """One line of the source list."""
+    """One line of the source list, or an entry of the catalog.
+
+    With a ``mistake`` it selects no topic: those that it decides about wait until it is fixed. If the mistake hides
+    their names, the pattern is a guess, or the place of the entry.
+    """
 
     pattern: str
     settings: TopicSettings
+    mistake: EntryMistake | None = None
 
     def matches(self, topic: str) -> bool:
         """Whether the line is about a topic."""
@@ -55,14 +70,24 @@ class SourceEntry:
 def parse_source_list(
     text: str, origin: str, defaults: TopicSettings | None = None
 ) -> tuple[SourceEntry, ...]:
-    """Parse a source list. Raises ConfigurationError with ``origin`` and the line's number."""
+    """Parse a source list. A mistake is that of its line alone, with ``origin`` and the line's number."""
     base, entries = defaults or TopicSettings(), []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if words:
-            where = f"{origin}:{number}"
-            entries.append(SourceEntry(_pattern(words[0], where), _settings(words[1:], where, base)))
+            entries.append(_entry(words, f"{origin}:{number}", base))
     return tuple(entries)
+
+
+def _entry(words: list[str], where: str, base: TopicSettings) -> SourceEntry:
+    try:
+        return SourceEntry(_pattern(words[0]), _settings(words[1:], base))
+    except ConfigurationError as error:
+        hint = f" ({error.next_step})" if error.next_step else ""
+        # A first word that is no name was meant to be one.
+        hides_name = isinstance(error, InvalidName)
+        mistake = EntryMistake(f"{where}: {error.message}{hint}", f"fix {where}", hides_name)
+        return SourceEntry(words[0], base, mistake)
 
 
 class SourceLines:
@@ -72,15 +97,18 @@ class SourceLines:
     """
 
     def __init__(self, entries: Iterable[SourceEntry]) -> None:
+        self.mistaken: list[SourceEntry] = []
         self._named: dict[str, tuple[int, SourceEntry]] = {}
         self._patterns: list[tuple[int, SourceEntry]] = []
         for number, entry in enumerate(entries):
             self._named.setdefault(entry.pattern, (number, entry))
             if entry.is_pattern:
                 self._patterns.append((number, entry))
+            if entry.mistake is not None:
+                self.mistaken.append(entry)
 
     def entries_of(self, topics: Iterable[str]) -> dict[str, SourceEntry]:
-        """The line of each topic that one selects."""
+        """The line that decides about each topic; it may have a mistake."""
         chosen: dict[str, SourceEntry] = {}
         for topic in sorted(topics):
             matching = next((line for line in self._patterns if line[1].matches(topic)), None)
@@ -90,12 +118,25 @@ class SourceLines:
         return chosen
 
     def settings_of(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
-        """The settings of each topic that a line selects."""
-        return {topic: entry.settings_of(topic) for topic, entry in self.entries_of(topics).items()}
+        """The settings of each topic that a line without a mistake selects."""
+        found = self.entries_of(topics).items()
+        return {topic: entry.settings_of(topic) for topic, entry in found if entry.mistake is None}
+
+    def unknown(self, topics: Iterable[str]) -> dict[str, EntryMistake]:
+        """Topics whose options nobody knows: the line that decides about them has a mistake, or they have no line,
+        and one with a mistake hides whose it is."""
+        mistakes = [entry.mistake for entry in self.mistaken if entry.mistake is not None]
+        if not mistakes:
+            return {}
+        hidden = next((mistake for mistake in mistakes if mistake.hides_name), None)
+        topics = sorted(topics)
+        found = self.entries_of(topics)
+        chosen = {topic: found[topic].mistake if topic in found else hidden for topic in topics}
+        return {topic: mistake for topic, mistake in chosen.items() if mistake is not None}
 
 
 def select_topics(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, TopicSettings]:
-    """The settings of each topic that a line names or matches; the first line decides."""
+    """The settings of each topic that a line names or matches; the first line decides. None if it has a mistake."""
     return SourceLines(entries).settings_of(topics)
 
 
@@ -104,30 +145,27 @@ def select_entries(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dic
     return SourceLines(entries).entries_of(topics)
 
 
-def _pattern(word: str, where: str) -> str:
+def _pattern(word: str) -> str:
     if not any(c in word for c in _WILDCARDS):
         return check_topic(word)
     if "=" in word:
-        raise ConfigurationError(f"{where}: the first word is a topic or pattern, not {word!r}")
+        raise InvalidName(f"the first word is a topic or pattern, not {word!r}")
     return word
 
 
-def _settings(words: Iterable[str], where: str, base: TopicSettings) -> TopicSettings:
+def _settings(words: Iterable[str], base: TopicSettings) -> TopicSettings:
     options: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or key not in OPTIONS:
             near = difflib.get_close_matches(key, OPTIONS, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(OPTIONS)}"
-            raise ConfigurationError(f"{where}: unknown option {key!r}", next_step=hint)
+            raise ConfigurationError(f"unknown option {key!r}", next_step=hint)
         options[key] = value
-    try:
-        made = base.with_options(**options)
-        if made.records.validate and made.records.format in ("json", "json_columns"):
-            raise ConfigurationError(
-                "validate=true: a source list declares no schema",
-                next_step="format=json_schema, or a catalog entry with schemas/value.json",
-            )
-        return made
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{where}: {error.message}", next_step=error.next_step) from error
+    made = base.with_options(**options)
+    if made.records.validate and made.records.format in ("json", "json_columns"):
+        raise ConfigurationError(
+            "validate=true: a source list declares no schema",
+            next_step="format=json_schema, or a catalog entry with schemas/value.json",
+        )
+    return made

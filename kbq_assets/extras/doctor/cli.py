@@ -130,8 +130,12 @@ def examine_topics(patient: Doctor, *, has_broker: bool, has_registry: bool) -> 
     except KbqError as error:
         yield Check("topics", Outcome.FAIL, error.message, error.next_step)
         return
+    yield from topics.mistakes(entries)
     yield from topics.brokers(addresses)
-    yield topics.chosen(deployment.settings, entries, on_broker)
+    sound = tuple(entry for entry in entries if entry.mistake is None)
+    if sound or not entries:
+        yield topics.chosen(deployment.settings, sound, on_broker)
+    entries = sound
     yield from topics.keys(deployment.settings, entries)
     yield from topics.protoc(entries)
     if has_registry:

@@ -25,6 +25,14 @@ _SECONDS = 3.0
 _SHOWN = 5
 
 
+def mistakes(entries: Iterable[SourceEntry]) -> Iterator[Check]:
+    """Entries whose topics wait because of a mistake."""
+    for entry in entries:
+        if entry.mistake is not None:
+            found = f"{entry.pattern} waits: {entry.mistake.message}"
+            yield Check("topics", Outcome.FAIL, found, entry.mistake.next_step)
+
+
 def chosen(settings: Settings, entries: Iterable[SourceEntry], on_broker: Iterable[str]) -> Check:
     """Whether there is a topic to extract."""
     entries, place = list(entries), settings.catalog.source_topics

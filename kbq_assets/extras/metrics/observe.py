@@ -11,7 +11,7 @@ from typing import Final
 
 from kbq_assets.core.errors import KbqError, NotFound
 from kbq_assets.core.extraction.planning import ExtractionPlan
-from kbq_assets.core.extraction.stops import PartitionStop
+from kbq_assets.core.extraction.stops import PartitionStop, entry_stops
 from kbq_assets.core.observation.run_totals import KINDS, RUNS, RunTotals, SignOfLife, totals_path
 from kbq_assets.core.protocol.names import DONE, STAGING
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
@@ -135,10 +135,11 @@ def _ages(
 
 def plan_of(state: StateReading, broker: BrokerReading, sources: Iterable[SourceEntry]) -> ExtractionPlan:
     """The plan of an extraction, from both readings."""
-    view, selected = state.view, select_topics(sources, broker.described)
-    stored = view.commit_objects
+    view, entries = state.view, tuple(sources)
+    selected, stored = select_topics(entries, broker.described), view.commit_objects
     topics = topic_snapshots(view.cache.store, selected, broker.described, view.topics, stored)
-    return Snapshot(topics, broker.offsets, broker.cluster_id).plan()
+    wrong = entry_stops(entries, broker.described.keys() | view.topics.topics.keys())
+    return Snapshot(topics, broker.offsets, broker.cluster_id, unselected=tuple(wrong)).plan()
 
 
 def stored_stops(view: LoadView) -> tuple[PartitionStop, ...]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kbq_assets.core.avro.fields import field_paths
@@ -11,6 +14,8 @@ from kbq_assets.core.avro.references import union_records
 from kbq_assets.core.avro.tree import AvroType, Union, parse
 from kbq_assets.core.catalog import Catalog, CatalogEntry, CatalogFiles, CatalogProblem, build_catalog
 from kbq_assets.core.catalog.datasets import columns_of_entry
+from kbq_assets.core.catalog.entries import place_of
+from kbq_assets.core.catalog.faults import faults_of_files, is_root, wrong_sources
 from kbq_assets.core.catalog.mistakes import entry_mistake, meant
 from kbq_assets.core.catalog.schema_rules import parse_rules
 from kbq_assets.core.catalog.starter import EXTENSIONS
@@ -57,28 +62,40 @@ class CatalogReader:
 def read_catalog(files: CatalogFiles, defaults: TopicSettings | None = None) -> Catalog:
     """Entries and mistakes, including those of Avro schemas."""
     built = build_catalog(files.documents, defaults)
-    problems = {*files.problems, *built.problems}
+    faults = defaultdict(set, {path: set(found) for path, found in built.faults.items()})
     entries = []
     for plain in built.entries:
         entry, wrong = with_declared(plain, files)
         entries.append(entry)
-        problems.update(wrong)
+        faults[entry.place.path].update(wrong)
         for schema in schema_files(entry, files, built.convention.time_fields):
-            problems.update(_check_schema(entry, schema, files))
-    return Catalog(tuple(entries), tuple(sorted(problems)), built.convention)
+            faults[entry.place.path].update(_check_schema(entry, schema, files))
+    unread = {problem.path for problem in files.problems}
+    for path, problem in faults_of_files(files.problems, filter(place_of, files.documents.keys() | unread)):
+        faults[path].add(problem)
+    return replace(
+        built,
+        entries=tuple(entries),
+        problems=tuple(sorted({*files.problems, *built.problems, *chain.from_iterable(faults.values())})),
+        faults={path: tuple(sorted(found)) for path, found in faults.items() if found},
+        unusable=(*built.unusable, *(problem for problem in files.problems if is_root(problem.path))),
+    )
 
 
 def sources(catalog: Catalog, env: str, origin: str) -> tuple[SourceEntry, ...]:
-    """The archived topics of one environment. Raises ConfigurationError for a catalog with mistakes, or an ambiguous
-    environment."""
-    refuse_mistakes(catalog, origin)
-    return tuple(entry.source for entry in catalog.of_env(environment(catalog, env)) if entry.archived)
+    """The archived topics of one environment; those with mistakes wait. Raises ConfigurationError for a mistake in
+    catalog.yaml, or an ambiguous environment."""
+    if catalog.unusable:
+        refuse_problems(f"the catalog {origin} has mistakes in its own file", catalog.unusable)
+    env = environment(catalog, env)
+    sound = (each for each in catalog.of_env(env) if each.archived and each.place.path not in catalog.faults)
+    return (*(entry.source for entry in sound), *wrong_sources(catalog, env))
 
 
-def refuse_mistakes(catalog: Catalog, origin: str = "") -> None:
+def refuse_mistakes(catalog: Catalog) -> None:
     """Raises ConfigurationError for a catalog with mistakes."""
     if catalog.problems:
-        refuse_problems(f"the catalog {origin}".rstrip() + " has mistakes", catalog.problems)
+        refuse_problems("the catalog has mistakes", catalog.problems)
 
 
 def refuse_problems(

@@ -17,7 +17,13 @@ from kbq_assets.core.loading.table_options import table_options
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import BAD, KEEP
-from kbq_assets.core.topics.source_list import SourceEntry, SourceLines, parse_source_list, select_topics
+from kbq_assets.core.topics.source_list import (
+    EntryMistake,
+    SourceEntry,
+    SourceLines,
+    parse_source_list,
+    select_topics,
+)
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.catalog import reader
 from kbq_assets.pipelines.catalog.datasets import DatasetReader, Datasets, source_datasets
@@ -38,21 +44,24 @@ class SourceList:
 
     def read(self) -> tuple[SourceEntry, ...]:
         """The topics to extract, as the list or the catalog names them now; warehouses by their stored names (W2)."""
-        entries = self._read()
-        for entry in entries:
-            check_backup(entry.pattern, entry.settings, self.settings.backup)
-        return tuple(map(self._with_stored_warehouses, entries))
+        return tuple(map(self._fitted, self._read()))
+
+    def _fitted(self, entry: SourceEntry) -> SourceEntry:
+        """An entry in this installation, which may lack what it asks for."""
+        if entry.mistake is not None:
+            return entry
+        try:
+            check_backup(entry.settings, self.settings.backup)
+            return self._with_stored_warehouses(entry)
+        except ConfigurationError as error:
+            mistake = EntryMistake(f"{entry.pattern}: {error.message}", error.next_step)
+            return dataclasses.replace(entry, mistake=mistake)
 
     def _with_stored_warehouses(self, entry: SourceEntry) -> SourceEntry:
         destination = entry.settings.destination
         if not destination.warehouses:
             return entry
-        try:
-            stored = self.settings.stored_warehouses(destination.warehouses)
-        except ConfigurationError as error:
-            raise ConfigurationError(
-                f"{entry.pattern}: {error.message}", next_step=error.next_step
-            ) from error
+        stored = self.settings.stored_warehouses(destination.warehouses)
         changed = dataclasses.replace(destination, warehouses=stored)
         return dataclasses.replace(entry, settings=dataclasses.replace(entry.settings, destination=changed))
 
@@ -74,6 +83,10 @@ class SourceList:
         """The options of those topics that the list selects."""
         return select_topics(self.read(), topics)
 
+    def unknown(self, topics: Collection[str]) -> Mapping[str, EntryMistake]:
+        """Those topics whose options nobody knows, and why."""
+        return SourceLines(self.read()).unknown(topics)
+
     def restarts(self, topics: Collection[str]) -> bool:
         """Whether KBQ itself retries a parked table with files of these topics."""
         return all(settings.extraction.restart == "auto" for settings in self.select(topics).values())
@@ -82,7 +95,7 @@ class SourceList:
         """Descriptions of the tables whose names do not depend on records."""
         if self.settings.catalog.source_topics.is_dir():
             return self._dataset_reader.read()
-        return source_datasets(self.read())
+        return source_datasets([entry for entry in self.read() if entry.mistake is None])
 
     def table_options(self) -> Callable[[TableReference, frozenset[str]], TableOptions]:
         """Options of new tables and labels of load jobs, from one reading of the list."""

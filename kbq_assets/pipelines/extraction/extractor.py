@@ -60,6 +60,8 @@ class Extractor:
         if not wanted:
             return None
         sources = self.deployment.sources
+        for topic, mistake in sources.unknown(wanted).items():
+            raise ConfigurationError(f"{topic} waits: {mistake.message}", next_step=mistake.next_step)
         if unknown := wanted - sources.select(self.deployment.offsets.topics()).keys():
             raise ConfigurationError(
                 f"not extracted: {', '.join(sorted(unknown))}",

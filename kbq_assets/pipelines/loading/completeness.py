@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, TransientError
 from kbq_assets.core.loading import batches, completeness
 from kbq_assets.core.loading.completeness import SourcePartition, TableHours, Verdict
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.observation.check_names import PARTITIONS_RUN
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import PARTITIONS_PER_SHARD, TableReference, commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -34,7 +35,8 @@ Verdicts = Mapping[TableReference, Verdict]
 def judge_tables(view: LoadView, options: TopicOptions) -> Verdicts:
     """Until when each table is complete, and what delays it. Only topics in ``options`` are extracted now and waited
     for."""
-    slowest = slowest_partitions(view, options(list(view.topics.topics)))
+    topics = list(view.topics.topics)
+    slowest = {**slowest_partitions(view, options(topics)), **unknown_partitions(view, topics)}
     return {table: _judge(view, table, slowest) for table in view.tables}
 
 
@@ -147,6 +149,16 @@ def slowest_partitions(view: LoadView, options: Mapping[str, TopicSettings]) -> 
             if partition is not None:
                 found[topic] = partition
     return found
+
+
+def unknown_partitions(view: LoadView, topics: Iterable[str]) -> dict[str, SourcePartition]:
+    """Topics whose options nobody knows (L9), each as a partition that has passed no hour."""
+    found = ((topic, view.blocks[topic]) for topic in topics if topic in view.blocks)
+    return {
+        topic: SourcePartition(TopicPartition(topic, 0), problem=block.message)
+        for topic, block in found
+        if block.check == PARTITIONS_RUN
+    }
 
 
 def _source_partitions(view: LoadView, topic: str, safety_ms: int) -> Iterator[SourcePartition]:

@@ -12,15 +12,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from kbq_assets.core.observation import checks
-from kbq_assets.core.observation.check_names import ERRORS_FEW, ROWS_MATCH
+from kbq_assets.core.observation.check_names import ERRORS_FEW, PARTITIONS_RUN, ROWS_MATCH
 from kbq_assets.core.observation.checks import CheckResult, LoadBlock, Loaded
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.source_list import EntryMistake
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.protocol.state import Versioned
 
 TopicOptions: TypeAlias = Callable[[Collection[str]], Mapping[str, TopicSettings]]
+#: Those of topics whose options nobody knows, and why.
+UnknownOptions: TypeAlias = Callable[[Collection[str]], Mapping[str, EntryMistake]]
 
 
 def default_options(topics: Collection[str]) -> Mapping[str, TopicSettings]:
@@ -31,11 +34,15 @@ def default_options(topics: Collection[str]) -> Mapping[str, TopicSettings]:
 class LoadBlocks:
     """Finds the blocks of a view. Findings are cached by an object's generation, as few objects change between views.
 
-    ``options`` are read for each view: by the source list an operator can unblock a topic.
+    ``options`` are read for each view: by the source list an operator can unblock a topic. A topic whose options are
+    ``unknown`` is blocked too: its files would be loaded by other rules than its own.
     """
 
-    def __init__(self, options: TopicOptions = default_options) -> None:
+    def __init__(
+        self, options: TopicOptions = default_options, unknown: UnknownOptions = lambda topics: {}
+    ) -> None:
         self._options = options
+        self._unknown = unknown
         self._findings: dict[str, tuple[int, list[str]]] = {}
         self._marks: dict[TableReference, tuple[int, list[Loaded]]] = {}
         self._lock = threading.Lock()
@@ -50,6 +57,9 @@ class LoadBlocks:
             found = [contiguous[topic], *_asked_for(view, topic, commits, options[topic])]
             if block := checks.block_of(found, options[topic], topic):
                 blocks[topic] = block
+        for topic, mistake in self._unknown(view.topics.topics).items():
+            why = f"its options are unknown: {mistake.message}"
+            blocks[topic] = LoadBlock(topic, PARTITIONS_RUN, why, (mistake.next_step,))
         return blocks
 
     def options(self, topics: Collection[str]) -> Mapping[str, TopicSettings]:

@@ -9,7 +9,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering.hours import ALL_HOURS, Release, release_of, why_waiting
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.topics.ordering_options import HOUR
-from kbq_assets.pipelines.loading.completeness import slowest_partitions
+from kbq_assets.pipelines.loading.completeness import slowest_partitions, unknown_partitions
 from kbq_assets.pipelines.loading.load_blocks import TopicOptions
 from kbq_assets.pipelines.loading.ports import topics_of
 from kbq_assets.pipelines.loading.view import LoadView
@@ -24,7 +24,7 @@ def release_for(
     if current.order.rule.by != HOUR:
         return ALL_HOURS
     topics = topics_of(files) | {key.partition("/")[0] for key in current.rows}
-    slowest = slowest_partitions(view, options(topics))
+    slowest = {**slowest_partitions(view, options(topics)), **unknown_partitions(view, topics)}
     objects = (view.commit_objects.get(path) for topic in topics for path in view.commit_paths(topic))
     written = max((found.updated_ms for found in objects if isinstance(found, Versioned)), default=0)
     return release_of(slowest.values(), written)

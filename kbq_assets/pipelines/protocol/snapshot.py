@@ -12,7 +12,7 @@ from typing import TypeAlias
 from kbq_assets.core.backup.areas import has_tables
 from kbq_assets.core.errors import KbqError, NotFound, StateError, UnsupportedFormat
 from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, plan_extraction
-from kbq_assets.core.extraction.stops import PartitionStop, commit_stop
+from kbq_assets.core.extraction.stops import PartitionStop, commit_stop, entry_stops
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit
@@ -41,8 +41,8 @@ class Snapshot:
     cluster_id: str
     #: topics of the broker that the source list does not select
     others: tuple[str, ...] = ()
-    #: registered topics that are not selected, and whose commits cannot be used: their files are not loaded
-    lost: tuple[PartitionStop, ...] = ()
+    #: stops of topics that are not selected: their entries have mistakes, or their commits cannot be used
+    unselected: tuple[PartitionStop, ...] = ()
 
     @property
     def settings(self) -> dict[str, TopicSettings]:
@@ -58,7 +58,7 @@ class Snapshot:
     ) -> ExtractionPlan:
         """The plan of an extraction (core/extraction/planning.py)."""
         planned = plan_extraction(self.topics, self.offsets, self.cluster_id, limits, run, ripe, now_ms)
-        return replace(planned, stops=(*planned.stops, *self.lost))
+        return replace(planned, stops=(*planned.stops, *self.unselected))
 
 
 def read_snapshot(
@@ -76,16 +76,18 @@ def read_snapshot(
     view has them, are not read again. Raises MissingState, Unavailable.
     """
     registry, stored = known or (state.topic_registry(store), None)
-    described = reader.topics()
-    selected = select_topics(sources, described)
+    described, entries = reader.topics(), tuple(sources)
+    selected = select_topics(entries, described)
     others = tuple(sorted(described.keys() - selected.keys()))
     wanted = {
         topic: found for topic, found in selected.items() if (only is None or topic in only) and output(found)
     }
     topics = topic_snapshots(store, wanted, described, registry, stored)
     offsets = reader.offsets(partitions_of(described[topic] for topic in wanted))
-    lost = () if known is None else tuple(_lost(registry, known[1], selected))
-    return Snapshot(topics, offsets, reader.cluster_id(), others, lost)
+    stops = [] if known is None else [*_lost(registry, known[1], selected)]
+    stops += entry_stops(entries, described.keys() | registry.topics.keys())
+    chosen = tuple(stop for stop in stops if only is None or stop.topic_partition.topic in only)
+    return Snapshot(topics, offsets, reader.cluster_id(), others, chosen)
 
 
 def _lost(

@@ -96,6 +96,8 @@ class ReplaySources(SourceList):
 def replayed_settings(sources: SourceList, topic: str) -> TopicSettings:
     """Today's options of a topic. Raises Refused if it cannot be replayed."""
     found = sources.select([topic]).get(topic)
+    for mistake in sources.unknown([topic]).values():
+        raise Refused(f"{topic} waits: {mistake.message}", next_step=mistake.next_step)
     if found is None:
         raise Refused(f"the source list does not select {topic}", next_step="add it, or choose another topic")
     if found.destination.warehouses:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from kbq_assets.adapters.catalog_files import parse_document
 from kbq_assets.core.catalog import Catalog, DocumentNode, build_catalog
+from kbq_assets.core.topics.source_list import parse_source_list
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 PLACE = "shop/sales/orders/prod"
@@ -26,3 +27,10 @@ def catalog_of(texts: Mapping[str, str], defaults: TopicSettings | None = None) 
 def problems_of(text: str, **others: str) -> list[str]:
     """Mistakes of one entry, as people read them."""
     return list(map(str, catalog_of({ENTRY: text, **others}).problems))
+
+
+def mistake_of(line: str) -> str:
+    """The mistake of a line of the source list ``list``, as people read it."""
+    [entry] = parse_source_list(line, "list")
+    assert entry.mistake is not None, line
+    return f"{entry.mistake.message} ({entry.mistake.next_step})"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.topics.source_list import SourceEntry, parse_source_list, select_topics
+from kbq_assets.core.topics.source_list import SourceEntry, SourceLines, parse_source_list, select_topics
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 
@@ -68,9 +67,23 @@ def test_defaults_are_the_callers() -> None:
     ],
 )
 def test_mistakes_say_what_and_where(line: str, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message) as caught:
-        parse_source_list(f"\n{line}", "list.txt")
-    assert "list.txt:2" in str(caught.value) or "bad/topic" in str(caught.value)
+    good, wrong = parse_source_list(f"good\n{line}", "list.txt")
+    assert good.mistake is None
+    assert wrong.mistake is not None
+    assert wrong.mistake.message.startswith("list.txt:2: ")
+    assert message in f"{wrong.mistake.message} {wrong.mistake.next_step}"
+
+
+def test_a_mistake_stops_the_topics_of_its_line_alone() -> None:
+    entries = parse_source_list("shop.* tabel=x\n*.orders dataset=d", "list")
+    topics = ["shop.orders", "b2b.orders", "stranger"]
+    assert select_topics(entries, topics).keys() == {"b2b.orders"}, "the first line decides, right or wrong"
+    assert SourceLines(entries).unknown(topics).keys() == {"shop.orders"}
+
+
+def test_a_mistake_that_hides_a_topic_s_name_may_be_about_any_topic_without_a_line() -> None:
+    lines = SourceLines(parse_source_list("b2b.orders dataset=d\nshop/orders dataset=d", "list"))
+    assert lines.unknown(["shop.orders", "b2b.orders"]).keys() == {"shop.orders"}
 
 
 def test_tables_are_named_by_topic_option_or_record() -> None:

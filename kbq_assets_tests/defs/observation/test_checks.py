@@ -196,6 +196,21 @@ def test_a_stopped_topic_fails_on_its_page_and_its_tables_and_nowhere_else(
     }
 
 
+def test_a_topic_whose_line_has_a_mistake_fails_on_its_page_and_the_others_go_on(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    with world.sources() as lines:
+        lines.write("wrong tabel=x\n")
+    world.kafka.create_topic("wrong")
+    world.produce(1, topic="wrong")
+    world.produce(5)
+    result = world.reopened().run("extract_and_load", instance)
+    found = _on_pages(result.get_asset_check_evaluations())
+    assert {key for key, check in found.items() if not check.passed} == {("staged/wrong", PARTITIONS_RUN)}
+    assert "unknown option 'tabel'" in (found["staged/wrong", PARTITIONS_RUN].description or "")
+    assert world.reopened().parts.observer.tables()[0].loaded_rows == 5
+
+
 def test_a_stop_of_a_backup_fails_on_its_topic_s_page_alone(
     world: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:

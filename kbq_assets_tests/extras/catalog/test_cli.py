@@ -63,11 +63,81 @@ def test_an_entry_that_is_added_is_extracted_by_the_next_run(
     assert {str(t.table): t.loaded_rows for t in world.reopened().observer.tables()} == {"shop.items": 1}
 
 
-def test_nothing_runs_on_a_catalogue_with_mistakes(run: Shell, write: Write) -> None:
-    write({f"{PLACE}/prod/topic.yaml": "consumer: [archiver]"})
+ITEMS, ITEM = "shop.items", TopicPartition("shop.items", 0)
+ITEMS_ENTRY = ENTRY.replace(TOPIC, ITEMS)
+KEY = "loading: {load: upsert, key: [_kafka_offset]}\n"
+
+
+@pytest.fixture
+def two(world: FakePlatform, run: Shell, write: Write) -> FakePlatform:
+    """Two topics; of the second, rows are loaded and others wait for an upsert."""
+    write({"shop/sales/items/prod/topic.yaml": ITEMS_ENTRY + KEY})
+    world.kafka.create_topic(ITEMS, 1)
+    world.kafka.produce(ITEM, GOOD)
+    run.done("extract")
+    run.done("load")
+    world.kafka.produce(ITEM, GOOD)
+    run.done("extract")
+    world.kafka.produce(ITEM, GOOD)
+    world.produce(3)
+    return world
+
+
+def loaded_rows(world: FakePlatform) -> dict[str, int]:
+    return {str(table.table): table.loaded_rows for table in world.reopened().observer.tables()}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ITEMS_ENTRY + KEY + "checks: {max_lag: 1}\n",
+        ITEMS_ENTRY + "loading: {load: upsert}\n",
+        "kafka: [",
+        ITEMS_ENTRY + KEY + "destination: {table: ORDERS}\nscope: secret\n",
+    ],
+)
+def test_a_mistake_in_an_entry_stops_its_topic_alone_until_it_is_fixed(
+    two: FakePlatform, run: Shell, write: Write, text: str
+) -> None:
+    path = "shop/sales/items/prod/topic.yaml"
+    write({path: text})
+    assert run("catalog", "validate").exit_code == 1
+    staged = set(two.store.objects)
+
+    extracted = run("extract")
+    assert (extracted.exit_code, f"{path}:" in extracted.stdout) == (1, True)
+    assert "next: kbq catalog validate" in extracted.stdout
+    loaded = run("load")
+    assert (loaded.exit_code, "its options are unknown" in loaded.stdout) == (1, True)
+    assert loaded_rows(two) == {"shop.items": 1, "shop.orders": 3}, "the other topic goes on"
+    run("clean")
+    lost = staged - set(two.store.objects)
+    assert not [each for each in lost if ITEMS in each and each.startswith(("staging/", "commits/"))]
+
+    stops = json.loads(run("status", "--json").stdout)["stops"]
+    assert [(stop["reason"], path in stop["message"]) for stop in stops] == [("wrong_entry", True)]
+    assert any(name in run("check").stdout for name in (ITEMS, path))
+    assert run("doctor").exit_code == 1
+
+    write({path: ITEMS_ENTRY + KEY})
+    run.done("extract")
+    run.done("load")
+    assert loaded_rows(two) == {"shop.items": 3, "shop.orders": 3}
+
+
+def test_a_topic_that_is_named_says_why_it_is_not_extracted(
+    two: FakePlatform, run: Shell, write: Write
+) -> None:
+    write({"shop/sales/items/prod/topic.yaml": ITEMS_ENTRY + "records: {kesy: true}"})
+    result = run("extract", "--topic", ITEMS)
+    assert (result.exit_code, "unknown key 'kesy'" in result.stderr) == (1, True)
+    run.done("extract", "--topic", TOPIC)
+
+
+def test_nothing_runs_if_the_catalog_s_own_file_has_a_mistake(run: Shell, write: Write) -> None:
+    write({"catalog.yaml": "name: {dataset: x}"})
     result = run("plan")
-    assert result.exit_code == 1
-    assert "shop/sales/orders/prod/topic.yaml:1: consumer: unknown key 'consumer'" in result.stderr
+    assert (result.exit_code, "catalog.yaml:1: name: unknown key 'name'" in result.stderr) == (1, True)
     assert "next: fix them: kbq catalog validate" in result.stderr
 
 

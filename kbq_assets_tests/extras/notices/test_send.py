@@ -147,11 +147,23 @@ def test_a_state_that_cannot_be_read_ends_nothing(world: NotifiedWorld) -> None:
     assert world.reported() == [resolved(broken)]
 
 
-def test_a_mistake_in_the_source_list_which_stops_everything_is_reported(world: NotifiedWorld) -> None:
+def test_a_mistake_in_a_line_of_the_source_list_is_a_stop_of_its_topic(world: NotifiedWorld) -> None:
     world.stop()
     assert world.reported() == [STOPPED]
     before = world.source_topics.read_text()
     world.source_topics.write_text(f"{before}\nother tabel=x\n")
+    broken = "error: no_partition_is_stopped: other"
+    assert world.reported() == [broken]
+    assert world.reported() == []
+    world.source_topics.write_text(before)
+    assert world.reported() == [resolved(broken)]
+
+
+def test_a_source_list_that_is_gone_which_stops_everything_is_reported(world: NotifiedWorld) -> None:
+    world.stop()
+    assert world.reported() == [STOPPED]
+    before = world.source_topics.read_text()
+    world.source_topics.unlink()
     broken = "error: broken_settings: settings and catalog"
     assert world.reported() == [broken]
     assert world.reported() == []

@@ -17,12 +17,12 @@ from kbq_assets.core.loading.completeness import HOUR_MS, TableHours, Verdict
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.source_list import SourceEntry, SourceLines, parse_source_list
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.completeness import judge_tables
 from kbq_assets.pipelines.loading.completeness_table import PAUSE_MS, publish_hours
 from kbq_assets.pipelines.loading.load import LoadPorts
-from kbq_assets.pipelines.loading.load_blocks import default_options
+from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, default_options
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
@@ -319,6 +319,15 @@ def test_a_topic_that_is_extracted_no_more_or_not_judged_is_not_waited_for() -> 
     off = dict.fromkeys([TOPIC], TopicSettings.of(complete_after_seconds=0))
     assert judge_tables(view, lambda topics: off)[A].held_by == "nobody"
     assert judge_tables(view, default_options)[A].held_by == "shop.events[0]"
+
+
+def test_a_topic_whose_options_nobody_knows_has_passed_no_hour() -> None:
+    bench = Times().at(20)
+    bench.record(16)
+    bench.run()
+    blocks = LoadBlocks(unknown=SourceLines(parse_source_list(f"{TOPIC} tabel=x", "list")).unknown)
+    verdict = judge_tables(read_view(StateCache(bench.store), blocks), lambda topics: {})[A]
+    assert (verdict.held_by, "unknown option 'tabel'" in verdict.why) == (f"{TOPIC}[0]", True)
 
 
 def test_an_idle_topic_costs_a_swap_every_ten_minutes() -> None:
