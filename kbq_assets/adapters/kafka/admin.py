@@ -22,7 +22,8 @@ from confluent_kafka.admin import (
 
 from kbq_assets.adapters.kafka.acls import ANY_ACL, IMPOSSIBLE, NO_ACLS, acl_of, binding
 from kbq_assets.adapters.kafka.errors import unavailable
-from kbq_assets.adapters.kafka.options import LOGGER, admin_options, client_options, without_secrets
+from kbq_assets.adapters.kafka.metadata import BrokerMetadata
+from kbq_assets.adapters.kafka.options import admin_options, client_options, without_secrets
 from kbq_assets.core.catalog.access import Allow, LiveAccess
 from kbq_assets.core.catalog.changes import AddPartitions, AlterConfig, Change, CreateTopic, LiveTopic
 from kbq_assets.core.errors import Refused
@@ -57,7 +58,7 @@ class KafkaTopicAdmin:
     def topics(self) -> Mapping[str, LiveTopic]:
         """All topics with their own settings. Raises Unavailable."""
         try:
-            found = self._admin.list_topics(timeout=_SECONDS).topics
+            found = self._connection.read(_SECONDS).topics
         except KafkaException as error:
             raise self._unavailable("no metadata", error) from error
         return self._described(sorted(name for name in found if not name.startswith("__")))
@@ -179,10 +180,13 @@ class KafkaTopicAdmin:
         clean = without_secrets(error.str(), client_options(self._bootstrap_servers, self._options))
         return unavailable(f"{what}: {clean}", self._bootstrap_servers, error)
 
-    @cached_property
+    @property
     def _admin(self) -> AdminClient:
-        client = client_options(self._bootstrap_servers, self._options)
-        return AdminClient({**admin_options(client)}, logger=LOGGER)
+        return self._connection.client
+
+    @cached_property
+    def _connection(self) -> BrokerMetadata:
+        return BrokerMetadata(admin_options(client_options(self._bootstrap_servers, self._options)))
 
 
 def _shows(found: LiveTopic | None, change: CreateTopic | AddPartitions | AlterConfig) -> bool:

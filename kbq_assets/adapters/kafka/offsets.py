@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kbq_assets.adapters.kafka.errors import UNKNOWN, is_refusal, unavailable
+from kbq_assets.adapters.kafka.metadata import BrokerMetadata
 from kbq_assets.adapters.kafka.options import (
     LOGGER,
     admin_options,
@@ -42,7 +43,8 @@ class KafkaOffsetReader:
     """The `OffsetReader` port over librdkafka's admin client.
 
     A partition without a leader has no offsets for a while. If others answer, the result omits it.
-    ``timeout_seconds`` limits each call. Raises ConfigurationError for options that are not allowed.
+    ``timeout_seconds`` limits each call; brokers that are down are given up sooner. Raises ConfigurationError for
+    options that are not allowed.
     """
 
     def __init__(
@@ -157,18 +159,22 @@ class KafkaOffsetReader:
 
     def _metadata(self) -> Any:
         try:
-            return self._admin.list_topics(timeout=self._timeout)
+            return self._connection.read(self._timeout)
         except KafkaException as raised:
             error = raised.args[0]
             raise unavailable(
                 f"no metadata: {self._clean(error)}", self._bootstrap_servers, error
             ) from raised
 
-    @functools.cached_property
+    @property
     def _admin(self) -> AdminClient:
+        return self._connection.client
+
+    @functools.cached_property
+    def _connection(self) -> BrokerMetadata:
         client = client_options(self._bootstrap_servers, self._options)
         try:
-            return AdminClient({**admin_options(client)}, logger=LOGGER)
+            return BrokerMetadata(admin_options(client))
         except KafkaException as raised:
             message = without_secrets(str(raised.args[0]), client)
         # Not chained, since the client's own message may quote a value.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import socket
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -15,6 +16,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as ClientMessage
 
+from kbq_assets.adapters.kafka import metadata
 from kbq_assets.adapters.kafka.errors import read_error
 from kbq_assets.adapters.kafka.librdkafka import CHUNK_BYTES, LibrdkafkaSource, _headers, _MessageReading
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
@@ -129,6 +131,25 @@ def test_a_chunk_holds_little_where_large_records_follow_small_ones() -> None:
     assert sum(records for records, _ in chunks) == len(sizes)
     assert max(size for _, size in chunks) <= CHUNK_BYTES + 16 * 1_000_000
     assert len(chunks) < 20, "small records share a chunk"
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    """Takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("servers", [NOBODY, f"{NOBODY},127.0.0.1:2", "{silent}", "{silent}," + NOBODY])
+def test_brokers_that_are_down_are_not_waited_for(
+    servers: str, silent_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day is what a caller may have: the test would hang."""
+    monkeypatch.setattr(metadata, "DOWN_SECONDS", 0.0)
+    monkeypatch.setattr(metadata, "_SETUP", {"socket.connection.setup.timeout.ms": "1000"})
+    reader = KafkaOffsetReader(servers.format(silent=silent_server), timeout_seconds=86_400.0)
+    with pytest.raises(Unavailable, match="no metadata"):
+        reader.topics()
 
 
 class TestPartialAnswers:
