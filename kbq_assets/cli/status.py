@@ -22,13 +22,17 @@ def status(observer: Observer, as_json: bool) -> None:
     """Show every partition's position, lag and errors, every table's backlog, and what waits for an operator.
 
     `lag` counts positions up to the broker's last stable offset; `pending` counts rows that are committed and not yet
-    loaded. Each stop and each parked table is shown with the commands that resume it.
+    loaded. Each stop and each parked table is shown with the commands that resume it. Exit code 75 if the broker does
+    not answer: what the staging area says is shown all the same, in JSON with the reason as `broker_error`.
     """
     try:
         found = observer.status()
     except Unavailable as error:
-        if not as_json:
-            _print_status(observer.stored_status(), console(), has_broker=False)
+        stored = observer.stored_status()
+        if as_json:
+            echo_json(status_json(stored, error.message))
+        else:
+            _print_status(stored, console(), has_broker=False)
         raise error
     if as_json:
         echo_json(status_json(found))
@@ -53,10 +57,9 @@ def _print_status(found: Status, out: Console, *, has_broker: bool = True) -> No
     out.print()
     lags, pending = sum(p.lag for p in found.partitions), sum(t.pending_rows for t in found.tables)
     of_broker = f"lag {number(lags)} positions, {number(found.new_partitions)} new partitions"
-    stopped = f" {len(found.stops)} stopped," if has_broker else ""
     out.print(
-        f"{of_broker if has_broker else 'lags and stops unknown'}; {number(pending)} rows to load;{stopped}"
-        f" {sum(t.state == 'parked' for t in found.tables)} parked,"
+        f"{of_broker if has_broker else 'lags and new stops unknown'}; {number(pending)} rows to load;"
+        f" {len(found.stops)} stopped, {sum(t.state == 'parked' for t in found.tables)} parked,"
         f" {sum(t.state == 'blocked' for t in found.tables)} blocked"
     )
     if found.backups.topics:

@@ -301,5 +301,20 @@ def test_without_a_broker_status_shows_what_the_staging_area_knows(
     found = loaded("status")
     assert found.exit_code == 75
     assert f"{TP}" in found.stdout and "shop.orders" in found.stdout
-    assert "lags and stops unknown" in found.stdout and "the broker is down" in found.stderr
-    assert loaded("status", "--json").stdout == ""
+    assert "lags and new stops unknown" in found.stdout and "the broker is down" in found.stderr
+
+
+def test_without_a_broker_json_has_the_reason_and_what_the_staging_area_knows(
+    world: FakePlatform, loaded: Shell
+) -> None:
+    before = json.loads(loaded.done("status", "--json"))
+    assert before["broker_error"] is None
+    world.produce(value=UNKNOWN_SCHEMA)
+    assert loaded("extract").exit_code == 1
+    world.kafka.down = True
+    result = loaded("status", "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["broker_error"]) == (75, "the broker is down")
+    assert [stop["reason"] for stop in found["stops"]] == ["unknown_schema"], "as the last run left it"
+    assert (found["new_partitions"], {p["lag"] for p in found["partitions"]}) == (None, {None})
+    assert found["tables"] == before["tables"]

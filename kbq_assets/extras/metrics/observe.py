@@ -11,11 +11,10 @@ from typing import Final
 
 from kbq_assets.core.errors import KbqError, NotFound
 from kbq_assets.core.extraction.planning import ExtractionPlan
-from kbq_assets.core.extraction.stops import PartitionStop, entry_stops
+from kbq_assets.core.extraction.stops import entry_stops
 from kbq_assets.core.observation.run_totals import KINDS, RUNS, RunTotals, SignOfLife, totals_path
 from kbq_assets.core.protocol.names import DONE, STAGING
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
-from kbq_assets.core.protocol.waits import stop_commands
 from kbq_assets.core.topics.source_list import SourceEntry, select_topics
 from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
 from kbq_assets.pipelines.observation.run_log import SIGN_SECONDS
@@ -140,18 +139,3 @@ def plan_of(state: StateReading, broker: BrokerReading, sources: Iterable[Source
     topics = topic_snapshots(view.cache.store, selected, broker.described, view.topics, stored)
     wrong = entry_stops(entries, broker.described.keys() | view.topics.topics.keys())
     return Snapshot(topics, broker.offsets, broker.cluster_id, unselected=tuple(wrong)).plan()
-
-
-def stored_stops(view: LoadView) -> tuple[PartitionStop, ...]:
-    """Stops according to state alone, for use before the broker's first answer."""
-    return tuple(
-        PartitionStop(
-            commit.topic_partition(p),
-            found.stop.reason,
-            found.stop.message,
-            stop_commands(found.stop.reason, commit.topic_partition(p)),
-        )
-        for commit in view.commits
-        for p, found in commit.partitions.items()
-        if found.stop is not None
-    )

@@ -33,11 +33,13 @@ def _plain(item: object) -> object:
     return dict(item) if isinstance(item, Mapping) else item
 
 
-def status_json(found: Status) -> dict[str, object]:
-    """A status as a document."""
+def status_json(found: Status, broker_error: str = "") -> dict[str, object]:
+    """A status as a document. With a ``broker_error``, nobody knows lags and new partitions: they are null."""
+    unknown = {"lag": None} if broker_error else {}
     return {
-        "partitions": [_partition_json(p) for p in found.partitions],
-        "new_partitions": found.new_partitions,
+        "broker_error": broker_error or None,
+        "partitions": [{**_partition_json(p), **unknown} for p in found.partitions],
+        "new_partitions": None if broker_error else found.new_partitions,
         "tables": [_table_json(t) for t in found.tables],
         "stops": [stop_json(stop) for stop in found.stops],
         "evolved": [dataclasses.asdict(each) for each in found.evolved],

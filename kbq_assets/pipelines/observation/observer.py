@@ -41,10 +41,13 @@ class Observer:
         return replace(found, arrivals=self.arrivals())
 
     def stored_status(self) -> standing.Status:
-        """What the staging area says of positions and tables, without the broker."""
+        """What entries and the staging area say of positions, tables and stops, without the broker."""
         deployment = self.deployment
         return standing.read_stored_status(
-            deployment.load_cache, deployment.sources.restarts, deployment.blocks
+            deployment.load_cache,
+            deployment.sources.read(),
+            deployment.sources.restarts,
+            deployment.blocks,
         )
 
     def tables(self) -> tuple[standing.TableStatus, ...]:

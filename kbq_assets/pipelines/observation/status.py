@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kbq_assets.core.errors import StateError
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms, retry_in_words
-from kbq_assets.core.extraction.stops import PartitionStop
+from kbq_assets.core.extraction.stops import PartitionStop, entry_stops
 from kbq_assets.core.loading.batches import blocked_files, pending_files
 from kbq_assets.core.loading.completeness import TableHours
 from kbq_assets.core.loading.replacing import replacing_words
@@ -22,7 +22,7 @@ from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
-from kbq_assets.core.protocol.waits import park_commands
+from kbq_assets.core.protocol.waits import park_commands, stop_commands
 from kbq_assets.core.statements.switching import waiting_words
 from kbq_assets.core.statements.table_statements import TableStatements
 from kbq_assets.core.topics.evolution import Evolution
@@ -124,10 +124,30 @@ class Status:
 
 
 def read_stored_status(
-    cache: StateCache, restarts: MayRestart = lambda topics: True, blocks: FindBlocks | None = None
+    cache: StateCache,
+    sources: Iterable[SourceEntry],
+    restarts: MayRestart = lambda topics: True,
+    blocks: FindBlocks | None = None,
 ) -> Status:
-    """Positions and tables, as the staging area has them. Needs no broker, so no lag, and no stop, is known."""
-    return status_of(read_view(cache, blocks or LoadBlocks()), {}, ExtractionPlan(), restarts)
+    """Positions, tables and stops, as entries and the staging area have them. Needs no broker, so no lag is known, and
+    no stop that only the broker shows."""
+    view = read_view(cache, blocks or LoadBlocks())
+    return status_of(view, {}, ExtractionPlan(stops=stored_stops(view, sources)), restarts)
+
+
+def stored_stops(view: LoadView, sources: Iterable[SourceEntry]) -> tuple[PartitionStop, ...]:
+    """Stops according to entries and state alone."""
+    stopped = (
+        (commit.topic_partition(p), found.stop)
+        for commit in view.commits
+        for p, found in commit.partitions.items()
+    )
+    recorded = (
+        PartitionStop(tp, stop.reason, stop.message, stop_commands(stop.reason, tp))
+        for tp, stop in stopped
+        if stop is not None
+    )
+    return (*recorded, *entry_stops(sources, view.topics.topics))
 
 
 def read_status(

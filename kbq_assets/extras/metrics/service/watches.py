@@ -28,14 +28,13 @@ from kbq_assets.extras.metrics.observe import (
     plan_of,
     read_broker,
     read_state,
-    stored_stops,
 )
 from kbq_assets.extras.metrics.reporters import Reporter
 from kbq_assets.extras.metrics.service.watch import LastReading, Watch
 from kbq_assets.pipelines.backup.status import BackupsStatus, read_backups
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.observation.documents import status_json
-from kbq_assets.pipelines.observation.status import Status, status_of
+from kbq_assets.pipelines.observation.status import Status, status_of, stored_stops
 
 #: Seconds between polls of the warehouse, which is only asked whether it answers.
 _WAREHOUSE_SECONDS: Final = 60.0
@@ -121,12 +120,13 @@ class Watches:
 
     def document(self) -> dict[str, object]:
         """The document of `kbq status`, as far as it could be read, with the age of its readings."""
-        shown = self.store.last.value
+        shown, broker = self.store.last.value, self.broker.last
+        unknown = "" if broker.value is not None else broker.error or "not read yet"
         return {
             "problems": list(self._problems(shown)),
             "dependencies": {watch.name: _reading_json(watch.last) for watch in self._dependencies},
-            "lag_known": shown is not None and self.broker.last.value is not None,
-            "status": status_json(shown.status) if shown else None,
+            "lag_known": shown is not None and not unknown,
+            "status": status_json(shown.status, unknown) if shown else None,
         }
 
     def _read_broker(self) -> BrokerReading:
@@ -160,7 +160,7 @@ class Watches:
         planned = (
             plan_of(state, broker, deployment.sources.read())
             if broker
-            else ExtractionPlan(stops=stored_stops(state.view))
+            else ExtractionPlan(stops=stored_stops(state.view, deployment.sources.read()))
         )
         status = status_of(state.view, broker.offsets if broker else {}, planned, deployment.sources.restarts)
         status = replace(
