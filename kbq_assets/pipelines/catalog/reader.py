@@ -164,7 +164,7 @@ def _check_schema(entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles) 
     try:
         document = json.loads(schema.text)
         root = parse(document)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         yield CatalogProblem(schema.path, getattr(error, "lineno", 1), "", f"not JSON: {error}")
         return
     except EncodingError as error:
@@ -236,7 +236,7 @@ def time_source(entry: CatalogEntry, files: CatalogFiles) -> str:
         return "chosen by each schema" if business.is_automatic else ", else ".join(business.candidates)
     try:
         chosen = choose_field(parse(json.loads(values[0].text)), business)
-    except (ValueError, EncodingError):
+    except (ValueError, RecursionError, EncodingError):
         return "unknown: the schema has mistakes"
     return "the Kafka time: no field has one" if chosen is None else f"{chosen.path}: {chosen.why}"
 

@@ -44,6 +44,8 @@ def waiting(found: Mapping[str, SourceEntry]) -> set[str]:
         (f"{ITEMS}/topic.yaml", TEXT % "items" + "loading: {load: upsert}\n", "key"),
         (f"{ITEMS}/topic.yaml", TEXT % "items" + "loading: {load: sql, sql: x.sql}\n", "there is no file"),
         (f"{ITEMS}/schemas/value.avsc", "{", "not JSON"),
+        (f"{ITEMS}/schemas/value.avsc", "[" * 100_000, "not JSON"),
+        (f"{ITEMS}/schemas/key.avsc", "[" * 100_000, "not JSON"),
         (f"{ITEMS}/../schemas/value.avsc", SCHEMA, "no decision about fields"),
         (f"{ITEMS}/../schemas/value.avsc", b" " * 5_000_000, "larger than 4,194,304 bytes"),
         ("shop/stock/defaults.yaml", BAD, "unknown key 'priorty'"),
