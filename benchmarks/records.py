@@ -11,9 +11,17 @@ from typing import Any
 
 import fastavro
 
+from kbq_assets.wire.chunk import encode_long
+
 MILLIS = 1_767_225_600_000
 DOCUMENT_BYTES = 260
 _AGENT = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0"
+#: Business times are of so many milliseconds from `MILLIS`: 28 hours.
+SPAN_MILLIS = 10**8
+#: One of so many records that are in order comes late, by up to two hours.
+_LATE_EACH, _LATE_MILLIS = 100, 7_200_000
+#: What every business time takes.
+_TIME_BYTES = len(encode_long(MILLIS))
 
 SMALL = {
     "type": "record",
@@ -57,7 +65,7 @@ def click(rng: random.Random) -> dict[str, Any]:
         "id": rng.getrandbits(40),
         "user": f"customer-{rng.randrange(10**8):08d}",
         "page": rng.choice([None, "/basket/checkout", "/products/1234"]),
-        "ts": MILLIS + rng.randrange(10**8),
+        "ts": MILLIS + rng.randrange(SPAN_MILLIS),
         "ms": rng.randrange(5000),
         "score": rng.random(),
         "ok": rng.random() < 0.9,
@@ -116,3 +124,22 @@ def avro_values(kind: RecordKind, count: int, schema_ids: Sequence[int] = (1,)) 
         fastavro.schemaless_writer(body, parsed, kind.make(rng))
         values.append(b"\x00" + schema_ids[n % len(schema_ids)].to_bytes(4) + body.getvalue())
     return values
+
+
+def time_place(value: bytes) -> int:
+    """Where the business time of a value is: after its id, user and page."""
+    body = io.BytesIO(value[5:])
+    for schema in ("long", "string", ["null", "string"]):
+        fastavro.schemaless_reader(body, schema, None)
+    return 5 + body.tell()
+
+
+def with_time(value: bytes, place: int, millis: int) -> bytes:
+    """A value with another business time, as long as it was."""
+    return value[:place] + encode_long(millis) + value[place + _TIME_BYTES :]
+
+
+def ordered_time(number: int, records: int) -> int:
+    """The business time of the record of this number, of so many that come nearly in order."""
+    late = number * 7_919 % _LATE_MILLIS if number % _LATE_EACH == 0 else 0
+    return MILLIS + number * SPAN_MILLIS // records - late

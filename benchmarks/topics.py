@@ -13,7 +13,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 
-from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values
+from benchmarks.records import (
+    KINDS,
+    MILLIS,
+    RecordKind,
+    avro_values,
+    ordered_time,
+    time_place,
+    with_time,
+)
 from kbq_assets.local.demo.broker import register_schema
 from kbq_assets.local.stack import LocalStack
 
@@ -26,18 +34,21 @@ _SECONDS = 30.0
 
 @dataclass(frozen=True)
 class BenchTopic:
-    """A topic of ``records`` records, of ``tables`` schemas in turn."""
+    """A topic of ``records`` records, of ``tables`` schemas in turn. ``in_order``: business time goes on record by
+    record, with some late rows, as in life; otherwise it is random, over as many hours."""
 
     kind: RecordKind
     records: int
     codec: str = "lz4"
     partitions: int = 4
     tables: int = 1
+    in_order: bool = False
 
     @property
     def name(self) -> str:
         """It tells the contents, which are never changed."""
         shape = [f"p{self.partitions}"] * (self.partitions != 4) + [f"t{self.tables}"] * (self.tables != 1)
+        shape += ["ordered"] * self.in_order
         return "-".join(["bench", self.kind.name, self.codec, str(self.records), *shape])
 
     @property
@@ -129,6 +140,7 @@ def _delete(stack: LocalStack, topic: BenchTopic) -> None:
 
 
 def _produce(stack: LocalStack, topic: BenchTopic, values: list[bytes]) -> None:
+    places = [time_place(value) for value in values] if topic.in_order else []
     admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
     admin.create_topics([NewTopic(topic.name, topic.partitions, 1)])[topic.name].result(_SECONDS)
     producer = Producer(
@@ -143,9 +155,12 @@ def _produce(stack: LocalStack, topic: BenchTopic, values: list[bytes]) -> None:
     for i in range(topic.records):
         key = b"%012d" % (i % DISTINCT)
         partition = i // RUN % topic.partitions
+        value = values[i % DISTINCT]
+        if places:
+            value = with_time(value, places[i % DISTINCT], ordered_time(i, topic.records))
         while True:
             try:
-                producer.produce(topic.name, values[i % DISTINCT], key, partition, timestamp=MILLIS + i)
+                producer.produce(topic.name, value, key, partition, timestamp=MILLIS + i)
                 break
             except BufferError:
                 producer.poll(0.1)

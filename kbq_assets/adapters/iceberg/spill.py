@@ -1,4 +1,4 @@
-"""Rows of many partitions, in temporary files until each partition is written.
+"""Rows of many partitions until each partition is written: in memory up to a bound, then in temporary files.
 
 A job over a year of history has thousands of partitions, and rows of each in every batch. With as many writers open,
 memory has no bound; with few, each batch would make a file of its own per partition.
@@ -6,32 +6,59 @@ memory has no bound; with few, each batch would make a file of its own per parti
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Sequence
 from pathlib import Path
-from types import TracebackType
+from typing import Final
 
 import pyarrow as pa
+
+#: Memory that an array takes besides its values.
+_ARRAY_BYTES: Final = 1 << 10
+
+
+class HeldRows:
+    """Rows of some partitions in memory, until each has enough for a row group. ``bytes`` is what they take."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[pa.Table]] = {}
+        self._sizes: dict[str, int] = {}
+        self.bytes = 0
+
+    @property
+    def folders(self) -> KeysView[str]:
+        """The partitions that have rows here."""
+        return self._parts.keys()
+
+    def add(self, parts: Iterable[tuple[pa.Table, str]]) -> None:
+        """Hold the rows of partitions, which share no memory with others."""
+        for rows, folder in parts:
+            size = rows.nbytes + rows.num_columns * _ARRAY_BYTES
+            self._parts.setdefault(folder, []).append(rows)
+            self._sizes[folder] = self._sizes.get(folder, 0) + size
+            self.bytes += size
+
+    def take_largest(self) -> tuple[pa.Table, str]:
+        """The rows of the partition that has most."""
+        return self._take(max(self._sizes, key=self._sizes.__getitem__))
+
+    def take_all(self) -> list[tuple[pa.Table, str]]:
+        """The rows of all partitions."""
+        return [self._take(folder) for folder in list(self._parts)]
+
+    def _take(self, folder: str) -> tuple[pa.Table, str]:
+        self.bytes -= self._sizes.pop(folder)
+        return pa.concat_tables(self._parts.pop(folder)), folder
 
 
 class SpilledRows:
     """Batches that are sorted by partition, on disk, with the place of each partition's rows. Reading maps them into
     memory, and copies nothing."""
 
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="kbq-lake-")
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._runs: list[pa.Table] = []
         self._places: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
-
-    def __enter__(self) -> SpilledRows:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._runs.clear()
-        self._folder.cleanup()
 
     @property
     def folders(self) -> list[str]:
@@ -40,7 +67,7 @@ class SpilledRows:
 
     def add(self, parts: Sequence[tuple[pa.Table, str]]) -> None:
         """Write the rows of a batch, with the partition of each part. Raises OSError."""
-        path = Path(self._folder.name) / f"{len(self._runs)}.arrow"
+        path = self._folder / f"{len(self._runs)}.arrow"
         start = 0
         with pa.OSFile(str(path), "wb") as stream, pa.ipc.new_file(stream, parts[0][0].schema) as writer:
             for rows, folder in parts:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +18,10 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.transforms import HourTransform, MonthTransform
 
+from kbq_assets.adapters.iceberg.partitions import partitioned
 from kbq_assets.adapters.iceberg.schema import SCHEMA_ID, columns_in
-from kbq_assets.adapters.iceberg.spill import SpilledRows
+from kbq_assets.adapters.iceberg.spill import HeldRows, SpilledRows
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.ports.warehouse import LoadJob
 from kbq_assets.wire.arrow.staged import OpenUri, StagedBatch, StagedTables
@@ -27,14 +29,14 @@ from kbq_assets.wire.arrow.types import arrow_type
 
 #: Bytes of Arrow that are sorted and written at once: they take about three times as much memory.
 FLUSH_BYTES: Final = 32 << 20
-#: Files open at once: rows of more partitions than this are spilled first.
+#: Files open at once: rows of more partitions than this are spilled first. They are local until they are whole: the
+#: buffers of an upload take some megabytes each.
 OPEN_FILES: Final = 64
 TARGET_BYTES: Final = "write.target-file-size-bytes"
+_COPY_BYTES: Final = 1 << 20
 _DEFAULT_TARGET: Final = 512 << 20
 #: A column chunk with a larger dictionary has too many values for one: it would cost time, and make the file larger.
 _DICTIONARY_BYTES: Final = 64 << 10
-_HOUR_MICROS: Final = 3_600_000_000
-_EPOCH_HOURS_A_DAY: Final = 24
 
 
 @dataclass
@@ -45,39 +47,66 @@ class ParquetWriter:
     job: LoadJob
     token: str
     open_uri: OpenUri
-    flush_bytes: int = FLUSH_BYTES
+    held_bytes: int = FLUSH_BYTES
     rows: int = 0
     files: list[DataFile] = field(default_factory=list)
+    _scratch: Path = Path()
     _open: dict[str, OpenFile] = field(default_factory=dict)
     _paths: list[str] = field(default_factory=list)
 
     def write(self) -> None:
         """Write all files. Raises LoadError, OSError."""
-        with SpilledRows() as spilled:
+        with tempfile.TemporaryDirectory(prefix="kbq-lake-") as scratch:
+            self._scratch = Path(scratch)
+            spilled, held = SpilledRows(self._scratch), HeldRows()
+            crowded: list[pa.Table] = []  # with rows of so many partitions that few of each are in one batch
             for batch in self._batches():
-                self._take(list(self._parts(batch)), spilled)
-                pa.default_memory_pool().release_unused()
-            for folder in [folder for folder in spilled.folders if folder in self._open]:
-                self._append_spilled(spilled, folder)
-            for folder in list(self._open):
-                self._close(folder)
-            for folder in spilled.folders:  # one open file at a time
-                self._append_spilled(spilled, folder)
-                self._close(folder)
+                if not batch.num_rows:
+                    continue
+                found = partitioned(self.table, batch)
+                if len(found.folders) > OPEN_FILES:
+                    crowded.append(batch)
+                    if sum(table.nbytes for table in crowded) >= self.held_bytes:
+                        self._spill(crowded, spilled)
+                else:
+                    held.add(found.parts())
+                self._write_held(held, spilled)
+            if crowded:
+                self._spill(crowded, spilled)
+            self._write_rest(held, spilled)
 
-    def _take(self, parts: list[tuple[pa.Table, str]], spilled: SpilledRows) -> None:
-        """Write the rows of a batch to the open files of their partitions, or spill all of them."""
-        if len(self._open.keys() | {folder for _, folder in parts}) > OPEN_FILES:
-            spilled.add(parts)
-            return
-        for part, folder in parts:
-            self._append(part, folder)
+    def _spill(self, crowded: list[pa.Table], spilled: SpilledRows) -> None:
+        spilled.add(list(partitioned(self.table, pa.concat_tables(crowded)).slices()))
+        crowded.clear()
+
+    def _write_held(self, held: HeldRows, spilled: SpilledRows) -> None:
+        """Write the partitions with most rows until the others are few, or spill all."""
+        while held.bytes > self.held_bytes:
+            if len(self._open.keys() | held.folders) > OPEN_FILES:
+                spilled.add(held.take_all())
+            else:
+                self._append(*held.take_largest())
+
+    def _write_rest(self, held: HeldRows, spilled: SpilledRows) -> None:
+        """Write what is held, and close all files. Spilled rows of open files come first, so that no more files are
+        open than before."""
+        for folder in [folder for folder in spilled.folders if folder in self._open]:
+            self._append_spilled(spilled, folder)
+        for rows, folder in held.take_all():
+            if folder in spilled.folders:
+                spilled.add([(rows, folder)])
+            else:
+                self._append(rows, folder)
+                self._close(folder)
+        for folder in list(self._open):
+            self._close(folder)
+        for folder in spilled.folders:  # one open file at a time
+            self._append_spilled(spilled, folder)
+            self._close(folder)
 
     def _append_spilled(self, spilled: SpilledRows, folder: str) -> None:
-        columns = [(name, "ascending") for name in sort_columns(self.table)]
-        for rows in spilled.take(folder, self.flush_bytes):
-            places = pc.sort_indices(rows, sort_keys=columns) if columns else None
-            self._append(rows if places is None else rows.take(places), folder)
+        for rows in spilled.take(folder, self.held_bytes):
+            self._append(rows, folder)
 
     def check(self) -> None:
         """Read all files, and write none. Raises LoadError, OSError."""
@@ -102,20 +131,12 @@ class ParquetWriter:
         self.files.clear()
 
     def _batches(self) -> Iterator[pa.Table]:
-        """The rows of all source files in large batches, with all columns of the table."""
+        """The rows of all source files, with all columns of the table."""
         columns = columns_in(self.table)
         staged = StagedTables(columns, self.open_uri)
-        waiting: list[pa.Table] = []
-        size = 0
         for batch in staged.read(self.job.source_uris, self.job.files):
             self.rows += batch.table.num_rows
-            size += batch.table.nbytes
-            waiting.append(self._completed(batch, columns))
-            if size >= self.flush_bytes:
-                yield pa.concat_tables(waiting)
-                waiting, size = [], 0
-        if size or any(table.num_rows for table in waiting):
-            yield pa.concat_tables(waiting)
+            yield self._completed(batch, columns)
 
     def _completed(self, batch: StagedBatch, columns: Sequence[Column]) -> pa.Table:
         """A batch with all of the table's columns, in their order."""
@@ -137,57 +158,19 @@ class ParquetWriter:
         ids = [0 if file is None else file.name.schema_id for file in files]
         return pa.array(np.repeat(np.array(ids, np.int64), list(batch.rows.values())))
 
-    def _parts(self, batch: pa.Table) -> Iterator[tuple[pa.Table, str]]:
-        """The rows of each partition, sorted, with the partition's folder."""
-        keys = self._keys(batch)
-        columns = sort_columns(self.table)
-        order = [(name, "ascending") for name in (*(f"k{i}" for i in range(len(keys))), *columns)]
-        if columns or len(_starts(keys, batch.num_rows)) > 1:
-            named = {f"k{i}": values for i, values in enumerate(keys)}
-            sorting = pa.table({**named, **{name: batch[name] for name in columns}})
-            places = pc.sort_indices(sorting, sort_keys=order)
-            batch = batch.take(places)
-            keys = [values.take(places) for values in keys]
-        starts = _starts(keys, batch.num_rows)
-        for start, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
-            folder = posixpath.join("data", *self._folders([values[start].as_py() for values in keys]))
-            yield batch.slice(start, end - start), folder
-
-    def _keys(self, batch: pa.Table) -> list[pa.Array]:
-        """The value of each partition field, row by row."""
-        found = []
-        for each in self.table.spec().fields:
-            values = batch[self.table.schema().find_column_name(each.source_id)].combine_chunks()
-            if isinstance(each.transform, HourTransform):
-                micros = values.cast(pa.int64())
-                values = pc.floor(pc.divide(micros.cast(pa.float64()), _HOUR_MICROS)).cast(pa.int64())
-            elif isinstance(each.transform, MonthTransform):
-                values = pc.add(
-                    pc.multiply(pc.subtract(pc.year(values), 1970), 12), pc.subtract(pc.month(values), 1)
-                )
-            found.append(values)
-        return found
-
-    def _folders(self, values: Sequence[Any]) -> Iterator[str]:
-        """Folders for people: Iceberg reads partitions from its manifests."""
-        for each, value in zip(self.table.spec().fields, values, strict=True):
-            text = "null" if value is None else str(value)
-            if value is not None and isinstance(each.transform, HourTransform):
-                text = f"{value % _EPOCH_HOURS_A_DAY:02}"
-            elif value is not None and isinstance(each.transform, MonthTransform):
-                text = f"{1970 + value // 12}-{value % 12 + 1:02}"
-            yield f"{each.name}={quote(text, safe='')}"
-
     def _append(self, part: pa.Table, folder: str) -> None:
-        """Write rows to the open file of a partition."""
+        """Write rows to the open file of a partition, as one row group: many small ones take more time and room."""
         if folder not in self._open:
             name = f"{self.job.job_id}-{self.token}-{len(self._paths):05}.parquet"
             path = "/".join((self.table.location().rstrip("/"), folder, name))
             schema = _writable(schema_to_pyarrow(self.table.schema()), part.schema)
             self._paths.append(path)
-            self._open[folder] = OpenFile(path, schema, self.table.io.new_output(path).create())
+            local = self._scratch / posixpath.basename(path)
+            self._open[folder] = OpenFile(path, schema, pa.OSFile(str(local), "wb"))
         file = self._open[folder]
-        file.writer.write_table(part.cast(file.schema))
+        if columns := [(name, "ascending") for name in sort_columns(self.table)]:
+            part = part.take(pc.sort_indices(part, sort_keys=columns))
+        file.writer.write_table(part.cast(file.schema), row_group_size=max(1, part.num_rows))
         if file.stream.tell() >= int(self.table.properties.get(TARGET_BYTES, _DEFAULT_TARGET)):
             self._close(folder)
 
@@ -196,6 +179,10 @@ class ParquetWriter:
         if file is None:  # the last rows filled it
             return
         file.close()
+        local = self._scratch / posixpath.basename(file.path)
+        with local.open("rb") as source, self.table.io.new_output(file.path).create() as target:
+            shutil.copyfileobj(source, target, _COPY_BYTES)
+        local.unlink()
         self.files.append(parquet_file_to_data_file(self.table.io, self.table.metadata, file.path))
 
 
@@ -220,18 +207,6 @@ class OpenFile:
         """Write the footer, and make the file whole."""
         self.writer.close()
         self.stream.close()
-
-
-def _starts(keys: Sequence[pa.Array], rows: int) -> list[int]:
-    """Where a new combination of values begins."""
-    changes = np.zeros(rows, np.bool_)
-    changes[:1] = True
-    for values in keys:
-        is_plain = pa.types.is_integer(values.type) and not values.null_count
-        codes = values if is_plain else values.dictionary_encode(null_encoding="encode").indices
-        codes = codes.to_numpy(zero_copy_only=False)
-        changes[1:] |= codes[1:] != codes[:-1]
-    return [int(place) for place in np.flatnonzero(changes)]
 
 
 def _writable(schema: pa.Schema, rows: pa.Schema) -> pa.Schema:

@@ -6,8 +6,10 @@ Values that BigQuery's types cannot hold are refused here as they are there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,6 +20,7 @@ from kbq_assets.wire.arrow.types import arrow_type
 _DAY_MICROS: Final = 86_400_000_000
 #: 0001-01-01 and 9999-12-31, BigQuery's first and last day, in days since 1970-01-01.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_DECIMAL_BYTES: Final = 16
 _BIGNUMERIC_SCALE, _BIGNUMERIC_LIMIT = 38, 1 << 255
 
 
@@ -100,12 +103,41 @@ def _between(array: pa.Array, low: int, high: int, what: str) -> pa.Array:
 
 def _numeric(array: pa.Array, logical: Mapping[str, str | int], column: Column) -> pa.Array:
     precision, scale = numeric_digits(column)
-    factor = 10 ** (scale - int(logical.get("scale", 0)))
+    given = int(logical.get("scale", 0))
+    decimals = _decimals(array, given)
+    if decimals is not None and _are_below(decimals, Decimal(10) ** (precision - scale)):
+        return decimals.cast(pa.decimal128(precision, scale))
+    factor = 10 ** (scale - given)
     what = f"NUMERIC({precision}, {scale})"
     numbers = [_unscaled(raw, factor, 10**precision, what) for raw in array.to_pylist()]
     words = b"".join((n or 0).to_bytes(16, "little", signed=True) for n in numbers)
     validity = array.is_valid().buffers()[1]
     return pa.Array.from_buffers(pa.decimal128(precision, scale), len(array), [validity, pa.py_buffer(words)])
+
+
+def _decimals(array: pa.Array, scale: int) -> pa.Array | None:
+    """Big-endian bytes as decimals of this scale; None if one is too long for them."""
+    _, places, data = array.buffers()
+    offsets = np.frombuffer(places, np.int32)[array.offset : array.offset + len(array) + 1]
+    lengths, ends = np.diff(offsets), offsets[1:]
+    longest = int(lengths.max(initial=0))
+    if not 0 < longest <= _DECIMAL_BYTES:
+        return None
+    octets = np.frombuffer(data, np.uint8)
+    signs = octets[np.minimum(offsets[:-1], len(octets) - 1)].view(np.int8) < 0
+    words = np.zeros((len(array), _DECIMAL_BYTES), np.uint8)
+    words[signs & (lengths > 0)] = 0xFF
+    for place in range(longest):
+        rows = np.flatnonzero(lengths > place)
+        words[rows, place] = octets[ends[rows] - 1 - place]
+    buffers = [array.is_valid().buffers()[1], pa.py_buffer(words)]
+    return pa.Array.from_buffers(pa.decimal128(38, scale), len(array), buffers)
+
+
+def _are_below(decimals: pa.Array, limit: Decimal) -> bool:
+    """Whether all values are: a cast to more digits does not notice each that overflows."""
+    bounds = [bound for bound in pc.min_max(decimals).as_py().values() if bound is not None]
+    return all(-limit < bound < limit for bound in bounds)
 
 
 def _bignumeric(array: pa.Array, logical: Mapping[str, str | int]) -> pa.Array:

@@ -7,7 +7,7 @@ call, as an Avro array.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -30,6 +30,10 @@ _FLAT_BYTES: Final = 1 << 20
 _STARTED_BYTES: Final = 32 << 10
 #: Records decoded at once by fastavro, or of lists by the kernel; values (17 bytes each) of flat records by the kernel.
 _RECORDS, _LISTS, _FLAT_VALUES = 10_000, 20_000, 1_000_000
+
+
+#: Bytes of Avro that are Python objects at once, which take tens of times as much.
+_OBJECT_BYTES: Final = 1 << 20
 
 
 @dataclass
@@ -66,10 +70,11 @@ class Decoder:
         return max(_RECORDS, _FLAT_VALUES // max(self._node.slots, 1)) if self._node.is_flat else _LISTS
 
     def table(self, blocks: Sequence[Block]) -> pa.Table:
-        """The records of some blocks as a table. Raises BadFile."""
-        raw, length = self._raw(blocks), sum(block.count for block in blocks)
-        arrays = [self._array(column, raw, length) for column in self._columns]
-        return pa.Table.from_arrays(arrays, names=[column.name for column in self._columns])
+        """The records of some blocks as a table. Raises BadFile, TooManyValues."""
+        if (arrays := self._by_kernel(blocks)) is not None:
+            return self._arranged(arrays.__getitem__, blocks)
+        parts = [self._arranged(self._by_fastavro(part), part) for part in _parts(blocks)]
+        return pa.concat_tables(parts)
 
     def records(self, block: Block) -> list[dict[str, Any]]:
         """The records of a block, with raw values. Raises BadFile when they do not fill it exactly."""
@@ -88,17 +93,25 @@ class Decoder:
         """Whether the load gives a column a value; the others take their default, as in BigQuery."""
         return column.name.lower() in self._fields or (column.mode == "REPEATED" and is_known(column))
 
-    def _raw(self, blocks: Sequence[Block]) -> Callable[[str], pa.Array]:
-        """How to get a field's raw values."""
-        if self._node is not None and self._is_worth_the_kernel(sum(len(block.data) for block in blocks)):
-            from kbq_assets.wire.arrow.kernel import read_records
+    def _by_kernel(self, blocks: Sequence[Block]) -> Mapping[str, pa.Array] | None:
+        """The raw values of each field, None where fastavro is to read them."""
+        size = sum(len(block.data) for block in blocks)
+        if self._node is None or not self._is_worth_the_kernel(size):
+            return None
+        from kbq_assets.wire.arrow.kernel import read_records
 
-            arrays = read_records(blocks, self._node)
-            if arrays is not None:
-                return arrays.__getitem__
+        return read_records(blocks, self._node)
+
+    def _by_fastavro(self, blocks: Sequence[Block]) -> Callable[[str], pa.Array]:
+        """How to get a field's raw values."""
         records = [record for block in blocks for record in self.records(block)]
         members = self._root.members
         return lambda name: pa.array([record[name] for record in records], members[name].raw)
+
+    def _arranged(self, raw: Callable[[str], pa.Array], blocks: Sequence[Block]) -> pa.Table:
+        length = sum(block.count for block in blocks)
+        arrays = [self._array(column, raw, length) for column in self._columns]
+        return pa.Table.from_arrays(arrays, names=[column.name for column in self._columns])
 
     def _is_worth_the_kernel(self, size: int) -> bool:
         _PAST.bytes += size
@@ -113,6 +126,19 @@ class Decoder:
             return arranged(raw(name), value, column)
         except (ValueError, OverflowError, TypeError) as error:  # pa.ArrowInvalid is a ValueError
             raise BadFile(f"column {column.name}: {error}") from error
+
+
+def _parts(blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    """Blocks whose records fit into memory as Python objects, at least one."""
+    taken: list[Block] = []
+    size = 0
+    for block in blocks:
+        if taken and size + len(block.data) > _OBJECT_BYTES:
+            yield taken
+            taken, size = [], 0
+        taken.append(block)
+        size += len(block.data)
+    yield taken
 
 
 def _zigzag(number: int) -> bytes:

@@ -28,3 +28,7 @@ class MissingSource(LoadError):
     """A file or table that does not exist."""
 
     reason: ClassVar[str] = "notFound"
+
+
+class TooManyValues(Exception):
+    """No failure: blocks whose values would take too much memory at once. Fewer of them are decoded."""

@@ -18,13 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kbq_assets.wire.arrow.container import Block
+from kbq_assets.wire.arrow.errors import TooManyValues
 from kbq_assets.wire.arrow.nested import Kind, Node, program_of
 from kbq_assets.wire.chunk import PADDING
-from kbq_assets.wire.jit import inlined, kernel
+from kbq_assets.wire.jit import copy_bytes, inlined, kernel, load_word, store_word
 from kbq_assets.wire.records.scan import read_long
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+Offsets: TypeAlias = npt.NDArray[np.int32]
 Integer: TypeAlias = Any
 
 _NULL, _BOOLEAN, _INT, _LONG = int(Kind.NULL), int(Kind.BOOLEAN), int(Kind.INT), int(Kind.LONG)
@@ -32,14 +34,19 @@ _FLOAT, _DOUBLE, _BYTES, _STRING = int(Kind.FLOAT), int(Kind.DOUBLE), int(Kind.B
 _FIXED, _ENUM = int(Kind.FIXED), int(Kind.ENUM)
 _STRUCT, _LIST, _END = int(Kind.STRUCT), int(Kind.LIST), int(Kind.END)
 _UNION, _JUMP = int(Kind.UNION), int(Kind.JUMP)
+#: Longer texts are worth the call of a function that copies.
+_FEW_BYTES: Final = 32
 _WITH_LENGTH: Final = (Kind.BYTES, Kind.STRING, Kind.FIXED)
+#: A value takes 17 bytes here, besides its own in Arrow, and as little as one in Avro.
+_BATCH_VALUES: Final = 2_000_000
 _START, _USED, _REMAINING = 0, 1, 2
 #: Arrow's offsets in lists and texts have 31 bits.
 _MOST: Final = 1 << 31
 
 
 def read_records(blocks: Sequence[Block], record: Node) -> Mapping[str, pa.Array] | None:
-    """The raw values of each field, None if the kernel does not accept the blocks."""
+    """The raw values of each field, None if the kernel does not accept the blocks. Raises TooManyValues for several
+    blocks whose values take more memory than those of a batch may."""
     data = np.frombuffer(b"".join((*(block.data for block in blocks), bytes(PADDING))), np.uint8)
     ends = np.cumsum([len(block.data) for block in blocks], dtype=np.int64)
     counts = np.array([block.count for block in blocks], np.int64)
@@ -51,6 +58,8 @@ def read_records(blocks: Sequence[Block], record: Node) -> Mapping[str, pa.Array
     elif not _read(data, ordered, program, slots, *_room(0)):
         return None
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(slots[_USED])])
+    if len(blocks) > 1 and starts[-1] > _BATCH_VALUES:
+        raise TooManyValues
     slots[_START], slots[_USED] = starts[:-1], 0
     values, lengths, valid = _room(int(starts[-1]))
     if not _read(data, ordered, program, slots, values, lengths, valid):
@@ -146,21 +155,20 @@ def _scalar(node: Node, data: Bytes, values: Numbers, lengths: Numbers, valid: B
         case Kind.FLOAT:
             return pa.array(values.astype(np.uint32).view(np.float32), mask=missing)
         case Kind.DOUBLE:
-            return pa.array(values.view(np.float64), mask=missing)
+            return pa.array(values.view(np.float64).copy(), mask=missing)
         case Kind.ENUM:
             return pa.array(node.symbols).take(pa.array(values, mask=missing))
-    return pa.array(values, mask=missing)
+    return pa.array(values.copy(), mask=missing)  # not a part of all slots, which would stay in memory
 
 
 def _text(node: Node, data: Bytes, starts: Numbers, lengths: Numbers, valid: Bytes) -> pa.Array:
-    offsets = np.zeros(len(starts) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    if offsets[-1] >= _MOST:
+    size = int(lengths.sum())
+    if size >= _MOST:
         raise pa.ArrowInvalid("more than 2 GiB in one batch of a column")
-    out = np.empty(offsets[-1], np.uint8)
-    _gather(data, starts, lengths, out)
+    offsets, out = np.empty(len(starts) + 1, np.int32), np.empty(size + PADDING, np.uint8)
+    _gather(data, starts, lengths, offsets, out)
     validity = None if node.null_branch < 0 else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    buffers = [validity, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out)]
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(out[:size])]
     array = pa.Array.from_buffers(pa.binary(), len(starts), buffers)
     return array.cast(pa.string()) if node.kind is Kind.STRING else array  # the cast checks UTF-8
 
@@ -193,13 +201,19 @@ def _value(
 
 
 @kernel
-def _gather(data: Bytes, starts: Numbers, lengths: Numbers, out: Bytes) -> None:
-    place = 0
+def _gather(data: Bytes, starts: Numbers, lengths: Numbers, offsets: Offsets, out: Bytes) -> None:
+    """Copy spans one after another, and note where each ends. Both arrays are padded."""
+    place: Integer = 0
+    offsets[0] = 0
     for row in range(len(starts)):
-        start = starts[row]
-        for i in range(lengths[row]):
-            out[place] = data[start + i]
-            place += 1
+        start, size = starts[row], lengths[row]
+        if size > _FEW_BYTES:
+            copy_bytes(out, place, data, start, size)
+        else:
+            for i in range(0, size, 8):
+                store_word(out, place + i, load_word(data, start + i))
+        place += size
+        offsets[row + 1] = place
 
 
 @inlined

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO, Final, TypeAlias
+from itertools import islice
+from typing import BinaryIO, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -23,15 +24,18 @@ from kbq_assets.core.loading.verification import damage
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.wire.arrow.container import Block, read_blocks, read_header
 from kbq_assets.wire.arrow.decode import Decoder
-from kbq_assets.wire.arrow.errors import BadFile, DamagedSource, MissingSource
+from kbq_assets.wire.arrow.errors import BadFile, DamagedSource, MissingSource, TooManyValues
 from kbq_assets.wire.files.checksum import ChecksumReader
 from kbq_assets.wire.files.container import SYNC_SIZE
 from kbq_assets.wire.files.read_container import Header
 
 OpenUri: TypeAlias = Callable[[str], BinaryIO]
+Item = TypeVar("Item")
 
 #: Bytes of Avro decoded at once.
-_BATCH_BYTES: Final = 32 << 20
+_BATCH_BYTES: Final = 8 << 20
+#: Files that are read at once, block by block: those of several partitions have rows of the same hours.
+_AT_ONCE: Final = 4
 #: Files up to this size are read whole.
 _SMALL_BYTES: Final = 1 << 20
 #: Beginnings of files that are remembered.
@@ -76,46 +80,57 @@ class StagedTables:
         """
         files = files or {}
         waiting: dict[str, _Waiting] = defaultdict(_Waiting)
-        for uri in uris:
-            for schema, block in self._blocks(uri, files.get(uri)):
-                ready = waiting[schema]
-                ready.add(uri, block)
-                if ready.records >= self._decoder(schema).batch_records:
-                    yield self._decoded(schema, waiting.pop(schema), files)
-                elif sum(each.size for each in waiting.values()) >= _BATCH_BYTES:
-                    yield from self._all(waiting, files)
+        for uri, schema, block in in_turn((self._blocks(uri, files.get(uri)) for uri in uris), _AT_ONCE):
+            ready = waiting[schema]
+            ready.add(uri, block)
+            if ready.records >= self._decoder(schema).batch_records:
+                yield from self._decoded(schema, waiting.pop(schema).blocks, files)
+            elif sum(each.size for each in waiting.values()) >= _BATCH_BYTES:
+                yield from self._all(waiting, files)
         yield from self._all(waiting, files)
 
     def _all(self, waiting: dict[str, _Waiting], files: Mapping[str, StagedFile]) -> Iterator[StagedBatch]:
         while waiting:
-            yield self._decoded(*waiting.popitem(), files)
+            schema, ready = waiting.popitem()
+            yield from self._decoded(schema, ready.blocks, files)
 
-    def _decoded(self, schema: str, ready: _Waiting, files: Mapping[str, StagedFile]) -> StagedBatch:
-        """A batch of blocks. If one is bad, its file alone is to blame."""
-        decoder = self._decoder(schema)
-        rows = {uri: sum(block.count for block in blocks) for uri, blocks in ready.blocks.items()}
+    def _decoded(
+        self, schema: str, waiting: Sequence[tuple[str, Block]], files: Mapping[str, StagedFile]
+    ) -> Iterator[StagedBatch]:
+        """Batches of blocks, file by file. If one is bad, its file alone is to blame."""
+        decoder, blocks = self._decoder(schema), dict[str, list[Block]]()
+        for uri, block in waiting:
+            blocks.setdefault(uri, []).append(block)
         try:
-            table = decoder.table([block for blocks in ready.blocks.values() for block in blocks])
+            table = decoder.table([block for each in blocks.values() for block in each])
+        except TooManyValues:
+            half = len(waiting) // 2
+            for part in (waiting[:half], waiting[half:]):
+                yield from self._decoded(schema, part, files)
+            return
         except BadFile:
             table = pa.concat_tables(
-                self._decoded_alone(decoder, uri, blocks, files.get(uri))
-                for uri, blocks in ready.blocks.items()
+                self._decoded_alone(decoder, uri, each, files.get(uri)) for uri, each in blocks.items()
             )
-        return StagedBatch(table, rows)
+        yield StagedBatch(table, {uri: sum(block.count for block in each) for uri, each in blocks.items()})
 
     def _decoded_alone(
         self, decoder: Decoder, uri: str, blocks: Sequence[Block], file: StagedFile | None
     ) -> pa.Table:
         try:
             return decoder.table(blocks)
+        except TooManyValues:
+            half = len(blocks) // 2
+            parts = (self._decoded_alone(decoder, uri, part, file) for part in (blocks[:half], blocks[half:]))
+            return pa.concat_tables(parts)
         except BadFile as error:
             with self._opened(uri) as reader:  # its last blocks may not be read yet
                 _require_whole(file, reader)
             raise BadFile(f"{uri}: {error.message}") from error
 
-    def _blocks(self, uri: str, file: StagedFile | None) -> Iterator[tuple[str, Block]]:
-        """Blocks of a file, each with the writer schema. Only a small file is compared with ``file`` before its first
-        block."""
+    def _blocks(self, uri: str, file: StagedFile | None) -> Iterator[tuple[str, str, Block]]:
+        """Blocks of a file, each with its URI and the writer schema. Only a small file is compared with ``file`` before
+        its first block."""
         with self._opened(uri) as reader:
             try:
                 if file is not None and file.bytes <= _SMALL_BYTES:
@@ -128,7 +143,7 @@ class StagedTables:
                 schema = header.schema
                 self._decoder(schema)
                 for block in read_blocks(rest, header):
-                    yield schema, block
+                    yield uri, schema, block
             except BadFile as error:
                 _require_whole(file, reader)
                 raise BadFile(f"{uri}: {error.message}") from error
@@ -157,15 +172,29 @@ class StagedTables:
         return self._decoders[schema]
 
 
+def in_turn(sources: Iterable[Iterator[Item]], most: int) -> Iterator[Item]:
+    """An item of each of ``most`` sources in turn, until all are at their end."""
+    rest = iter(sources)
+    opened = deque(islice(rest, most))
+    while opened:
+        source = opened.popleft()
+        for item in source:
+            yield item
+            opened.append(source)
+            break
+        else:
+            opened.extend(islice(rest, 1))
+
+
 class _Waiting:
-    """Blocks of one writer schema that are decoded together, by file."""
+    """Blocks of one writer schema that are decoded together, with their files."""
 
     def __init__(self) -> None:
-        self.blocks: dict[str, list[Block]] = {}
+        self.blocks: list[tuple[str, Block]] = []
         self.records = self.size = 0
 
     def add(self, uri: str, block: Block) -> None:
-        self.blocks.setdefault(uri, []).append(block)
+        self.blocks.append((uri, block))
         self.records += block.count
         self.size += len(block.data)
 

@@ -95,8 +95,10 @@ def _inflate(data: bytes) -> bytes:
     return out
 
 
-def _unsnap(data: bytes) -> bytes:
-    out = bytes(cramjam.snappy.decompress_raw(data[:-4]))
+def unsnap(data: bytes, unpack: Callable[[Any], Any] = cramjam.snappy.decompress_raw) -> bytes:
+    """The bytes of a block in Avro's snappy; ``unpack`` reads the raw format. Raises zlib.error if their checksum is
+    another."""
+    out = bytes(unpack(memoryview(data)[:-4]))
     if _crc32(out) != int.from_bytes(data[-4:], "big"):
         raise zlib.error("the checksum does not match")
     return out
@@ -105,6 +107,6 @@ def _unsnap(data: bytes) -> bytes:
 _DECOMPRESS: Final[Mapping[str, Callable[[bytes], Any]]] = {
     "null": bytes,
     "deflate": _inflate,
-    "snappy": _unsnap,
+    "snappy": unsnap,
     "zstandard": cramjam.zstd.decompress,
 }

@@ -357,7 +357,7 @@ def test_more_partitions_than_open_files_are_still_one_file_each(
         hours = range(5) if batch else range(1)
         rows = [record(10 * batch + h, note=str(9 - batch), _event_time=h * HOUR) for h in hours]
         uris.append(stage(f"{batch}.avro", avro_file(rows, schema)))
-    writer = ParquetWriter(stored(lake), load_job("j-1", *uris), "token", open_file_uri, flush_bytes=1)
+    writer = ParquetWriter(stored(lake), load_job("j-1", *uris), "token", open_file_uri, held_bytes=1)
     writer.write()
     assert [file.record_count for file in writer.files] == [4, 3, 3, 3, 3]
     assert writer.rows == 16
@@ -372,8 +372,10 @@ def test_files_of_a_job_that_fails_halfway_are_deleted(
     lake: IcebergWarehouse, stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staged, "_BATCH_BYTES", 1)
+    with stored(lake).transaction() as change:
+        change.set_properties({TARGET_BYTES: "1"})
     good, bad = stage("a.avro", avro_file(records(range(9)))), stage("b.avro", b"not Avro")
-    writer = ParquetWriter(stored(lake), load_job("j-1", good, bad), "token", open_file_uri, flush_bytes=1)
+    writer = ParquetWriter(stored(lake), load_job("j-1", good, bad), "token", open_file_uri, held_bytes=1)
     with pytest.raises(LoadError):
         writer.write()
     assert len(files_in(folder)) == 1

@@ -227,3 +227,20 @@ def test_text_that_is_not_utf8_is_refused() -> None:
     schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "f", "type": "string"}]})
     for flat_bytes in (0, 1 << 60):
         assert outcome(schema, [Block(1, b"\x02\xff")], flat_bytes) is BadFile
+
+
+def test_texts_of_any_length_are_copied() -> None:
+    """Some by words, which go beyond the end of a text, long ones at once."""
+    texts = ["x" * n + "é" * (n % 3) for n in [*range(80), 0, 33, 1, 5_000, 8]]
+    schema = json.dumps(
+        {"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "string"]}]}
+    )
+    node = record_node(avro.parse(avro.load_schema(schema)))
+    stream = io.BytesIO()
+    for text in texts:
+        fastavro.schemaless_writer(stream, json.loads(schema), {"a": text or None})
+    assert node is not None
+    found = read_records([Block(len(texts), stream.getvalue())], node)
+    assert found is not None
+    found["a"].validate(full=True)
+    assert found["a"].to_pylist() == [text or None for text in texts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import fastavro
@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.wire.arrow import decode, staged
+from kbq_assets.wire.arrow import decode, kernel, staged
 from kbq_assets.wire.arrow.errors import BadFile, DamagedSource, LoadError, MissingSource
-from kbq_assets.wire.arrow.staged import StagedTables
+from kbq_assets.wire.arrow.staged import StagedTables, in_turn
 from kbq_assets.wire.files.checksum import ChecksumReader
 from kbq_assets_tests.fixtures.work import calls_of
 from kbq_assets_tests.wire.arrow.test_kernel import flat, nested
@@ -76,6 +76,9 @@ def test_files_that_are_decoded_together_have_the_rows_of_each_alone(data: st.Da
         patch.setattr(decode, "_PAST", decode._Past(data.draw(st.sampled_from([0, 1 << 30]))))
         patch.setattr(decode, "_STARTED_BYTES", 0)
         patch.setattr(decode, "_FLAT_VALUES", 0)
+        patch.setattr(kernel, "_BATCH_VALUES", data.draw(st.sampled_from([0, 9, 1 << 20])))
+        patch.setattr(decode, "_OBJECT_BYTES", data.draw(st.sampled_from([0, 1 << 20])))
+        patch.setattr(staged, "_AT_ONCE", data.draw(st.sampled_from([1, 3])))
         for records_at_once in ("_RECORDS", "_LISTS"):
             patch.setattr(decode, records_at_once, data.draw(st.sampled_from([1, 3, 10_000])))
         patch.setattr(staged, "_SMALL_BYTES", data.draw(st.sampled_from([0, 1 << 20])))
@@ -83,7 +86,21 @@ def test_files_that_are_decoded_together_have_the_rows_of_each_alone(data: st.Da
         files = Files(contents, schema)
         together = files.together()
         patch.setattr(decode, "_PAST", decode._Past())
-        assert together == files.one_by_one()
+        assert [row for uri in contents for row in together if row[0] == uri] == files.one_by_one()
+
+
+def test_files_are_read_in_turn_some_at_once() -> None:
+    """Those that are read at once have rows of the same hours."""
+    opened = []
+
+    def items(name: str, count: int) -> Iterator[str]:
+        opened.append(name)
+        return (f"{name}{n}" for n in range(count))
+
+    found = in_turn((items(name, count) for name, count in (("a", 3), ("b", 1), ("c", 0), ("d", 2))), 2)
+    assert next(found) == "a0"
+    assert opened == ["a", "b"]
+    assert list(found) == ["b0", "a1", "a2", "d0", "d1"]
 
 
 def test_two_schemas_in_turn_are_two_batches() -> None:
