@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kbq_assets.adapters.local_store import LocalObjectStore
-from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import StagedFileName, TableReference

@@ -39,11 +39,16 @@ from kbq_assets.wire.files.encode import (
 )
 from kbq_assets.wire.json.rows import RowEncoder, event_time, parse
 from kbq_assets.wire.privacy.avro import rewriter
-from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
 from kbq_assets.wire.records.select import Chooser
+from kbq_assets.wire.records.staged_schema import (
+    MetadataColumns,
+    StagedSchema,
+    json_staged_schema,
+    staged_schema,
+)
 from kbq_assets.wire.records.validate import validate_avro, validate_json
 from kbq_assets.wire.warm import warm_up
-from kbq_assets.worker.json.columns import JsonColumns
+from kbq_assets.worker.json.inferred_columns import JsonColumns
 from kbq_assets.worker.privacy.avro import PersonalData
 from kbq_assets.worker.protobuf import ProtobufRows
 from kbq_assets.worker.translate import ValueTranslator, framed

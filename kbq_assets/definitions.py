@@ -115,7 +115,7 @@ class Adapters:
 
     def replay_tables(self) -> ReplayTables:
         """The warehouse's part in replays. Raises ConfigurationError if it has none yet."""
-        from kbq_assets.adapters.replay import open_replay_tables
+        from kbq_assets.adapters.replay_tables import open_replay_tables
 
         return open_replay_tables(self.settings, self.clients)
 

@@ -26,7 +26,7 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.personal import SEALED
-from kbq_assets.pipelines.errors_replay.replay import Repair, Selection, replay_errors, waiting
+from kbq_assets.pipelines.errors_replay.reparse import Repair, Selection, replay_errors, waiting
 from kbq_assets.pipelines.observation.documents import document
 from kbq_assets.pipelines.operate.bad_records import Quarantined
 from kbq_assets.pipelines.operate.operator import Operator

@@ -16,7 +16,7 @@ from kbq_assets.core.config.settings import Settings
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.catalog.source_list import SourceList
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
-from kbq_assets.pipelines.loading.warehouses import register
+from kbq_assets.pipelines.loading.register_warehouses import register
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets.ports.clock import Clock

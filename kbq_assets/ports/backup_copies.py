@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.erasure import offsets as sets
 from kbq_assets.core.erasure.offsets import Offsets
 from kbq_assets.core.errors import NotFound

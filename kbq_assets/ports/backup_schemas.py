@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from kbq_assets.core.backup.names import (
+from kbq_assets.core.backup.backup_names import (
     guid_name,
     schema_path,
     schemas_prefix,

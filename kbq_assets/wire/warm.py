@@ -23,8 +23,13 @@ from kbq_assets.wire.privacy import hashes
 from kbq_assets.wire.protobuf.encode import MessageEncoder
 from kbq_assets.wire.protobuf.layout import LayoutBuilder
 from kbq_assets.wire.records.join import NO_MARK, joined
-from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
 from kbq_assets.wire.records.select import Chooser
+from kbq_assets.wire.records.staged_schema import (
+    MetadataColumns,
+    StagedSchema,
+    json_staged_schema,
+    staged_schema,
+)
 
 
 def warm_up() -> None:

@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import IO, Final
 
-from kbq_assets.core.backup.names import MOST_SCHEMAS, BackupFileName
+from kbq_assets.core.backup.backup_names import MOST_SCHEMAS, BackupFileName
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.protocol.commits import StagedFile, Window
 from kbq_assets.core.protocol.counts import Counts

@@ -23,7 +23,8 @@ from kbq_assets.wire.files.encode import RejectedSchema, Route
 from kbq_assets.wire.privacy.tags import check_decided
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.renaming import field_paths, renamed
-from kbq_assets.wire.records.schema import (
+from kbq_assets.wire.records.select import Chooser, Value
+from kbq_assets.wire.records.staged_schema import (
     BodyKind,
     MetadataColumns,
     StagedSchema,
@@ -31,7 +32,6 @@ from kbq_assets.wire.records.schema import (
     staged_schema,
     tombstone_schema,
 )
-from kbq_assets.wire.records.select import Chooser, Value
 from kbq_assets.worker.named_fields import NamedFields
 from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets.worker.table_selection import Choice

@@ -22,7 +22,7 @@ from kbq_assets.core.topics.evolution import (
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.wire.files.encode import Route
 from kbq_assets.wire.records.renaming import field_paths, renamed
-from kbq_assets.wire.records.schema import StagedSchema
+from kbq_assets.wire.records.staged_schema import StagedSchema
 
 
 @dataclass(frozen=True)

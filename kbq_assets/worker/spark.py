@@ -71,7 +71,7 @@ def open_writer(settings: Settings) -> Iterator[RunTasks]:
 def open_copier(settings: Settings) -> Iterator[RunCopies]:
     """Spark for the many files of a backup that an erasure writes again."""
     from kbq_assets.adapters.spark.tasks import SparkTasks
-    from kbq_assets.worker.erasure import CopyOnWorker
+    from kbq_assets.worker.erased_records import CopyOnWorker
 
     with open_spark(settings) as spark:
         yield SparkTasks(spark, CopyOnWorker.of(settings), "an erasure in the backup of")

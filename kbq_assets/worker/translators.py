@@ -12,7 +12,7 @@ from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import SchemaRegistry, WriterSchemas
 from kbq_assets.wire.privacy.json import LostValues
 from kbq_assets.worker.framing import SchemaNames
-from kbq_assets.worker.json.columns import JsonColumns
+from kbq_assets.worker.json.inferred_columns import JsonColumns
 from kbq_assets.worker.named_fields import NamedFields
 from kbq_assets.worker.privacy.avro import PersonalData
 from kbq_assets.worker.privacy.json import JsonPrivacy, Payloads
@@ -63,7 +63,7 @@ def open_routes(
         translator = ScreenedValues(names, settings, translator, level=2)
     if settings.keys.are_decoded:
         # Imported here, as other topics have no use for it.
-        from kbq_assets.worker.keys.columns import KeyColumns
+        from kbq_assets.worker.keys.key_column import KeyColumns
 
         translator = KeyColumns(topic, settings, ports.registry, translator)
     if translator is None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kbq_assets.adapters.backup import BackupLog, BackupSource
-from kbq_assets.core.backup.names import state_path
+from kbq_assets.core.backup.backup_names import state_path
 from kbq_assets.core.erasure import offsets as sets
 from kbq_assets.core.erasure.model import ErasureLog
 from kbq_assets.core.erasure.offsets import Offsets
@@ -34,19 +34,19 @@ from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import RecordBatch, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import WriterSchemas
-from kbq_assets.wire.files.hours import UnitHours
+from kbq_assets.wire.files.hour_files import UnitHours
 from kbq_assets.wire.privacy.json import LostValues
 from kbq_assets.worker.backup import BackupTarget, BackupWindowWriter
 from kbq_assets.worker.backup_place import BackupPlace
 from kbq_assets.worker.backup_schemas import KeptSchemas
-from kbq_assets.worker.erasure import read_log, without
-from kbq_assets.worker.hours import hours_of
+from kbq_assets.worker.erased_records import read_log, without
 from kbq_assets.worker.outputs import Output, go_on
 from kbq_assets.worker.pinned_schemas import PinnedSchemas
 from kbq_assets.worker.privacy.avro import ErrorCopies
 from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets.worker.table_selection import Choice
 from kbq_assets.worker.translators import open_routes
+from kbq_assets.worker.unit_hours import hours_of
 from kbq_assets.worker.window import Staging, WindowWriter
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from kbq_assets.wire.files.encode import (
     WindowEncoder,
 )
 from kbq_assets.wire.files.error_rows import ERROR_FINGERPRINT, ErrorRows, error_schema_json
-from kbq_assets.wire.files.hours import UnitHours, WindowHours
+from kbq_assets.wire.files.hour_files import UnitHours, WindowHours
 from kbq_assets.wire.privacy.json import LostValues
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.verdicts import RecordLimits

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.wire.backup.read import read_chunks

@@ -10,7 +10,7 @@ import pytest
 from kbq_assets.core.errors import JobAlreadyExists
 from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.statements.names import scratch_table
+from kbq_assets.core.statements.side_tables import scratch_table
 from kbq_assets.ports.statements import LedgerRow, StatementJob, Statements
 from kbq_assets.ports.warehouse import JobStatus, KafkaRange, Warehouse
 from kbq_assets_tests.contracts.warehouse import (

@@ -29,7 +29,7 @@ from kbq_assets.adapters.duckdb.replay import DuckDbReplayTables
 from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.core.backup import merging
 from kbq_assets.core.backup.areas import REGULAR
-from kbq_assets.core.backup.names import BACKUP as NAMES
+from kbq_assets.core.backup.backup_names import BACKUP as NAMES
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import BACKUP, Phase
 from kbq_assets.core.replay.positions import Position

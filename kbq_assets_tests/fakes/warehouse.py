@@ -34,7 +34,7 @@ from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes, has_own_columns_alone
 from kbq_assets.core.loading.tables import Column, TableOptions, plan_table_change
 from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference
-from kbq_assets.core.statements.names import SCRATCH_PREFIX
+from kbq_assets.core.statements.side_tables import SCRATCH_PREFIX
 from kbq_assets.core.topics.error_tables import ERROR_TABLE, is_error_table
 from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.errors_replay import ErrorReplays

@@ -17,7 +17,7 @@ from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.manifests import LIMITS, Limits
 from kbq_assets.core.protocol.names import TABLE_REGISTRY, TOPIC_REGISTRY, table_state_path
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, load
-from kbq_assets.pipelines.loading.warehouses import register
+from kbq_assets.pipelines.loading.register_warehouses import register
 from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from kbq_assets.core.backup import merging, sharing
-from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.extraction import publishing
 from kbq_assets.core.protocol import commits

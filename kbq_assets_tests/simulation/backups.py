@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import fastavro
 
 from kbq_assets.core.backup.areas import area_of
-from kbq_assets.core.backup.names import BACKUP, STATE, BackupFileName
+from kbq_assets.core.backup.backup_names import BACKUP, STATE, BackupFileName
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.erasure import offsets as sets
 from kbq_assets.core.erasure.model import Erasure, ErasurePhase

@@ -15,13 +15,13 @@ from typing import Any
 from kbq_assets.core.errors import JobAlreadyExists, StateError, UnknownOutcome
 from kbq_assets.core.extraction import pruning
 from kbq_assets.core.loading import batches, completeness, origins, quarantine, table_state
+from kbq_assets.core.loading.file_warehouses import WarehouseStates
 from kbq_assets.core.loading.merging import plan_merges
 from kbq_assets.core.loading.origins import Doubt
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.loading.verification import Unsound
-from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.ordering import batches as ordering_batches
-from kbq_assets.core.ordering import hours, transitions
+from kbq_assets.core.ordering import hour_order, transitions
 from kbq_assets.core.ordering.table_order import TableOrder
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import Commit, StagedFile
@@ -34,14 +34,14 @@ from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.operate import restage
-from kbq_assets.pipelines.ordering import hours as hours_of_view
+from kbq_assets.pipelines.ordering import released_hours as hours_of_view
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets.ports.registry import RegisteredSchema
 from kbq_assets.wire.files.error_rows import ErrorRows
-from kbq_assets.wire.files.hours import WindowHours
+from kbq_assets.wire.files.hour_files import WindowHours
 from kbq_assets.wire.files.staged_file import FileEncoder
-from kbq_assets.wire.records.hours import HourCounter
+from kbq_assets.wire.records.rows_per_hour import HourCounter
 from kbq_assets.worker import unit
 from kbq_assets.worker.pinned_schemas import PinnedSchemas
 from kbq_assets_tests.simulation import ordered
@@ -330,7 +330,7 @@ ORDER_MUTANTS = (
 #: Schedules of tables by hour notice these.
 HOUR_MUTANTS = (
     Mutant("a file crosses an hour", "O8", ((WindowHours, "divide", ordered.in_one_file),), seed=0),
-    Mutant("an hour is released early", "O8", ((hours, "released", lambda queues, release: queues),), seed=2),
+    Mutant("an hour is released early", "O8", ((hour_order, "released", lambda queues, release: queues),), seed=2),
     Mutant("one partition's watermark decides", "O8",
            ((hours_of_view, "slowest_partitions", ordered.fastest_partitions),), seed=4),
     Mutant("a window's hours are loaded one by one", "O8",

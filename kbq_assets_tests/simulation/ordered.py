@@ -21,7 +21,7 @@ from kbq_assets.core.topics.error_tables import ERROR_TABLE
 from kbq_assets.pipelines.loading import completeness
 from kbq_assets.pipelines.ordering.decisions import decide
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.wire.files.hours import MOST_HOURS, OTHERS, RouteRows, WindowHours
+from kbq_assets.wire.files.hour_files import MOST_HOURS, OTHERS, RouteRows, WindowHours
 
 if TYPE_CHECKING:
     from kbq_assets.core.topics.topic_settings import TopicSettings

@@ -37,7 +37,7 @@ from kbq_assets.pipelines.extraction import extractor
 from kbq_assets.pipelines.extraction.extract import extract
 from kbq_assets.pipelines.extraction.ports import ExtractionLimits, ExtractionPorts, ExtractionReport
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, load
-from kbq_assets.pipelines.loading.warehouses import register
+from kbq_assets.pipelines.loading.register_warehouses import register
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import (
     Proposal,

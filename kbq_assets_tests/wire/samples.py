@@ -19,7 +19,7 @@ from kbq_assets.wire.files.encode import (
     WindowEncoder,
 )
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, staged_schema
+from kbq_assets.wire.records.staged_schema import MetadataColumns, StagedSchema, staged_schema
 
 SOURCE = RecordOrigin("shop.orders.v1", 3, 7)
 SYNC_MARKER = bytes(range(16))

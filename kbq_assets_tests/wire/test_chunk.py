@@ -21,7 +21,7 @@ from kbq_assets.wire.chunk import (
     encode_headers,
     encode_long,
 )
-from kbq_assets.wire.records.schema import MetadataColumns, metadata_fields
+from kbq_assets.wire.records.staged_schema import MetadataColumns, metadata_fields
 
 messages = st.builds(
     RawRecord,

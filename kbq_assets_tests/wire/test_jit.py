@@ -73,7 +73,7 @@ def test_warming_up_compiles_every_kernel() -> None:
 
 
 def test_schemas_are_understood_without_numba() -> None:
-    imports = "import sys, kbq_assets.wire.records.schema, kbq_assets.wire.records.reasons"
+    imports = "import sys, kbq_assets.wire.records.staged_schema, kbq_assets.wire.records.reasons"
     _run(f"{imports}; assert 'numba' not in sys.modules")
 
 
@@ -96,13 +96,13 @@ from kbq_assets.wire.files import assemble
 from kbq_assets.wire.files.encode import ValueFormat
 from kbq_assets.wire.json import kernel as documents
 from kbq_assets.wire.protobuf import encode as messages_
-from kbq_assets.wire.records import event_time, hours, prefix, validate
-from kbq_assets.wire.records.schema import MetadataColumns, json_staged_schema
+from kbq_assets.wire.records import event_time, prefix, rows_per_hour, validate
+from kbq_assets.wire.records.staged_schema import MetadataColumns, json_staged_schema
 from kbq_assets_tests.wire.samples import MILLIS, Sinks, staged, texts, window
 
 kernels = [
     *(assemble._append, prefix._split_prefix, validate._validate_avro, validate._validate_json),
-    *(event_time._event_times, hours._count_hours, documents.encode_documents, messages_._encode),
+    *(event_time._event_times, rows_per_hour._count_hours, documents.encode_documents, messages_._encode),
 ]
 warm_up()
 print(*(len(kernel.signatures) for kernel in kernels))

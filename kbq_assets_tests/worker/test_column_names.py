@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from kbq_assets.core.debezium.columns import PLACEHOLDER
+from kbq_assets.core.debezium.change_columns import PLACEHOLDER
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings

@@ -20,7 +20,7 @@ from kbq_assets.pipelines.loading.restaging import is_copy
 from kbq_assets.pipelines.observation.status import read_status
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import propose_resume_table
-from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, staged_schema
+from kbq_assets.wire.records.staged_schema import MetadataColumns, StagedSchema, staged_schema
 from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore

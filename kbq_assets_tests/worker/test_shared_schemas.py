@@ -9,7 +9,7 @@ import pytest
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.core.topics.business_time import parse_business_time
 from kbq_assets.core.topics.personal import Decision
-from kbq_assets.wire.records.schema import MetadataColumns
+from kbq_assets.wire.records.staged_schema import MetadataColumns
 from kbq_assets.worker.routes import stageable
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.errors import NotFound, OffsetOutOfRange, Unavailable, UnreadableBatch
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition

@@ -19,7 +19,7 @@ from kbq_assets.core.loading.expiration import drops_rows
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.statements.names import SCRATCH_PREFIX
+from kbq_assets.core.statements.side_tables import SCRATCH_PREFIX
 
 #: Attempts to change a table while others change it too.
 _UPDATES: Final = 5

@@ -13,7 +13,7 @@ from kbq_assets.adapters.bigquery.probe import loaded
 from kbq_assets.adapters.bigquery.queries import Query, all_partitions
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.errors import ConfigurationError, JobFailed, Unavailable
-from kbq_assets.core.statements.names import ledger_table
+from kbq_assets.core.statements.side_tables import ledger_table
 from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay, Replayed, ReplayStatement

@@ -23,7 +23,7 @@ from kbq_assets.core.errors import ConfigurationError, JobFailed, NotFound, Unav
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.dialects import BIGQUERY, Dialect
-from kbq_assets.core.statements.names import SCRATCH_PREFIX, ledger_table
+from kbq_assets.core.statements.side_tables import SCRATCH_PREFIX, ledger_table
 from kbq_assets.core.statements.tokens import split
 from kbq_assets.ports.statements import LedgerRow, StatementJob
 

@@ -15,7 +15,7 @@ from kbq_assets.adapters.duckdb.statements import PERMANENT
 from kbq_assets.adapters.duckdb.types import definition
 from kbq_assets.core.errors import JobFailed
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.statements.names import ledger_table
+from kbq_assets.core.statements.side_tables import ledger_table
 from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay, Replayed

@@ -21,7 +21,7 @@ from kbq_assets.core.errors import ConfigurationError, InvalidName, NotFound
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes, has_own_columns_alone
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.statements.names import SCRATCH_PREFIX
+from kbq_assets.core.statements.side_tables import SCRATCH_PREFIX
 
 #: Schemas that are not for data: KBQ's own, and those of DuckDB's catalogs.
 _RESERVED: Final = frozenset({jobs.SCHEMA, "information_schema", "pg_catalog"})

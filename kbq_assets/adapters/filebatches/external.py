@@ -10,7 +10,7 @@ import duckdb
 
 from kbq_assets.adapters.duckdb.types import quoted
 from kbq_assets.adapters.filebatches import reading
-from kbq_assets.adapters.filebatches.columns import schema_columns
+from kbq_assets.adapters.filebatches.bigquery_columns import schema_columns
 from kbq_assets.adapters.filebatches.local_files import LocalFiles
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.ports.file_loads import FileJob

@@ -8,7 +8,7 @@ import duckdb
 
 from kbq_assets.adapters.duckdb import schema
 from kbq_assets.adapters.duckdb.types import quoted
-from kbq_assets.adapters.filebatches.columns import schema_columns
+from kbq_assets.adapters.filebatches.bigquery_columns import schema_columns
 from kbq_assets.adapters.filebatches.reading import HiveGroup
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference

@@ -16,11 +16,11 @@ confluent.type.Decimal is a decimal if the field's `field_meta` says its precisi
 
 from google.protobuf.descriptor import Descriptor
 
+from kbq_assets.adapters.protobuf.avro_schema import avro_schema_of
 from kbq_assets.adapters.protobuf.compiler import MessageTypes, compile_types
 from kbq_assets.adapters.protobuf.fields import fields_of
 from kbq_assets.adapters.protobuf.layout import layout_of
 from kbq_assets.adapters.protobuf.rows import row_encoder
-from kbq_assets.adapters.protobuf.schema import avro_schema_of
 
 __all__ = [
     "Descriptor",

@@ -7,8 +7,15 @@ from typing import Any, Final
 from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from kbq_assets.adapters.protobuf.avro_schema import (
+    DECIMAL,
+    DURATION,
+    JSON_TYPES,
+    TIMESTAMP,
+    WRAPPERS,
+    is_map,
+)
 from kbq_assets.adapters.protobuf.rows import Column, columns_of
-from kbq_assets.adapters.protobuf.schema import DECIMAL, DURATION, JSON_TYPES, TIMESTAMP, WRAPPERS, is_map
 from kbq_assets.adapters.protobuf.well_known import BadValue
 from kbq_assets.wire.chunk import encode_bytes
 from kbq_assets.wire.protobuf.layout import FieldKind, LayoutBuilder, MessageLayout

@@ -10,7 +10,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from kbq_assets.adapters.protobuf.schema import (
+from kbq_assets.adapters.protobuf.avro_schema import (
     DURATION,
     JSON_TYPES,
     TIMESTAMP,

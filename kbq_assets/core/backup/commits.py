@@ -6,7 +6,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Window, starting_at
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.backup.names import FILE_HASH, MOST_SCHEMAS, BackupFileName, merge_attempt
+from kbq_assets.core.backup.backup_names import FILE_HASH, MOST_SCHEMAS, BackupFileName, merge_attempt
 from kbq_assets.core.protocol.commits import Commit, StagedFile, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition

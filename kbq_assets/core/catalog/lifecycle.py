@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kbq_assets.core.backup.names import BACKUP
+from kbq_assets.core.backup.backup_names import BACKUP
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 from kbq_assets.core.config.locations import Bucket, Folder, LakeAddress
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from kbq_assets.core.backup.names import BACKUP
+from kbq_assets.core.backup.backup_names import BACKUP
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
 from kbq_assets.core.erasure.model import ERASURES
 from kbq_assets.core.extraction.cost import COSTS

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kbq_assets.core.errors import InvalidName
-from kbq_assets.core.loading.warehouses import WarehouseStates
+from kbq_assets.core.loading.file_warehouses import WarehouseStates
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.commits import Commit, StagedFile, Window

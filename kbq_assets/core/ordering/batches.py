@@ -25,8 +25,8 @@ from kbq_assets.core.loading.batches import (
     windows_by_partition,
 )
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.ordering import hours
-from kbq_assets.core.ordering.hours import ALL_HOURS, Release
+from kbq_assets.core.ordering import hour_order
+from kbq_assets.core.ordering.hour_order import ALL_HOURS, Release
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.ordering_options import HOUR
@@ -78,8 +78,8 @@ def plan_ordered(
             return _batch_of(table, windows_by_partition(again), limits)
     queues = windows_by_partition(chosen)
     if state.order.rule.by == HOUR:
-        free = hours.released(queues, release)
-        queues = hours.of_first_hour(free, release) if free else free
+        free = hour_order.released(queues, release)
+        queues = hour_order.of_first_hour(free, release) if free else free
     return _batch_of(table, queues, limits) if queues else None
 
 

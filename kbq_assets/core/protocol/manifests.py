@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from kbq_assets.core.backup.names import BACKUP, BackupFileName
+from kbq_assets.core.backup.backup_names import BACKUP, BackupFileName
 from kbq_assets.core.protocol.codec import Stored, encode
 from kbq_assets.core.protocol.commits import MOST_GAPS, AcceptedGap, Commit, StagedFile, Window
 from kbq_assets.core.protocol.manifest_entries import ManifestEntry

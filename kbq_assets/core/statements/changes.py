@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.debezium.columns import CHANGE_COLUMNS, DELETED, OP, TRUNCATE, UNAVAILABLE
+from kbq_assets.core.debezium.change_columns import CHANGE_COLUMNS, DELETED, OP, TRUNCATE, UNAVAILABLE
 from kbq_assets.core.loading.table_notes import OWN_COLUMNS
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.statements import rules

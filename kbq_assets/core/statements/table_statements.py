@@ -10,8 +10,8 @@ from typing import Final
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.load_switch import LoadSwitch
-from kbq_assets.core.statements.names import scratch_table
 from kbq_assets.core.statements.rules import APPEND, StatementRule
+from kbq_assets.core.statements.side_tables import scratch_table
 
 #: Stands for the scratch table's name in a text that is rendered before its load job has an id.
 SCRATCH: Final = "{{ batch }}"

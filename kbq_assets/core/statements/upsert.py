@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.debezium.columns import CHANGE_COLUMNS
+from kbq_assets.core.debezium.change_columns import CHANGE_COLUMNS
 from kbq_assets.core.loading.table_notes import OWN_COLUMNS
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import PARTITIONS_PER_SHARD

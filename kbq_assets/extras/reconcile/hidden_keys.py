@@ -14,8 +14,8 @@ from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.dialects import BIGQUERY
 from kbq_assets.core.statements.keys import key_columns
-from kbq_assets.core.statements.names import deleted_table
 from kbq_assets.core.statements.rules import MARK, StatementRule
+from kbq_assets.core.statements.side_tables import deleted_table
 from kbq_assets.core.statements.upsert import deleted_columns
 from kbq_assets.core.topics.personal import Decision, Pseudonyms
 from kbq_assets.ports.statements import Statements

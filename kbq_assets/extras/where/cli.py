@@ -12,7 +12,7 @@ import click
 
 from kbq_assets.cli.context import ExitCode, Part, json_option, pass_operator
 from kbq_assets.cli.render import console, echo_json, table
-from kbq_assets.core.backup.names import BACKUP
+from kbq_assets.core.backup.backup_names import BACKUP
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.timestamps import parse_moment
 from kbq_assets.extras.where.find import RecordFinder

@@ -43,7 +43,7 @@ class RecordFinder:
 
     def with_key(self, topic: str, partition: int | None, key: bytes) -> Iterator[tuple[TopicPartition, int]]:
         """All records with a key, in order. Reads all of the partitions. Raises NotFound, Unavailable."""
-        from kbq_assets.pipelines.erasure.copies import matching
+        from kbq_assets.pipelines.erasure.backup_files import matching
         from kbq_assets.pipelines.erasure.search import WantedKeys
 
         described = self._described(topic)

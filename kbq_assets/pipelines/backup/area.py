@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbq_assets.core.backup.areas import REGULAR
-from kbq_assets.core.backup.names import BACKUP, STATE, state_path
+from kbq_assets.core.backup.backup_names import BACKUP, STATE, state_path
 from kbq_assets.pipelines.protocol.mapped_store import MappedStore
 from kbq_assets.ports.object_store import ObjectStore
 

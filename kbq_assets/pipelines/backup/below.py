@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from kbq_assets.core.backup import copies as below
+from kbq_assets.core.backup import below_log_start as below
 from kbq_assets.core.backup.areas import area_of
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.extraction.planning import ExtractionPlan

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kbq_assets.core.backup import commits as backup
+from kbq_assets.core.backup.backup_names import BACKUP
 from kbq_assets.core.backup.merging import voided
-from kbq_assets.core.backup.names import BACKUP
 from kbq_assets.core.errors import PreconditionFailed
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO, Final
 
+from kbq_assets.core.backup.backup_names import BACKUP
 from kbq_assets.core.backup.merging import MergeRun, begun, ended, plan_merges
-from kbq_assets.core.backup.names import BACKUP
 from kbq_assets.core.errors import KbqError, NotFound, Unavailable
 from kbq_assets.core.protocol.commits import Commit, StagedFile, Window
 from kbq_assets.core.protocol.names import commit_path

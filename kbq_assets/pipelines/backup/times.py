@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.protocol.commits import StagedFile, Window
 from kbq_assets.ports.object_store import ObjectStore

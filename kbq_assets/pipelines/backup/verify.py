@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kbq_assets.core.backup.names import BACKUP, FILE_HASH, BackupFileName, schemas_prefix
+from kbq_assets.core.backup.backup_names import BACKUP, FILE_HASH, BackupFileName, schemas_prefix
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import commit_path

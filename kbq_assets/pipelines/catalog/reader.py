@@ -180,7 +180,7 @@ def _check_schema(entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles) 
 def _check_value(
     entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles, document: Any, root: AvroType
 ) -> Iterator[CatalogProblem]:
-    from kbq_assets.wire.records.schema import MetadataColumns, staged_schema  # with numpy, as below
+    from kbq_assets.wire.records.staged_schema import MetadataColumns, staged_schema  # with numpy, as below
 
     columns = MetadataColumns(business_time=entry.settings.records.event_date)
     is_union = isinstance(document, list) and entry.settings.destination.route == "record_name"

@@ -32,13 +32,13 @@ from kbq_assets.core.erasure.model import (
 from kbq_assets.core.erasure.offsets import size
 from kbq_assets.core.erasure.selection import PersonRecords
 from kbq_assets.core.errors import NotFound, PreconditionFailed, Refused, TransientError
-from kbq_assets.core.loading.warehouses import REMOVED
+from kbq_assets.core.loading.file_warehouses import REMOVED
 from kbq_assets.core.protocol import codec
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.backup.clean import clean_backups, void_merges
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.erasure.covered_warehouse import ErasedWarehouse
 from kbq_assets.pipelines.erasure.topic import ErasedTopic, backup_areas, check_replays, delete_loaded
-from kbq_assets.pipelines.erasure.warehouse import ErasedWarehouse
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.protocol import erasures as log
@@ -48,7 +48,7 @@ from kbq_assets.ports.backup_copies import OpenCopies
 from kbq_assets.ports.kafka import RecordSource
 
 if TYPE_CHECKING:
-    from kbq_assets.pipelines.erasure.copies import TopicBackup
+    from kbq_assets.pipelines.erasure.backup_files import TopicBackup
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class Erasures:
         return backup_areas(self.live, erasure.topic)
 
     def _copies(self, area: BackupArea, erasure: Erasure) -> TopicBackup:
-        from kbq_assets.pipelines.erasure.copies import TopicBackup  # arrays: not for every command
+        from kbq_assets.pipelines.erasure.backup_files import TopicBackup  # arrays: not for every command
 
         return TopicBackup.of(area, erasure.topic, self.live.settings.backup.codec, self.open_copies)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.erasure import offsets as sets
-from kbq_assets.core.erasure.copies import epochs_of_log, is_present
+from kbq_assets.core.erasure.forgotten_records import epochs_of_log, is_present
 from kbq_assets.core.erasure.model import ErasedPartition, Erasure, ErasureTimes
 from kbq_assets.core.erasure.offsets import MOST_OFFSETS, offsets_of
 from kbq_assets.core.erasure.positions import RecordPosition
@@ -19,7 +19,8 @@ from kbq_assets.core.errors import NotFound, Refused, TransientError
 from kbq_assets.core.protocol.commits import PartitionCommit
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.pipelines.deployment import Deployment
-from kbq_assets.pipelines.erasure.copies import TopicBackup
+from kbq_assets.pipelines.erasure.backup_files import TopicBackup
+from kbq_assets.pipelines.erasure.covered_warehouse import ErasedWarehouse
 from kbq_assets.pipelines.erasure.topic import (
     ErasedTopic,
     backup_areas,
@@ -27,7 +28,6 @@ from kbq_assets.pipelines.erasure.topic import (
     is_in_job,
     unloaded_files,
 )
-from kbq_assets.pipelines.erasure.warehouse import ErasedWarehouse
 from kbq_assets.pipelines.protocol.erasures import erased_of
 from kbq_assets.ports.kafka import RecordSource
 from kbq_assets.wire.arrow.errors import BadFile

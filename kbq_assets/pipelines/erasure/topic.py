@@ -17,8 +17,8 @@ from kbq_assets.core.protocol.names import TableReference, quarantine_path, tabl
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import Phase as ReplayPhase
 from kbq_assets.core.replay.model import Replay, is_shadow
-from kbq_assets.core.statements.names import deleted_table
 from kbq_assets.core.statements.rules import MARK, SQL, UPSERT, StatementRule
+from kbq_assets.core.statements.side_tables import deleted_table
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.loading.view import LoadView, read_view

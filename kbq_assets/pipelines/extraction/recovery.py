@@ -13,7 +13,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from kbq_assets.core.errors import Defect, PreconditionFailed, TransientError
 from kbq_assets.core.extraction.pruning import PATIENCE, files_to_announce, may_leave, plan_pruning
-from kbq_assets.core.loading.warehouses import WarehouseStates
+from kbq_assets.core.loading.file_warehouses import WarehouseStates
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.done_files import DoneFileName, done_path
 from kbq_assets.core.protocol.manifests import CommitParts, Manifest, packed, whole

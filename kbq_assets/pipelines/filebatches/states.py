@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from kbq_assets.core.errors import KbqError, MissingState, NotFound, TransientError
 from kbq_assets.core.filebatches import table_batches
-from kbq_assets.core.filebatches.names import (
+from kbq_assets.core.filebatches.registry import PrefixRegistry
+from kbq_assets.core.filebatches.state_names import (
     applied_path,
     decisions_path,
     file_registry_path,
     file_state_path,
 )
-from kbq_assets.core.filebatches.registry import PrefixRegistry
 from kbq_assets.core.filebatches.table_batches import (
     DecisionChunk,
     FileDecision,

@@ -35,8 +35,8 @@ from kbq_assets.pipelines.loading.restaging import Fit, fit
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.loading.view import LoadView
-from kbq_assets.pipelines.ordering.hours import release_for, why_no_batch
 from kbq_assets.pipelines.ordering.one_schema import under_one_schema
+from kbq_assets.pipelines.ordering.released_hours import release_for, why_no_batch
 from kbq_assets.pipelines.ordering.steps import before_batch
 from kbq_assets.pipelines.protocol.evolutions import has_variants
 from kbq_assets.pipelines.protocol.state import Versioned

@@ -40,7 +40,7 @@ from kbq_assets.pipelines.loading.ports import (
 )
 from kbq_assets.pipelines.loading.table_loader import TableLoader
 from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
-from kbq_assets.pipelines.ordering.hours import release_for
+from kbq_assets.pipelines.ordering.released_hours import release_for
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets.pipelines.protocol.state import Versioned

@@ -9,11 +9,11 @@ from typing import Final
 from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, TransientError, UnknownOutcome
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.batches import LoadLimits, changed_partitions, job_wait
+from kbq_assets.core.loading.file_warehouses import is_done_with
 from kbq_assets.core.loading.partitions import limits_by
 from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.loading.tables import Column, TableOptions
-from kbq_assets.core.loading.warehouses import is_done_with
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference, table_state_path

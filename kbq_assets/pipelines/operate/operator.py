@@ -13,14 +13,14 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.backups import Backups
 from kbq_assets.pipelines.deployment import Deployment
-from kbq_assets.pipelines.errors_replay.replay import Parse
+from kbq_assets.pipelines.errors_replay.reparse import Parse
 from kbq_assets.pipelines.observation.run_log import RunLog
 from kbq_assets.pipelines.operate import adopt, bootstrap, commands
 from kbq_assets.pipelines.operate import clean as cleaning
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.operate.rejected import RejectedData
+from kbq_assets.pipelines.operate.remove_warehouse import propose_removal
 from kbq_assets.pipelines.operate.restage import ReadAgain, RestagePorts, propose_restage
-from kbq_assets.pipelines.operate.warehouses import propose_removal
 from kbq_assets.ports.registry import SchemaRegistry
 
 

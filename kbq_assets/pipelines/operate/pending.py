@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kbq_assets.core.errors import CorruptState, Refused
 from kbq_assets.core.extraction.pruning import BacklogChunk
-from kbq_assets.core.loading.warehouses import WarehouseStates
+from kbq_assets.core.loading.file_warehouses import WarehouseStates
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import BACKLOG, shard_of

@@ -9,7 +9,7 @@ from functools import cached_property
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.deployment import Deployment
-from kbq_assets.pipelines.errors_replay.replay import Parse, ReplayPorts
+from kbq_assets.pipelines.errors_replay.reparse import Parse, ReplayPorts
 from kbq_assets.pipelines.operate import bad_records, quarantine
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow

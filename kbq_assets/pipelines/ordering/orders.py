@@ -20,7 +20,7 @@ from kbq_assets.pipelines.loading.load_blocks import TopicOptions, default_optio
 from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.ordering.decisions import decide, read_table
-from kbq_assets.pipelines.ordering.hours import release_for, why_no_batch
+from kbq_assets.pipelines.ordering.released_hours import release_for, why_no_batch
 from kbq_assets.pipelines.protocol.archives import archived_entries, read_archive
 from kbq_assets.pipelines.statements.skip import propose_skip
 

@@ -9,7 +9,7 @@ from kbq_assets.core.errors import JobFailed, NotFound
 from kbq_assets.core.loading.completeness import hour_text
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
-from kbq_assets.core.ordering.hours import late_rows
+from kbq_assets.core.ordering.hour_order import late_rows
 from kbq_assets.core.ordering.rules import order_rule, with_rule
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import marker_path

@@ -23,9 +23,9 @@ from kbq_assets.core.errors import (
     UnsupportedFormat,
 )
 from kbq_assets.core.extraction.pruning import BacklogChunk
+from kbq_assets.core.loading.file_warehouses import ACTIVE, REMOVED, WarehouseStates
 from kbq_assets.core.loading.table_registry import TableRegistry
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.loading.warehouses import ACTIVE, REMOVED, WarehouseStates
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.manifests import CommitParts, HeadDraft, packed, sealed, whole

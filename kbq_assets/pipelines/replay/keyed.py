@@ -14,8 +14,8 @@ from kbq_assets.core.replay import promotion
 from kbq_assets.core.replay.keyed import KeyedRange, with_all
 from kbq_assets.core.replay.model import Replay
 from kbq_assets.core.statements.keys import key_columns
-from kbq_assets.core.statements.names import deleted_table
 from kbq_assets.core.statements.rules import DELETED, MARK, StatementRule
+from kbq_assets.core.statements.side_tables import deleted_table
 from kbq_assets.core.statements.upsert import Upsert, deleted_columns
 from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.pipelines.deployment import Deployment

@@ -25,14 +25,14 @@ from kbq_assets.core.replay.model import (
     replay_path,
 )
 from kbq_assets.core.replay.positions import Position
-from kbq_assets.core.statements.names import deleted_table
+from kbq_assets.core.statements.side_tables import deleted_table
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.extraction.ports import Progress
 from kbq_assets.pipelines.operate.commands import Proposal, shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.replay.area import TURN_SECONDS, AreaAdapters, ReplayArea
+from kbq_assets.pipelines.replay.backup_ranges import TopicCopies
 from kbq_assets.pipelines.replay.chosen import check_moves, left_out
-from kbq_assets.pipelines.replay.copies import TopicCopies
 from kbq_assets.pipelines.replay.diff import ReplayDiff, billed_lines, check_records, compare
 from kbq_assets.pipelines.replay.keyed import KeyedTables
 from kbq_assets.pipelines.replay.promote import PROMOTE, ROLL_BACK, Direction, Replacer, free_tables

@@ -32,7 +32,7 @@ from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
-from kbq_assets.pipelines.replay.copies import TopicCopies
+from kbq_assets.pipelines.replay.backup_ranges import TopicCopies
 from kbq_assets.pipelines.replay.ranged import replayed_settings
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.replay import ReplayTables, RowRange

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from datetime import date
 from typing import Final
 
-from kbq_assets.core.debezium import columns
+from kbq_assets.core.debezium import change_columns
 from kbq_assets.core.errors import ConfigurationError, WrongOptions
 from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.table_notes import has_own_columns_alone
@@ -17,7 +17,6 @@ from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements import changes
 from kbq_assets.core.statements.keys import key_columns
-from kbq_assets.core.statements.names import deleted_table
 from kbq_assets.core.statements.rules import (
     DELETED,
     MARK,
@@ -28,6 +27,7 @@ from kbq_assets.core.statements.rules import (
     StatementRule,
     rule_of,
 )
+from kbq_assets.core.statements.side_tables import deleted_table
 from kbq_assets.core.statements.switching import expected, rule_of_batch
 from kbq_assets.core.statements.table_statements import BatchStatement
 from kbq_assets.core.statements.targets import Target
@@ -205,6 +205,6 @@ def upsert_of(
         statements.sql_name(deleted_table(table)),
         own,
         tombstones=any(map(has_own_columns_alone, staged)),
-        flag=columns.DELETED if of_changes else DELETED if DELETED in names else "",
+        flag=change_columns.DELETED if of_changes else DELETED if DELETED in names else "",
         changes=of_changes,
     )

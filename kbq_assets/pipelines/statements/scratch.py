@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.statements.names import scratch_number
+from kbq_assets.core.statements.side_tables import scratch_number
 from kbq_assets.ports.statements import Statements
 
 

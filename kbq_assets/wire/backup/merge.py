@@ -6,7 +6,7 @@ import hashlib
 
 import google_crc32c
 
-from kbq_assets.core.backup.names import FILE_HASH
+from kbq_assets.core.backup.backup_names import FILE_HASH
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.wire.chunk import encode_long
 from kbq_assets.wire.files.checksum import crc32c_text

@@ -7,10 +7,10 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from kbq_assets.core.backup.names import FILE_HASH
+from kbq_assets.core.backup.backup_names import FILE_HASH
 from kbq_assets.core.config.backup import ZSTD_LEVEL
 from kbq_assets.wire.backup import kernels
-from kbq_assets.wire.backup.schema import SCHEMA
+from kbq_assets.wire.backup.file_schema import SCHEMA
 from kbq_assets.wire.chunk import UNREADABLE_HEADERS, Bytes, Chunk, Longs, Origins, Spans, encode_long
 from kbq_assets.wire.files.codec import Codec
 from kbq_assets.wire.files.container import ContainerWriter, FileFormat, Sink

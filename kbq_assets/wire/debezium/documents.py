@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kbq_assets.core.debezium.columns import (
+from kbq_assets.core.debezium.change_columns import (
     DELETE,
     DELETED,
     MESSAGE,

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import recursive_record
-from kbq_assets.core.debezium.columns import (
+from kbq_assets.core.debezium.change_columns import (
     CHANGE_COLUMNS,
     DELETE,
     DELETED,

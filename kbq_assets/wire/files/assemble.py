@@ -26,7 +26,7 @@ from kbq_assets.wire.files.blocks import SharedBlocks
 from kbq_assets.wire.jit import copy_bytes, inlined, int64, kernel, load_word, store_byte, store_word
 from kbq_assets.wire.records.event_time import DAY_MICROS
 from kbq_assets.wire.records.scan import write_long
-from kbq_assets.wire.records.schema import BodyKind, StagedSchema
+from kbq_assets.wire.records.staged_schema import BodyKind, StagedSchema
 
 _LONG = 10
 """Bytes of the longest variable-length integer."""

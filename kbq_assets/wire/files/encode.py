@@ -15,7 +15,7 @@ from kbq_assets.wire.chunk import Chunk, Longs
 from kbq_assets.wire.files.assemble import RecordOrigin
 from kbq_assets.wire.files.choices import TableChoices
 from kbq_assets.wire.files.container import FileFormat, Sink
-from kbq_assets.wire.files.hours import RouteRows, WindowHours
+from kbq_assets.wire.files.hour_files import RouteRows, WindowHours
 from kbq_assets.wire.files.open_files import OpenFiles
 from kbq_assets.wire.files.row_sizes import TOO_LARGE_ROW, oversized
 from kbq_assets.wire.files.staged_file import EncodedFile, FileEncoder, NewFile, OpenSink
@@ -30,7 +30,7 @@ from kbq_assets.wire.files.window import (
 from kbq_assets.wire.records.prefix import BAD_MAGIC, NULL, SHORT, split_prefix
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.rejects import NO_SCHEMA_ID, Rejections, Rejects
-from kbq_assets.wire.records.schema import BodyKind, StagedSchema
+from kbq_assets.wire.records.staged_schema import BodyKind, StagedSchema
 from kbq_assets.wire.records.validate import validate_avro, validate_json
 from kbq_assets.wire.records.verdicts import Captures, RecordLimits, Validation
 

@@ -22,9 +22,9 @@ from kbq_assets.wire.files.assemble import RecordOrigin
 from kbq_assets.wire.files.container import BLOCK_BYTES, ContainerWriter, FileFormat, Sink
 from kbq_assets.wire.files.encode import NO_SCHEMA_ID, EncodedFile, NewFile, OpenSink, Rejects
 from kbq_assets.wire.files.row_sizes import MOST_ROW_BYTES
-from kbq_assets.wire.records.hours import HourCounter
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.schema import MetadataColumns, metadata_fields
+from kbq_assets.wire.records.rows_per_hour import HourCounter
+from kbq_assets.wire.records.staged_schema import MetadataColumns, metadata_fields
 
 ERROR_SCHEMA_ID = 0
 """Error rows have no schema in the registry."""

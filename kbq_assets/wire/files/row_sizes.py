@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq_assets.wire.chunk import Chunk, Longs
-from kbq_assets.wire.records.schema import MetadataColumns
+from kbq_assets.wire.records.staged_schema import MetadataColumns
 
 #: Of value, key and headers; the rest of a row has a few hundred bytes.
 #: https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro#limitations

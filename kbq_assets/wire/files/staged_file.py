@@ -13,8 +13,8 @@ from kbq_assets.wire.files.assemble import Suffix
 from kbq_assets.wire.files.blocks import SharedBlocks, room_of
 from kbq_assets.wire.files.container import ContainerWriter, FileFormat, Sink
 from kbq_assets.wire.records.event_time import EventTimes, event_times
-from kbq_assets.wire.records.hours import HourCounter
-from kbq_assets.wire.records.schema import BodyKind
+from kbq_assets.wire.records.rows_per_hour import HourCounter
+from kbq_assets.wire.records.staged_schema import BodyKind
 from kbq_assets.wire.records.verdicts import Captures
 
 

@@ -10,8 +10,8 @@ from typing import TypeAlias
 from kbq_assets.wire.files.assemble import RecordOrigin
 from kbq_assets.wire.files.container import FileFormat
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.schema import StagedSchema
 from kbq_assets.wire.records.select import Chooser
+from kbq_assets.wire.records.staged_schema import StagedSchema
 from kbq_assets.wire.records.verdicts import RecordLimits
 
 MOST_TABLES = 200

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from kbq_assets.core.topics.json.numbers import Number, parse_fraction
 from kbq_assets.wire.chunk import PADDING, Bytes, Chunk, Longs
-from kbq_assets.wire.json.columns import CAPTURE, SLOT, SPARE
 from kbq_assets.wire.json.kernel import ASKS, DONE, FRAME, LEFT, MOST_UNKNOWN, encode_documents
 from kbq_assets.wire.json.layout import FIELD, DocumentLayout
+from kbq_assets.wire.json.object_columns import CAPTURE, SLOT, SPARE
 from kbq_assets.wire.records.encoded import EncodedRecords
 
 #: Bytes for the parts of one document; a larger one is left to Python objects.

@@ -11,7 +11,8 @@ import numpy as np
 
 from kbq_assets.core.topics.json.inference import MAX_EXACT
 from kbq_assets.wire.jit import copy_bytes, int64, kernel, load_byte, load_word, store_byte, store_word
-from kbq_assets.wire.json.columns import (
+from kbq_assets.wire.json.layout import FIELD, KINDS, TYPE
+from kbq_assets.wire.json.object_columns import (
     ABSENT,
     CAPTURE,
     DOUBLE,
@@ -33,7 +34,6 @@ from kbq_assets.wire.json.columns import (
     write_columns,
     write_rest,
 )  # fmt: skip
-from kbq_assets.wire.json.layout import FIELD, KINDS, TYPE
 from kbq_assets.wire.json.tokens import plain_end, read_number, skip_space, unescape
 from kbq_assets.wire.records.event_time import NO_TIME
 from kbq_assets.wire.records.scan import is_utf8, write_long

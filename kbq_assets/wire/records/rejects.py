@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kbq_assets.wire.chunk import Longs
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.schema import StagedSchema
+from kbq_assets.wire.records.staged_schema import StagedSchema
 from kbq_assets.wire.records.verdicts import Validation, describe
 
 NO_SCHEMA_ID = -1

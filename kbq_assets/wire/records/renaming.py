@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import schema_fingerprint
 from kbq_assets.core.avro.visitor import ColumnVisitor, visit
-from kbq_assets.wire.records.schema import StagedSchema
+from kbq_assets.wire.records.staged_schema import StagedSchema
 
 #: Names of fields from a record down. Lists add nothing, maps `value`, unions of several types the branch's field.
 Path: TypeAlias = tuple[str, ...]

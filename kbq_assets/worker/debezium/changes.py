@@ -35,7 +35,7 @@ from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.validate import validate_avro, validate_json
 from kbq_assets.wire.records.verdicts import RecordLimits
 from kbq_assets.worker.framing import type_id
-from kbq_assets.worker.json.columns import JsonColumns
+from kbq_assets.worker.json.inferred_columns import JsonColumns
 from kbq_assets.worker.translate import (
     FIRST_OWN_ID,
     UNREADABLE,

@@ -12,7 +12,6 @@ from google.api_core.exceptions import GoogleAPICallError
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.dialects import BIGQUERY
-from kbq_assets.core.statements.names import deleted_table, scratch_table
 from kbq_assets.core.statements.rules import (
     DELETED,
     MARK,
@@ -22,6 +21,7 @@ from kbq_assets.core.statements.rules import (
     VALID_TO,
     StatementRule,
 )
+from kbq_assets.core.statements.side_tables import deleted_table, scratch_table
 from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.statements.targets import Target
 from kbq_assets.core.statements.texts import text_of

@@ -22,13 +22,13 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.keyed import KeyedRange
 from kbq_assets.core.replay.model import REPLAY_COLUMN, Bounds, Replay
 from kbq_assets.core.statements.dialects import BIGQUERY
-from kbq_assets.core.statements.names import deleted_table, scratch_table
 from kbq_assets.core.statements.rules import (
     DELETED,
     MARK,
     TIMESTAMP,
     StatementRule,
 )
+from kbq_assets.core.statements.side_tables import deleted_table, scratch_table
 from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.statements.upsert import (
     TWO_PARTITIONS,

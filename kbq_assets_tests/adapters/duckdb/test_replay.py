@@ -8,7 +8,7 @@ import pytest
 
 from kbq_assets.adapters.duckdb import DuckDbWarehouse
 from kbq_assets.adapters.duckdb.replay import DuckDbReplayTables
-from kbq_assets.adapters.replay import open_replay_tables
+from kbq_assets.adapters.replay_tables import open_replay_tables
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.ports.replay import ReplayTables

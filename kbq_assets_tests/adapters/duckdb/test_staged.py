@@ -28,7 +28,7 @@ from kbq_assets.wire.files.assemble import RecordOrigin
 from kbq_assets.wire.files.codec import Codec
 from kbq_assets.wire.files.encode import FileFormat, NewFile, Route, ValueFormat, WindowContext, WindowEncoder
 from kbq_assets.wire.files.error_rows import ErrorRows, error_schema_json
-from kbq_assets.wire.records.schema import (
+from kbq_assets.wire.records.staged_schema import (
     MetadataColumns,
     StagedSchema,
     json_staged_schema,

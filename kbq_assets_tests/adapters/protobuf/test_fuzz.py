@@ -14,7 +14,7 @@ import numpy as np
 
 from kbq_assets.adapters.protobuf import avro_schema_of, compile_types, row_encoder
 from kbq_assets.wire.chunk import Chunk, RawRecord
-from kbq_assets.wire.records.schema import MetadataColumns, staged_schema
+from kbq_assets.wire.records.staged_schema import MetadataColumns, staged_schema
 from kbq_assets.wire.records.validate import validate_avro
 from kbq_assets.wire.records.verdicts import RecordLimits, describe
 

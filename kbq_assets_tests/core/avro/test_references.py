@@ -12,7 +12,7 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import schema_fingerprint
 from kbq_assets.core.avro.references import inline_references
 from kbq_assets.core.errors import UnstageableSchema
-from kbq_assets.wire.records.schema import MetadataColumns, staged_schema
+from kbq_assets.wire.records.staged_schema import MetadataColumns, staged_schema
 from kbq_assets_tests.wire.samples import record_of
 
 COUNTRY = {"type": "enum", "name": "Country", "namespace": "geo", "symbols": ["DE", "FR"]}

@@ -18,7 +18,7 @@ from kbq_assets.core.topics.business_time import BusinessTime
 from kbq_assets.core.topics.personal import Pseudonyms, parse_decisions
 from kbq_assets.wire.privacy.avro import rewriter
 from kbq_assets.wire.privacy.tags import check_decided
-from kbq_assets.wire.records.schema import MetadataColumns, staged_schema
+from kbq_assets.wire.records.staged_schema import MetadataColumns, staged_schema
 
 KEYS = Pseudonyms("a", {"a": bytes(32)})
 LEVELS = 30

@@ -12,8 +12,8 @@ from kbq_assets.core.extraction.pruning import (
     superseded_done_files,
 )
 from kbq_assets.core.loading.batches import LoadBatch, SchemaKey
+from kbq_assets.core.loading.file_warehouses import WarehouseStates
 from kbq_assets.core.loading.table_state import TableState, begin_job, park, record_success
-from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit
 from kbq_assets.core.protocol.done_files import DoneFileName, done_path

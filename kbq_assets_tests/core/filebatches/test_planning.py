@@ -12,7 +12,6 @@ import pytest
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.filebatches import table_batches
 from kbq_assets.core.filebatches.discovery import FoundBatch
-from kbq_assets.core.filebatches.names import applied_path, file_registry_path, file_state_path
 from kbq_assets.core.filebatches.planning import (
     MOST_JOBS,
     BatchRules,
@@ -21,6 +20,7 @@ from kbq_assets.core.filebatches.planning import (
     plan_batches,
 )
 from kbq_assets.core.filebatches.registry import PrefixRegistry
+from kbq_assets.core.filebatches.state_names import applied_path, file_registry_path, file_state_path
 from kbq_assets.core.filebatches.table_batches import (
     APPLIED,
     FIRST_PAUSE_MS,

@@ -9,13 +9,13 @@ from kbq_assets.core.loading.table_options import table_options
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.keys import key_columns
-from kbq_assets.core.statements.names import (
+from kbq_assets.core.statements.rules import StatementRule, rule_of
+from kbq_assets.core.statements.side_tables import (
     deleted_table,
     ledger_table,
     scratch_number,
     scratch_table,
 )
-from kbq_assets.core.statements.rules import StatementRule, rule_of
 from kbq_assets.core.topics.error_tables import ERROR_TABLE
 from kbq_assets.core.topics.topic_settings import TopicSettings
 

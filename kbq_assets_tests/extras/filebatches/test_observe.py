@@ -11,7 +11,7 @@ import pytest
 
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.filebatches import table_batches
-from kbq_assets.core.filebatches.names import file_registry_path, file_state_path
+from kbq_assets.core.filebatches.state_names import file_registry_path, file_state_path
 from kbq_assets.core.filebatches.table_batches import BatchInFlight, FileTarget
 from kbq_assets.core.observation.arrivals import Arrivals, PrefixArrivals
 from kbq_assets.extras.filebatches.observe import arrivals_reader

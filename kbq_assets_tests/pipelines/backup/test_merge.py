@@ -14,8 +14,8 @@ import pytest
 from kbq_assets.adapters.backup import BackupLog, BackupSource
 from kbq_assets.core.backup import commits as backup
 from kbq_assets.core.backup import merging
-from kbq_assets.core.backup.names import BackupFileName, merge_attempt
-from kbq_assets.core.erasure.copies import rewritten
+from kbq_assets.core.backup.backup_names import BackupFileName, merge_attempt
+from kbq_assets.core.erasure.forgotten_records import rewritten
 from kbq_assets.core.errors import KbqError, NotFound, Unavailable, UnsupportedFormat
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol import codec

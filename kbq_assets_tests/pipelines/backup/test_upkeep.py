@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kbq_assets.core.backup import commits as backup
-from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit, StagedFile, map_files

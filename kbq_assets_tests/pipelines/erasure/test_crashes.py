@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.erasure.model import JOB_PREFIX
 from kbq_assets.core.erasure.selection import PersonRecords
 from kbq_assets.core.errors import JobAlreadyExists, KbqError, Refused
@@ -21,7 +21,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import Parts
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.backup.verify import verify_topic
-from kbq_assets.pipelines.erasure import copies as erasure_copies
+from kbq_assets.pipelines.erasure import backup_files as erasure_copies
 from kbq_assets.pipelines.erasure import rows as erasure_rows
 from kbq_assets.pipelines.erasure import topic as erasure_topic
 from kbq_assets.pipelines.operate.clean import clean

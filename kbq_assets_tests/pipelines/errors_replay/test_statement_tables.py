@@ -16,7 +16,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import Bounds, Phase, Replay, replay_path
 from kbq_assets.core.statements import upsert
 from kbq_assets.extras.reconcile.records import reconcile
-from kbq_assets.pipelines.errors_replay.replay import ReplayPorts, ReplayReport, Selection, replay_errors
+from kbq_assets.pipelines.errors_replay.reparse import ReplayPorts, ReplayReport, Selection, replay_errors
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.errors_replay import ErrorReplay, Replayed

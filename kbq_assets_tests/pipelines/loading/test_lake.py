@@ -28,8 +28,8 @@ from kbq_assets.local.demo.lake import clickhouse_counts
 from kbq_assets.pipelines.compaction.table import CompactionReport, TableCompaction
 from kbq_assets.pipelines.loading.completeness_table import publish_hours
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load
+from kbq_assets.pipelines.loading.register_warehouses import register
 from kbq_assets.pipelines.loading.view import read_view
-from kbq_assets.pipelines.loading.warehouses import register
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore

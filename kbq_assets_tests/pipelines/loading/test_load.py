@@ -10,8 +10,8 @@ import pytest
 
 from kbq_assets.core.extraction.pruning import BacklogChunk, plan_pruning
 from kbq_assets.core.loading.batches import LoadLimits
+from kbq_assets.core.loading.file_warehouses import WarehouseStates
 from kbq_assets.core.loading.table_state import Parked, TableState
-from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference, backlog_path, table_state_path
 from kbq_assets.pipelines.loading.load import plan

@@ -19,7 +19,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, A
 from kbq_assets_tests.pipelines.operate.test_restage import restage
-from kbq_assets_tests.pipelines.ordering.test_hours import HOURLY, NOON, HourlyBench
+from kbq_assets_tests.pipelines.ordering.test_released_hours import HOURLY, NOON, HourlyBench
 
 TO_TABLE = HOURLY.with_options(late_rows="table")
 LATE = TableReference(A.dataset, f"{A.table}_late")

@@ -12,8 +12,8 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.names import table_state_path
 from kbq_assets.core.statements import steps
-from kbq_assets.core.statements.names import scratch_table
 from kbq_assets.core.statements.rules import StatementRule
+from kbq_assets.core.statements.side_tables import scratch_table
 from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.statements.statement_job import statement_job

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kbq_assets.adapters.duckdb import DuckDbWarehouse
-from kbq_assets.core.debezium.columns import PLACEHOLDER
+from kbq_assets.core.debezium.change_columns import PLACEHOLDER
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.loading.table_options import table_options

@@ -21,7 +21,7 @@ from kbq_assets.wire.files import codec as codecs
 from kbq_assets.wire.files.codec import Codec, compressor
 from kbq_assets.wire.files.container import ContainerWriter, FileFormat
 from kbq_assets.wire.files.read_container import read_header
-from kbq_assets.wire.records.schema import MetadataColumns, staged_schema
+from kbq_assets.wire.records.staged_schema import MetadataColumns, staged_schema
 from kbq_assets_tests.wire.samples import SYNC_MARKER, Sinks, chunk_of, framed, staged, texts, window
 
 SCHEMA = '{"type":"record","name":"R","fields":[{"name":"text","type":"string"}]}'

@@ -34,7 +34,7 @@ from kbq_assets.wire.files.encode import (
     ValueFormat,
 )
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.schema import (
+from kbq_assets.wire.records.staged_schema import (
     MetadataColumns,
     json_staged_schema,
     staged_schema,

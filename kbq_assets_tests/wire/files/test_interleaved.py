@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbq_assets.wire.records.renaming import renamed
-from kbq_assets.wire.records.schema import MetadataColumns, staged_schema
+from kbq_assets.wire.records.staged_schema import MetadataColumns, staged_schema
 from kbq_assets_tests.wire.samples import Sinks, avro_body, chunk_of, framed, record_of, window
 
 LONG, MORE, TEXT, POISON = 1, 2, 3, 0

@@ -25,7 +25,7 @@ from kbq_assets.wire.records.event_time import (
     event_times,
     kafka_times,
 )
-from kbq_assets.wire.records.hours import HourCounter
+from kbq_assets.wire.records.rows_per_hour import HourCounter
 from kbq_assets.wire.records.validate import validate_avro
 from kbq_assets.wire.records.verdicts import RecordLimits
 from kbq_assets_tests.wire.samples import DAY, DAY_MILLIS, MILLIS, record_of

@@ -21,7 +21,7 @@ from kbq_assets.core.topics.personal import Pseudonyms, parse_decisions
 from kbq_assets.wire.privacy.avro import rewriter
 from kbq_assets.wire.privacy.tags import check_decided
 from kbq_assets.wire.records.renaming import field_paths, renamed_json
-from kbq_assets.wire.records.schema import MetadataColumns, staged_schema
+from kbq_assets.wire.records.staged_schema import MetadataColumns, staged_schema
 
 RECORDED = [
     json.loads(line) for line in (Path(__file__).parent / "recorded_schemas.jsonl").read_text().splitlines()

@@ -21,7 +21,7 @@ from kbq_assets.core.topics.evolution import (
     find_variant,
 )
 from kbq_assets.wire.records.renaming import field_paths, renamed
-from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, staged_schema
+from kbq_assets.wire.records.staged_schema import MetadataColumns, StagedSchema, staged_schema
 from kbq_assets_tests.wire.generate import make_schema
 from kbq_assets_tests.wire.samples import Sinks, avro_body, chunk_of, framed, record_of, staged, window
 

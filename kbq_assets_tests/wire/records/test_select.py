@@ -18,8 +18,8 @@ from kbq_assets.wire.files.container import BLOCK_BYTES
 from kbq_assets.wire.files.encode import RejectedSchema, Route
 from kbq_assets.wire.records import select
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, staged_schema
 from kbq_assets.wire.records.select import Chooser, Value
+from kbq_assets.wire.records.staged_schema import MetadataColumns, StagedSchema, staged_schema
 from kbq_assets_tests.wire.samples import (
     MILLIS,
     Sinks,

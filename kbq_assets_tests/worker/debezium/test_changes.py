@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from kbq_assets.core.debezium.columns import PLACEHOLDER
+from kbq_assets.core.debezium.change_columns import PLACEHOLDER
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.operate import commands

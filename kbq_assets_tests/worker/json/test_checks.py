@@ -12,7 +12,7 @@ from kbq_assets.core.topics.source_list import parse_source_list
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.core.catalog.documents import mistake_of
 from kbq_assets_tests.pipelines.bench import Bench
-from kbq_assets_tests.worker.json.test_columns import bench_of, framed, produce, records_of, rows
+from kbq_assets_tests.worker.json.test_inferred_columns import bench_of, framed, produce, records_of, rows
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "note": {"type": "string"}}}
 BAD = "/id violates its JSON Schema at /properties/id/type"

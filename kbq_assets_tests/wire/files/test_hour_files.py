@@ -10,9 +10,9 @@ import pytest
 from kbq_assets.core.topics.business_time import parse_business_time
 from kbq_assets.wire.chunk import Chunk, RawRecord, encode_bytes
 from kbq_assets.wire.files.encode import EncodedFile, Route, WindowEncoder
-from kbq_assets.wire.files.hours import MOST_HOURS, UnitHours, WindowHours
-from kbq_assets.wire.records.schema import MetadataColumns, staged_schema, tombstone_schema
+from kbq_assets.wire.files.hour_files import MOST_HOURS, UnitHours, WindowHours
 from kbq_assets.wire.records.select import Chooser
+from kbq_assets.wire.records.staged_schema import MetadataColumns, staged_schema, tombstone_schema
 from kbq_assets_tests.wire.samples import Sinks, framed, record_of, window
 
 HOUR = 3_600_000

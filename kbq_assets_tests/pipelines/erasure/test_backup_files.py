@@ -17,10 +17,10 @@ from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.clean import clean_backups
 from kbq_assets.pipelines.backup.verify import verify_topic
-from kbq_assets.pipelines.erasure import copies
+from kbq_assets.pipelines.erasure import backup_files
 from kbq_assets.pipelines.erasure.erasures import Erasures
 from kbq_assets.ports.backup_copies import CopyTask, OpenCopies, RunCopies, SearchedCopy
-from kbq_assets.worker.erasure import CopyOnWorker
+from kbq_assets.worker.erased_records import CopyOnWorker
 from kbq_assets_tests.fakes.platform import GOOD, SOURCES, TOPIC, FakePlatform
 
 ANNA = PersonRecords(frozenset({b"anna"}))
@@ -29,7 +29,7 @@ ANNA = PersonRecords(frozenset({b"anna"}))
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     """A backup in a folder, of five files, of which two have a record of Anna; all are many bytes."""
-    monkeypatch.setattr(copies, "IN_PROCESS_BYTES", 1)
+    monkeypatch.setattr(backup_files, "IN_PROCESS_BYTES", 1)
     made = FakePlatform(
         tmp_path,
         sources=SOURCES.strip() + " backup=true\n",

@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from kbq_assets.core.backup.copies import copies_of
+from kbq_assets.core.backup.backup_names import BackupFileName, merge_attempt
+from kbq_assets.core.backup.below_log_start import copies_of
 from kbq_assets.core.backup.merging import begun
-from kbq_assets.core.backup.names import BackupFileName, merge_attempt
 from kbq_assets.core.erasure import offsets as sets
-from kbq_assets.core.erasure.copies import copied_offsets, rewritten
+from kbq_assets.core.erasure.forgotten_records import copied_offsets, rewritten
 from kbq_assets.core.erasure.model import Erasure
 from kbq_assets.core.erasure.offsets import Offsets
 from kbq_assets.core.errors import Refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbq_assets.core.backup.names import STATE, BackupFileName, state_path
+from kbq_assets.core.backup.backup_names import STATE, BackupFileName, state_path
 from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.protocol.names import commit_path
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition

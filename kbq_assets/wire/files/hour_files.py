@@ -17,7 +17,7 @@ from kbq_assets.core.topics.ordering_options import LATE_SUFFIX
 from kbq_assets.wire.chunk import Chunk, Longs
 from kbq_assets.wire.files.window import Route
 from kbq_assets.wire.records.event_time import HOUR_MICROS, event_times, kafka_times
-from kbq_assets.wire.records.schema import BodyKind
+from kbq_assets.wire.records.staged_schema import BodyKind
 from kbq_assets.wire.records.verdicts import Captures
 
 #: Hours of a window with files of their own. Rows of further ones share a file per table and schema: every open file

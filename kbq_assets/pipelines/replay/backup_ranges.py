@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kbq_assets.core.backup.areas import area_of
+from kbq_assets.core.backup.below_log_start import copies_of, is_same_log
 from kbq_assets.core.backup.commits import windows_of
-from kbq_assets.core.backup.copies import copies_of, is_same_log
 from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path, shard_of

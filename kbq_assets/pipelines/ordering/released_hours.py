@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kbq_assets.core.loading.batches import pending_files, windows_by_partition
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.ordering.hours import ALL_HOURS, Release, release_of, why_waiting
+from kbq_assets.core.ordering.hour_order import ALL_HOURS, Release, release_of, why_waiting
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.topics.ordering_options import HOUR
 from kbq_assets.pipelines.loading.completeness import slowest_partitions, unknown_partitions

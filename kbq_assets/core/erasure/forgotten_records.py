@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.erasure.model import CopiedEpochs, Erasure
 from kbq_assets.core.erasure.offsets import Offsets
 from kbq_assets.core.protocol.commits import Commit, StagedFile, Window

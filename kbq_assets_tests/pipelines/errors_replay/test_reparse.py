@@ -12,8 +12,8 @@ from kbq_assets.core.errors_replay.selection import BATCH_BYTES, BATCH_ROWS, Lef
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.records import reconcile
-from kbq_assets.pipelines.errors_replay import replay as replaying
-from kbq_assets.pipelines.errors_replay.replay import ReplayPorts, ReplayReport, Selection, replay_errors
+from kbq_assets.pipelines.errors_replay import reparse as replaying
+from kbq_assets.pipelines.errors_replay.reparse import ReplayPorts, ReplayReport, Selection, replay_errors
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, KafkaRange
 from kbq_assets.worker.unit import extract_unit

@@ -20,7 +20,7 @@ from kbq_assets.core.protocol.names import (
 from kbq_assets.core.topics.ordering_options import HOUR, TABLE
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.object_store import ObjectStore
-from kbq_assets.wire.files.hours import UnitHours
+from kbq_assets.wire.files.hour_files import UnitHours
 
 #: No hour is later.
 _NO_LATER: Final = 2**62

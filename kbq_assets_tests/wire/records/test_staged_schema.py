@@ -17,7 +17,7 @@ from kbq_assets.core.avro.canonical import canonical, schema_fingerprint
 from kbq_assets.core.errors import KbqError, UnstageableSchema
 from kbq_assets.core.loading.tables import Column, columns_of
 from kbq_assets.core.topics.business_time import parse_business_time
-from kbq_assets.wire.records.schema import (
+from kbq_assets.wire.records.staged_schema import (
     BodyKind,
     MetadataColumns,
     json_staged_schema,

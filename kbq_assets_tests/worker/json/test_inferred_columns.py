@@ -16,7 +16,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.json.inference import REST, InferredSchema
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.wire.chunk import Chunk, RawRecord
-from kbq_assets.worker.json.columns import JsonColumns
+from kbq_assets.worker.json.inferred_columns import JsonColumns
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.pipelines.bench import TOPIC, TP, Bench

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kbq_assets.core.errors import NotFound, Refused
+from kbq_assets.core.loading.file_warehouses import ACTIVE, REMOVED
 from kbq_assets.core.loading.table_registry import TableRegistry
-from kbq_assets.core.loading.warehouses import ACTIVE, REMOVED
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.topic_registry import TopicRegistry
 from kbq_assets.pipelines.operate.commands import Proposal

@@ -20,7 +20,7 @@ from kbq_assets.pipelines.ordering.decisions import decide
 from kbq_assets.pipelines.ordering.orders import order_status
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
-from kbq_assets.wire.files.hours import MOST_HOURS
+from kbq_assets.wire.files.hour_files import MOST_HOURS
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, A, Bench, value
 

@@ -11,7 +11,7 @@ from kbq_assets.core.loading.batches import LoadLimits, windows_by_partition
 from kbq_assets.core.loading.completeness import HOUR_MS, SourcePartition
 from kbq_assets.core.loading.table_state import TableState, begin_job, record_success
 from kbq_assets.core.ordering.batches import next_batch
-from kbq_assets.core.ordering.hours import (
+from kbq_assets.core.ordering.hour_order import (
     ALL_HOURS,
     Release,
     of_first_hour,

@@ -8,7 +8,7 @@ import pytest
 from kbq_assets.core.erasure.offsets import offsets_of
 from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.wire.chunk import Chunk, RawRecord
-from kbq_assets.worker.erasure import without
+from kbq_assets.worker.erased_records import without
 
 
 def batch(*offsets: int) -> RecordBatch:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.loading.file_warehouses import ACTIVE, REMOVED
 from kbq_assets.core.loading.table_registry import TableRegistry
-from kbq_assets.core.loading.warehouses import ACTIVE, REMOVED
 from kbq_assets.core.protocol.topic_registry import TopicRegistry
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
