@@ -22,7 +22,7 @@ from kbq_assets.pipelines.loading.completeness_table import publish_hours
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.observation import pending
-from kbq_assets.pipelines.observation.lake_readers import OpenReaders, follow_lake
+from kbq_assets.pipelines.observation.lake_readers import TICK_SECONDS, OpenReaders, follow_lake
 from kbq_assets.pipelines.observation.run_log import RunLog
 from kbq_assets.pipelines.statements.plan import StatementPlan, statement_plan
 from kbq_assets.pipelines.statements.switches import planned_switch
@@ -134,7 +134,7 @@ class Loader:
             return
         view = read_view(deployment.load_cache, deployment.blocks)
         advance_tables(deployment.load_store, view, deployment.sources.select)
-        follow_lake(deployment, self.open_readers, self._publish_hours())
+        follow_lake(deployment, self.open_readers, self._publish_hours(), TICK_SECONDS)
 
     def _publish_hours(self) -> set[TableReference]:
         pause_ms = self.deployment.settings.run.hours_seconds * 1000

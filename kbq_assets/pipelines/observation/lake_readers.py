@@ -19,21 +19,25 @@ from kbq_assets.ports.lake_tables import MovesReaders
 from kbq_assets.ports.object_store import ObjectStore
 
 OpenReaders: TypeAlias = Callable[[], MovesReaders]
-#: After so many seconds no further table is moved.
+#: For a load; and for a sensor's tick, which Dagster ends after a minute.
 SECONDS: Final = 60
+TICK_SECONDS: Final = 20
 _LOGGER: Final = logging.getLogger("kbq.lake")
 
 
 def follow_lake(
-    deployment: Deployment, open_readers: OpenReaders | None, changed: Collection[TableReference]
+    deployment: Deployment,
+    open_readers: OpenReaders | None,
+    changed: Collection[TableReference],
+    seconds: int = SECONDS,
 ) -> None:
     """Move the readers of ``changed`` tables, and of those that were behind before, if this is a lake and has a catalog
-    that may ask for it. An error is logged."""
+    that may ask for it. After ``seconds`` it begins with no further table. An error is logged."""
     settings, clock = deployment.settings, deployment.clock
     is_asked = isinstance(settings.warehouse, LakeAddress) and settings.catalog.source_topics.is_dir()
     if open_readers is None or not is_asked:
         return
-    store, until = deployment.load_store, clock.monotonic() + SECONDS
+    store, until = deployment.load_store, clock.monotonic() + seconds
     try:
         found = state.find(store, LakeReaders, PATH)
         wanted = {*changed, *map(TableReference.parse, found.value.behind if found else ())}

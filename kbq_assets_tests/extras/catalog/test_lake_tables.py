@@ -17,7 +17,12 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.extras.catalog.apply import CatalogCommands
 from kbq_assets.extras.catalog.cli import apply, diff
 from kbq_assets.extras.catalog.lake_tables import LakeTables, lake_tables_of
-from kbq_assets.pipelines.observation.lake_readers import follow_lake, readers_behind
+from kbq_assets.pipelines.observation.lake_readers import (
+    SECONDS,
+    TICK_SECONDS,
+    follow_lake,
+    readers_behind,
+)
 from kbq_assets_tests.adapters.iceberg.test_compaction import Lake as LakeOfFiles
 from kbq_assets_tests.contracts.compaction import view_of
 from kbq_assets_tests.fakes.faults import Outcome
@@ -162,9 +167,9 @@ class Follower:
     world: FakePlatform
     commands: CatalogCommands
 
-    def after(self, *changed: TableReference) -> Mapping[str, str]:
+    def after(self, *changed: TableReference, seconds: int = SECONDS) -> Mapping[str, str]:
         """What is behind after a load that changed these tables."""
-        follow_lake(self.world.reopened().deployment, lambda: self.commands, changed)
+        follow_lake(self.world.reopened().deployment, lambda: self.commands, changed, seconds)
         return readers_behind(self.world.store)
 
 
@@ -231,7 +236,9 @@ def test_nothing_that_fails_reaches_the_load(
     assert follower.after() == {}, "nobody asks for it any more"
 
 
-def test_a_load_does_not_wait_for_long(
+@pytest.mark.parametrize("seconds", [SECONDS, TICK_SECONDS])
+def test_nobody_waits_for_long(
+    seconds: int,
     follower: Follower,
     commands: CatalogCommands,
     lake: Lake,
@@ -244,16 +251,16 @@ def test_a_load_does_not_wait_for_long(
 
     def slow(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def called(argument: object) -> object:
-            follower.world.clock.sleep(61)
+            follower.world.clock.sleep(seconds + 1)
             return call(argument)
 
         return called
 
     monkeypatch.setattr(bigquery, "point", slow(bigquery.point))
-    [(late, why)] = follower.after(ORDERS, CARTS).items()
+    [(late, why)] = follower.after(ORDERS, CARTS, seconds=seconds).items()
     assert (late, "no time" in why) == ("shop.orders", True)
     monkeypatch.setattr(bigquery, "known", slow(bigquery.known))
-    assert follower.after(CARTS).keys() == {"shop.orders", "shop.carts"}
+    assert follower.after(CARTS, seconds=seconds).keys() == {"shop.orders", "shop.carts"}
 
 
 class Told:
