@@ -28,7 +28,7 @@ PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages 
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test test-all pytest test-spark lint types kernels docs reference demo demo-lake ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-upserts bench-idle bench-events bench-scale bench-dagster bench-soak bench-costs lock
+.PHONY: help setup test test-all pytest test-spark lint types kernels docs reference demo demo-lake ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-upserts bench-idle bench-events bench-scale bench-dagster bench-soak bench-freshness bench-costs lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -138,6 +138,9 @@ bench-dagster: $(VENV)/.development ## Measure Dagster's database, pages and tic
 
 bench-soak: $(VENV)/.development ## Run automation on a Spark cluster for an hour, while its workers are killed (70 minutes; needs postgresql)
 	@$(BIN)/python -W ignore -m benchmarks.soak $(BENCH_ARGS)
+
+bench-freshness: $(VENV)/.development ## Measure how soon rows are visible in a lake, and hours tagged, by the clock (75 minutes)
+	@$(BIN)/python -W ignore -m benchmarks.freshness $(BENCH_ARGS)
 
 bench-costs: $(VENV)/.development ## Compute dollars per TB from the results of the other benchmarks
 	@$(BIN)/python -m benchmarks.costs
