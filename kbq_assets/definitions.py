@@ -1,7 +1,7 @@
 """Composition root: reads the environment, opens adapters, and joins the spine with its extras.
 
-Nothing else reads `os.environ`, and importing it reads nothing. `kbq` starts at `main`; Dagster loads `defs` (see
-workspace.yaml). To be rid of an extra, delete its folder and the lines that name it here and in commands.py.
+Nothing else reads `os.environ`, and importing it reads nothing. `kbq` starts at `main`, Dagster at `defs`. To be rid of
+an extra, delete its folder and its lines here and in commands.py.
 """
 
 from __future__ import annotations
@@ -114,10 +114,11 @@ class Adapters:
         return open_warehouse(self.settings, self.load_store, self.clients)
 
     def replay_tables(self) -> ReplayTables:
-        """The warehouse's part in replays. Raises ConfigurationError if it has none yet."""
+        """The warehouse's part in replays. Raises ConfigurationError."""
         from kbq_assets.adapters.replay_tables import open_replay_tables
+        from kbq_assets.worker.spark import open_rewriter
 
-        return open_replay_tables(self.settings, self.clients)
+        return open_replay_tables(self.settings, lambda: open_rewriter(self.settings), self.clients)
 
     def over(self, settings: Settings) -> Adapters:
         """The same adapters over another staging area."""
@@ -281,7 +282,8 @@ class Parts:
         from kbq_assets.pipelines.replay.replays import Replays
 
         over, below = self.adapters.over, self.adapters.settings.below
-        return Replays(self.deployment, lambda folder: over(below(folder)), self.adapters.replay_tables)
+        tables, readers = self.adapters.replay_tables, lambda: self.catalog_commands
+        return Replays(self.deployment, lambda folder: over(below(folder)), tables, readers)
 
     @cached_property
     def erasures(self) -> Erasures:
@@ -347,9 +349,7 @@ class Parts:
         opened = default_resources(self.adapters.settings, resources)
         return self.with_resources(opened)._definitions(translator, opened)
 
-    def _definitions(
-        self, translator: AssetTranslator | None, resources: Mapping[str, Any]
-    ) -> dg.Definitions:
+    def _definitions(self, translator: AssetTranslator | None, opened: Mapping[str, Any]) -> dg.Definitions:
         import dagster as dg
 
         from kbq_assets.defs.build import build_definitions
@@ -360,7 +360,7 @@ class Parts:
 
         translator = translator or AssetTranslator()
         return dg.Definitions.merge(
-            build_definitions(self, translator, resources),
+            build_definitions(self, translator, opened),
             notice_definitions(self.deployment.settings.extras.notify, translator, lambda: self.notices),
             reconcile_definitions(self.reconciler, translator),
             file_definitions(self.deployment, self.adapters.clients, translator),

@@ -106,12 +106,15 @@ def status(replays: Replays, replay_number: int, as_json: bool) -> None:
     """Show how far a replay is, and what stops it."""
     found = replays.find(replay_number)
     progress = ReplayProgress() if found.phase in (Phase.DROPPED, Phase.ACCEPTED) else replays.progress(found)
+    replaced = {str(name): done for name, done in replays.replaced(found).items()}
     if as_json:
-        echo_json({**_document(found), **_progress_document(progress)})
+        echo_json({**_document(found), **_progress_document(progress), "replaced": replaced})
         return
     click.echo(f"replay {found.number} of {found.topic}: {found.phase}")
     for line in (*found.ranges, *found.only):
         click.echo(f"  {line}")
+    for name, done in replaced.items():
+        click.echo(f"  {name}: {'replaced' if done else 'waits'}; next: kbq replay continue {found.number}")
     _print(progress)
 
 
@@ -137,7 +140,8 @@ def diff(replays: Replays, replay_number: int, sample: int, as_json: bool) -> No
 @yes_option
 @pass_replays
 def promote(replays: Replays, replay_number: int, yes: bool) -> None:
-    """Replace the live rows of the range by those of the replay, in one transaction over all tables.
+    """Replace the live rows of the range by those of the replay, in one transaction over all tables; in a lake, by one
+    commit of each table.
 
     Loads of these tables wait meanwhile. If it dies, the same command continues.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Protocol
 
@@ -62,7 +62,8 @@ class Replacement:
 
 @dataclass(frozen=True)
 class ReplaceJob:
-    """One transaction over several tables, under an id that runs once (PROTOCOL R4)."""
+    """A replacement in several tables, under an id that runs once: one transaction (PROTOCOL R4), or a commit of each
+    table (R12)."""
 
     job_id: str
     rows: RowRange
@@ -73,10 +74,20 @@ class ReplaceJob:
         """The sources that a status of this job names: a burned id has none."""
         return tuple(f"replay:{each.table}" for each in self.replacements)
 
+    def parts(self, *, one_transaction: bool) -> tuple[ReplaceJob, ...]:
+        """The jobs that the warehouse has: itself, or one for each table, of which the first decides."""
+        return (
+            (self,) if one_transaction else tuple(replace(self, replacements=(r,)) for r in self.replacements)
+        )
+
 
 class ReplayTables(Protocol):
     """Guarantees: a job id runs at most once, as in `Warehouse`, whose `get_job` finds these jobs too; its replacements
-    become visible at once, or not at all."""
+    become visible at once, or not at all. Without one transaction, this holds for each table: a table is replaced after
+    the one before it, and none once the id is burned in the first (R12)."""
+
+    #: whether a job over several tables is one transaction
+    one_transaction: bool
 
     def days(
         self, tables: Collection[TableReference], rows: RowRange
@@ -101,8 +112,8 @@ class ReplayTables(Protocol):
         replaces. Changes nothing. Raises Unavailable."""
 
     def replace(self, job: ReplaceJob) -> None:
-        """Replace ranges. All tables exist, with `_kbq_replay`. Raises JobAlreadyExists, UnknownOutcome, Unavailable,
-        and JobFailed if the warehouse refuses: then nothing changed."""
+        """Replace ranges, those that the job has not replaced. All tables exist, with `_kbq_replay`. Raises
+        JobAlreadyExists, UnknownOutcome, Unavailable, and JobFailed if the warehouse refuses: then nothing changed."""
 
     def drop(self, tables: Collection[TableReference]) -> None:
         """Delete tables, if they exist. Raises Refused unless each is a replay's own, and Unavailable."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from kbq_assets.adapters.duckdb.erasure import DuckDbErasureTables
 from kbq_assets.adapters.iceberg import erasure as lake
+from kbq_assets.adapters.iceberg import rewrites
 from kbq_assets_tests.cli.test_erase_everywhere import Everywhere
 
 
@@ -38,7 +39,8 @@ def kill_at(point: int) -> None:
     for owner, names in (
         (os, ("replace", "link", "unlink", "rename")),
         (DuckDbErasureTables, ("erase",)),
-        (lake, ("rewrite", "commit_once")),
+        (rewrites, ("rewrite",)),
+        (lake, ("commit_once",)),
     ):
         for name in names:
             setattr(owner, name, counted(getattr(owner, name)))

@@ -10,6 +10,7 @@ from kbq_assets.core.errors import JobAlreadyExists, Refused
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.pipelines.replay.parts import ReplaceParts
 from kbq_assets.ports.replay import (
     DayRows,
     PartitionDay,
@@ -25,6 +26,9 @@ from kbq_assets_tests.contracts.warehouse import SCHEMA, Stage, avro_file, load_
 LIVE, REPLAYED, FORMER, GONE = (
     TableReference("shop", name)
     for name in ("orders", "_kbq_replay_1_orders", "_kbq_former_1_orders", "nothing")
+)
+OTHER, NEW, OTHER_FORMER = (
+    TableReference("shop", name) for name in ("sales", "_kbq_replay_1_sales", "_kbq_former_1_sales")
 )
 DAY = date(2022, 1, 8)  # 19,000 days since 1970
 
@@ -109,35 +113,64 @@ class ReplayTablesContract:
         self, warehouse: Warehouse, replays: ReplayTables
     ) -> None:
         warehouse.update_columns(LIVE, [Column("_kbq_replay", "INT64")])
-        self.run_replacement(warehouse, replays, self.replacement("kbq-r-1", (0, 2, 6)))
+        self.run_replacement(warehouse, replays, self.replacement("kbq-replay-a-1-1", (0, 2, 6)))
         assert (self.places(warehouse, LIVE), self.places(warehouse, FORMER)) == (
             [0, 1, 2, 3, 4],
             [2, 3, 4, 5],
         )
         assert sum(warehouse.kafka_ranges(LIVE).values()) == 8
         assert replays.differences(LIVE, REPLAYED, rows_in((0, 2, 6)), 9) == ()
-        status = warehouse.get_job("kbq-r-1", warehouse.project, warehouse.location)
+        status = warehouse.get_job("kbq-replay-a-1-1", warehouse.project, warehouse.location, LIVE)
         assert status and (status.state, status.source_uris) == ("DONE", ("replay:shop.orders",))
         back = Replacement(LIVE, FORMER)
-        self.run_replacement(warehouse, replays, ReplaceJob("kbq-r-2", rows_in((0, 2, 6)), (back,)))
+        self.run_replacement(warehouse, replays, ReplaceJob("kbq-replay-a-1-2", rows_in((0, 2, 6)), (back,)))
         assert self.places(warehouse, LIVE) == [0, 1, 2, 3, 4, 5]
         assert replays.differences(LIVE, FORMER, rows_in((0, 2, 6)), 9) == ()
 
     def test_a_range_without_new_rows_is_deleted(self, warehouse: Warehouse, replays: ReplayTables) -> None:
-        job = ReplaceJob("kbq-r-1", rows_in((0, 1, 3), (1, 0, 9)), (Replacement(LIVE, None),))
+        job = ReplaceJob("kbq-replay-a-1-1", rows_in((0, 1, 3), (1, 0, 9)), (Replacement(LIVE, None),))
         self.run_replacement(warehouse, replays, job)
         assert self.places(warehouse, LIVE) == [0, 3, 4, 5]
         assert KafkaRange("t", 1, 1) not in warehouse.kafka_ranges(LIVE)
 
     def test_a_replacement_runs_once_by_its_id(self, warehouse: Warehouse, replays: ReplayTables) -> None:
         warehouse.update_columns(LIVE, [Column("_kbq_replay", "INT64")])
-        self.run_replacement(warehouse, replays, self.replacement("kbq-r-1", (0, 2, 4)))
+        self.run_replacement(warehouse, replays, self.replacement("kbq-replay-a-1-1", (0, 2, 4)))
         with pytest.raises(JobAlreadyExists):
-            replays.replace(ReplaceJob("kbq-r-1", rows_in((0, 0, 9)), (Replacement(LIVE, None),)))
-        warehouse.burn_job("kbq-r-2", warehouse.project, warehouse.location)
+            replays.replace(ReplaceJob("kbq-replay-a-1-1", rows_in((0, 0, 9)), (Replacement(LIVE, None),)))
+        warehouse.burn_job("kbq-replay-a-1-2", warehouse.project, warehouse.location, LIVE)
         with pytest.raises(JobAlreadyExists):
-            replays.replace(ReplaceJob("kbq-r-2", rows_in((0, 0, 9)), (Replacement(LIVE, None),)))
+            replays.replace(ReplaceJob("kbq-replay-a-1-2", rows_in((0, 0, 9)), (Replacement(LIVE, None),)))
         assert self.places(warehouse, LIVE) == [0, 1, 2, 3, 4, 5]
+
+    def two_tables(self, warehouse: Warehouse, stage: Stage) -> ReplaceJob:
+        """Rows 2 to 4 move from one table to another one."""
+        self.fill(warehouse, stage, OTHER, [record(7, epoch=1)])
+        self.fill(warehouse, stage, NEW, [record(o, epoch=1) for o in (2, 3, 4)])
+        for table in (LIVE, OTHER):
+            warehouse.update_columns(table, [Column("_kbq_replay", "INT64")])
+        moved = Replacement(LIVE, None, FORMER, 1), Replacement(OTHER, NEW, OTHER_FORMER, 1)
+        return ReplaceJob("kbq-replay-a-1-1", rows_in((0, 2, 5)), moved)
+
+    def test_rows_move_from_one_table_to_another(
+        self, warehouse: Warehouse, replays: ReplayTables, stage: Stage
+    ) -> None:
+        job = self.two_tables(warehouse, stage)
+        self.run_replacement(warehouse, replays, job)
+        assert ReplaceParts(warehouse, job.parts(one_transaction=replays.one_transaction)).is_done
+        assert (self.places(warehouse, LIVE), self.places(warehouse, OTHER)) == ([0, 1, 5], [2, 3, 4, 7])
+        assert (self.places(warehouse, FORMER), self.places(warehouse, OTHER_FORMER)) == ([2, 3, 4], [])
+        with pytest.raises(JobAlreadyExists):
+            replays.replace(job)
+
+    def test_an_id_that_is_given_up_replaces_nothing(
+        self, warehouse: Warehouse, replays: ReplayTables, stage: Stage
+    ) -> None:
+        job = self.two_tables(warehouse, stage)
+        assert ReplaceParts(warehouse, job.parts(one_transaction=replays.one_transaction)).give_up()
+        with pytest.raises(JobAlreadyExists):
+            replays.replace(job)
+        assert (self.places(warehouse, LIVE), self.places(warehouse, OTHER)) == ([0, 1, 2, 3, 4, 5], [7])
 
     def test_only_a_replays_own_tables_are_dropped(self, warehouse: Warehouse, replays: ReplayTables) -> None:
         with pytest.raises(Refused):

@@ -1,10 +1,10 @@
 """A backup, a merge of its files, a replay from it, its promotion, rollback and acceptance, killed by -9:
-`python -m kbq_assets_tests.crashes.replays_killed FOLDER NTH [upserts]`.
+`python -m kbq_assets_tests.crashes.replays_killed FOLDER NTH [upserts|lake]`.
 
-Every run is a process, forked from this one, over a folder and a DuckDB file; Kafka and the registry are in memory. The
-first run lists its points; each later one is killed at one, and two more runs end what it left. Prints the number of
-points, and what went wrong. Offsets 1 to 6 went to `sales`, and the source list says `orders` now. Of upserts, records
-without a value were skipped, and delete their keys now.
+Every run is a process, forked from this one, over a folder and a DuckDB file, or a lake; Kafka and the registry are in
+memory. The first run lists its points; each later one is killed at one, and two more runs end what it left. Prints the
+number of points, and what went wrong. Offsets 1 to 6 went to `sales`, and the source list says `orders` now. Of
+upserts, records without a value were skipped, and delete their keys now.
 """
 
 from __future__ import annotations
@@ -18,18 +18,26 @@ import traceback
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 import duckdb
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from kbq_assets.adapters.duckdb import DuckDbWarehouse
 from kbq_assets.adapters.duckdb.replay import DuckDbReplayTables
+from kbq_assets.adapters.iceberg import IcebergWarehouse
+from kbq_assets.adapters.iceberg.connect import embedded
+from kbq_assets.adapters.iceberg.lake import IcebergLake
+from kbq_assets.adapters.iceberg.replay import LakeReplayTables
 from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.core.backup import merging
 from kbq_assets.core.backup.areas import REGULAR
 from kbq_assets.core.backup.backup_names import BACKUP as NAMES
+from kbq_assets.core.config.locations import LakeAddress
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import BACKUP, Phase
 from kbq_assets.core.replay.positions import Position
@@ -39,22 +47,28 @@ from kbq_assets.pipelines.backup.clean import clean_backups
 from kbq_assets.pipelines.backup.merge import merge_topic
 from kbq_assets.pipelines.backup.verify import verify_topic
 from kbq_assets.pipelines.replay.replays import Replays
+from kbq_assets.ports.replay import ReplayTables
+from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets.wire.warm import warm_up
+from kbq_assets_tests.contracts.erasure import no_tasks
 from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort
 from kbq_assets_tests.fakes.platform import GOOD, SOURCES, TOPIC, FakePlatform
 
 
 class Case(NamedTuple):
-    """What the source list said of the range, and says now; whether records have keys, and some no value."""
+    """What the source list said of the range, and says now; whether records have keys, and some no value; whether the
+    warehouse is a lake."""
 
     wrong: str
     right: str
     is_keyed: bool = False
+    is_lake: bool = False
 
 
 _UPSERT: Final = "table=orders load=upsert key=_kafka_key keys=true tombstones="
 CASES: Final = {
     "appends": Case("table=sales", "table=orders"),
+    "lake": Case("table=sales", "table=orders", is_lake=True),
     "upserts": Case(f"{_UPSERT}skip", f"{_UPSERT}row", is_keyed=True),
 }
 _ENVIRON: Final = {"KBQ_WINDOW_RECORDS": "3"}
@@ -78,18 +92,27 @@ class Home(FakePlatform):
             value = None if n in _DELETIONS else GOOD
             self.kafka.produce(TopicPartition(TOPIC, 0), value, key=key_of(n), timestamp=1000)
         self.kafka.chunk_records = 2
-        self.path = folder / "warehouse.duckdb"
+        self.path, self.is_lake = folder / "warehouse.duckdb", case.is_lake
+        self.lake = embedded(LakeAddress(folder / "lake"), folder)
         store: Any = LocalObjectStore(folder / "staging")
         self.store = ProbedPort(store, "store", probe) if probe else store  # type: ignore[assignment]
         if probe is not None:
             connect = duckdb.connect
             duckdb.connect = lambda *args, **options: ProbedConnection(connect(*args, **options), probe)  # type: ignore[assignment]
+            for owner, name in _LAKE_CALLS if case.is_lake else ():
+                setattr(owner, name, _probed(probe, name, getattr(owner, name)))
 
     def opened(self) -> Parts:
         """Parts over the files."""
-        return self.reopened(
-            warehouse=lambda: DuckDbWarehouse(self.path), replay_tables=lambda: DuckDbReplayTables(self.path)
-        )
+        return self.reopened(warehouse=self._warehouse, replay_tables=self._replay_tables)
+
+    def _warehouse(self) -> Warehouse:
+        return IcebergWarehouse(*self.lake) if self.is_lake else DuckDbWarehouse(self.path)
+
+    def _replay_tables(self) -> ReplayTables:
+        if self.is_lake:
+            return LakeReplayTables(IcebergLake(*self.lake), no_tasks)
+        return DuckDbReplayTables(self.path)
 
     def cycle(self, *, waits: bool = False) -> Parts:
         """Extract, with the backup, and load. A table may wait for a promotion that died."""
@@ -101,6 +124,14 @@ class Home(FakePlatform):
 
     def rows(self) -> dict[str, list[int]]:
         """The offsets of each table."""
+        if self.is_lake:
+            catalog = IcebergLake(*self.lake).catalog
+            tables = {name: catalog.load_table(("shop", name)) for _, name in catalog.list_tables("shop")}
+            return {
+                name: sorted(table.scan().to_arrow()["_kafka_offset"].to_pylist())
+                for name, table in sorted(tables.items())
+                if name not in _OTHERS
+            }
         with DuckDbWarehouse(self.path).connect_readonly() as connection:
             names = connection.execute("SELECT table_name FROM duckdb_tables WHERE schema_name = 'shop'")
             return {
@@ -108,6 +139,17 @@ class Home(FakePlatform):
                 for (name,) in sorted(names.fetchall())
                 if name not in _OTHERS
             }
+
+
+def _probed(probe: Probe, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **options: probe.around(f"lake {name}", partial(call, *args, **options))
+
+
+#: Every change of a lake: its catalog, and its files.
+_LAKE_CALLS: Final = (
+    *((SqlCatalog, name) for name in ("commit_table", "create_table", "drop_table")),
+    *((PyArrowFileIO, name) for name in ("new_output", "delete")),
+)
 
 
 def key_of(offset: int) -> bytes:
@@ -204,24 +246,30 @@ def in_child(action: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+def copy(fresh: Path, home: Path) -> None:
+    """Begin again. An object's generation is its file's time."""
+    shutil.rmtree(home, ignore_errors=True)
+    shutil.copytree(fresh, home, copy_function=shutil.copy2)
+
+
 def main(folder: Path, nth: int, case: Case) -> int:
     """Kill a run at every nth point."""
     warm_up()
-    fresh, listed = folder / "fresh", folder / "listed"
-    assert in_child(lambda: prepare(fresh, case)) == 0
-    shutil.copytree(fresh, listed, copy_function=shutil.copy2)  # an object's generation is its time
-    assert in_child(lambda: run(listed, case)) == 0
-    assert in_child(lambda: check(listed, case)) == 0
-    passed: dict[str, int] = json.loads((listed / "points.json").read_text())
+    # Always the same folder: a lake knows its files by their whole paths.
+    fresh, home = folder / "fresh", folder / "home"
+    assert in_child(lambda: prepare(home, case)) == 0
+    home.rename(fresh)
+    copy(fresh, home)
+    assert in_child(lambda: run(home, case)) == 0
+    assert in_child(lambda: check(home, case)) == 0
+    passed: dict[str, int] = json.loads((home / "points.json").read_text())
     points = [Point(kind, number + 1) for kind, count in sorted(passed.items()) for number in range(count)]
     failed = []
-    for number, point in enumerate(points[::nth]):
-        home = folder / str(number)
-        shutil.copytree(fresh, home, copy_function=shutil.copy2)
-        killed = in_child(lambda home=home, point=point: run(home, case, point))  # type: ignore[misc]
-        if killed != -signal.SIGKILL or in_child(lambda home=home: check(home, case)) != 0:  # type: ignore[misc]
+    for point in points[::nth]:
+        copy(fresh, home)
+        killed = in_child(partial(run, home, case, point))
+        if killed != -signal.SIGKILL or in_child(partial(check, home, case)) != 0:
             failed.append(f"{point}: ended with {killed}")
-        shutil.rmtree(home)
         if len(failed) == _FAILURES_SHOWN:
             break
     about = Counter(point.kind.split(",")[0] for point in points[::nth])

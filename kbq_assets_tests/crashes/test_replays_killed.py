@@ -1,5 +1,5 @@
 """kill -9 of a backup, a merge of its files, a replay from it, its promotion, rollback and acceptance, before and after
-every call of the store and statement of DuckDB."""
+every call of the store, statement of DuckDB, and change of a lake's catalog and files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbq_assets_tests.sizes import EVERY_NTH_REPLAY_POINT
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["appends", "upserts"])
+@pytest.mark.parametrize("case", ["appends", "upserts", "lake"])
 def test_a_killed_replay_ends_with_every_row_in_its_table_once(tmp_path: Path, case: str) -> None:
     command = [sys.executable, "-m", "kbq_assets_tests.crashes.replays_killed", str(tmp_path)]
     done = subprocess.run(

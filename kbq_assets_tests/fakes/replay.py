@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, BinaryIO
 
 from kbq_assets.adapters.object_paths import check_path
+from kbq_assets.core.errors import JobAlreadyExists, JobFailed
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import REPLAY_COLUMN, check_own
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore, ObjectWriter, StoredFile, StoredObject
 from kbq_assets.ports.replay import DayRows, PartitionDay, ReplaceJob, Replacement, RowDifference, RowRange
-from kbq_assets.ports.warehouse import JobStatus
+from kbq_assets.ports.warehouse import JobError, JobStatus
 from kbq_assets_tests.fakes.memory_store import delete_each
 from kbq_assets_tests.fakes.warehouse import FakeTable, FakeWarehouse, Row, WarehouseView
 
@@ -84,11 +86,19 @@ class _Below:
 
 
 class FakeReplayTables:
-    """`ReplayTables` over a FakeWarehouse. It compares whole rows where the warehouse keeps them."""
+    """`ReplayTables` over a FakeWarehouse. It compares whole rows where the warehouse keeps them. ``refusals`` may say
+    why the part of one table is refused, where each has its own."""
 
-    def __init__(self, warehouse: FakeWarehouse, view: WarehouseView | None = None) -> None:
+    def __init__(
+        self,
+        warehouse: FakeWarehouse,
+        view: WarehouseView | None = None,
+        refusals: Callable[[], JobError | None] = lambda: None,
+    ) -> None:
+        self._refusals = refusals
         self._warehouse = warehouse
         self._view = view
+        self.one_transaction: bool = warehouse.one_transaction
 
     def _write(self, operation: str, target: str, call: Callable[[], None]) -> None:
         if self._view is None:
@@ -137,12 +147,35 @@ class FakeReplayTables:
         return self._warehouse.bytes_billed_per_row * sum(map(len, found))
 
     def replace(self, job: ReplaceJob) -> None:
-        self._write("replace", job.job_id, lambda: self._replace(job))
+        if self.one_transaction:
+            self._write("replace", job.job_id, lambda: self._replace(job))
+            return
+        ran = [self._replaced_alone(part) for part in job.parts(one_transaction=False)]
+        if not any(ran):
+            raise JobAlreadyExists(f"job {job.job_id} exists", next_step="get the job of each table")
+
+    def _replaced_alone(self, part: ReplaceJob) -> bool:
+        """Replace one table, as a lake does; False if it was. Raises JobAlreadyExists if the id was given up."""
+        if ran := self._found(part) is None:
+            if error := self._refusals():
+                raise JobFailed(error.message)
+            with suppress(JobAlreadyExists):
+                target = f"{part.job_id} {part.replacements[0].table}"
+                self._write("replace", target, lambda: self._replace(part))
+        if self._found(part) != part.sources:
+            raise JobAlreadyExists(f"job {part.job_id} was given up", next_step="begin again, under a new id")
+        return ran
+
+    def _found(self, part: ReplaceJob) -> tuple[str, ...] | None:
+        port = self._view or self._warehouse
+        found = port.get_job(part.job_id, port.project, port.location, part.replacements[0].table)
+        return None if found is None else found.source_uris
 
     def _replace(self, job: ReplaceJob) -> None:
         status = JobStatus(job.job_id, "PENDING", job.sources)
+        first = job.replacements[0].table if job.replacements else TableReference("none", "none")
         self._warehouse.insert_replacement(
-            status, lambda: sum(self._replaced(each, job.rows) for each in job.replacements)
+            status, first, lambda: sum(self._replaced(each, job.rows) for each in job.replacements)
         )
 
     def _replaced(self, each: Replacement, rows: RowRange) -> int:

@@ -36,6 +36,14 @@ class TestFakeReplayTables(ReplayTablesContract):
         return write
 
 
+class TestFakeLakeTables(TestFakeReplayTables):
+    """As in a lake: each table has a job of its own."""
+
+    @pytest.fixture
+    def warehouse(self) -> Warehouse:
+        return FakeWarehouse(Files(), path_of, keep_records=True, one_transaction=False)
+
+
 class TestStoreBelow(ObjectStoreContract):
     rounds, many = 5, 200
 

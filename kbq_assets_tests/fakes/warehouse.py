@@ -34,6 +34,7 @@ from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes, has_own_columns_alone
 from kbq_assets.core.loading.tables import Column, TableOptions, plan_table_change
 from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference
+from kbq_assets.core.replay.model import REPLACEMENT
 from kbq_assets.core.statements.side_tables import SCRATCH_PREFIX
 from kbq_assets.core.topics.error_tables import ERROR_TABLE, is_error_table
 from kbq_assets.ports.erasure import ErasureTables
@@ -129,7 +130,8 @@ class FakeWarehouse:
     ``store`` and ``path_of`` (source URI to the store's path) are how jobs read their files. ``bad_paths``
     are files on which every load fails for good. ``job_errors`` is asked when a job runs and may end it with
     an error. ``now_ms`` is when jobs are inserted. So many calls of `get_job` do not find a job (``hide_jobs``), and so
-    many inserts are refused (``refuse_jobs``). ``keep_records`` keeps whole rows, not just their identity.
+    many inserts are refused (``refuse_jobs``). ``keep_records`` keeps whole rows, not just their identity. Without
+    ``one_transaction``, each table of a replacement has a job of its id, which runs at once, as in a lake.
     """
 
     session = nullcontext
@@ -144,6 +146,7 @@ class FakeWarehouse:
         faults: Callable[[Call], Outcome] | None = None,
         project: str = "local",
         location: str = "local",
+        one_transaction: bool = True,
     ) -> None:
         self.project = project
         self.location = location
@@ -158,6 +161,7 @@ class FakeWarehouse:
         self.now_ms: Callable[[], int] = lambda: 0
         #: what replays are billed for each row
         self.bytes_billed_per_row = 0
+        self.one_transaction = one_transaction
         self.hide_jobs = 0
         self.refuse_jobs = 0
         self.late: list[LateCall] = []
@@ -198,6 +202,9 @@ class FakeWarehouse:
         (job,) = (
             job for job in self.jobs.values() if job.status.job_id == job_id and job.status.state != "DONE"
         )
+        return self._run(job, error)
+
+    def _run(self, job: FakeJob, error: JobError | None) -> JobStatus:
         loaded: list[dict[str, Any]] = []
         if job.statement is not None:
             error = error or self.statements.run(job.statement)
@@ -256,12 +263,12 @@ class FakeWarehouse:
         )
 
     def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
-        self._insert((project, location, job_id), JobStatus(job_id, "PENDING", ()), None)
+        self._insert((project, location, self._name(job_id, table)), JobStatus(job_id, "PENDING", ()), None)
 
     def get_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> JobStatus | None:
-        job = self.jobs.get((project, location, job_id))
+        job = self.jobs.get((project, location, self._name(job_id, table)))
         if job and self.hide_jobs:
             self.hide_jobs -= 1
             return None
@@ -427,9 +434,15 @@ class FakeWarehouse:
         status = JobStatus(job.job_id, "PENDING", ("(statement)",), statement=job.digest, bytes_billed=price)
         self._insert((job.project, job.location, job.job_id), status, None, job)
 
-    def insert_replacement(self, status: JobStatus, effect: Callable[[], int]) -> None:
+    def insert_replacement(self, status: JobStatus, table: TableReference, effect: Callable[[], int]) -> None:
         """Submit a replacement of rows (fakes/replay.py)."""
-        self._insert((self.project, self.location, status.job_id), status, None, effect=effect)
+        name = self._name(status.job_id, table)
+        self._insert((self.project, self.location, name), status, None, effect=effect)
+
+    def _name(self, job_id: str, table: TableReference | None) -> str:
+        """The name of a job: in a lake, each table of a replacement has one."""
+        is_own = not self.one_transaction and job_id.startswith(REPLACEMENT)
+        return f"{job_id} {table}" if is_own else job_id
 
     def is_replacement(self, job_id: str) -> bool:
         """Whether a job replaces rows."""
@@ -456,8 +469,8 @@ class FakeWarehouse:
             raise JobAlreadyExists(
                 f"job {status.job_id} exists", next_step="get the job and compare its files"
             )
-        if self.auto_run:
-            self.run_pending(status.job_id)
+        if self.auto_run or " " in key[2]:
+            self._run(job, None)
 
     def decoded(self, job: LoadJob) -> tuple[list[dict[str, Any]], JobError | None]:
         table = self.stored.get(job.table)

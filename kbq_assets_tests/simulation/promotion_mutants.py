@@ -7,6 +7,7 @@ from typing import Any
 from kbq_assets.core.replay import promotion
 from kbq_assets.pipelines.loading import replacing
 from kbq_assets.pipelines.replay import promote, replays
+from kbq_assets.pipelines.replay.parts import ReplaceParts
 from kbq_assets_tests.simulation.mutants import Mutant
 
 
@@ -20,6 +21,22 @@ def _enter_without_waiting(*_: Any) -> bool:
 
 def _nobody_is_freed(*_: Any) -> list[Any]:
     return []
+
+
+def _burns_the_last(self: ReplaceParts) -> bool:
+    return give_up(ReplaceParts(self.warehouse, self.parts[::-1]))
+
+
+def _gives_up_what_ran(self: ReplaceParts) -> bool:
+    give_up(self)
+    return True
+
+
+def _ends_with_the_first(self: ReplaceParts) -> int:
+    return len(self.parts) if replaced(self) else 0
+
+
+give_up, replaced = ReplaceParts.give_up, ReplaceParts.replaced
 
 
 def _uncounted(commit: Any, *_: Any) -> Any:
@@ -36,4 +53,14 @@ PROMOTION_MUTANTS = (
            ((promote, "free_tables", _nobody_is_freed), (replays, "free_tables", _nobody_is_freed)), seed=57),
     Mutant("a rollback ignores later promotions", "R7",
            ((promote, "check_latest", _nothing), (replays, "check_latest", _nothing)), seed=72),
+)  # fmt: skip
+
+#: Schedules of replays in a lake notice these.
+LAKE_MUTANTS = (
+    Mutant("a promotion is given up in the table that comes last", "R12",
+           ((ReplaceParts, "give_up", _burns_the_last),), seed=4),
+    Mutant("a promotion is given up after its first table", "R12",
+           ((ReplaceParts, "give_up", _gives_up_what_ran),), seed=4),
+    Mutant("a promotion ends with its first table", "R12",
+           ((ReplaceParts, "replaced", _ends_with_the_first),), seed=4),
 )  # fmt: skip

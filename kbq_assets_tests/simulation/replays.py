@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kbq_assets.core.config.settings import Settings, parse_settings
@@ -169,7 +170,9 @@ def _replays(world: World, name: str, number: int) -> Replays:
         lambda role: (),
         lambda area, role: store,
     )
-    return Replays(live, below, lambda: FakeReplayTables(world.warehouse, warehouse))
+    return Replays(
+        live, below, lambda: FakeReplayTables(world.warehouse, warehouse, partial(draw_error, world))
+    )
 
 
 def _settings(dataset: str, load: str) -> Settings:

@@ -161,6 +161,8 @@ PROMOTING = dataclasses.replace(
     recreate=0.0, lose_to_retention=0.01, elect_leader=0.02, deliver_late_call=0.5,
 )  # fmt: skip
 REPLAYED = Recipe(replays=True)
+#: The same of a lake: no transaction changes two tables.
+REPLAYED_LAKE = dataclasses.replace(REPLAYED, one_transaction=False)
 #: The same of tables that a statement keeps: promotions wait for their batches, and never run beside one.
 REPLAYED_UPSERTS = dataclasses.replace(REPLAYED, settings=STATEMENTS.settings)
 
@@ -185,6 +187,7 @@ KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "backup_merging": (COMPACTING, COMPACTED),
     "erasures_backup_merging": (ERASING_COMPACTED, ERASED_COMPACTED),
     "replays": (PROMOTING, REPLAYED),
+    "replays_lake": (PROMOTING, REPLAYED_LAKE),
     "replays_upserts": (PROMOTING, REPLAYED_UPSERTS),
 }
 

@@ -44,7 +44,7 @@ from kbq_assets_tests.simulation.mutants import (
     WAREHOUSE_MUTANTS,
     Mutant,
 )
-from kbq_assets_tests.simulation.promotion_mutants import PROMOTION_MUTANTS
+from kbq_assets_tests.simulation.promotion_mutants import LAKE_MUTANTS, PROMOTION_MUTANTS
 from kbq_assets_tests.simulation.races import run_late_publication, run_late_skip, run_two_loaders
 from kbq_assets_tests.simulation.schedule import (
     APPLYING,
@@ -68,6 +68,7 @@ from kbq_assets_tests.simulation.schedule import (
     PROMOTING,
     REPLAY,
     REPLAYED,
+    REPLAYED_LAKE,
     REPLAYED_UPSERTS,
     REPLAYING,
     RESTARTING,
@@ -397,6 +398,21 @@ def test_replays_are_promoted_and_rolled_back_while_everything_else_goes_on() ->
         if seed < 200 or not wanted <= met.keys():
             met += run_schedule(seed, PROMOTING, REPLAYED).met
     assert wanted <= met.keys()
+
+
+def test_replays_in_a_lake_replace_table_after_table() -> None:
+    met, wanted = Counter[str](), {"promoted", "continued", "rolled back", "accepted"}
+    for seed in range(60):
+        if seed < 8 or not wanted <= met.keys():
+            met += run_schedule(seed, PROMOTING, REPLAYED_LAKE).met
+    assert wanted <= met.keys()
+
+
+@pytest.mark.parametrize("mutant", LAKE_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_replays_in_a_lake_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
+        for seed in _seeds(mutant.seed, 300):
+            run_schedule(seed, PROMOTING, REPLAYED_LAKE)
 
 
 def test_replays_of_upsert_tables_never_run_beside_a_statement() -> None:

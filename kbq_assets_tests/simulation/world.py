@@ -177,6 +177,8 @@ class Recipe:
     backup_files: int = merging.LEAST_FILES
     #: whether operators replay ranges (replays.py)
     replays: bool = False
+    #: whether a replacement in several tables is one transaction
+    one_transaction: bool = True
 
 
 def _park_as_loader(store: ObjectStore, table: TableReference) -> None:
@@ -220,7 +222,11 @@ class World:
         #: by stored name; the first is also ``warehouse``
         self.warehouses = {
             name: FakeWarehouse(
-                Buckets(self.store, self.elsewhere), self.store.path_of, auto_run=False, faults=decide
+                Buckets(self.store, self.elsewhere),
+                self.store.path_of,
+                auto_run=False,
+                faults=decide,
+                one_transaction=self.recipe.one_transaction,
             )
             for name in sorted({name for names in self.recipe.warehouses for name in names or ("",)})
         }

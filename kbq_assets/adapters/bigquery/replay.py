@@ -41,6 +41,8 @@ _Parameter: TypeAlias = bigquery.ScalarQueryParameter | bigquery.ArrayQueryParam
 class BigQueryReplayTables:
     """Runs replays by a session's client."""
 
+    one_transaction: bool = True
+
     def __init__(self, session: Session) -> None:
         self._session = session
 

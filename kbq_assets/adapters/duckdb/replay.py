@@ -27,6 +27,8 @@ _OFFSET: Final = "_kafka_partition, _kafka_offset"
 class DuckDbReplayTables:
     """`ReplayTables` over one DuckDB file, opened per call as `DuckDbWarehouse` does."""
 
+    one_transaction: bool = True
+
     def __init__(self, path: Path, lock_timeout_seconds: float = 60, memory_limit: str = "1GB") -> None:
         self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from kbq_assets.adapters.iceberg import job_records
@@ -126,3 +126,11 @@ def tag_complete(table: Table, until_hour: int) -> bool:
         with ManageSnapshots(transaction) as references:
             references.create_tag(snapshot.snapshot_id, COMPLETE)
     return True
+
+
+def move_tag(table: Table, transaction: Transaction) -> None:
+    """Move the tag `COMPLETE`, if the table has it, to the snapshot that a transaction makes of the same hours."""
+    snapshot = transaction.table_metadata.current_snapshot_id
+    if COMPLETE in table.metadata.refs and snapshot is not None:
+        with ManageSnapshots(transaction) as references:
+            references.create_tag(snapshot, COMPLETE)

@@ -21,10 +21,12 @@ _LOCK_SECONDS: Final = 60
 
 def open_lake(place: LakeAddress, home: Path, open_uri: OpenUri) -> IcebergWarehouse:
     """The warehouse of an address. Raises ConfigurationError."""
-    if place.catalog:
-        return IcebergWarehouse(place.catalog, configured(place.catalog), open_uri=open_uri)
-    name, properties = embedded(place, home)
-    return IcebergWarehouse(name, properties, open_uri=open_uri)
+    return IcebergWarehouse(*address(place, home), open_uri=open_uri)
+
+
+def address(place: LakeAddress, home: Path) -> tuple[str, Mapping[str, str]]:
+    """Name and properties of a catalog. Raises ConfigurationError."""
+    return (place.catalog, configured(place.catalog)) if place.catalog else embedded(place, home)
 
 
 def embedded(place: LakeAddress, home: Path) -> tuple[str, Mapping[str, str]]:

@@ -8,37 +8,42 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, LessThan, Reference
+from pyiceberg.expressions import EqualTo, Reference
 from pyiceberg.expressions.literals import literal
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRef
-from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from kbq_assets.adapters.iceberg import job_records, schema
-from kbq_assets.adapters.iceberg.commits import COMPLETE, JOB_ID, commit_job, commit_once, turn_retries_off
+from kbq_assets.adapters.iceberg.commits import (
+    COMPLETE,
+    JOB_ID,
+    commit_job,
+    commit_once,
+    move_tag,
+    turn_retries_off,
+)
+from kbq_assets.adapters.iceberg.data_files import touched, where
 from kbq_assets.adapters.iceberg.erased_rows import is_erased
 from kbq_assets.adapters.iceberg.housekeeping import DEFAULT_AGE, GRACE, MAX_AGE
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.jobs import LakeJobs
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
-from kbq_assets.adapters.iceberg.rewrite import rewrite
-from kbq_assets.adapters.iceberg.whole_days import coarse_spec, replace
-from kbq_assets.core.compaction.model import FileGroup, RewriteTask, Rewritten
+from kbq_assets.adapters.iceberg.rewrites import Rewrite, discard
+from kbq_assets.adapters.iceberg.whole_days import replace
+from kbq_assets.core.compaction.model import Rewritten
 from kbq_assets.core.erasure.offsets import RowPlaces, offsets_of
-from kbq_assets.core.errors import JobFailed, Unavailable
+from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.ports.compaction import IN_PROCESS_BYTES, OpenRewriter, Rewriter
+from kbq_assets.ports.compaction import OpenRewriter
 from kbq_assets.ports.erasure import ErasedRows, ErasureJob
 
 #: Attempts against compaction and other writers of the table: its loads wait.
@@ -134,42 +139,21 @@ class LakeErasureTables:
     ) -> bool:
         """Write the files again and commit. False if the table moved meanwhile."""
         turn_retries_off(table)
-        files = list(_touched(table, job.rows))
+        files = list(touched(table, job.rows))
         if not files:
             commit_job(table, record)
             return True
-        tasks = [
-            RewriteTask(
-                reference,
-                table.metadata_location,
-                job.job_id,
-                f"{record.commit[:6]}{number:06x}",
-                _group(table, file),
-                job.rows,
-            )
-            for number, file in enumerate(files)
-        ]
-        with self._rewriter(sum(file.file_size_in_bytes for file in files), open_rewriter) as rewriter:
-            results = rewriter(tasks)
-        paths = [each.path for each in results if each.path]
-        if failed := [each for each in results if each.failure or each.difference]:
-            _discard(table, paths)
-            if all(each.gone for each in failed):
-                return False
-            why = failed[0].failure or failed[0].difference
-            raise JobFailed(f"{reference}: {failed[0].task.group.paths[0]} cannot be written again: {why}")
+        again = Rewrite(reference, job.job_id, record.commit, job.rows)
+        results = again.run(self._lake, table, files, open_rewriter)
+        if results is None:
+            return False
         try:
             _commit(table, record, files, results)
         except CommitFailedException:
-            _discard(table, paths)
+            discard(table, [each.path for each in results])
             return False
-        _discard(table, [each.path for each in results if not each.after.rows])
+        discard(table, [each.path for each in results if not each.after.rows])
         return True
-
-    def _rewriter(self, size: int, open_rewriter: OpenRewriter) -> AbstractContextManager[Rewriter]:
-        if size < IN_PROCESS_BYTES:
-            return nullcontext(lambda tasks: [rewrite(task, self._lake.properties) for task in tasks])
-        return open_rewriter()
 
     def _existing(self, tables: Collection[TableReference]) -> Iterator[tuple[TableReference, Table]]:
         for reference in tables:
@@ -179,22 +163,6 @@ class LakeErasureTables:
                 yield reference, table
 
 
-def _where(rows: RowPlaces) -> BooleanExpression:
-    """What all of the rows have in common: the statistics of files leave most of them out."""
-    bounds = [bound for _, _, offsets in rows.places for bound in (offsets[0], offsets[-1])]
-    partitions = {literal(partition) for partition, _, _ in rows.places}
-    offset = Reference("_kafka_offset")
-    within = And(
-        GreaterThanOrEqual(term=offset, value=literal(min(bounds, default=0))),
-        LessThan(term=offset, value=literal(max(bounds, default=0))),
-    )
-    own = And(
-        EqualTo(term=Reference("_kafka_topic"), value=literal(rows.topic)),
-        In(term=Reference("_kafka_partition"), values=partitions),
-    )
-    return And(own, within)
-
-
 def _counted(table: Table, rows: RowPlaces) -> dict[tuple[int, int], ErasedRows]:
     if not rows.places:
         return {}
@@ -202,7 +170,7 @@ def _counted(table: Table, rows: RowPlaces) -> dict[tuple[int, int], ErasedRows]
     fields = (*schema.POSITIONS, *({_ADDED} & names))
     all_: Counter[tuple[int, int]] = Counter()
     added: Counter[tuple[int, int]] = Counter()
-    for batch in table.scan(_where(rows), selected_fields=fields).to_arrow_batch_reader():
+    for batch in table.scan(where(rows), selected_fields=fields).to_arrow_batch_reader():
         chosen = batch.filter(pa.array(is_erased(batch, rows)))
         places = list(
             zip(chosen["_kafka_partition"].to_pylist(), chosen["_kbq_epoch"].to_pylist(), strict=True)
@@ -214,45 +182,13 @@ def _counted(table: Table, rows: RowPlaces) -> dict[tuple[int, int], ErasedRows]
     return {at: ErasedRows(n, n - added[at]) for at, n in sorted(all_.items())}
 
 
-def _touched(table: Table, rows: RowPlaces) -> Iterator[DataFile]:
-    """The data files that have such rows. Raises JobFailed for one that KBQ cannot replace."""
-    if not rows.places:
-        return
-    for task in table.scan(_where(rows)).plan_files():
-        with table.io.new_input(task.file.file_path).open() as stream:
-            batches = pq.ParquetFile(stream).iter_batches(columns=list(schema.POSITIONS), use_threads=False)
-            if not any(is_erased(batch, rows).any() for batch in batches):
-                continue
-        if task.delete_files or task.file.spec_id not in (table.metadata.default_spec_id, _coarse_id(table)):
-            why = (
-                "another program deleted rows of it by delete files"
-                if task.delete_files
-                else "it has another spec"
-            )
-            raise JobFailed(
-                f"{task.file.file_path} has erased rows, and {why}: KBQ cannot replace it",
-                next_step="CALL system.rewrite_data_files with the program that did this, then resume the erasure",
-            )
-        yield task.file
-
-
-def _coarse_id(table: Table) -> int | None:
-    spec = coarse_spec(table.metadata)
-    return spec.spec_id if spec else None
-
-
-def _group(table: Table, file: DataFile) -> FileGroup:
-    coarse = file.spec_id == _coarse_id(table)
-    return FileGroup("", (file.file_path,), file.file_size_in_bytes, file.record_count, coarse=coarse)
-
-
 def _commit(table: Table, record: JobRecord, old: Sequence[DataFile], results: Sequence[Rewritten]) -> None:
     """One commit without the old files, under the job's id. KBQ's own tag moves with it, as its hours stay complete."""
     transaction = table.transaction()
     replace(table, transaction, {JOB_ID: record.job_id}, old, results)
     changed, _ = job_records.recorded(table.properties, record)
     transaction.set_properties(changed)
-    _move_tag(table, transaction)
+    move_tag(table, transaction)
     commit_once(transaction.commit_transaction, record)
     _drop_bounds(table)
 
@@ -263,24 +199,9 @@ def _drop_bounds(table: Table) -> None:
     transaction = table.transaction()
     with transaction.update_snapshot().fast_append():
         pass
-    _move_tag(table, transaction)
+    move_tag(table, transaction)
     with contextlib.suppress(CommitFailedException):
         transaction.commit_transaction()
-
-
-def _move_tag(table: Table, transaction: Transaction) -> None:
-    snapshot = transaction.table_metadata.current_snapshot_id
-    if COMPLETE in table.metadata.refs and snapshot is not None:
-        with ManageSnapshots(transaction) as references:
-            references.create_tag(snapshot, COMPLETE)
-
-
-def _discard(table: Table, paths: Iterable[str]) -> None:
-    for path in paths:
-        try:
-            table.io.delete(path)
-        except OSError:
-            continue  # an orphan, which a clean-up deletes
 
 
 def _until(table: Table, ref: SnapshotRef) -> str:

@@ -14,6 +14,8 @@ from datetime import timedelta
 from typing import Final
 
 from pyarrow import fs
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
@@ -112,14 +114,36 @@ def delete_orphans(table: Table, now_ms: int) -> list[str]:
     return orphans
 
 
+def delete_table(catalog: Catalog, table: Table) -> None:
+    """Delete a table that KBQ made for itself. Its files go first, but the metadata that the catalog names: who dies in
+    between can do it again, and no file is left that nobody finds."""
+    identifier, last = table.name(), table.metadata_location
+    if not isinstance(table.io, PyArrowFileIO):
+        catalog.purge_table(identifier)
+        return
+    for path, _ in _files(table, table.io):
+        if path != last:
+            _delete(table, path)
+    with contextlib.suppress(NoSuchTableError):  # another process was faster
+        catalog.drop_table(identifier)
+    _delete(table, last)
+
+
 def _own_files(table: Table, io: PyArrowFileIO) -> Iterator[tuple[str, int]]:
     """Paths of all files with names that KBQ and its library give, and when they were written."""
+    for path, modified_ms in _files(table, io):
+        name = path.rpartition("/")[2]
+        if _OWN.fullmatch(name) or _MANIFEST.fullmatch(name):
+            yield path, modified_ms
+
+
+def _files(table: Table, io: PyArrowFileIO) -> Iterator[tuple[str, int]]:
+    """Paths of all files below the table's location, and when they were written."""
     location = table.location().rstrip("/")
     scheme, netloc, root = io.parse_location(location)
     selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
     for each in io.fs_by_scheme(scheme, netloc).get_file_info(selector):
-        is_ours = _OWN.fullmatch(each.base_name) or _MANIFEST.fullmatch(each.base_name)
-        if each.is_file and is_ours and each.mtime is not None:
+        if each.is_file and each.mtime is not None:
             yield location + each.path.removeprefix(root), int(each.mtime.timestamp() * 1000)
 
 

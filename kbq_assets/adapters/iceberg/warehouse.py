@@ -26,7 +26,6 @@ from kbq_assets.adapters.iceberg.jobs import LakeJobs
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
 from kbq_assets.adapters.iceberg.tasks import LargeJobs, job_writer
 from kbq_assets.adapters.iceberg.writer import ParquetWriter
-from kbq_assets.core.erasure.model import JOB_PREFIX
 from kbq_assets.core.errors import (
     ConfigurationError,
     InvalidName,
@@ -61,6 +60,8 @@ from kbq_assets.wire.arrow.staged import OpenUri, open_file_uri
 LOCAL: Final = "local"
 #: Most bytes of a job that tasks write.
 _TASKS_BYTES: Final = 4 << 30
+#: Sources of jobs that read no staged files.
+_NOT_FILES: Final = ("erase:", "replay:")
 
 
 class IcebergWarehouse:
@@ -287,8 +288,8 @@ def _write_sources(table: Table, job: LoadJob, token: str) -> str:
 
 def _status(record: JobRecord, table: Table | None) -> JobStatus:
     uris: tuple[str, ...] = ()
-    if record.job_id.startswith(JOB_PREFIX):
-        uris = (record.sources,) if record.sources else ()
+    if record.sources.startswith(_NOT_FILES):
+        uris = (record.sources,)
     elif record.sources and table is not None:
         with table.io.new_input(record.sources).open() as stream:
             uris = tuple(json.loads(stream.read()))

@@ -54,16 +54,18 @@ def replace(
     summary: Mapping[str, str],
     old: Iterable[DataFile],
     results: Sequence[Rewritten],
+    added: Sequence[DataFile] = (),
 ) -> None:
-    """Remove files and add the new ones of results with rows: a snapshot, or one per partitioning, in one commit."""
+    """Remove files, add the new ones of results with rows, and ``added`` ones of the table's own partitioning: a
+    snapshot, or one per partitioning, in one commit."""
     own = table.metadata.default_spec_id
     coarse = [each for each in results if each.task.group.coarse]
     fine = [each for each in results if not each.task.group.coarse]
     joined = {path for each in coarse for path in each.task.group.paths}
     removed = list(old)
-    if fine or not coarse:
+    if fine or added or not coarse:
         rest = [file for file in removed if file.file_path not in joined]
-        _snapshot(table, transaction, summary, rest, fine)
+        _snapshot(table, transaction, summary, rest, fine, added)
     if coarse:
         spec = coarse_spec(table.metadata)
         assert spec is not None
@@ -81,6 +83,7 @@ def _snapshot(
     summary: Mapping[str, str],
     old: Iterable[DataFile],
     results: Iterable[Rewritten],
+    added: Iterable[DataFile] = (),
 ) -> None:
     with transaction.update_snapshot(dict(summary)).overwrite() as producer:
         for file in old:
@@ -89,6 +92,8 @@ def _snapshot(
             if each.after.rows:
                 metadata = transaction.table_metadata
                 producer.append_data_file(parquet_file_to_data_file(table.io, metadata, each.path))
+        for file in added:
+            producer.append_data_file(file)
 
 
 class _AddSpec(UpdateTableMetadata["_AddSpec"]):

@@ -28,7 +28,8 @@ SHADOW: Final = "_kbq_replay_"
 FORMER: Final = "_kbq_former_"
 #: The number of the replay that a row came from; null for rows of the live topic.
 REPLAY_COLUMN: Final = "_kbq_replay"
-
+#: Ids of replacements: staging area, replay and attempt follow.
+REPLACEMENT: Final = "kbq-replay-"
 
 #: Where a range is read from.
 KAFKA: Final = "kafka"

@@ -4,7 +4,7 @@ R6).
     begin     the replay names job id and tables, by swap
     enter     each table waits for the job: no load job is in flight, nothing of the range can still be loaded
     prepare   tables and columns that the new rows need
-    replace   one job, under the id that the replay names
+    replace   one job, under the id that the replay names: a transaction, or a commit of each table
     record    commits, then the tables, then the replay
 
 Every step can be repeated, and whoever repeats it continues: a crash loses nothing but time.
@@ -34,7 +34,7 @@ from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference, commit_path
 from kbq_assets.core.replay import promotion
-from kbq_assets.core.replay.model import Phase, Replay, check_alone, check_latest, replay_path
+from kbq_assets.core.replay.model import REPLACEMENT, Phase, Replay, check_alone, check_latest, replay_path
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.loading import replacing
 from kbq_assets.pipelines.loading.replacing import POLL_SECONDS, WAIT_SECONDS
@@ -45,6 +45,7 @@ from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.replay.changes import balance_of, change_of_table, check_order
 from kbq_assets.pipelines.replay.chosen import check_moves, left_out
 from kbq_assets.pipelines.replay.keyed import KeyedTables, check_replaceable
+from kbq_assets.pipelines.replay.parts import ReplaceParts
 from kbq_assets.pipelines.replay.start import ReplayedTopic, read_replays, rows_of
 from kbq_assets.ports.replay import ReplaceJob, Replacement, ReplayTables
 
@@ -112,13 +113,15 @@ class Replacer:
         if replay.phase == self.direction.after:
             return replay
         try:
-            if not self._is_done(replay):
+            replaced = self.parts(replay).replaced()
+            if not replaced:
                 keyed = KeyedTables(self.live, replay).among(tables_of(replay))
                 for table in sorted(tables_of(replay), key=lambda table: table in keyed):
                     self._enter(replay, table)
                 if self._has_ended(replay):
                     return replay.at(self.direction.after)
                 self._check_others(replay)
+            if replaced < len(self.parts(replay).parts):
                 self._prepare(replay)
                 self._replace(replay)
         except (Refused, ConfigurationError, JobFailed) as error:
@@ -142,7 +145,7 @@ class Replacer:
                 replay,
                 phase=str(self.direction.during),
                 attempt=attempt,
-                job_id=f"kbq-replay-{staging_id}-{number}-{attempt}",
+                job_id=f"{REPLACEMENT}{staging_id}-{number}-{attempt}",
                 # A rollback changes the tables that the promotion changed. Some have no such row now.
                 tables=replay.tables
                 if self.direction is ROLL_BACK
@@ -284,23 +287,15 @@ class Replacer:
             raise Unavailable(error.message, next_step=_again(replay)) from error
         clock = self.live.clock
         deadline = clock.monotonic() + WAIT_SECONDS
-        while not self._is_done(replay):
+        while not self.parts(replay).is_done:
             if clock.monotonic() >= deadline:
                 raise Unavailable(f"job {replay.job_id} has not ended", next_step=_again(replay))
             clock.sleep(POLL_SECONDS)
 
-    def _is_done(self, replay: Replay) -> bool:
-        """Whether the job has replaced the rows. Raises JobFailed."""
-        warehouse = self.live.warehouse
-        found = warehouse.get_job(replay.job_id, warehouse.project, warehouse.location)
-        if found is None or found.state != "DONE":
-            return False
-        if found.error is not None or found.source_uris != self._job(replay).sources:
-            why = found.error.message if found.error else "its id was given up"
-            raise JobFailed(
-                f"job {replay.job_id} replaced nothing: {why}", next_step=f"kbq replay status {replay.number}"
-            )
-        return True
+    def parts(self, replay: Replay) -> ReplaceParts:
+        """The job as the warehouse has it."""
+        one = self.tables.one_transaction
+        return ReplaceParts(self.live.warehouse, self._job(replay).parts(one_transaction=one))
 
     # Record -------------------------------------------------------------------------------------------------------
 
@@ -341,15 +336,8 @@ class Replacer:
 
     def _give_up(self, replay: Replay) -> None:
         """Let the tables go on as they were, unless the job ran: its id is burned first (R6)."""
-        warehouse = self.live.warehouse
-        try:
-            warehouse.burn_job(replay.job_id, warehouse.project, warehouse.location)
-        except JobAlreadyExists:
-            found = warehouse.get_job(replay.job_id, warehouse.project, warehouse.location)
-            if found is None or found.state != "DONE":
-                return
-            if found.error is None and found.source_uris == self._job(replay).sources:
-                return
+        if not self.parts(replay).give_up():
+            return
         self._leave(replay, done=False)
         self._end(replay, self.direction.back)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -28,6 +28,7 @@ from kbq_assets.core.replay.positions import Position
 from kbq_assets.core.statements.side_tables import deleted_table
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.extraction.ports import Progress
+from kbq_assets.pipelines.observation.lake_readers import OpenReaders, follow_lake
 from kbq_assets.pipelines.operate.commands import Proposal, shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.replay.area import TURN_SECONDS, AreaAdapters, ReplayArea
@@ -35,7 +36,14 @@ from kbq_assets.pipelines.replay.backup_ranges import TopicCopies
 from kbq_assets.pipelines.replay.chosen import check_moves, left_out
 from kbq_assets.pipelines.replay.diff import ReplayDiff, billed_lines, check_records, compare
 from kbq_assets.pipelines.replay.keyed import KeyedTables
-from kbq_assets.pipelines.replay.promote import PROMOTE, ROLL_BACK, Direction, Replacer, free_tables
+from kbq_assets.pipelines.replay.promote import (
+    PROMOTE,
+    ROLL_BACK,
+    Direction,
+    Replacer,
+    free_tables,
+    tables_of,
+)
 from kbq_assets.pipelines.replay.ranged import replayed_settings
 from kbq_assets.pipelines.replay.start import create, plan_lines, plan_replay, read_replays, replay_numbers
 from kbq_assets.ports.replay import ReplayTables
@@ -46,11 +54,13 @@ class Replays:
     """Reads ranges of topics again, while live extraction and loading go on.
 
     ``open_area`` opens the ports of a staging area below the live one, ``open_tables`` the warehouse's part.
+    ``open_readers``: what moves the readers of a lake; None: nothing.
     """
 
     live: Deployment
     open_area: Callable[[str], AreaAdapters]
     open_tables: Callable[[], ReplayTables]
+    open_readers: OpenReaders | None = None
 
     def find(self, number: int) -> Replay:
         """A replay. Raises NotFound."""
@@ -217,9 +227,19 @@ class Replays:
             raise Refused(f"replay {number} is {replay.phase}", next_step=f"kbq replay status {number}")
         return replay, self.area(replay)
 
+    def replaced(self, replay: Replay) -> Mapping[TableReference, bool]:
+        """For each table of a promotion or rollback that has not ended whether its rows are replaced."""
+        if not replay.is_changing:
+            return {}
+        direction = PROMOTE if replay.phase == Phase.PROMOTING else ROLL_BACK
+        return self._replacer(self.area(replay), direction).parts(replay).progress()
+
+    def _replacer(self, area: ReplayArea, direction: Direction) -> Replacer:
+        return Replacer(self.live, self.open_tables(), tuple(area.states()), direction, area.totals)
+
     def _replace(self, area: ReplayArea, direction: Direction) -> None:
-        replacer = Replacer(self.live, self.open_tables(), tuple(area.states()), direction, area.totals)
-        replacer.run(area.replay.number)
+        replaced = self._replacer(area, direction).run(area.replay.number)
+        follow_lake(self.live, self.open_readers, tables_of(replaced))
 
     def propose_drop(self, number: int) -> Proposal:
         """Delete a replay's shadows and staged files. The live tables stay as they are."""

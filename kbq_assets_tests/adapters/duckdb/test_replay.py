@@ -10,9 +10,9 @@ from kbq_assets.adapters.duckdb import DuckDbWarehouse
 from kbq_assets.adapters.duckdb.replay import DuckDbReplayTables
 from kbq_assets.adapters.replay_tables import open_replay_tables
 from kbq_assets.core.config.settings import parse_settings
-from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.ports.replay import ReplayTables
 from kbq_assets.ports.warehouse import Warehouse
+from kbq_assets_tests.contracts.erasure import no_tasks
 from kbq_assets_tests.contracts.replay import ReplayTablesContract
 from kbq_assets_tests.contracts.warehouse import Stage
 
@@ -24,7 +24,8 @@ class TestDuckDbReplayTables(ReplayTablesContract):
 
     @pytest.fixture
     def replays(self, tmp_path: Path) -> ReplayTables:
-        found = open_replay_tables(parse_settings({"KBQ_WAREHOUSE": f"duckdb:{tmp_path / 'w.duckdb'}"}))
+        settings = parse_settings({"KBQ_WAREHOUSE": f"duckdb:{tmp_path / 'w.duckdb'}"})
+        found = open_replay_tables(settings, no_tasks)
         assert isinstance(found, DuckDbReplayTables)
         return found
 
@@ -35,8 +36,3 @@ class TestDuckDbReplayTables(ReplayTablesContract):
             return (tmp_path / name).as_uri()
 
         return write
-
-
-def test_a_warehouse_without_replays_is_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match="Iceberg"):
-        open_replay_tables(parse_settings({"KBQ_WAREHOUSE": "iceberg:./lake"}))

@@ -43,6 +43,8 @@ class RestCatalogServer:
         """Status and document."""
         parts = [unquote(part) for part in urlsplit(path).path.removeprefix("/v1/").split("/")]
         try:
+            if method == "DELETE":
+                return 200, self.catalog.drop_table((parts[1], parts[3]))
             return 200, self._read(parts) if method == "GET" else self._write(parts, body)
         except tuple(_STATUS) as error:
             return _STATUS[type(error)], _error(error, _STATUS[type(error)])
@@ -118,6 +120,9 @@ def rest_catalog(folder: Path) -> Iterator[RestCatalogServer]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            self._answer(None)
+
+        def do_DELETE(self) -> None:
             self._answer(None)
 
         def do_POST(self) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kbq_assets.adapters.iceberg import erasure as module
 from kbq_assets.adapters.iceberg import job_records
+from kbq_assets.adapters.iceberg import rewrites as module
 from kbq_assets.adapters.iceberg.commits import COMPLETE
 from kbq_assets.adapters.iceberg.housekeeping import MAX_AGE, delete_orphans
 from kbq_assets.adapters.iceberg.job_records import REMEMBERED_ERASURES, JobRecord

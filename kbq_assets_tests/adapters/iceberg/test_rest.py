@@ -1,4 +1,4 @@
-"""A lake whose catalog is a REST server keeps the contracts of warehouse and compaction."""
+"""A lake whose catalog is a REST server keeps the contracts of warehouse, compaction and replays."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from pathlib import Path
 import pytest
 
 from kbq_assets.adapters.iceberg import IcebergWarehouse, open_lake
+from kbq_assets.adapters.iceberg.replay import LakeReplayTables
 from kbq_assets.core.config.locations import LakeAddress
 from kbq_assets.core.errors import JobAlreadyExists, Unavailable, UnknownOutcome
 from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.ports.replay import ReplayTables
 from kbq_assets.ports.warehouse import KafkaRange, LoadJob, Warehouse
 from kbq_assets.wire.arrow.staged import open_file_uri
 from kbq_assets_tests.adapters.iceberg.rest_server import RestCatalogServer, rest_catalog
 from kbq_assets_tests.adapters.iceberg.test_compaction import Lake
 from kbq_assets_tests.contracts.compaction import CompactionContract
+from kbq_assets_tests.contracts.erasure import no_tasks
+from kbq_assets_tests.contracts.replay import ReplayTablesContract
 from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,
     TABLE,
     Opener,
     SharedWarehouseContract,
+    Stage,
     avro_file,
     load_job,
     records,
@@ -66,6 +71,25 @@ class TestCompaction(CompactionContract):
     @pytest.fixture
     def lake(self, tmp_path: Path, opener: Callable[[], IcebergWarehouse]) -> Lake:
         return Lake(tmp_path, warehouse=opener())
+
+
+@pytest.mark.slow
+class TestReplayTables(ReplayTablesContract):
+    @pytest.fixture
+    def warehouse(self, opener: Opener) -> Warehouse:
+        return opener()
+
+    @pytest.fixture
+    def replays(self, server: RestCatalogServer) -> ReplayTables:
+        return LakeReplayTables(opened(server.url).lake, no_tasks)
+
+    @pytest.fixture
+    def stage(self, tmp_path: Path) -> Stage:
+        def write(name: str, data: bytes) -> str:
+            (tmp_path / name).write_bytes(data)
+            return (tmp_path / name).as_uri()
+
+        return write
 
 
 def one_row_job(folder: Path) -> LoadJob:

@@ -12,11 +12,12 @@ import pytest
 from pyiceberg.table import Table
 
 from kbq_assets.adapters.iceberg import IcebergWarehouse
-from kbq_assets.adapters.iceberg import writer as writer_module
+from kbq_assets.adapters.iceberg import parquet_files as writer_module
 from kbq_assets.adapters.iceberg.commits import commit_job
 from kbq_assets.adapters.iceberg.job_records import REMEMBERED, JobRecord
+from kbq_assets.adapters.iceberg.parquet_files import TARGET_BYTES
 from kbq_assets.adapters.iceberg.schema import RETRIES
-from kbq_assets.adapters.iceberg.writer import TARGET_BYTES, ParquetWriter
+from kbq_assets.adapters.iceberg.writer import ParquetWriter
 from kbq_assets.core.errors import ConfigurationError, JobAlreadyExists, Unavailable
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.loading.verification import DAMAGED

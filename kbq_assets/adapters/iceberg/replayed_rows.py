@@ -1,0 +1,122 @@
+"""Counts and compares the rows of a range in tables of a lake: a few bytes of a row are in memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
+
+from kbq_assets.adapters.iceberg import schema
+from kbq_assets.adapters.iceberg.data_files import by_name, where
+from kbq_assets.adapters.iceberg.erased_rows import is_erased
+from kbq_assets.core.erasure.offsets import RowPlaces, offsets_of
+from kbq_assets.ports.replay import DayRows, PartitionDay, RowDifference
+from kbq_assets.ports.warehouse import EVERYTHING
+from kbq_assets.wire.arrow.row_hash import row_hashes
+
+_DATE: Final = "event_date"
+#: A row of a range: its place, and a hash of the values that are compared.
+_ROW: Final = np.dtype([("partition", np.int64), ("offset", np.int64), ("hash", np.uint64)])
+_PLACE: Final = ["partition", "offset"]
+
+
+def days(table: Table, rows: RowPlaces) -> dict[PartitionDay, DayRows]:
+    """Rows by partition and day: eight bytes a row."""
+    found: dict[PartitionDay, list[npt.NDArray[np.int64]]] = defaultdict(list)
+    dated = {_DATE} & {field.name for field in table.schema().fields}
+    for batch in _rows(table, rows, (*schema.POSITIONS, *dated)):
+        day = batch[_DATE] if dated else pa.nulls(batch.num_rows)
+        columns = {"partition": batch["_kafka_partition"], "day": day, "offset": batch["_kafka_offset"]}
+        grouped = pa.table(columns).group_by(["partition", "day"], use_threads=False)
+        lists = grouped.aggregate([("offset", "list")])
+        for row in range(lists.num_rows):
+            at = PartitionDay(lists["partition"][row].as_py(), lists["day"][row].as_py())
+            found[at].append(lists["offset_list"][row].values.to_numpy())
+    counted = {at: np.concatenate(offsets) for at, offsets in found.items()}
+    return {at: DayRows(len(offsets), len(np.unique(offsets))) for at, offsets in counted.items()}
+
+
+def shared(one: Collection[Table], other: Collection[Table], rows: RowPlaces) -> int:
+    """Offsets with a row in a table of each side."""
+    here, there = (
+        np.unique(np.concatenate([_hashed(table, rows, None)[_PLACE] for table in side]))
+        if side
+        else np.zeros(0, _ROW)[_PLACE]
+        for side in (one, other)
+    )
+    return len(np.intersect1d(here, there, assume_unique=True))
+
+
+def differences(
+    live: Table | None, replay: Table | None, rows: RowPlaces, limit: int
+) -> tuple[RowDifference, ...]:
+    """The first places that differ, by a hash of each row: 24 bytes a row of the range, here and there."""
+    common = _common(live, replay) if live is not None and replay is not None else None
+    here, there = (
+        np.zeros(0, _ROW) if table is None else _hashed(table, rows, common) for table in (live, replay)
+    )
+    both, at_here, at_there = np.intersect1d(here[_PLACE], there[_PLACE], return_indices=True)
+    found = [
+        RowDifference(int(partition), int(offset), only=only)
+        for side, only in ((here, "live"), (there, "replay"))
+        for partition, offset in np.unique(np.setdiff1d(side[_PLACE], both))[:limit]
+    ]
+    differing = both[here["hash"][at_here] != there["hash"][at_there]][:limit]
+    if live is not None and replay is not None and len(differing):
+        found += _named(live, replay, rows, differing, limit)
+    return tuple(sorted(found, key=lambda each: (each.partition, each.offset))[:limit])
+
+
+def _named(live: Table, replay: Table, rows: RowPlaces, differing: Any, limit: int) -> list[RowDifference]:
+    """The columns in which rows differ."""
+    from kbq_assets.adapters.duckdb.comparison import compare_tables  # not for workers
+
+    [epoch] = {epoch for _, epoch, _ in rows.places}
+    by_partition: dict[int, list[int]] = defaultdict(list)
+    for partition, offset in differing:
+        by_partition[int(partition)].append(int(offset))
+    places = RowPlaces(rows.topic, tuple((p, epoch, offsets_of(o)) for p, o in sorted(by_partition.items())))
+    wanted = pa.schema([*schema_to_pyarrow(live.schema().select(*schema.POSITIONS)), *_common(live, replay)])
+    both = [
+        pa.Table.from_batches(
+            (by_name(batch, wanted) for batch in _rows(table, places, tuple(wanted.names))), wanted
+        )
+        for table in (replay, live)
+    ]
+    columns = [column for column in schema.columns_in(live) if column.name in wanted.names]
+    compared = compare_tables(both[0], both[1], columns, limit, EVERYTHING)
+    return [RowDifference(row.range.partition, row.offset, row.columns) for row in compared.differing]
+
+
+def _common(live: Table, replay: Table) -> pa.Schema:
+    """The columns that both have, and whose values are compared, as the live table has them."""
+    names = {field.name for field in replay.schema().fields}
+    known = schema_to_pyarrow(live.schema())
+    kept = EVERYTHING.columns(name for name in known.names if name in names)
+    return pa.schema([known.field(name) for name in kept])
+
+
+def _hashed(table: Table, rows: RowPlaces, compared: pa.Schema | None) -> npt.NDArray[Any]:
+    """Places with a hash of the columns ``compared``, 0 without."""
+    found = []
+    for batch in _rows(table, rows, (*schema.POSITIONS, *(compared.names if compared else ()))):
+        each = np.zeros(batch.num_rows, _ROW)
+        each["partition"], each["offset"] = batch["_kafka_partition"], batch["_kafka_offset"]
+        if compared is not None:
+            each["hash"] = row_hashes(by_name(batch, compared))
+        found.append(each)
+    return np.concatenate(found) if found else np.zeros(0, _ROW)
+
+
+def _rows(table: Table, rows: RowPlaces, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    if not rows.places:
+        return
+    scan = table.scan(where(rows), selected_fields=tuple(dict.fromkeys(columns)))
+    for batch in scan.to_arrow_batch_reader():
+        yield batch.filter(pa.array(is_erased(batch, rows)))

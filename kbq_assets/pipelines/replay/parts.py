@@ -1,0 +1,74 @@
+"""The job of a replacement as the warehouse has it: one transaction over all tables, or a commit of each table, of
+which the first decides (PROTOCOL R12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kbq_assets.core.errors import JobAlreadyExists, JobFailed
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.replay import ReplaceJob
+from kbq_assets.ports.warehouse import JobStatus, Warehouse
+
+
+@dataclass(frozen=True)
+class ReplaceParts:
+    """The parts of one job, in their order."""
+
+    warehouse: Warehouse
+    parts: tuple[ReplaceJob, ...]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all rows are replaced. Raises JobFailed."""
+        return self.replaced() == len(self.parts)
+
+    def replaced(self) -> int:
+        """How many parts are done. Once one is, the job cannot be given up. Raises JobFailed if it replaced nothing."""
+        for number, part in enumerate(self.parts):
+            found = self._status(part)
+            if found is None or found.state != "DONE":
+                return number
+            if not _is_own(found, part):
+                why = found.error.message if found.error else "its id was given up"
+                raise JobFailed(f"job {part.job_id} replaced nothing: {why}", next_step="kbq replay list")
+        return len(self.parts)
+
+    def give_up(self) -> bool:
+        """Burn the job's id: in the first part, which decides, then in the others, so that their clean-up knows that it
+        ended. False if the job ran, or may be running: its tables wait (R6)."""
+        for number, part in enumerate(self.parts):
+            try:
+                self.warehouse.burn_job(
+                    part.job_id, self.warehouse.project, self.warehouse.location, _table(part)
+                )
+            except JobAlreadyExists:
+                found = self._status(part)
+                if number == 0 and (found is None or found.state != "DONE" or _is_own(found, part)):
+                    return False
+        return True
+
+    def progress(self) -> Mapping[TableReference, bool]:
+        """For each table whether its rows are replaced."""
+        try:
+            done = self.replaced()
+        except JobFailed:
+            done = 0
+        return {
+            each.table: number < done for number, part in enumerate(self.parts) for each in part.replacements
+        }
+
+    def _status(self, part: ReplaceJob) -> JobStatus | None:
+        return self.warehouse.get_job(
+            part.job_id, self.warehouse.project, self.warehouse.location, _table(part)
+        )
+
+
+def _table(part: ReplaceJob) -> TableReference | None:
+    return part.replacements[0].table if part.replacements else None
+
+
+def _is_own(found: JobStatus, part: ReplaceJob) -> bool:
+    """Whether a job that ended has replaced the rows."""
+    return found.error is None and found.source_uris == part.sources
