@@ -38,7 +38,12 @@ from kbq_assets_tests.simulation.backup_mutants import (
 )
 from kbq_assets_tests.simulation.mutants import Mutant
 from kbq_assets_tests.simulation.promotion_mutants import LAKE_MUTANTS, PROMOTION_MUTANTS
-from kbq_assets_tests.simulation.statement_mutants import ANY_SKIP, STATEMENT_MUTANTS, SWITCH_MUTANTS
+from kbq_assets_tests.simulation.statement_mutants import (
+    ANY_SKIP,
+    FORGOTTEN_RULE,
+    STATEMENT_MUTANTS,
+    SWITCH_MUTANTS,
+)
 
 TESTS: Final = Path(__file__).parent
 PAGE: Final = TESTS.parent / "docs" / "mutants.md"
@@ -126,6 +131,11 @@ def _of_the_simulator() -> Iterator[Section]:
     for title, name, first in (
         ("Two loaders at once", "two_loaders_without_l2_or_l3_break_a_promise", two_loaders),
         ("Changes of load", "the_simulator_notices_a_change_of_load_that_breaks_a_rule", SWITCH_MUTANTS),
+        (
+            "A topic without an entry",
+            "a_topic_that_leaves_the_list_is_loaded_as_it_asked_to_be",
+            [FORGOTTEN_RULE],
+        ),
         ("A late skip", "a_skip_that_arrives_late_gives_up_no_rows_that_nobody_decided_about", [ANY_SKIP]),
         ("Schedules of a replay", "a_replay_notices_times_of_other_records", mutants.REPLAY_MUTANTS),
         ("Many hours", "the_simulator_notices_hours_that_push_out_others", [mutants.LATEST_ONLY]),

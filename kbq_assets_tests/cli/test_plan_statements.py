@@ -8,7 +8,7 @@ import pytest
 
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets_tests.cli.conftest import Shell
-from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
+from kbq_assets_tests.fakes.platform import POISON, TOPIC, FakePlatform
 
 OPTIONS = "table=orders load=upsert key=_kafka_key keys=true"
 
@@ -45,6 +45,24 @@ def test_the_plan_shows_the_statement_and_its_bytes_and_changes_nothing(
     assert "MERGE" in staged.done("plan", "load", "shop.orders")
     assert unchanged()
     assert sorted(world.warehouse.stored) == before
+
+
+def test_a_topic_that_leaves_the_list_before_its_first_load_is_loaded_as_it_asked_to_be(
+    world: FakePlatform, run: Shell
+) -> None:
+    options(world, f"{OPTIONS} errors=error_table")
+    world.produce(3)
+    world.produce(1, value=POISON)
+    run.done("extract")
+    world.source_topics.write_text("")
+    assert [found["kind"] for found in run.json("plan", "load")["statements"]] == ["upsert"]
+    run.done("load")
+    table = TableReference("shop", "orders")
+    assert len(world.warehouse.statements.rows[table]) == 3
+    assert {str(each.table): each.loaded_rows for each in world.reopened().observer.tables()} == {
+        "shop.kbq_errors": 1,
+        "shop.orders": 3,
+    }
 
 
 def test_a_plan_beyond_the_limit_of_a_day_exits_with_1_and_names_the_option(

@@ -3,7 +3,8 @@
 A topic has two partitions, whose windows are committed one after another. At some moment it asks for rule `b` instead
 of `a`, and perhaps for `a` again. A loader reads what the topic asks for, then the state, then the commits, and swaps
 the state: it records a change, enters one window as the job in flight, or records that the job has ended. It may die
-before any swap, which then takes effect later or never.
+before any swap, which then takes effect later or never. In a scope of its own, the topic leaves the list before
+anything of its table is loaded: then nobody asks for a rule any more.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ class Rule(enum.Enum):
     RECORDED = "S10: a change is recorded, with its positions, before a window is loaded under it"
     DRAINED = "S10: no window behind a change is loaded while one before it waits"
     OPTIONS_FIRST = "S10: a loader reads the options before the commits"
+    REMEMBERED = "S10: the commit has the rule of a topic that left the list"
     FENCED = "L2: the state is swapped on the generation that was read"
 
 
+#: What a loader reads of a topic that no list names.
+NOBODY = "-"
 #: Per partition, a number of windows.
 Counts = tuple[int, int]
 
@@ -53,15 +57,19 @@ class Loader(NamedTuple):
     asked: str = ""
     state: State | None = None
     committed: Counts | None = None
+    last: str = ""
     wanted: State | None = None
 
 
 class World(NamedTuple):
-    """Everything that exists. ``old``: the windows that were committed before `b` was asked for. ``visible``: how often
-    each window was loaded."""
+    """Everything that exists. ``old``: the windows that were committed before `b` was asked for. ``last``: the rule
+    that was asked for when the last window was committed."""
 
     committed: Counts = (0, 0)
+    last: str = ""
     asked: str = "a"
+    leaves: int = 0
+    is_listed: bool = True
     changes: int = 1
     old: Counts | None = None
     state: State = State()
@@ -73,15 +81,19 @@ class World(NamedTuple):
 
 @dataclass(frozen=True)
 class Switches:
-    """The model in a scope: windows per partition, changes of the option, swaps whose loader dies. It lacks the rules
-    in ``removed``."""
+    """The model in a scope: windows per partition, changes of the option, swaps whose loader dies. With ``leaves``, the
+    topic asks for `b` from the beginning, and leaves the list. It lacks the rules in ``removed``."""
 
     end: Counts = (2, 1)
     changes: int = 1
     crashes: int = 0
+    leaves: int = 0
     removed: frozenset[Rule] = field(default_factory=frozenset)
 
     def initial(self) -> World:
+        if self.leaves:
+            first = World(asked="b", state=State(rule=""), leaves=self.leaves)
+            return first._replace(changes=self.changes, crashes=self.crashes)
         return World(changes=self.changes, crashes=self.crashes)
 
     def compact(self, state: World) -> World:
@@ -91,16 +103,15 @@ class Switches:
         return state.broken or None
 
     def is_goal(self, state: World) -> bool:
-        return tuple(map(len, state.state.loaded)) == self.end
+        return tuple(map(len, state.state.loaded)) == (self.end if state.is_listed else state.committed)
 
     def successors(self, state: World) -> Iterator[tuple[Label, World, bool]]:
         for partition, count in enumerate(state.committed):
-            if count < self.end[partition]:
-                yield (
-                    ("commit", partition),
-                    state._replace(committed=_with(state.committed, partition, count + 1)),
-                    False,
-                )
+            if count < self.end[partition] and state.is_listed:
+                committed = _with(state.committed, partition, count + 1)
+                yield ("commit", partition), state._replace(committed=committed, last=state.asked), False
+        if state.leaves:
+            yield ("leave",), state._replace(is_listed=False, leaves=state.leaves - 1), False
         if state.changes:
             old = state.committed if state.old is None else state.old
             asked = "b" if state.asked == "a" else "a"
@@ -125,15 +136,24 @@ class Switches:
             return
         is_late = Rule.OPTIONS_FIRST in self.removed
         if not loader.asked and (not is_late or loader.committed is not None):
-            read = loader._replace(asked=world.asked)
+            read = loader._replace(asked=world.asked if world.is_listed else NOBODY)
         elif loader.state is None:
             read = loader._replace(state=world.state)
         else:
-            read = loader._replace(committed=world.committed)
+            read = loader._replace(committed=world.committed, last=world.last)
         if read.asked and read.state is not None and read.committed is not None:
-            wanted = self._decided(read.asked, read.state, read.committed)
+            wanted = self._decided(self._rule(read), read.state, read.committed)
             read = Loader() if wanted is None else Loader(wanted=wanted)
         yield ("read", read), now(read), False
+
+    def _rule(self, read: Loader) -> str:
+        """The rule that a loader takes for the topic's."""
+        assert read.state is not None
+        if read.asked != NOBODY:
+            return read.asked
+        switch, append = read.state.switch, "a"
+        known = switch.after if switch else read.state.rule
+        return known or (append if Rule.REMEMBERED in self.removed else read.last)
 
     def _decided(self, asked: str, state: State, committed: Counts) -> State | None:
         """The state that a loader swaps to; None if it has nothing to do."""
@@ -144,7 +164,8 @@ class Switches:
             switch = None if state.switch is not None and rule == state.switch.after else state.switch
             return following._replace(rule=rule, switch=switch, in_flight=None, loaded=loaded)
         switch = state.switch
-        if Rule.RECORDED not in self.removed and asked != (switch.after if switch else state.rule):
+        known = switch.after if switch else state.rule
+        if Rule.RECORDED not in self.removed and known and asked != known:
             changed = None if asked == state.rule else Switch(state.rule, asked, committed)
             return following._replace(switch=changed)
         for partition, rule in self._due(asked, state, committed):
@@ -181,7 +202,8 @@ def _judged(world: World, loaded: tuple[str, str]) -> str:
     if any(len(now) < len(before) for now, before in zip(loaded, world.state.loaded, strict=True)):
         return f"LOSS: {world.state.loaded} became {loaded}"
     if world.old is None:
-        return ""
+        forgotten = {*loaded[0], *loaded[1]} - {world.asked}
+        return f"FORGOTTEN: {loaded}, and nobody asked for {forgotten}" if forgotten else ""
     early = [p for p in (0, 1) if "b" in loaded[p][: world.old[p]]]
     if early:
         return f"BEFORE: partition {early[0]} has windows from before the change, loaded as after it"

@@ -11,12 +11,20 @@ BREAKS = {
     Rule.RECORDED: ("BEFORE", "DRAIN"),
     Rule.DRAINED: ("DRAIN",),
     Rule.OPTIONS_FIRST: ("BEFORE",),
+    Rule.REMEMBERED: ("FORGOTTEN",),
     Rule.FENCED: ("LOSS",),
 }
 
 
 @pytest.mark.parametrize(
-    "scope", [Switches(), Switches((1, 1), changes=2), Switches((1, 1), crashes=1)], ids=str
+    "scope",
+    [
+        Switches(),
+        Switches((1, 1), changes=2),
+        Switches((1, 1), crashes=1),
+        Switches((2, 1), changes=0, crashes=1, leaves=1),
+    ],
+    ids=str,
 )
 def test_every_reachable_state_keeps_every_promise(scope: Switches) -> None:
     found = explore(scope)
@@ -26,5 +34,7 @@ def test_every_reachable_state_keeps_every_promise(scope: Switches) -> None:
 
 @pytest.mark.parametrize("rule", Rule, ids=lambda rule: rule.value)
 def test_a_removed_rule_breaks_the_promise_it_is_there_for(rule: Rule) -> None:
-    found = explore(Switches(removed=frozenset({rule})), progress=False)
+    leaves = rule is Rule.REMEMBERED
+    scope = Switches(changes=1 - leaves, leaves=int(leaves), removed=frozenset({rule}))
+    found = explore(scope, progress=False)
     assert (found.violation or "").startswith(BREAKS[rule]), found.violation

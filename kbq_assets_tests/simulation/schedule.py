@@ -113,6 +113,8 @@ TWO_WAREHOUSES = Recipe(warehouses=(("", "lake"), ("", "lake"), (), ("lake",)), 
 
 #: Tables that statements change. In the fake warehouse a statement appends its batch: one that runs twice shows.
 STATEMENTS = Recipe(settings=Recipe().settings.with_options(load="upsert", key="x"))
+#: Their topic is on the list in some loads alone.
+UNLISTED = dataclasses.replace(STATEMENTS, unlisted=True)
 #: Many loads, whose jobs fail often.
 APPLYING = dataclasses.replace(
     ROUGH, steps=700, event_rate=0.15, load=6.0, run_job=9.0, fault_rate=0.02, job_error_rate=0.3,
@@ -179,6 +181,7 @@ KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "ordered": (ORDERING, ORDERED),
     "by_hour": (BY_HOUR, HOURLY),
     "statements": (APPLYING, STATEMENTS),
+    "unlisted": (APPLYING, UNLISTED),
     "switches": (SWITCHING, SWITCHED),
     "merging": (FAILING, MERGING),
     "backup": (BACKING_UP, BACKED_UP),

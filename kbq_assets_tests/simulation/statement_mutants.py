@@ -12,6 +12,7 @@ from kbq_assets.core.statements import steps, switching, table_statements
 from kbq_assets.pipelines.loading import job_start
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import TableRun
+from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.statements import apply, prepare
 from kbq_assets.ports.statements import LedgerRow, StatementJob
 from kbq_assets.ports.warehouse import JobError
@@ -128,6 +129,12 @@ SWITCH_MUTANTS: Final = [
         ((job_start, "in_turn", _all_at_once),),
     ),
 ]
+#: For schedules whose topic leaves the list.
+FORGOTTEN_RULE: Final = Mutant(
+    "the first batch of a topic without an entry is appended",
+    "S10: the commit remembers the rule",
+    ((LoadView, "committed_rules", lambda view, topics: frozenset()),),
+)
 STATEMENT_MUTANTS: Final = [
     Mutant(
         "ledger raised outside the transaction",

@@ -12,6 +12,7 @@ from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.statements.rules import APPEND
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.pipelines.operate import adopt
 from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.pipelines.ordering.decisions import read_table
@@ -35,7 +36,8 @@ def judge_load(world: World, before: TableState, after: TableState) -> list[str]
     if job is None or ended is not None or not job.files:
         return []
     table, kind, switch = job.files[0].table, _kind(job), before.definition.statements.switch
-    last = world.loaded_as.get(table, kind)
+    first = kind if world.recipe.rules or is_error_table(table) else world.rule.kind
+    last = world.loaded_as.get(table, first)
     is_retry = {f.path for f in job.files} <= {bad.file.path for bad in before.retried}
     if switch is None or switch.taken:
         return (

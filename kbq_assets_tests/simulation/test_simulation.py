@@ -78,12 +78,18 @@ from kbq_assets_tests.simulation.schedule import (
     SWITCHED,
     SWITCHING,
     TWO_WAREHOUSES,
+    UNLISTED,
     ScheduleFailed,
     commit,
     run_schedule,
     simulated_hours,
 )
-from kbq_assets_tests.simulation.statement_mutants import ANY_SKIP, STATEMENT_MUTANTS, SWITCH_MUTANTS
+from kbq_assets_tests.simulation.statement_mutants import (
+    ANY_SKIP,
+    FORGOTTEN_RULE,
+    STATEMENT_MUTANTS,
+    SWITCH_MUTANTS,
+)
 from kbq_assets_tests.simulation.world import Recipe, World
 from kbq_assets_tests.sizes import (
     FULL,
@@ -145,6 +151,14 @@ def test_the_simulator_notices_when_a_rule_of_statements_is_removed(mutant: Muta
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError, KeyError, Crash)):
         for seed in _seeds(mutant.seed, 300):
             run_schedule(seed, APPLYING, STATEMENTS)
+
+
+def test_a_topic_that_leaves_the_list_is_loaded_as_it_asked_to_be() -> None:
+    for seed in range(5):
+        run_schedule(seed, APPLYING, UNLISTED)
+    with FORGOTTEN_RULE.active(), pytest.raises(ScheduleFailed, match="no change is recorded"):
+        for seed in range(5):
+            run_schedule(seed, APPLYING, UNLISTED)
 
 
 def test_a_change_of_load_comes_after_the_windows_before_it() -> None:

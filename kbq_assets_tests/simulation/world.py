@@ -169,6 +169,8 @@ class Recipe:
     warehouses: tuple[tuple[str, ...], ...] = ((),)
     #: what the topic's `load` may be: it changes all the time
     rules: tuple[StatementRule, ...] = ()
+    #: whether the topic leaves the list now and then, so that loads do not know its options
+    unlisted: bool = False
     #: windows that a commit keeps for a slower warehouse
     patience: int = 24
     #: from so many files on, a job reads copies (L15)
@@ -570,7 +572,8 @@ class World:
         self.met["waited"] += sum(table.state == "waiting" for table in report.tables)
 
     def _table_options(self, table: TableReference, topics: frozenset[str]) -> TableOptions:
-        return TableOptions(rules=frozenset() if table == ERRORS else frozenset([self.rule]))
+        unknown = table == ERRORS or (self.recipe.unlisted and self.random.random() < 0.5)
+        return TableOptions(rules=frozenset() if unknown else frozenset([self.rule]))
 
     def change_load(self) -> None:
         """The topic asks for another `load`, or for the same."""

@@ -65,6 +65,8 @@ def _with(commit: Commit, outcome: UnitOutcome, asked_ms: int, *, is_new: bool) 
         published = commits.publish(commit, tp.partition, outcome.unit.epoch, windows, asked_ms)
         _check_log(commit.partitions[tp.partition].leader_epoch, outcome)
         commit = schema_pins.pin(published, outcome.schema_ids)
+        if windows and outcome.unit.tables:
+            commit = dataclasses.replace(commit, load=outcome.unit.settings.rule)
     if outcome.stop is not None and commit.partitions[tp.partition].next == outcome.stop.first:
         stop = deaths.count_death if outcome.has_died else commits.stop
         commit = stop(commit, tp.partition, outcome.stop)

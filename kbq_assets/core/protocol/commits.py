@@ -23,6 +23,7 @@ from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, StagedFileName, Tabl
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.protocol.totals import WindowTotals
 from kbq_assets.core.protocol.watermarks import Watermark
+from kbq_assets.core.statements.rules import StatementRule
 
 #: Most hours of business time that a file lists (six weeks), so that a commit stays small whatever producers write.
 MOST_HOURS: Final = 1_000
@@ -202,6 +203,8 @@ class Commit(Stored):
     manifests: tuple[ManifestEntry, ...] = ()
     #: the version of the erasure log that a unit must have read (PROTOCOL X2); 0: nothing was erased
     erasures: int = 0
+    #: how its topic asked for its rows to be loaded when the last window was committed (PROTOCOL S10)
+    load: StatementRule = field(default_factory=StatementRule)
     #: the number of the last merge of a backup's files; odd: it is under way (PROTOCOL B10)
     merges: int = 0
 

@@ -39,6 +39,11 @@ def in_force(state: TableState) -> StatementRule | None:
     return None if known.appended is None else known.rule
 
 
+def is_unruled(state: TableState) -> bool:
+    """Whether nothing says how a table was loaded: no batch ever was."""
+    return in_force(state) is None and state.definition.statements.rule.appends
+
+
 def open_switch(state: TableState) -> LoadSwitch | None:
     """The change that no batch has been loaded under yet."""
     switch = state.definition.statements.switch

@@ -128,7 +128,7 @@ def _prepare_table(
     another loader was faster.
     """
     warehouse, staging_id = run.ports.warehouse, view.registry.staging_id
-    rule = prepare.rule_for(run, current.value, view.files(run.table), batch)
+    rule = prepare.rule_for(run, view, current.value, view.files(run.table), batch)
     stored = warehouse.find_table(run.table)
     options = with_label(run.table_options(batch.files), staging_id)
     require_rows_kept(run.table, stored, options.expiry_days)

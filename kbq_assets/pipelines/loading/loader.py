@@ -150,7 +150,7 @@ class Loader:
             if only is None or table in only:
                 run = TableRun(ports, options, table, math.inf)
                 try:
-                    found.append(statement_plan(run, view.state_of(table), batches.get(table)))
+                    found.append(statement_plan(run, view, view.state_of(table), batches.get(table)))
                 except KbqError as error:  # its load reports it too
                     found.append(StatementPlan(table, "", 0, "", None, error.message, 0, 0))
         return [each for each in found if each is not None]

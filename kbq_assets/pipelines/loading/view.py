@@ -50,6 +50,7 @@ from kbq_assets.core.protocol.names import (
 )
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry, TopicRegistry
+from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -142,6 +143,16 @@ class LoadView:
         name = file.name
         epoch, position = self.positions.get(name.topic_partition, (name.epoch, file.until))
         return name.epoch < epoch or (name.epoch == epoch and file.until <= position)
+
+    def committed_rules(self, topics: Iterable[str]) -> frozenset[StatementRule]:
+        """How topics asked for their rows to be loaded when their last windows were committed (S10)."""
+        wanted = frozenset(topics)
+        latest: dict[str, Commit] = {}
+        for commit in self.commits:
+            known = latest.get(commit.topic, commit)
+            if commit.topic in wanted and commit.published.last_ms >= known.published.last_ms:
+                latest[commit.topic] = commit
+        return frozenset(commit.load for commit in latest.values())
 
     @cached_property
     def positions(self) -> Mapping[TopicPartition, tuple[int, int]]:

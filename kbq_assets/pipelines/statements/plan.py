@@ -18,6 +18,7 @@ from kbq_assets.core.statements.tokens import split
 from kbq_assets.core.statements.upsert import deleted_columns
 from kbq_assets.pipelines.loading.restaging import fit
 from kbq_assets.pipelines.loading.table_run import TableRun
+from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.statements import prepare
 from kbq_assets.pipelines.statements.limits import today
 from kbq_assets.ports.statements import Statements
@@ -43,7 +44,9 @@ class StatementPlan:
         return excess(self.bytes or 0, self.used, self.limit)
 
 
-def statement_plan(run: TableRun, state: TableState, batch: LoadBatch | None) -> StatementPlan | None:
+def statement_plan(
+    run: TableRun, view: LoadView, state: TableState, batch: LoadBatch | None
+) -> StatementPlan | None:
     """The plan of the statement in flight, or of a batch that may be next; None if neither has one. Raises
     ConfigurationError for options that contradict the table, Unavailable."""
     statements, entry = run.ports.warehouse.statements, state.in_flight
@@ -56,7 +59,7 @@ def statement_plan(run: TableRun, state: TableState, batch: LoadBatch | None) ->
         scratch = own.scratch(run.table, entry.job_id)
         measured = own.sql(_rows_of(run, statements, scratch))
     elif entry is None and batch is not None:
-        rule, files = prepare.rule_for(run, state, batch.files, batch), batch.files
+        rule, files = prepare.rule_for(run, view, state, batch.files, batch), batch.files
         if rule.appends:
             return None
         text, measured = _texts(run, statements, state, batch, rule)

@@ -28,23 +28,30 @@ from kbq_assets.core.statements.rules import (
     rule_of,
 )
 from kbq_assets.core.statements.side_tables import deleted_table
-from kbq_assets.core.statements.switching import expected, rule_of_batch
+from kbq_assets.core.statements.switching import expected, is_unruled, rule_of_batch
 from kbq_assets.core.statements.table_statements import BatchStatement
 from kbq_assets.core.statements.targets import Target
 from kbq_assets.core.statements.texts import text_of
 from kbq_assets.core.statements.upsert import Upsert, deleted_columns, upsert_sql
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.pipelines.loading.ports import topics_of
 from kbq_assets.pipelines.loading.restaging import Fit
 from kbq_assets.pipelines.loading.table_run import TableRun
+from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.statements.statement_job import statement_job
 from kbq_assets.ports.statements import LedgerRow, StatementJob, Statements
 
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
-def asked_rule(run: TableRun, state: TableState, files: Iterable[StagedFile]) -> StatementRule:
+def asked_rule(
+    run: TableRun, view: LoadView, state: TableState, files: Iterable[StagedFile]
+) -> StatementRule:
     """How the topics of a table's loaded and pending ``files`` ask for it to be loaded. Raises WrongOptions."""
-    wanted = run.options.options(run.table, topics_fed(state, files)).rules
+    topics = topics_fed(state, files)
+    wanted = run.options.options(run.table, topics).rules
+    if not wanted and is_unruled(state) and not is_error_table(run.table):
+        wanted = view.committed_rules(topics)
     return _possible(run, rule_of(run.table, wanted, state.definition.statements.rule, expected(state)))
 
 
@@ -54,10 +61,10 @@ def topics_fed(state: TableState, files: Iterable[StagedFile]) -> frozenset[str]
 
 
 def rule_for(
-    run: TableRun, state: TableState, files: Iterable[StagedFile], batch: LoadBatch
+    run: TableRun, view: LoadView, state: TableState, files: Iterable[StagedFile], batch: LoadBatch
 ) -> StatementRule:
     """How a batch of the pending ``files`` changes its table. Raises WrongOptions."""
-    return _possible(run, rule_of_batch(state, asked_rule(run, state, files), batch.files))
+    return _possible(run, rule_of_batch(state, asked_rule(run, view, state, files), batch.files))
 
 
 def _possible(run: TableRun, rule: StatementRule) -> StatementRule:

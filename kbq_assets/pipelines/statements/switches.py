@@ -24,7 +24,7 @@ def record_switch(
     """The swap that records a change of `load`, or takes one back; None if there is none. Options that contradict each
     other fail the next batch, and no table without one."""
     now, store = current.value, run.ports.store
-    if (asked := _asked_anew(run, now, files)) is None:
+    if (asked := _asked_anew(run, view, now, files)) is None:
         return None
     changed = _changed(run, view, with_room(store, run.table, now), asked, files, store.now_ms())
     run.swap(current, changed)
@@ -34,17 +34,19 @@ def record_switch(
 def planned_switch(run: TableRun, view: LoadView, now: TableState) -> str:
     """The change of `load` that waits, as the next load leaves it; "" if none does."""
     files = view.files(run.table)
-    if (asked := _asked_anew(run, now, files)) is not None:
+    if (asked := _asked_anew(run, view, now, files)) is not None:
         now = _changed(run, view, now, asked, files, 0)
         if switching.open_switch(now) is None:
             return f"load={asked.kind} as before: the next load takes the change back"
     return switching.waiting_words(now, pending_files(now, files))
 
 
-def _asked_anew(run: TableRun, now: TableState, files: Sequence[StagedFile]) -> StatementRule | None:
+def _asked_anew(
+    run: TableRun, view: LoadView, now: TableState, files: Sequence[StagedFile]
+) -> StatementRule | None:
     """The rule that a table's topics ask for, if the state does not say so yet."""
     try:
-        asked = asked_rule(run, now, files)
+        asked = asked_rule(run, view, now, files)
     except ConfigurationError:
         return None
     return asked if switching.is_change(now, asked) else None
