@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -11,8 +12,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from kbq_assets.adapters.kafka.options import LOGGER
-
+#: The client logs each connection that fails, a dozen a second. The error quotes the last one.
+_LOGGER: Final = logging.getLogger("kbq.kafka.connections")
+_LOGGER.setLevel(logging.CRITICAL)
 #: If all brokers are down after this time, they are given up. One that is only slow has the caller's whole time.
 DOWN_SECONDS: Final = 5.0
 #: A broker is down if it does not accept a connection, and answer the first request there, in this time; the client
@@ -27,8 +29,9 @@ class BrokerMetadata:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._all_down = False
+        self._last = ""
         own: dict[str, Any] = {**_SETUP, **options, "error_cb": self._notice}
-        self.client = AdminClient(own, logger=LOGGER)
+        self.client = AdminClient(own, logger=_LOGGER)
 
     def read(self, seconds: float) -> Any:
         """Topics and brokers. Raises KafkaException if no broker answers for ``seconds``, or if all are down."""
@@ -43,7 +46,8 @@ class BrokerMetadata:
                 return answer.result(_POLL_SECONDS)
             except TimeoutError:
                 self.client.poll(0)
-        raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+        reason = f"all brokers are down: {self._last}".removesuffix(": ")
+        raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, reason))
 
     def _ask(self, answer: Future[Any], seconds: float) -> None:
         try:
@@ -53,4 +57,7 @@ class BrokerMetadata:
 
     def _notice(self, error: KafkaError) -> None:
         """Take an event of the client; `poll` delivers them."""
-        self._all_down = self._all_down or error.code() == KafkaError._ALL_BROKERS_DOWN
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._all_down = True
+        else:
+            self._last = error.str()
