@@ -94,8 +94,7 @@ class StagedFile(Stored):
 class Window(Stored):
     """A range of positions whose files become visible together (PROTOCOL E4). ``leader_epoch`` is that of its last
     record, just before ``epoch_until``; without records they are -1 and 0. ``newest_ms`` is its highest Kafka
-    timestamp, 0 if unknown. ``written_ms`` is when the newest of the files was written that its file took the place of,
-    by the store's time (PROTOCOL B10)."""
+    timestamp, 0 if unknown. ``written_ms``: when the newest file that its file replaced was written (PROTOCOL B10)."""
 
     first: int
     until: int
@@ -163,8 +162,7 @@ class PartitionCommit(Stored):
 
     @property
     def epoch_known_until(self) -> int:
-        """The position before which the log had the leader epoch: that after the last record. Before any record it is
-        the start, where the broker said the epoch; a state of an older release does not say it."""
+        """The position before which the log had the leader epoch: that after the last record, or what a broker said."""
         has_gaps_alone = 0 < self.totals.positions == self.totals.gaps
         return self.epoch_until or (self.start if has_gaps_alone else self.next)
 
@@ -203,7 +201,7 @@ class Commit(Stored):
     manifests: tuple[ManifestEntry, ...] = ()
     #: the version of the erasure log that a unit must have read (PROTOCOL X2); 0: nothing was erased
     erasures: int = 0
-    #: how its topic asked for its rows to be loaded when the last window was committed (PROTOCOL S10)
+    #: the topic's rule of loading when the last window was committed (PROTOCOL S10)
     load: StatementRule = field(default_factory=StatementRule)
     #: the number of the last merge of a backup's files; odd: it is under way (PROTOCOL B10)
     merges: int = 0
