@@ -100,7 +100,9 @@ def test_a_mistake_in_the_settings_shows_at_once_and_later_waits_to_be_corrected
     resident, sources = Resident(world, limit=3), world.source_topics.read_text()
 
     def edit(number: int) -> None:
-        world.source_topics.write_text(f"{TOPIC} colour=red\n" if number == 1 else sources)
+        world.source_topics.write_text(sources)
+        if number == 1:
+            world.source_topics.unlink()
 
     resident.between = edit
     resident.run()
