@@ -326,7 +326,9 @@ class _Columns(ColumnVisitor[Column | None]):
 def _described(field: Mapping[str, Any]) -> str:
     """A field's description, and its name in the schema if no column can have it."""
     doc, name = str(field.get("doc") or ""), str(field.get("name") or "")
-    return doc if name.isascii() else f"{doc} (In the schema: {name}.)".lstrip()
+    text = doc if name.isascii() else f"{doc} (In the schema: {name}.)".lstrip()
+    # JSON can escape half a character, which no warehouse stores.
+    return text.encode("utf-8", "replace").decode()
 
 
 def _scalar(kind: str, node: avro.AvroType) -> str:

@@ -412,6 +412,13 @@ def test_the_highest_level_of_field_and_type_counts(field: str, type_: str, leve
     assert (found.pii, found.description) == (level, "Words.")
 
 
+def test_half_a_character_of_a_description_is_replaced() -> None:
+    """JSON can escape one; no warehouse takes it, and a description stops no table."""
+    fields = [{"name": "f", "type": "int", "doc": "An emoji: \ud83d"}]
+    [found] = columns_of(json.dumps({"type": "record", "name": "r", "fields": fields}))
+    assert found.description == "An emoji: ?"
+
+
 def _decimal(precision: int, scale: int) -> str:
     return record(("price", logical("bytes", "decimal", precision=precision, scale=scale)))
 
