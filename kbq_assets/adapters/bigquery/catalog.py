@@ -14,7 +14,7 @@ from kbq_assets.adapters.bigquery import queries, schema
 from kbq_assets.adapters.bigquery.outcomes import calls
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.config.google_permissions import POLICY_TAG_PERMISSIONS
-from kbq_assets.core.errors import ConfigurationError, InvalidName, NotFound, Unavailable
+from kbq_assets.core.errors import ConfigurationError, InvalidName, NotFound, Unavailable, WrongOptions
 from kbq_assets.core.loading.expiration import drops_rows
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
@@ -96,7 +96,7 @@ def _create_dataset(session: Session, name: str) -> None:
             dataset = session.client.create_dataset(new, exists_ok=True, **session.repeated)
     if not _is_here(session, dataset):
         there = f"bigquery://{session.project}?location={dataset.location}"
-        raise ConfigurationError(
+        raise WrongOptions(
             f"dataset {name} is in {dataset.location}, the warehouse in {session.location}",
             next_step=f"KBQ_WAREHOUSE={there}, or another dataset",
         )

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from google.cloud import bigquery
 
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import WrongOptions
 from kbq_assets.core.loading.partitions import DAY, HOUR, time_column
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes, needs_notes
 from kbq_assets.core.loading.tables import Column, TableOptions
@@ -166,7 +166,7 @@ def noted_fields(table: bigquery.Table, notes: TableNotes) -> list[str]:
 def _cluster(name: TableReference, by_name: Mapping[str, Column], options: TableOptions) -> list[str]:
     found = [by_name[wanted.lower()] for wanted in options.cluster_by if wanted.lower() in by_name]
     if len(found) > MAX_CLUSTER_COLUMNS:
-        raise ConfigurationError(
+        raise WrongOptions(
             f"table {name}: {len(found)} columns to cluster by",
             next_step=f"name at most {MAX_CLUSTER_COLUMNS}",
         )
@@ -177,7 +177,7 @@ def _cluster(name: TableReference, by_name: Mapping[str, Column], options: Table
 
 def _check(table: TableReference, column: Column, types: frozenset[str], purpose: str) -> None:
     if column.type not in types or column.mode == "REPEATED":
-        raise ConfigurationError(
+        raise WrongOptions(
             f"table {table} cannot be {purpose} by {column.name}: it is {column.mode} {column.type}",
             next_step=f"name a column of {', '.join(sorted(types))}",
         )

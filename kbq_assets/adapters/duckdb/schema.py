@@ -17,7 +17,7 @@ from kbq_assets.adapters.duckdb.types import (
     qualified,
     quoted,
 )
-from kbq_assets.core.errors import ConfigurationError, InvalidName, NotFound
+from kbq_assets.core.errors import InvalidName, NotFound, WrongOptions
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes, has_own_columns_alone
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
@@ -38,11 +38,11 @@ def name_of(connection: duckdb.DuckDBPyConnection, table: TableReference) -> str
 def exists(connection: duckdb.DuckDBPyConnection, table: TableReference) -> bool:
     """Whether a table exists.
 
-    Raises ConfigurationError for a name that differs from another's only in case: one table for DuckDB, two for
+    Raises WrongOptions for a name that differs from another's only in case: one table for DuckDB, two for
     BigQuery.
     """
     if table.dataset.lower() in _RESERVED:
-        raise ConfigurationError(
+        raise WrongOptions(
             f"dataset {table.dataset!r} is the local warehouse's own", next_step="choose another name"
         )
     rows = connection.execute(
@@ -53,7 +53,7 @@ def exists(connection: duckdb.DuckDBPyConnection, table: TableReference) -> bool
     for dataset, name in rows:
         other = f"{dataset}.{name}"
         if dataset != table.dataset or (name.lower() == table.table.lower() and name != table.table):
-            raise ConfigurationError(
+            raise WrongOptions(
                 f"{table} and {other} differ in case only", next_step="a local warehouse needs distinct names"
             )
     return (table.dataset, table.table) in rows

@@ -20,7 +20,14 @@ import pytest
 
 from kbq_assets.adapters.duckdb import DuckDbWarehouse, database
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase
-from kbq_assets.core.errors import ConfigurationError, CorruptState, JobAlreadyExists, NotFound, Unavailable
+from kbq_assets.core.errors import (
+    ConfigurationError,
+    CorruptState,
+    JobAlreadyExists,
+    NotFound,
+    Unavailable,
+    WrongOptions,
+)
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of, plan_table_change
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import Comparable, KafkaRange, Warehouse
@@ -293,7 +300,7 @@ def test_a_view_is_not_a_table(warehouse: DuckDbWarehouse, path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["shop.Orders-v1", "Shop.orders-v1", "SHOP.other"])
 def test_names_that_differ_in_case_only_are_refused(warehouse: DuckDbWarehouse, name: str) -> None:
-    with pytest.raises(ConfigurationError, match="differ in case only"):
+    with pytest.raises(WrongOptions, match="differ in case only"):
         warehouse.create_table(TableReference.parse(name), columns_of(SCHEMA), TableOptions())
 
 

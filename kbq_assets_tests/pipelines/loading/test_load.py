@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +25,7 @@ from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.fakes.warehouse import TRANSIENT, WarehouseView
 from kbq_assets_tests.pipelines.bench import TOPIC, TP, A, B, Bench
+from kbq_assets_tests.pipelines.warehouse_bench import DuckDbBench
 
 
 def _table(bench: Bench, table: TableReference = A) -> TableState:
@@ -385,3 +389,18 @@ def test_a_turn_of_a_table_is_one_session_of_the_warehouse(monkeypatch: pytest.M
     assert bench.load().rows == 1
     assert [steps[0], *steps[-1:]] == ["open", "close"]
     assert steps[steps.index("job") - 1] == "open", "a job is inserted in a session"
+
+
+def test_a_table_that_the_warehouse_cannot_tell_from_another_is_parked_and_the_other_goes_on(
+    tmp_path: Path,
+) -> None:
+    """DuckDB ignores case. A failure of each run would show nowhere between two runs."""
+    bench = DuckDbBench(tmp_path, {"dataset": "d", "route": "record_name"}, 1)
+    for schema_id, name in (77, "Xy"), (78, "xY"):
+        fields = [{"name": "a", "type": "int"}]
+        bench.registry.schemas[schema_id] = json.dumps({"type": "record", "name": name, "fields": fields})
+        bench.kafka.produce(TP, struct.pack(">bI", 0, schema_id) + b"\x02")
+    first, second = bench.cycle().tables
+    assert (str(first.table), first.state, first.rows) == ("d.Xy", "idle", 1)
+    assert (str(second.table), second.state) == ("d.xY", "parked")
+    assert "wrong_options: d.xY and d.Xy differ in case only" in second.message
