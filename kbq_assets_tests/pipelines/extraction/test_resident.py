@@ -15,7 +15,7 @@ from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.extraction.ports import ExtractionReport
 from kbq_assets.pipelines.extraction.resident import CycleEvents, Cycles, run_cycles
 from kbq_assets.ports.engine import ExtractionEngine
-from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
+from kbq_assets_tests.fakes.platform import FakePlatform
 
 
 @pytest.fixture
