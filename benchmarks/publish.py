@@ -10,7 +10,8 @@ import argparse
 import json
 import resource
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks import plan_state
 from benchmarks.measure import REPOSITORY
@@ -47,6 +48,11 @@ class SlowStore(FaultyMemoryStore):
     def create(self, path: str, data: bytes) -> int:
         time.sleep(WRITE_SECONDS)
         return super().create(path, data)
+
+    def create_empty(self, paths: Iterable[str]) -> Mapping[str, Exception]:
+        with ThreadPoolExecutor(16) as threads:  # as Cloud Storage's
+            list(threads.map(lambda path: self.create(path, b""), paths))
+        return {}
 
     def swap(self, path: str, data: bytes, generation: int) -> int:
         time.sleep(WRITE_SECONDS)

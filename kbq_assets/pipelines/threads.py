@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -10,6 +11,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 #: Below this many reads threads cost more than they save.
 _PARALLEL_FROM = 32
+#: So do they for reads that wait less than this: those of a local disk.
+_WAITING_SECONDS = 0.010
 
 
 class SameThread(Executor):
@@ -31,9 +34,14 @@ def pool_of(threads: int, name: str) -> Executor:
 
 
 def parallel(function: Callable[[R], T], items: Iterable[R]) -> list[T]:
-    """Apply a function that waits for the store to each item; results in order, in threads if there are many."""
-    items = list(items)
-    if len(items) < _PARALLEL_FROM:
-        return [function(item) for item in items]
+    """Apply a function that waits for the store to each item; results in order. In threads, if there are many and one
+    had to wait."""
+    items, found = list(items), list[T]()
+    for item in items:
+        started, busy = time.monotonic(), time.thread_time()
+        found.append(function(item))
+        waited = time.monotonic() - started - (time.thread_time() - busy)
+        if waited > _WAITING_SECONDS and len(items) >= _PARALLEL_FROM:
+            break
     with ThreadPoolExecutor(16) as pool:
-        return list(pool.map(function, items))
+        return [*found, *pool.map(function, items[len(found) :])]

@@ -70,6 +70,10 @@ class ObjectStore(Protocol):
     def create(self, path: str, data: bytes) -> int:
         """Write an object that must not exist; return its generation. Raises PreconditionFailed, UnknownOutcome."""
 
+    def create_empty(self, paths: Iterable[str]) -> Mapping[str, Exception]:
+        """Create objects without bytes, unless they exist; return the failures, per path. A failure does not stop the
+        others."""
+
     def swap(self, path: str, data: bytes, generation: int) -> int:
         """Replace an object of exactly this generation; return the new one. Raises PreconditionFailed (also if
         the object is gone), UnknownOutcome."""

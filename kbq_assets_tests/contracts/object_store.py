@@ -402,6 +402,19 @@ class ObjectStoreContract:
         assert goes_within(self.many_seconds, list_all)
         assert goes_within(self.many_seconds / 10, list_the_last)
 
+    def test_many_empty_objects_are_created_unless_they_exist(self, store: ObjectStore) -> None:
+        generation = store.create("done/2", b"")
+        names = [f"done/{number}" for number in range(40)]
+        assert store.create_empty(names) == store.create_empty(names) == {}
+        assert sorted(paths(store)) == sorted(names)
+        assert store.get("done/2").generation == generation
+        assert {store.get(name).data for name in names} == {b""}
+
+    def test_empty_objects_report_their_failures_and_go_on(self, store: ObjectStore) -> None:
+        failures = store.create_empty(["a/x", "../outside", "b/y"])
+        assert {path: type(error) for path, error in failures.items()} == {"../outside": InvalidName}
+        assert paths(store) == ["a/x", "b/y"]
+
     # Deleting and copying
 
     def test_deleting_what_is_not_there_succeeds(self, store: ObjectStore) -> None:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Self
 #: Calls that change something: there is a point before and one after. Other calls have one before: dying after them is
 #: dying before the next one.
 _WRITES = (
-    *("create", "swap", "delete", "delete_many", "copy", "open_write", "write", "close", "sweep_temporary"),
-    *("insert_job", "burn_job", "create_table", "update_columns"),
+    *("create", "swap", "delete", "create_empty", "delete_many", "copy", "open_write", "write", "close"),
+    *("sweep_temporary", "insert_job", "burn_job", "create_table", "update_columns"),
 )
 #: Calls that are no points: they ask nobody.
 _LOCAL = ("uri", "now_ms")
@@ -82,7 +82,7 @@ class ProbedPort:
         self, method: str, function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]
     ) -> Any:
         kind = f"{self._name}.{method}{_target(args)}"
-        if method == "delete_many":
+        if method in ("create_empty", "delete_many"):
             args = (self._each(f"{kind}, next", args[0]),)
         if method in _WRITES:
             result = self._probe.around(kind, lambda: function(*args, **options))

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.kafka
 
 #: What a zombie is about to do when it falls asleep.
 _DANGEROUS = (
-    *("store.create commits", "store.swap commits", "store.create done", "writer staging.close"),
+    *("store.create commits", "store.swap commits", "store.create_empty", "writer staging.close"),
     *("store.swap commits/_topics.json", "store.swap tables", "store.create tables", "store.delete_many"),
     *("warehouse.insert_job", "warehouse.create_table", "warehouse.update_columns"),
     *("store.create backlog", "store.delete backlog"),
@@ -39,7 +39,10 @@ def _sleeping_places(passed: Mapping[str, int], run: str) -> list[Point]:
     """
     if run == "clean":
         return chosen(passed)
-    dangerous = {f"{call}, before" for call in _DANGEROUS} | {"store.delete_many, next"}
+    dangerous = {f"{call}, before" for call in _DANGEROUS} | {
+        "store.create_empty, next",
+        "store.delete_many, next",
+    }
     return [Point(kind, nth) for kind in sorted(dangerous & set(passed)) for nth in {1, passed[kind]}]
 
 

@@ -6,6 +6,7 @@ that names its process. A late call waits in ``late`` until `deliver_late` appli
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import threading
@@ -97,6 +98,9 @@ class FaultyMemoryStore:
         with self._lock:
             self.objects.pop(check_path(path), None)
 
+    def create_empty(self, paths: Iterable[str]) -> Mapping[str, Exception]:
+        return create_each(self, paths)
+
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
         return delete_each(self, paths)
 
@@ -173,6 +177,9 @@ class StoreView:
     def delete(self, path: str) -> None:
         self._write("delete", path, lambda: self._store.delete(path))
 
+    def create_empty(self, paths: Iterable[str]) -> Mapping[str, Exception]:
+        return create_each(self, paths)
+
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
         return delete_each(self, paths)
 
@@ -231,11 +238,23 @@ class StoreView:
 _CRASHES = (Outcome.CRASH_BEFORE, Outcome.CRASH_AFTER, Outcome.CRASH_LATE)
 
 
+def create_each(store: ObjectStore, paths: Iterable[str]) -> Mapping[str, Exception]:
+    def create(path: str) -> None:
+        with contextlib.suppress(PreconditionFailed):
+            store.create(path, b"")
+
+    return _failures(create, paths)
+
+
 def delete_each(store: ObjectStore, paths: Iterable[str]) -> Mapping[str, Exception]:
+    return _failures(store.delete, paths)
+
+
+def _failures(call: Callable[[str], None], paths: Iterable[str]) -> Mapping[str, Exception]:
     failures: dict[str, Exception] = {}
     for path in paths:
         try:
-            store.delete(path)
+            call(path)
         except KbqError as error:
             failures[path] = error
     return failures

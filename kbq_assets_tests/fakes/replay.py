@@ -14,7 +14,7 @@ from kbq_assets.core.replay.model import REPLAY_COLUMN, check_own
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore, ObjectWriter, StoredFile, StoredObject
 from kbq_assets.ports.replay import DayRows, PartitionDay, ReplaceJob, Replacement, RowDifference, RowRange
 from kbq_assets.ports.warehouse import JobError, JobStatus
-from kbq_assets_tests.fakes.memory_store import delete_each
+from kbq_assets_tests.fakes.memory_store import create_each, delete_each
 from kbq_assets_tests.fakes.warehouse import FakeTable, FakeWarehouse, Row, WarehouseView
 
 
@@ -47,6 +47,9 @@ class StoreBelow:
 
     def delete(self, path: str) -> None:
         self._store.delete(self._path(path))
+
+    def create_empty(self, paths: Iterable[str]) -> Mapping[str, Exception]:
+        return create_each(self, paths)
 
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
         return delete_each(self, paths)

@@ -64,6 +64,19 @@ class TestMemoryStoreThatIsOftenUnavailable(ObjectStoreContract):
         view = FaultyMemoryStore(every(3, Outcome.UNAVAILABLE)).view("p")
         return cast(ObjectStore, Retrying(view))
 
+    def test_many_empty_objects_are_created_unless_they_exist(self, store: ObjectStore) -> None:
+        failed = names = [f"done/{number}" for number in range(40)]
+        for _ in range(8):
+            failed = list(store.create_empty(failed))
+        assert not failed
+        assert sorted(paths(store)) == sorted(names)
+
+    def test_empty_objects_report_their_failures_and_go_on(self, store: ObjectStore) -> None:
+        names = [f"a/{number}" for number in range(10)]
+        failures = store.create_empty(names)
+        assert {type(error) for error in failures.values()} == {Unavailable}
+        assert sorted([*paths(store), *failures]) == names
+
     def test_deletions_report_their_failures_and_go_on(self, store: ObjectStore) -> None:
         for number in range(10):
             store.create(f"a/{number}", b"")

@@ -7,6 +7,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, BinaryIO, Final, cast
 from weakref import WeakSet
@@ -39,7 +40,7 @@ from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile,
 from kbq_assets.wire.files.checksum import crc32c_text
 
 #: Parallel deletions: there is no request for many.
-_DELETERS: Final = 16
+_AT_ONCE: Final = 16
 _READ_BUFFER: Final = 1 << 20
 _LISTED: Final = "items(name,size,updated,generation),nextPageToken"
 _CHECKSUMS: Final = "items(name,size,crc32c),nextPageToken"
@@ -148,6 +149,15 @@ class GcsObjectStore:
             return int(self._put("create", path, data, 0)["generation"])
         return int(self._put_new("create", path, data)["generation"])
 
+    def create_empty(self, paths: Iterable[str]) -> Mapping[str, Exception]:
+        """Create objects without bytes, unless they exist; return the failures, per path."""
+
+        def create(path: str) -> None:
+            with suppress(PreconditionFailed):
+                self.create(path, b"")
+
+        return _each(create, paths)
+
     def swap(self, path: str, data: bytes, generation: int) -> int:
         """Replace an object of exactly this generation; return the new one.
 
@@ -184,13 +194,12 @@ class GcsObjectStore:
         intent = self._intent("write", path, "storage.objects.create", changes=True)
         url = self._calls.bucket_url(self._folder.bucket, "/upload")
         target = UploadTarget(path, self._folder.name(path), intent, url, self._encryption, self._class)
-        writer = UploadWriter(self._calls, target, self._put_file, self._chunk_size)
+        # A closed writer may count until it is collected: then chunks are smaller than they could be.
+        writer = UploadWriter(
+            self._calls, target, self._put_file, lambda: chunk_size(self._chunk_bytes, len(self._writers))
+        )
         self._writers.add(writer)
         return writer
-
-    def _chunk_size(self) -> int:
-        # A closed writer may count until it is collected: then chunks are smaller than they could be.
-        return chunk_size(self._chunk_bytes, len(self._writers))
 
     def delete(self, path: str) -> None:
         """Delete an object; succeeds if it does not exist. Raises Unavailable, UnknownOutcome."""
@@ -202,18 +211,7 @@ class GcsObjectStore:
 
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
         """Delete objects; return the failures, per path. A failure does not stop the others."""
-
-        def failure(path: str) -> KbqError | None:
-            try:
-                self.delete(path)
-            except KbqError as error:
-                return error
-            return None
-
-        wanted = list(paths)
-        with ThreadPoolExecutor(_DELETERS) as threads:
-            failures = zip(wanted, threads.map(failure, wanted), strict=True)
-            return {path: error for path, error in failures if error is not None}
+        return _each(self.delete, paths)
 
     def sweep_temporary(self) -> int:
         """Do nothing: Cloud Storage forgets an abandoned upload after a week."""
@@ -271,6 +269,22 @@ class GcsObjectStore:
             once=True,
         )
         return self._calls.json(call)
+
+
+def _each(call: Callable[[str], None], paths: Iterable[str]) -> Mapping[str, Exception]:
+    """Make a call for each path, some at once; return the failures, per path."""
+
+    def failure(path: str) -> KbqError | None:
+        try:
+            call(path)
+        except KbqError as error:
+            return error
+        return None
+
+    wanted = list(paths)
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        failures = zip(wanted, threads.map(failure, wanted), strict=True)
+        return {path: error for path, error in failures if error is not None}
 
 
 def _multipart(boundary: str, metadata: Mapping[str, str], data: bytes) -> bytes:

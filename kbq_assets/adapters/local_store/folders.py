@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
-import weakref
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
 from kbq_assets.core.errors import UnknownOutcome
-
-
-class _Syncs:
-    """The syncs of one folder, one at a time."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.begun = self.ended = 0
 
 
 @dataclass(frozen=True)
@@ -27,8 +19,6 @@ class Folders:
 
     root: str
     durable: bool
-    #: of folders that threads wait for
-    _syncs: weakref.WeakValueDictionary[str, _Syncs] = field(default_factory=weakref.WeakValueDictionary)
 
     def make(self, folder: str) -> None:
         """Create a folder and its parents. Raises OSError."""
@@ -54,16 +44,24 @@ class Folders:
                 next_step="check the disk",
             ) from error
 
-    def sync_shared(self, operation: str, path: str, folder: str) -> None:
-        """As `sync`, for a name that exists by now: threads that wait for the same folder share a sync."""
-        syncs = self._syncs.setdefault(folder, _Syncs())
-        needed = syncs.begun + 1  # one that begins from now on
-        with syncs.lock:
-            if syncs.ended >= needed:
-                return
-            syncs.begun += 1
-            self.sync(operation, path, folder)
-            syncs.ended = syncs.begun
+    def new_file(self, file: str, temporary: Path) -> int | None:
+        """Create an empty file and the folders above it; return its generation, None if the name is taken. It is whole
+        as soon as it has a name, so it needs no temporary file. Raises OSError, also if ``temporary`` is gone."""
+        while True:
+            generation = time.time_ns()
+            try:
+                descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+                break
+            except FileExistsError:
+                return None
+            except FileNotFoundError:  # no folder yet, or a deletion has just removed it
+                os.stat(temporary)
+                self.make(os.path.dirname(file))
+        try:
+            os.utime(descriptor, ns=(generation, generation))
+        finally:
+            os.close(descriptor)
+        return generation
 
     def finish_deletions(self, deleted: Mapping[str, Sequence[str]]) -> dict[str, Exception]:
         """Remove the folders that are empty now, and make all deletions durable by a sync of each folder that remains.
@@ -71,10 +69,15 @@ class Folders:
         remaining: dict[str, list[str]] = defaultdict(list)
         for folder, paths in deleted.items():
             remaining[self._remove_empty(folder)].extend(paths)
+        return self.sync_each("delete", remaining)
+
+    def sync_each(self, operation: str, changed: Mapping[str, Sequence[str]]) -> dict[str, Exception]:
+        """Make new or removed names durable, by a sync of each folder. ``changed`` are paths by folder; returns the
+        failures."""
         failures: dict[str, Exception] = {}
-        for folder, paths in remaining.items():
+        for folder, paths in changed.items():
             try:
-                self.sync("delete", folder, f"{self.root}/{folder}")
+                self.sync(operation, folder, f"{self.root}/{folder}")
             except UnknownOutcome as error:
                 failures |= dict.fromkeys(paths, error)
         return failures

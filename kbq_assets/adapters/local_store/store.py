@@ -117,12 +117,32 @@ class LocalObjectStore:
         file = self._file(path)
         with writing("create", path):
             if not data:
-                return self._create_empty(path, file)
+                generation = self._folders.new_file(file, self._temporary)
+                if generation is None:
+                    raise _taken(path, file)
+                self._folders.sync("create", path, os.path.dirname(file))
+                return generation
             if os.path.lexists(file):
                 raise _taken(path, file)
             with Temporary(self._temporary) as temporary:
                 temporary.write(data)
                 return self._link(temporary, path, file)
+
+    def create_empty(self, paths: Iterable[str]) -> Mapping[str, Exception]:
+        """Create objects without bytes, unless they exist; return the failures, per path. A folder is synced once."""
+        failures: dict[str, Exception] = {}
+        folders: dict[str, list[str]] = defaultdict(list)
+        for path in paths:
+            try:
+                file = self._file(path)
+                with writing("create", path):
+                    if self._folders.new_file(file, self._temporary) is None and not os.path.isfile(file):
+                        raise _taken(path, file)
+            except KbqError as error:
+                failures[path] = error
+            else:
+                folders[os.path.dirname(path)].append(path)
+        return {**failures, **self._folders.sync_each("create", folders)}
 
     def swap(self, path: str, data: bytes, generation: int) -> int:
         """Replace an object of exactly this generation; return the new one.
@@ -190,26 +210,6 @@ class LocalObjectStore:
 
     def _file(self, path: str) -> str:
         return self._prefix + check_path(path)
-
-    def _create_empty(self, path: str, file: str) -> int:
-        """Create an empty object: it is whole as soon as it has a name, so it needs no temporary file."""
-        temporary, folder = self._temporary, os.path.dirname(file)
-        while True:
-            generation = time.time_ns()
-            try:
-                descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
-                break
-            except FileExistsError as error:
-                raise _taken(path, file) from error
-            except FileNotFoundError:  # no folder yet, or a deletion has just removed it
-                os.stat(temporary)
-                self._folders.make(folder)
-        try:
-            os.utime(descriptor, ns=(generation, generation))
-        finally:
-            os.close(descriptor)
-        self._folders.sync_shared("create", path, folder)
-        return generation
 
     def _link(self, temporary: Temporary, path: str, file: str) -> int:
         generation = time.time_ns()

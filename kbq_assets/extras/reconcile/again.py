@@ -129,6 +129,10 @@ class ScratchStore:
             return self._write(path, data)
         raise PreconditionFailed(f"{path} exists")
 
+    def create_empty(self, paths: Iterable[str]) -> Mapping[str, Exception]:
+        """Do nothing: these are hints for others."""
+        return {}
+
     def swap(self, path: str, data: bytes, generation: int) -> int:
         """Replace an object in memory."""
         if self.get(path).generation != generation:

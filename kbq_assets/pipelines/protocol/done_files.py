@@ -6,11 +6,10 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kbq_assets.core.errors import InvalidName, PreconditionFailed, TransientError
+from kbq_assets.core.errors import InvalidName, TransientError
 from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.names import DONE
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
 
 LOGGER: Final = logging.getLogger("kbq.staging")
@@ -43,18 +42,16 @@ def write_done_files(store: ObjectStore, names: Iterable[DoneFileName]) -> froze
     Done files are hints, so the failure of one stops no run: the next run writes what is missing. A name that is too
     long is logged and skipped.
     """
-    missing = set[TopicPartition]()
-
-    def write(name: DoneFileName) -> None:
+    wanted: dict[str, TopicPartition] = {}
+    for name in names:
         try:
-            store.create(name.format(), b"")
-        except PreconditionFailed:
-            return
+            wanted[name.format()] = name.topic_partition
         except InvalidName as error:
             LOGGER.warning("no done file for %s: %s", name.topic_partition, error.message)
-        except TransientError as error:
-            LOGGER.warning("no done file for %s yet: %s", name.topic_partition, error.message)
-            missing.add(name.topic_partition)
-
-    parallel(write, names)
+    missing = set[TopicPartition]()
+    for path, failure in store.create_empty(wanted).items():
+        if not isinstance(failure, TransientError):
+            raise failure
+        LOGGER.warning("no done file for %s yet: %s", wanted[path], failure.message)
+        missing.add(wanted[path])
     return frozenset(missing)

@@ -32,6 +32,11 @@ class MappedStore(ABC):
         """As the port says."""
         return self.shared.create(self._path(path), data)
 
+    def create_empty(self, paths: Iterable[str]) -> Mapping[str, Exception]:
+        """As the port says."""
+        own = {self._path(path): path for path in paths}
+        return {own[path]: error for path, error in self.shared.create_empty(own).items()}
+
     def swap(self, path: str, data: bytes, generation: int) -> int:
         """As the port says."""
         return self.shared.swap(self._path(path), data, generation)

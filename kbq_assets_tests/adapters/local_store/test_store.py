@@ -344,25 +344,29 @@ def test_an_empty_object_in_a_folder_that_goes_and_comes_is_a_new_generation(sto
     assert len(set(generations)) == 3
 
 
-def test_threads_that_create_empty_objects_share_the_syncs_of_their_folder(
+def test_many_empty_objects_share_the_sync_of_their_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, original = LocalObjectStore(tmp_path), os.fsync
     store.create("done/first", b"")
     names = [f"done/{number}" for number in range(8)]
-    synced: list[int] = []
+    there: list[bool] = []
 
     def fsync(descriptor: int) -> None:
-        while not all((tmp_path / name).exists() for name in names):
-            time.sleep(0.001)
-        synced.append(descriptor)
+        there.append(all((tmp_path / name).exists() for name in names))
         original(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    with ThreadPoolExecutor(len(names)) as pool:
-        list(pool.map(lambda name: store.create(name, b""), names))
-    assert 1 <= len(synced) < len(names)
-    assert sorted(paths(store)) == sorted([*names, "done/first"])
+    assert store.create_empty(names) == {}
+    assert there == [True]
+
+
+def test_an_empty_object_where_a_folder_is_fails(store: LocalObjectStore) -> None:
+    store.create("done/a/b", b"")
+    assert {path: type(error) for path, error in store.create_empty(["done/a", "done/c"]).items()} == {
+        "done/a": ConfigurationError
+    }
+    assert paths(store) == ["done/a/b", "done/c"]
 
 
 def note_calls(monkeypatch: pytest.MonkeyPatch, steps: list[str]) -> None:
@@ -434,6 +438,7 @@ def test_a_name_that_may_not_be_on_the_disk_is_an_unknown_outcome(
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(UnknownOutcome):
         store.create("b", b"")
+    assert [type(error) for error in store.create_empty(["c"]).values()] == [UnknownOutcome]
     with pytest.raises(UnknownOutcome):
         store.swap("a", b"2", generation)
     assert {path: type(error) for path, error in store.delete_many(["a", "b"]).items()} == {
