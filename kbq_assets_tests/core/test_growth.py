@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kbq_assets.core.loading.table_state import QuarantinedFile, RowMismatch, TableState
+from kbq_assets.core.loading.mismatches import MOST_MISMATCHES, jobs_of
+from kbq_assets.core.loading.table_state import QuarantinedFile, TableState, begin_job, record_success
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import MOST_GAPS, Commit, starting_at
 from kbq_assets.core.topics.source_list import parse_source_list, select_entries
@@ -78,14 +79,28 @@ def test_a_mark_of_a_past_schema_version_or_epoch_takes_50_bytes() -> None:
     assert (many - few) / (30 * 70) < 50
 
 
-def test_a_mismatch_and_a_quarantined_file_take_what_the_first_took() -> None:
+def _mismatched(count: int) -> TableState:
+    state = TableState("0" * 16)
+    for number in range(count):
+        file = staged_file(100 * number, 100 * number + 100)
+        state = record_success(begin_job(state, (file,), "p", "eu"), file.rows - 1)
+    return state
+
+
+def test_mismatches_take_no_more_room_however_many() -> None:
+    few, many = (_mismatched(count) for count in (2 * MOST_MISMATCHES, 8 * MOST_MISMATCHES))
+    assert len(few.mismatches) == len(many.mismatches) == MOST_MISMATCHES
+    assert jobs_of(many.mismatches) == 8 * MOST_MISMATCHES
+    assert len(codec.dumps(many)) <= len(codec.dumps(few)) + 200
+
+
+def test_a_quarantined_file_takes_what_the_first_took() -> None:
     def state(count: int) -> int:
-        mismatches = tuple(RowMismatch(f"kbq-{'0' * 16}-{number}", 1_000, 999) for number in range(count))
         bad = tuple(
             QuarantinedFile(staged_file(100 * number, 100 * number + 100), "e" * 200)
             for number in range(count)
         )
-        return len(codec.dumps(TableState("0" * 16, mismatches=mismatches, quarantined=bad)))
+        return len(codec.dumps(TableState("0" * 16, quarantined=bad)))
 
     few, many = state(100), state(400)
     assert (many - few) / 300 < 500

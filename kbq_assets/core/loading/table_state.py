@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from kbq_assets.core.loading import completeness
 from kbq_assets.core.loading.completeness import TableHours
 from kbq_assets.core.loading.merging import MergedFile
+from kbq_assets.core.loading.mismatches import RowMismatch, records_of, with_mismatch
 from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.replacing import Replacing
 from kbq_assets.core.loading.schema_changes import SchemaChange
@@ -81,20 +82,10 @@ class Parked(codec.Stored):
 
 
 @dataclass(frozen=True)
-class RowMismatch(codec.Stored):
-    """A job whose output rows differ from its batch's (L4). It counts as loaded, is never repeated, and fails a
-    check."""
-
-    job_id: str
-    expected: int
-    actual: int
-
-
-@dataclass(frozen=True)
 class Accepted(codec.Stored):
     """The losses of a table that an operator has accepted."""
 
-    #: how many mismatches, from the first on
+    #: how many records of mismatches, from the first on
     mismatches: int = field(default=0, metadata=codec.stored_as("accepted_mismatches"))
     #: how many bad files, from the first on
     quarantined: int = field(default=0, metadata=codec.stored_as("accepted_quarantined"))
@@ -291,18 +282,20 @@ def record_success(state: TableState, output_rows: int) -> TableState:
         marks[mark_key(file)] = max(marks.get(mark_key(file), 0), file.until)
     for file in in_flight.files:
         rows[rows_key(file)] = rows.get(rows_key(file), 0) + file.rows
-    mismatch = (
-        () if output_rows == in_flight.rows else (RowMismatch(in_flight.job_id, in_flight.rows, output_rows),)
-    )
+    mismatches, seen = state.mismatches, state.accepted.mismatches
+    if output_rows != in_flight.rows:
+        differing = RowMismatch(in_flight.job_id, in_flight.rows, output_rows)
+        mismatches, seen = with_mismatch(mismatches, seen, differing)
     settled, loaded = _without_settled(state, in_flight), bool(in_flight.files)
+    loss = state.accepted.loss and not loaded
     return dataclasses.replace(
         settled,
         marks=marks,
         rows=rows,
         in_flight=None,
-        mismatches=(*state.mismatches, *mismatch),
+        mismatches=mismatches,
         failed=dataclasses.replace(state.failed, jobs=0, batches=0 if loaded else state.failed.batches + 1),
-        accepted=dataclasses.replace(settled.accepted, loss=state.accepted.loss and not loaded),
+        accepted=dataclasses.replace(settled.accepted, mismatches=seen, loss=loss),
         restarting=None,
         hours=completeness.with_rows(state.hours, in_flight.files),
         order=state.order.with_settled() if state.order.rule.by else state.order,
@@ -367,10 +360,10 @@ def give_up(state: TableState) -> TableState:
 
 
 def accept(state: TableState, mismatches: int, quarantined: int = 0) -> TableState:
-    """Note that an operator has seen the first of a table's mismatches, and of its quarantined files."""
+    """Note that an operator has seen the first jobs with mismatches, and the first of its quarantined files."""
     accepted = dataclasses.replace(
         state.accepted,
-        mismatches=max(state.accepted.mismatches, mismatches),
+        mismatches=max(state.accepted.mismatches, records_of(state.mismatches, mismatches)),
         quarantined=max(state.accepted.quarantined, quarantined),
     )
     return dataclasses.replace(state, accepted=accepted)

@@ -12,6 +12,7 @@ from itertools import groupby, pairwise
 from typing import Final
 
 from kbq_assets.core.loading.batches import LoadLimits
+from kbq_assets.core.loading.mismatches import jobs_of
 from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.check_names import (
@@ -334,7 +335,7 @@ def _places(partitions: Collection[TopicPartition]) -> str:
 def rows_result(table: TableReference, state: TableState, findings: Collection[str] = ()) -> CheckResult:
     """Whether the table has the rows of its files. ``findings`` name committed rows that are missing or double."""
     differing, refused = state.new_mismatches, state.new_quarantined
-    named = [f"job {m.job_id} loaded {m.actual:,} rows of files with {m.expected:,}" for m in differing]
+    named = [str(mismatch) for mismatch in differing]
     if refused:
         rows = sum(bad.file.rows for bad in refused)
         named.append(f"{rows:,} rows of {len(refused):,} files are in quarantine: {refused[0].error}")
@@ -343,7 +344,7 @@ def rows_result(table: TableReference, state: TableState, findings: Collection[s
     commands = [f"kbq reconcile --counts --table {table}"] if differing or findings else []
     commands += [f"kbq quarantine list --table {table}"] if refused else []
     commands += [f"kbq resume --table {table}"] if differing or refused else []
-    numbers = {"jobs": len(differing), "quarantined_files": len(refused), "problems": len(findings)}
+    numbers = {"jobs": jobs_of(differing), "quarantined_files": len(refused), "problems": len(findings)}
     return failed(ROWS_MATCH, str(table), [*named, *findings], commands, **numbers)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kbq_assets.core.loading.batches import LoadLimits
+from kbq_assets.core.loading.mismatches import jobs_of
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.run_totals import EXTRACTION, KINDS, RunTotals, WorkerUse, skew
 from kbq_assets.core.protocol.counts import Counts
@@ -197,7 +198,7 @@ def _states(measured: Measured) -> Iterator[Family]:
         GAUGE,
         "Jobs that loaded a different number of rows than their files hold, not accepted yet",
         "table",
-        bounded({table: float(len(v.mismatches) - v.accepted.mismatches) for table, v in found.items()}),
+        bounded({table: float(jobs_of(v.new_mismatches)) for table, v in found.items()}),
     )
     if measured.jobs_per_day:
         yield from _quotas(found, state.now_ms)

@@ -116,9 +116,7 @@ def _blocked(table: TableReference, current: TableState) -> str:
         return f"parked: {current.parked.reason}"
     if not current.new_mismatches:
         return ""
-    job = current.new_mismatches[0]
-    counts = f"{job.actual} rows of files with {job.expected}"
-    return f"job {job.job_id} loaded {counts}; to continue anyway: kbq resume --table {table}"
+    return f"{current.new_mismatches[0]}; to continue anyway: kbq resume --table {table}"
 
 
 def _refused(current: TableState) -> list[StagedFile]:

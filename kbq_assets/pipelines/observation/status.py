@@ -12,6 +12,7 @@ from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms,
 from kbq_assets.core.extraction.stops import PartitionStop, entry_stops
 from kbq_assets.core.loading.batches import blocked_files, pending_files
 from kbq_assets.core.loading.completeness import TableHours
+from kbq_assets.core.loading.mismatches import jobs_of
 from kbq_assets.core.loading.replacing import replacing_words
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_state import TableState
@@ -256,7 +257,7 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
         sum(f.rows for f in pending),
         len(pending),
         len(current.quarantined),
-        len(current.mismatches),
+        jobs_of(current.mismatches),
         _why(table, current, next_ms) or (blocked_by(blocked, view.blocks) if blocked else ""),
         parked.tries if parked else 0,
         next_ms,

@@ -13,6 +13,7 @@ from functools import partial
 from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.extraction.restarts import PARKINGS
 from kbq_assets.core.loading import table_state
+from kbq_assets.core.loading.mismatches import jobs_of
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.protocol import commits, schema_pins
@@ -311,12 +312,9 @@ def propose_resume_table(
 
 def _propose_accept(store: ObjectStore, table: TableReference, current: TableState) -> Proposal:
     """Accept what the proposal lists, and nothing that came later."""
-    seen = len(current.mismatches), len(current.quarantined)
+    seen = jobs_of(current.mismatches), len(current.quarantined)
     lines = (
-        *(
-            f"job {m.job_id} loaded {m.actual} rows of files with {m.expected}"
-            for m in current.new_mismatches
-        ),
+        *map(str, current.new_mismatches),
         *(
             f"{quarantine_path(q.file.path)}: {q.file.rows} rows that no load job accepts: {q.error}"
             for q in current.new_quarantined

@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 
 from kbq_assets.core.loading import batches, table_state
+from kbq_assets.core.loading.mismatches import RowMismatch
 from kbq_assets.core.loading.table_registry import TableRegistry
-from kbq_assets.core.loading.table_state import Failures, QuarantinedFile, RowMismatch, TableState
+from kbq_assets.core.loading.table_state import Failures, QuarantinedFile, TableState
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import ParkReason

@@ -8,8 +8,9 @@ import pytest
 
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.batches import LoadLimits
+from kbq_assets.core.loading.mismatches import RowMismatch
 from kbq_assets.core.loading.quota import JobCounts
-from kbq_assets.core.loading.table_state import RowMismatch, TableState
+from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import BLOCKABLE, CHECKS, CONTIGUOUS, ERRORS_FEW, ROWS_MATCH
 from kbq_assets.core.observation.checks import CheckResult, TopicLag

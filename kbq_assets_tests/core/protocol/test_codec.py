@@ -14,6 +14,7 @@ import pytest
 
 from kbq_assets.core.errors import CorruptState, UnsupportedFormat
 from kbq_assets.core.extraction.pruning import BacklogChunk
+from kbq_assets.core.loading.mismatches import RowMismatch
 from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_registry import TableRegistry
@@ -25,7 +26,6 @@ from kbq_assets.core.loading.table_state import (
     JobTally,
     Parked,
     QuarantinedFile,
-    RowMismatch,
     TableState,
 )
 from kbq_assets.core.ordering.table_order import (

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 import sqlalchemy
-from dagster._core.storage.event_log import SqlEventLogStorage
+from dagster._core.storage.event_log import SqlEventLogStorage, sql_event_log
+from dagster._serdes import deserialize_value
 
 from kbq_assets.defs.instance import reports, run_retention
 from kbq_assets.defs.instance.reports import delete_old_reports
@@ -113,6 +115,32 @@ def report(instance: dg.DagsterInstance, number: int, partition: str | None) -> 
     instance.report_runless_asset_event(
         dg.AssetCheckEvaluation(ASSET, "fresh", passed=number % 2 == 0, metadata=metadata)
     )
+
+
+def test_looking_for_old_runs_reads_no_more_events_however_many_there_are(
+    home: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the newest of each key; the database finds these."""
+    run_of(home)
+    read = list[object]()
+
+    def noted(*args: Any, **named: Any) -> object:
+        read.append(args)
+        return deserialize_value(*args, **named)
+
+    def events_read(reports: int) -> int:
+        for number in range(reports):
+            for key in ("a", "b", None):
+                report(home, number, key)
+        read.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(sql_event_log, "deserialize_value", noted)
+            run_retention.delete_old_runs(home, now())
+        run_of(home)
+        return len(read)
+
+    few, many = events_read(5), events_read(15)
+    assert few == many > 0
 
 
 def rows(instance: dg.DagsterInstance, table: str) -> int:
