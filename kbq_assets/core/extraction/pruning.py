@@ -47,34 +47,33 @@ def plan_pruning(commit: Commit, states: WarehouseStates, patience: int | None =
     A warehouse that has a file waits ``patience`` windows of its partition for the others, by default `PATIENCE`.
     """
     patience = PATIENCE if patience is None else patience
-    pruned = commits.prune(commit, states.is_loaded)
+    # One look at each file: a run has tens of thousands.
+    waiting = {file.path: lacking for file in commit.files if (lacking := states.waiting(file))}
+    pruned = commits.prune(commit, lambda file: file.path not in waiting)
     late = {(commit.topic_partition(number), window.first) for number, window in _late(pruned, patience)}
 
     def may_wait_aside(file: StagedFile) -> bool:
         is_late = bool(late) and (file.name.topic_partition, file.window) in late and states.is_ahead(file)
-        return is_late or _is_parked_or_loaded(file, states)
+        return is_late or all(states.is_parked(warehouse, file) for warehouse in waiting[file.path])
 
     chunks: dict[str, list[StagedFile]] = defaultdict(list)
     aside: set[str] = set()
     # Chunks are created in offset order, so a loader that sees one sees all before it.
-    for file in _moving(pruned, states, may_wait_aside):
+    for file in _moving([file for file in pruned.files if file.path in waiting], may_wait_aside):
         aside.add(file.path)
-        for warehouse in states.waiting(file):
+        for warehouse in waiting[file.path]:
             chunks[warehouse_path(_chunk_path(file), warehouse)].append(file)
     if not aside:
         return PruningPlan({}, pruned)
     kept = commits.drop_files(pruned, lambda file: file.path in aside)
     # A window may now have only loaded files left.
     found = {path: BacklogChunk(tuple(files)) for path, files in chunks.items()}
-    return PruningPlan(found, commits.prune(kept, states.is_loaded))
+    return PruningPlan(found, commits.prune(kept, lambda file: file.path not in waiting))
 
 
-def _moving(
-    commit: Commit, states: WarehouseStates, may_wait_aside: Callable[[StagedFile], bool]
-) -> list[StagedFile]:
-    """Files that go to backlogs. Those of one chunk move together: a chunk is written once, and a file that came
-    later would be in no list (W3)."""
-    waiting = [file for file in commit.files if states.waiting(file)]
+def _moving(waiting: list[StagedFile], may_wait_aside: Callable[[StagedFile], bool]) -> list[StagedFile]:
+    """Of files that wait, those that go to backlogs. Those of one chunk move together: a chunk is written once, and a
+    file that came later would be in no list (W3)."""
     if not any(map(may_wait_aside, waiting)):  # as in most runs
         return []
     stay = {_chunk_path(file) for file in waiting if not may_wait_aside(file)}
@@ -95,11 +94,7 @@ def _late(commit: Commit, patience: int) -> Iterator[tuple[int, Window]]:
 
 def may_leave(files: Iterable[StagedFile], states: WarehouseStates) -> bool:
     """Whether `plan_pruning` leaves nothing of these files, however patient it is."""
-    return all(_is_parked_or_loaded(file, states) for file in files)
-
-
-def _is_parked_or_loaded(file: StagedFile, states: WarehouseStates) -> bool:
-    return all(states.is_parked(warehouse, file) for warehouse in states.waiting(file))
+    return all(states.is_parked(name, file) for file in files for name in states.waiting(file))
 
 
 def files_to_announce(commit: Commit, states: WarehouseStates) -> Iterator[StagedFile]:
