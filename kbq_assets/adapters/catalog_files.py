@@ -6,6 +6,7 @@ JSON is read as YAML, its superset, so that both report lines alike. Booleans ar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,8 @@ _MOST_BYTES: Final = 4 * 1024 * 1024
 _MOST_LEVELS: Final = 100
 _MOST_VALUES: Final = 100_000
 _MOST_DIGITS: Final = 100  # Python refuses thousands; a longer number stays text
+#: An escape of JSON; of a pair of surrogates, which YAML does not know, both halves.
+_ESCAPE: Final = re.compile(r"\\(?:u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|.)", re.IGNORECASE)
 
 
 @dataclass
@@ -69,7 +72,7 @@ class CatalogFolder:
         seen = self._seen.get(path)
         if seen is None or seen[0] != version:
             _refuse_larger(stat.st_size, path)
-            seen = self._seen[path] = (version, parse_document(file.read_bytes(), path))
+            seen = self._seen[path] = (version, parse_document(_yaml(file), path))
         if isinstance(seen[1], CatalogProblem):
             raise Mistake(seen[1])
         return seen[1]
@@ -78,6 +81,21 @@ class CatalogFolder:
 def _text(file: Path, path: str) -> str:
     _refuse_larger(file.stat().st_size, path)
     return file.read_text(encoding="utf-8", errors="replace")
+
+
+def _yaml(file: Path) -> bytes | str:
+    """A document's bytes; those of JSON without pairs of surrogates, as which tools write emoji."""
+    found = file.read_bytes()
+    try:
+        return _ESCAPE.sub(_unpaired, found.decode("utf-8-sig")) if file.suffix == ".json" else found
+    except UnicodeDecodeError:
+        return found
+
+
+def _unpaired(escape: re.Match[str]) -> str:
+    if escape[1] is None:
+        return escape[0]
+    return f"\\U{0x10000 + (int(escape[1], 16) - 0xD800 << 10) + int(escape[2], 16) - 0xDC00:08X}"
 
 
 def _refuse_larger(size: int, path: str) -> None:

@@ -53,9 +53,9 @@ def plan(
 ) -> None:
     """Show what an extraction or a load would do; change nothing.
 
-    Without an argument, show both: the extraction's ranges, and the next batch of every table with committed files,
-    as a load would submit them now. `load` also runs the statements of tables that have one dry, and shows the bytes
-    that would be billed; with tables, their SQL. It exits with 1 if one exceeds the table's bytes_per_day.
+    Without an argument, show both: the extraction's ranges and stops, and the next batch of every table with committed
+    files, as a load would submit them now. `load` also runs the statements of tables that have one dry, and shows the
+    bytes that would be billed; with tables, their SQL. It exits with 1 if one exceeds the table's bytes_per_day.
 
     \b
       kbq plan

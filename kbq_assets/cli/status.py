@@ -22,8 +22,9 @@ def status(observer: Observer, as_json: bool) -> None:
     """Show every partition's position, lag and errors, every table's backlog, and what waits for an operator.
 
     `lag` counts positions up to the broker's last stable offset; `pending` counts rows that are committed and not yet
-    loaded. Each stop and each parked table is shown with the commands that resume it. Exit code 75 if the broker does
-    not answer: what the staging area says is shown all the same, in JSON with the reason as `broker_error`.
+    loaded. Each stop and each parked table is shown with the commands that resume it. The exit code is 0
+    whatever waits: `kbq check` exits with 1. It is 75 if the broker does not answer: what the staging area says is
+    shown all the same, in JSON with the reason as `broker_error`.
     """
     try:
         found = observer.status()

@@ -29,6 +29,25 @@ def test_values_know_the_line_of_their_key() -> None:
     }
 
 
+def test_json_writes_emoji_as_two_escapes(tmp_path: Path) -> None:
+    pair, plain = r"\ud83d\uDE00", r"\\ud83d\\ude00"  # the second is text about escapes
+    (tmp_path / "topic.json").write_text(f'{{"a": "{pair}", "{pair}": "{plain}",\n "b": "\\u00e9\\n"}}')
+    (tmp_path / "single.yaml").write_text(f"a: '{pair}'")
+    files = CatalogFolder(tmp_path).read()
+    assert files.problems == ()
+    document = files.documents["topic.json"]
+    assert document.plain() == {"a": "😀", "😀": r"\ud83d\ude00", "b": "é\n"}
+    found = document.find("b")
+    assert found is not None and found.line == 2
+    assert files.documents["single.yaml"].plain() == {"a": pair}, "YAML's single quotes know no escapes"
+
+
+@pytest.mark.parametrize("text", [rb'"\ud83d"', rb'"\ude00\ud83d"', b'"\xff"'])
+def test_half_an_emoji_is_a_mistake_of_its_file(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "topic.json").write_bytes(b'{"a": ' + text + b"}")
+    assert [problem.path for problem in CatalogFolder(tmp_path).read().problems] == ["topic.json"]
+
+
 def test_json_is_read_alike() -> None:
     document = node('{\n "a": [1, 2.5, "x", null, true],\n "b": {"c": "\\u00e9"}\n}')
     assert document.plain() == {"a": [1, 2.5, "x", None, True], "b": {"c": "é"}}

@@ -10,11 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from kbq_assets.adapters.kafka import options
+from kbq_assets.cli.context import ExitCode
 from kbq_assets.cli.errors import hex_dump
 from kbq_assets.cli.settings import effective
 from kbq_assets.core.config.redaction import REDACTED
 from kbq_assets.core.config.settings import VARIABLES, parse_settings
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, NotFound, Unavailable
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import command_line
@@ -52,6 +53,57 @@ def test_status_shows_lag_backlog_errors_and_rows(world: FakePlatform, loaded: S
     assert [p["pending_rows"] for p in status["partitions"]] == [2, 0]
     assert sum(t["pending_rows"] for t in status["tables"]) == 2
     assert "lag 0 positions, 0 new partitions; 2 rows to load; 0 stopped, 0 parked" in loaded.done("status")
+
+
+def test_a_table_whose_last_load_failed_is_not_ready(
+    world: FakePlatform, loaded: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.produce(2)
+    loaded.done("extract")
+    columns = world.warehouse.columns
+
+    def refuse(table: TableReference) -> object:
+        if table == ORDERS:
+            raise NotFound("the project is gone", next_step="ask its owner")
+        return columns(table)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.warehouse, "columns", refuse)
+        assert loaded("load").exit_code == ExitCode.FAILED
+    # The next commands are other processes: only what the load stored can tell them.
+    tables = {t["table"]: (t["state"], t["message"]) for t in loaded.json("status")["tables"]}
+    why = "the last load failed: NotFound: the project is gone\n  next: ask its owner"
+    assert tables == {"shop.orders": ("failing", why), "shop.kbq_errors": ("ready", "")}
+    assert f"failing: shop.orders: {why}" in loaded.done("status")
+    checked = loaded("check")
+    assert checked.exit_code == ExitCode.FAILED
+    assert (
+        "no_table_is_parked: shop.orders: its last load failed: NotFound: the project is gone"
+        in checked.output
+    )
+    loaded.done("load", "--table", "shop.kbq_errors")  # says nothing about the other
+    assert "failing: shop.orders" in loaded.done("status")
+    loaded.done("load")
+    assert {t["state"] for t in loaded.json("status")["tables"]} == {"ready"}
+    loaded.done("check")
+
+
+def test_a_table_that_got_no_answer_fails_no_check(
+    world: FakePlatform, loaded: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(table: TableReference) -> object:
+        raise Unavailable(f"no answer about {table}: " + "x" * 100_000)
+
+    world.produce(2)
+    loaded.done("extract")
+    with monkeypatch.context() as patched:
+        patched.setattr(world.warehouse, "columns", refuse)
+        assert loaded("load").exit_code == ExitCode.TRY_AGAIN
+    orders = next(t for t in loaded.json("status")["tables"] if t["table"] == "shop.orders")
+    assert orders["state"] == "failing"
+    assert orders["message"].startswith("the last load failed: Unavailable: no answer about shop.orders: xxx")
+    assert len(orders["message"]) < 2_000, "what a warehouse says is not kept whole"
+    loaded.done("check")
 
 
 def test_status_says_how_what_is_stopped_or_parked_goes_on(world: FakePlatform, loaded: Shell) -> None:

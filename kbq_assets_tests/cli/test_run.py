@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kbq_assets.cli.context import ExitCode
 from kbq_assets.core.loading.completeness import moment
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference, commit_path
@@ -143,6 +144,22 @@ def test_extract_reads_the_topics_it_is_given(world: FakePlatform, run: Shell) -
     world.produce(1)
     world.produce(1, topic="other")
     assert [p["topic"] for p in run.json("extract", "--topic", "other")["partitions"]] == ["other"]
+
+
+@pytest.mark.parametrize(("encoding", "stopped"), [("latin-1", {"caf\ufffd"}), ("utf-8-sig", {"café"})])
+def test_a_list_in_another_encoding_stops_the_lines_that_need_it(
+    world: FakePlatform, run: Shell, encoding: str, stopped: set[str]
+) -> None:
+    lines = f"{TOPIC} dataset=shop table=orders  # of the café\ncafé dataset=shop\n"
+    world.source_topics.write_bytes(lines.encode(encoding))
+    world.produce(3)
+    result = run("extract", "--json")
+    assert result.exit_code == ExitCode.FAILED
+    assert {stop["topic"] for stop in json.loads(result.stdout)["stops"]} == stopped
+    assert run.json("status")["partitions"][0]["records"] == 3, "the other line's topic goes on"
+    assert {stop["reason"] for stop in run.json("plan")["extract"]["stops"]} == {"wrong_entry"}, (
+        "and exits with 0"
+    )
 
 
 @pytest.mark.parametrize("command", ["extract", "plan"])

@@ -81,7 +81,8 @@ CHECKS: Final[Mapping[str, CheckKind]] = {
         ERROR, "table", WAREHOUSE, blockable=True,
     ),
     TABLES_LOAD: CheckKind(
-        "Every table is being loaded. If one is parked, the message names the command.", ERROR, "table", WAREHOUSE
+        "Every table is being loaded. If one is parked, or its last load failed, the message names the command.",
+        ERROR, "table", WAREHOUSE,
     ),
     DATA_FRESH: CheckKind(
         "No record is missing from its table for long (max_age_seconds), unread or not yet loaded, by its Kafka time. "

@@ -13,6 +13,7 @@ from typing import Final
 from kbq_assets.core.extraction.cost import Usage
 from kbq_assets.core.extraction.units import UnitOutcome
 from kbq_assets.core.protocol.codec import Stored
+from kbq_assets.core.protocol.names import TableReference
 
 METRICS: Final = "metrics/"
 #: Signs of life of runs.
@@ -23,6 +24,9 @@ CLEANING: Final = "cleaning"
 KINDS: Final = (EXTRACTION, LOADING, CLEANING)
 #: Runs that a total remembers, so that a swap whose reply was lost does not count twice.
 _REMEMBERED: Final = 8
+#: Failures that a total has, and characters of each.
+_FAILURES: Final = 1000
+_CHARACTERS: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,15 @@ class TopicCost(Stored):
 
 
 @dataclass(frozen=True)
+class LoadFailure(Stored):
+    """Why the last load of a table failed."""
+
+    message: str
+    #: a remote system did not answer, so the next load may succeed
+    transient: bool = False
+
+
+@dataclass(frozen=True)
 class RunTotals(Stored):
     """`metrics/<kind>.json`: the finished runs of one kind."""
 
@@ -94,6 +107,8 @@ class RunTotals(Stored):
     workers: tuple[WorkerUse, ...] = ()
     #: the last runs counted
     recent: tuple[str, ...] = ()
+    #: of tables whose last load failed, by `failure_key`
+    failures: Mapping[str, LoadFailure] = field(default_factory=dict)
 
     def plus(self, run: RunEnd) -> RunTotals:
         """With one more run. A run that is already counted changes nothing."""
@@ -102,6 +117,7 @@ class RunTotals(Stored):
         costs = dict(self.costs)
         for used in run.costs:
             costs[used.topic] = costs.get(used.topic, TopicCost()).plus(used)
+        failures = sorted({**self.failures, **run.tables}.items())
         return dataclasses.replace(
             self,
             runs=self.runs + 1,
@@ -116,6 +132,7 @@ class RunTotals(Stored):
             costs=costs,
             workers=run.workers or self.workers,
             recent=(*self.recent, run.run)[-_REMEMBERED:],
+            failures=dict([(key, failure) for key, failure in failures if failure is not None][:_FAILURES]),
         )
 
 
@@ -133,6 +150,8 @@ class RunEnd:
     advisory_failures: int = 0
     costs: tuple[Usage, ...] = ()
     workers: tuple[WorkerUse, ...] = ()
+    #: of a load: its tables by `failure_key`, None for those that did not fail
+    tables: Mapping[str, LoadFailure | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -152,3 +171,13 @@ def totals_path(kind: str) -> str:
 def sign_path(run: str) -> str:
     """Path of a run's sign of life."""
     return f"{RUNS}{run}.json"
+
+
+def failure_key(warehouse: str, table: TableReference) -> str:
+    """The key of a table's failure."""
+    return f"{warehouse}/{table}"
+
+
+def load_failure(message: str, *, transient: bool) -> LoadFailure:
+    """A failure in bounded words."""
+    return LoadFailure(message if len(message) <= _CHARACTERS else f"{message[:_CHARACTERS]}…", transient)

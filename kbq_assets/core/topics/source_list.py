@@ -22,6 +22,8 @@ from kbq_assets.core.protocol.names import check_topic
 from kbq_assets.core.topics.topic_settings import OPTIONS, TopicSettings
 
 _WILDCARDS: Final = "*?["
+#: What a decoder puts where bytes are not UTF-8.
+UNREADABLE: Final = "\ufffd"
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class SourceEntry:
 def parse_source_list(
     text: str, origin: str, defaults: TopicSettings | None = None
 ) -> tuple[SourceEntry, ...]:
-    """Parse a source list. A mistake is that of its line alone, with ``origin`` and the line's number."""
+    """Parse a source list. A mistake is that of its line alone, with ``origin`` and the line's number. `UNREADABLE`
+    stands for bytes that are no text."""
     base, entries = defaults or TopicSettings(), []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -146,6 +149,8 @@ def select_entries(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dic
 
 
 def _pattern(word: str) -> str:
+    if UNREADABLE in word:
+        raise InvalidName(f"{word!r} is not UTF-8", next_step="save the list as UTF-8")
     if not any(c in word for c in _WILDCARDS):
         return check_topic(word)
     if "=" in word:
@@ -157,6 +162,8 @@ def _settings(words: Iterable[str], base: TopicSettings) -> TopicSettings:
     options: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
+        if UNREADABLE in value:
+            raise ConfigurationError(f"{key} is not UTF-8", next_step="save the list as UTF-8")
         if not equals or key not in OPTIONS:
             near = difflib.get_close_matches(key, OPTIONS, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(OPTIONS)}"

@@ -70,7 +70,7 @@ class SourceList:
         if path.is_dir():
             return reader.sources(self.catalog.catalog(), self.settings.catalog.env, str(path))
         try:
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8-sig", errors="replace")
         except OSError as error:
             alone = ", to an empty file if there are no topics" if self.settings.extras.files.location else ""
             raise ConfigurationError(

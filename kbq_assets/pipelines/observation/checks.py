@@ -26,6 +26,7 @@ from kbq_assets.core.observation.check_names import (
     TABLES_LOAD,
 )
 from kbq_assets.core.observation.checks import CheckResult, LoadBlock, TopicLag
+from kbq_assets.core.observation.run_totals import LoadFailure
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.protocol.codec import no_collection
 from kbq_assets.core.protocol.commits import PartitionCommit, StagedFile
@@ -41,6 +42,7 @@ from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, commits_by_topi
 from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.observation.accounting import Books, PartitionHistory, loaded_rows, out_of_balance
 from kbq_assets.pipelines.observation.replays import UnfinishedReplay, unfinished_replays
+from kbq_assets.pipelines.observation.run_log import load_failures
 from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
@@ -185,9 +187,7 @@ def _settled(view: LoadView) -> frozenset[TableReference]:
 
 
 def _of_tables(
-    view: LoadView,
-    waiting: Mapping[TableReference, list[StagedFile]],
-    ports: CheckPorts,
+    view: LoadView, waiting: Mapping[TableReference, list[StagedFile]], ports: CheckPorts
 ) -> Iterator[CheckResult]:
     settled, now_ms = _settled(view), ports.now_ms()
     states = {t: s.value for t, s in view.states.items() if isinstance(s, Versioned)}
@@ -195,9 +195,10 @@ def _of_tables(
     missing = view.cache.derived(
         "missing rows", (view.generations, settled), lambda: _missing_rows(view, states, waiting, settled)
     )
+    failures = load_failures(view.cache)
     for table in view.tables:
         unusable = None if table in waiting else _error_of(view, table)
-        yield _loads(table, unusable or view.states.get(table))
+        yield _loads(table, unusable or view.states.get(table), failures.get(str(table)))
         if table in states and unusable is None:
             yield checks.rows_result(table, states[table], missing.get(table, ()))
             limits = _limits(states[table], ports.blocks)
@@ -222,8 +223,10 @@ def _error_of(view: LoadView, table: TableReference) -> StateError | None:
     return None
 
 
-def _loads(table: TableReference, found: Versioned[TableState] | KbqError | None) -> CheckResult:
-    """Whether a table is being loaded."""
+def _loads(
+    table: TableReference, found: Versioned[TableState] | KbqError | None, failure: LoadFailure | None
+) -> CheckResult:
+    """Whether a table is being loaded; ``failure`` is that of its last load."""
     if isinstance(found, KbqError):
         return checks.failed(TABLES_LOAD, str(table), (found.message,), (found.next_step,))
     if found is not None and (tried := found.value.restarting) is not None:
@@ -233,6 +236,9 @@ def _loads(table: TableReference, found: Versioned[TableState] | KbqError | None
         why = f"{replacing.what} rows of it, and it waits"
         return checks.failed(TABLES_LOAD, str(table), (why,), (replacing.next_step,))
     if found is None or found.value.parked is None:
+        if failure is not None and not failure.transient:
+            why = f"its last load failed: {failure.message}"
+            return checks.failed(TABLES_LOAD, str(table), (why,), ("kbq load",))
         return CheckResult(TABLES_LOAD, str(table), "it is loaded")
     parked = found.value.parked
     why = f"it is parked: {parked.reason}: {parked.error}"

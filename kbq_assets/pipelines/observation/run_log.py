@@ -1,10 +1,11 @@
-"""Keep the totals of runs (core/observation/run_totals.py). A failure here is logged and fails nothing else."""
+"""Keep the totals of runs (core/observation/run_totals.py), and why tables failed. A failure here is logged and fails
+nothing else."""
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,14 +15,19 @@ from kbq_assets.core.observation.run_totals import (
     CLEANING,
     EXTRACTION,
     LOADING,
+    LoadFailure,
     RunEnd,
     RunTotals,
     SignOfLife,
+    failure_key,
+    load_failure,
 )
 from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
-from kbq_assets.pipelines.loading.load import LoadReport
+from kbq_assets.pipelines.loading.load import LoadReport, TableReport
 from kbq_assets.pipelines.operate.clean import CleaningReport
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -72,9 +78,15 @@ class RunLog:
 
     def end_loading(self, report: LoadReport) -> None:
         """Count a load. It succeeded if no table failed; a parked table is not a failure."""
-        succeeded = all(table.state != "failed" for table in report.tables)
+        warehouse = warehouse_of(self.store)
+        tables = {failure_key(warehouse, table.table): _failure(table) for table in report.tables}
         end = RunEnd(
-            self.run, succeeded, report.seconds, self.clock.now_ms(), done_files=report.deleted_done_files
+            self.run,
+            not any(tables.values()),
+            report.seconds,
+            self.clock.now_ms(),
+            done_files=report.deleted_done_files,
+            tables=tables,
         )
         self._end(LOADING, end)
 
@@ -111,6 +123,19 @@ class RunLog:
             action()
         except KbqError as error:
             _LOGGER.warning("run %s could not be recorded: %s", self.run, error)
+
+
+def _failure(table: TableReport) -> LoadFailure | None:
+    return load_failure(table.message, transient=table.transient) if table.state == "failed" else None
+
+
+def load_failures(cache: StateCache) -> Mapping[str, LoadFailure]:
+    """Why the last loads of a warehouse's tables failed, by table; none if the record cannot be read."""
+    [found] = cache.read(RunTotals, [run_totals.totals_path(LOADING)], {})
+    failures = {} if isinstance(found, KbqError) else found.value.failures
+    keys = ((key.rpartition("/"), failure) for key, failure in failures.items())
+    own = warehouse_of(cache.store)
+    return {table: failure for (warehouse, _, table), failure in keys if warehouse == own}
 
 
 def _count(store: ObjectStore, path: str, end: RunEnd) -> None:

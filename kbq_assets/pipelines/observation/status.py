@@ -17,6 +17,7 @@ from kbq_assets.core.loading.replacing import replacing_words
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.arrivals import Arrivals
+from kbq_assets.core.observation.run_totals import LoadFailure
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import TableOrder
 from kbq_assets.core.protocol.commits import Commit, StagedFile
@@ -35,6 +36,7 @@ from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.ports import blocked_by, topics_of
 from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
 from kbq_assets.pipelines.observation.replays import unfinished_replays
+from kbq_assets.pipelines.observation.run_log import load_failures
 from kbq_assets.pipelines.protocol.evolutions import read_evolutions
 from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -73,7 +75,8 @@ class TableStatus:
     """One table: rows and files that are loaded or wait, and what is wrong."""
 
     table: TableReference
-    #: ready, in flight, blocked (``blocked_rows`` wait for a check), parked, failed (its state object is unreadable)
+    #: ready, in flight, blocked (``blocked_rows`` wait for a check), parked, failing (its last load failed), failed
+    #: (its state object is unreadable)
     state: str
     loaded_rows: int
     pending_rows: int
@@ -209,7 +212,16 @@ def _topics(view: LoadView, table: TableReference) -> frozenset[str]:
 
 
 def _tables(view: LoadView, restarts: MayRestart) -> tuple[TableStatus, ...]:
-    return tuple(_table(view, table, restarts) for table in view.tables)
+    failures = load_failures(view.cache)
+    return tuple(_with_failure(_table(view, table, restarts), failures) for table in view.tables)
+
+
+def _with_failure(found: TableStatus, failures: Mapping[str, LoadFailure]) -> TableStatus:
+    """A table whose last load failed is not ready, even if its state says nothing."""
+    failure = failures.get(str(found.table))
+    if failure is None or found.message:
+        return found
+    return dataclasses.replace(found, state="failing", message=f"the last load failed: {failure.message}")
 
 
 def _partition(

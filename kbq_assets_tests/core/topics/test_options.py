@@ -81,6 +81,25 @@ def test_a_mistake_stops_the_topics_of_its_line_alone() -> None:
     assert SourceLines(entries).unknown(topics).keys() == {"shop.orders"}
 
 
+def test_bytes_that_are_no_text_are_a_mistake_of_their_line() -> None:
+    text = "# caf\ufffd\nshop.orders dataset=d\nshop.items table=caf\ufffd\ncaf\ufffd.x\ncaf\ufffd.*"
+    entries = parse_source_list(text, "list")
+    assert [entry.mistake.message if entry.mistake else "" for entry in entries] == [
+        "",
+        "list:3: table is not UTF-8 (save the list as UTF-8)",
+        *(
+            f"list:{n}: 'caf\ufffd.{end}' is not UTF-8 (save the list as UTF-8)"
+            for n, end in ((4, "x"), (5, "*"))
+        ),
+    ]
+    assert [entry.mistake is not None and entry.mistake.hides_name for entry in entries] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
 def test_a_mistake_that_hides_a_topic_s_name_may_be_about_any_topic_without_a_line() -> None:
     lines = SourceLines(parse_source_list("b2b.orders dataset=d\nshop/orders dataset=d", "list"))
     assert lines.unknown(["shop.orders", "b2b.orders"]).keys() == {"shop.orders"}
