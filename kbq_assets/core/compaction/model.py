@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -123,9 +123,21 @@ class LakeView:
 
 
 @dataclass(frozen=True)
+class ChosenFiles:
+    """Files of these days, or of these hours, since 1970; of an hour no file with a whole day."""
+
+    days: Collection[int] = ()
+    hours: Collection[int] = ()
+
+    def has(self, file: LakeFile) -> bool:
+        """Whether a file is chosen."""
+        return file.day in self.days or (file.hour in self.hours and not file.coarse)
+
+
+@dataclass(frozen=True)
 class FileGroup:
     """Files of one partition, or of a day if the new one is ``coarse``, that become one. ``day`` is that of their rows,
-    None if the table has none."""
+    None if the table has none, and ``hours`` are theirs, each a day's last if the table has days alone."""
 
     partition: str
     paths: tuple[str, ...]
@@ -133,6 +145,7 @@ class FileGroup:
     rows: int
     day: int | None = None
     coarse: bool = False
+    hours: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

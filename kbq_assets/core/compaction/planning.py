@@ -10,6 +10,7 @@ from typing import Final
 
 from kbq_assets.core.compaction.model import (
     DAY_MS,
+    ChosenFiles,
     CompactionPlan,
     CompactionPolicy,
     FileGroup,
@@ -27,12 +28,12 @@ def plan_compaction(
     view: LakeView,
     now_ms: int,
     without: Collection[str] = (),
-    days: Collection[int] | None = None,
+    chosen: ChosenFiles | None = None,
     kept: Collection[FileGroup] = (),
 ) -> CompactionPlan:
     """The groups of a table whose files become one each, oldest partition first, those of whole days last (C9).
-    ``without`` are partitions to leave out. With ``days``, only files of these are joined, and two small files of a
-    partition are enough. ``kept`` groups of an earlier plan come first, if the table still has all of their files.
+    ``without`` are partitions to leave out. With ``chosen`` files, only these are joined, and two small files of
+    a partition are enough. ``kept`` groups of an earlier plan come first, if the table still has all of their files.
     Every commit leaves fewer files, or fewer files of hours, so a plan ends as empty."""
     total = sum(file.bytes for file in view.files)
     why = view.left_alone or ("" if view.policy.enabled else "compaction is off for this table")
@@ -41,26 +42,27 @@ def plan_compaction(
     listed = {file.path for file in view.files}
     first = [group for group in kept if listed.issuperset(group.paths)]
     taken = {path for group in first for path in group.paths}
+    by_day = chosen is None or not chosen.hours
     partitions: dict[str, list[LakeFile]] = defaultdict(list)
     ended: dict[int, list[LakeFile]] = defaultdict(list)
     for file in view.files:
-        if file.path in taken or (days is not None and file.day not in days):
+        if file.path in taken or (chosen is not None and not chosen.has(file)):
             continue
-        if file.day is not None and (file.coarse or _is_to_join(file.day, view, now_ms)):
+        if file.day is not None and (file.coarse or (by_day and _is_to_join(file.day, view, now_ms))):
             ended[file.day].append(file)
         elif file.bytes < view.policy.small_bytes:
             partitions[file.partition].append(file)
     groups = [
         group
         for partition, small in sorted(partitions.items())
-        if partition not in without and (days is not None or _is_due(small, view, now_ms))
+        if partition not in without and (chosen is not None or _is_due(small, view, now_ms))
         for group in _packed(small, view.policy)
     ]
     groups += [
         group
         for day, files in sorted(ended.items())
         if day_name(day) not in without
-        for group in _of_day(day, files, view.policy, now_ms, days is not None)
+        for group in _of_day(day, files, view.policy, now_ms, chosen is not None)
     ]
     groups = [*first, *groups]
     return CompactionPlan(
@@ -129,7 +131,9 @@ def _packed(
     def group() -> Iterator[FileGroup]:
         if len(taken) > 1 or (single and taken and taken[0].older and not taken[0].coarse):
             paths = tuple(file.path for file in taken)
-            yield FileGroup(taken[0].partition, paths, size, sum(file.rows for file in taken), taken[0].day)
+            rows, hours = sum(file.rows for file in taken), {file.hour for file in taken if not file.coarse}
+            known = tuple(sorted(hour for hour in hours if hour is not None))
+            yield FileGroup(taken[0].partition, paths, size, rows, taken[0].day, hours=known)
 
     for file in sorted(chosen, key=lambda file: (file.hour or 0, file.added_ms, file.path)):
         if taken and size + file.bytes > policy.target_bytes:

@@ -1,8 +1,9 @@
-"""Compaction in Dagster: an asset `compacted` per lake table, with a partition per day, and an hourly job per lake.
+"""Compaction in Dagster: an asset `compacted` per lake table, with a partition per hour or day, and an hourly job per
+lake.
 
-Materializing a day by hand, or a backfill of days, joins its small files whatever the table's policy says. The job
-does for all tables what `kbq compact` and `kbq expire` do, and reports the assets' materializations. A sensor, off
-until somebody turns it on, requests days as soon as hours of them are complete.
+Materializing a partition by hand, or a backfill of some, joins their small files whatever the table's policy says. The
+job does for all tables what `kbq compact` and `kbq expire` do, and reports the assets' materializations. A sensor, off
+until somebody turns it on, requests partitions as soon as their hours are complete.
 """
 
 # Dagster reads the annotation of `context`: no postponed annotations here.
@@ -16,8 +17,10 @@ import dagster as dg
 from dagster_pyspark import PySparkResource
 
 from kbq_assets.core.config.locations import LakeAddress
+from kbq_assets.core.loading.partitions import HOUR
+from kbq_assets.core.loading.table_options import table_options
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.defs.compaction.days import DAYS, day_of, partition_of
+from kbq_assets.defs.compaction.periods import Periods, periods_of
 from kbq_assets.defs.compaction.sensor import compaction_sensor
 from kbq_assets.defs.jobs import bounded_job
 from kbq_assets.defs.loading.other_warehouses import pages_of_warehouse
@@ -30,6 +33,10 @@ from kbq_assets.worker.spark import rewriter_on
 
 POOL: Final = "kbq_compact"
 COMPACT_TAG: Final = "kbq/compact"
+#: Partitions of one run of a backfill. Dagster takes 25 ms for the event of each.
+MOST_PARTITIONS: Final = 1_000
+#: Partitions of a table that a run of the job reports, the newest.
+_MOST_REPORTED: Final = 500
 #: A bound on a run: what is left, the next one does.
 _SECONDS: Final = 6 * 3600
 
@@ -49,7 +56,8 @@ def compaction_definitions(spine: Spine, pages: Pages) -> dg.Definitions:
 def _of_lake(name: str, spine: Spine, pages: Pages) -> dg.Definitions:
     compactor = spine.compactor
     keys = {table: compacted_key(key, name) for key, table in pages.loaded.items()}
-    job = _job(name, compactor, keys)
+    periods = {table: periods_of(_unit(pages, table)) for table in keys}
+    job = _job(name, compactor, keys, periods)
     schedule = dg.ScheduleDefinition(
         name=f"{job.name}_schedule",
         job=job,
@@ -58,11 +66,18 @@ def _of_lake(name: str, spine: Spine, pages: Pages) -> dg.Definitions:
     )
     own = pages_of_warehouse(pages, name) if name else pages
     assets = [
-        _asset(compactor, table, key, own if table in own.tables else pages) for table, key in keys.items()
+        _asset(compactor, table, key, own if table in own.tables else pages, periods[table])
+        for table, key in keys.items()
     ]
     suffix = f"_{name}" if name else ""
-    sensor = compaction_sensor(f"compaction{suffix}_sensor", keys, compactor, spine.observer)
+    sensor = compaction_sensor(f"compaction{suffix}_sensor", keys, periods, compactor, spine.observer)
     return dg.Definitions(assets=assets, jobs=[job], schedules=[schedule], sensors=[sensor] if keys else [])
+
+
+def _unit(pages: Pages, table: TableReference) -> str:
+    """The unit of time that a lake partitions a new table by, as its topics say."""
+    settings = {topic: pages.topics[topic].settings_of(topic) for topic in pages.feeding(table)}
+    return table_options(table, settings, settings).partition_unit or HOUR
 
 
 def compacted_key(table: dg.AssetKey, warehouse: str) -> dg.AssetKey:
@@ -71,31 +86,37 @@ def compacted_key(table: dg.AssetKey, warehouse: str) -> dg.AssetKey:
 
 
 def _asset(
-    compactor: Compactor, table: TableReference, key: dg.AssetKey, pages: Pages
+    compactor: Compactor, table: TableReference, key: dg.AssetKey, pages: Pages, periods: Periods
 ) -> dg.AssetsDefinition:
+    by = "hour by hour" if periods.hours == 1 else "day by day"
+
     @dg.asset(
         key=key,
         deps=[pages.translator.dataset_key(table)],
-        partitions_def=DAYS,
-        backfill_policy=dg.BackfillPolicy.single_run(),
+        partitions_def=periods.definition,
+        backfill_policy=dg.BackfillPolicy.multi_run(MOST_PARTITIONS),
         pool=POOL,
         kinds={"iceberg", "spark"},
         group_name="lake",
         owners=list(pages.translator.owners),
-        description=f"The small files of `{table}`, day by day, joined into few.",
+        description=f"The small files of `{table}`, {by}, joined into few.",
     )
     def compacted(
         context: dg.AssetExecutionContext, lake_spark: dg.ResourceParam[PySparkResource]
     ) -> dg.MaterializeResult[None]:
-        days = {day_of(partition) for partition in context.partition_keys}
-        report = on_spark(compactor, lake_spark).compact(table, days)
+        report = on_spark(compactor, lake_spark).compact(table, periods.chosen(context.partition_keys))
         _raise_failures([report])
         return dg.MaterializeResult(metadata=_metadata(report))
 
     return compacted
 
 
-def _job(name: str, compactor: Compactor, keys: Mapping[TableReference, dg.AssetKey]) -> dg.JobDefinition:
+def _job(
+    name: str,
+    compactor: Compactor,
+    keys: Mapping[TableReference, dg.AssetKey],
+    periods: Mapping[TableReference, Periods],
+) -> dg.JobDefinition:
     suffix = f"_{name}" if name else ""
 
     @dg.op(name=f"compact{suffix}", pool=f"{POOL}{suffix}", out=dg.Out(dg.Nothing))
@@ -107,7 +128,7 @@ def _job(name: str, compactor: Compactor, keys: Mapping[TableReference, dg.Asset
             reports += [expired, compacted]
             files = f"{compacted.files_before:,} files became {compacted.files_after:,}"
             context.log.info(f"{table}: {files}; {expired.rows:,} rows expired")
-            for event in _events(keys.get(table), compacted):
+            for event in _events(keys, periods, compacted):
                 context.log_event(event)
         _raise_failures(reports)
 
@@ -127,10 +148,15 @@ def on_spark(compactor: Compactor, pyspark: PySparkResource) -> Compactor:
     )
 
 
-def _events(key: dg.AssetKey | None, report: CompactionReport) -> Iterator[dg.AssetMaterialization]:
-    for day in report.days if key is not None else ():
-        if partition := partition_of(day):
-            yield dg.AssetMaterialization(key or [], partition=partition, metadata=_metadata(report))
+def _events(
+    keys: Mapping[TableReference, dg.AssetKey],
+    periods: Mapping[TableReference, Periods],
+    report: CompactionReport,
+) -> Iterator[dg.AssetMaterialization]:
+    """The materializations of a table's newest partitions that were compacted."""
+    if key := keys.get(report.table):
+        for partition in periods[report.table].partitions(report.hours)[-_MOST_REPORTED:]:
+            yield dg.AssetMaterialization(key, partition=partition, metadata=_metadata(report))
 
 
 def _metadata(report: CompactionReport) -> dict[str, int]:

@@ -13,19 +13,26 @@ import dagster as dg
 
 from kbq_assets.core.errors import KbqError, TransientError
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.defs.compaction.days import partition_of
+from kbq_assets.defs.compaction.periods import Periods
 from kbq_assets.pipelines.compaction.compactor import Compactor
 from kbq_assets.pipelines.observation.observer import Observer
 
 #: Tables that one tick plans; the next tick plans the rest.
 MOST_TABLES: Final = 20
+#: Runs that one tick requests for a table, the newest first: the hourly job compacts the others.
+MOST_RUNS: Final = 24
 _EVERY_SECONDS: Final = 300
 
 
 def compaction_sensor(
-    name: str, keys: Mapping[TableReference, dg.AssetKey], compactor: Compactor, observer: Observer
+    name: str,
+    keys: Mapping[TableReference, dg.AssetKey],
+    periods: Mapping[TableReference, Periods],
+    compactor: Compactor,
+    observer: Observer,
 ) -> dg.SensorDefinition:
-    """The sensor of one lake; ``keys`` are the assets of its tables' compacted files."""
+    """The sensor of one lake; ``keys`` are the assets of its tables' compacted files, ``periods``
+    their partitions."""
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         seen = _parse(context.cursor)
@@ -45,14 +52,8 @@ def compaction_sensor(
                 continue
             # A lake gets the tag of a complete hour up to ten minutes after the state.
             until = seen[str(table)] = plan.complete_until
-            days = {group.day for group in plan.groups if group.day is not None}
-            partitions = sorted(filter(None, map(partition_of, days)))
-            requests += [
-                dg.RunRequest(
-                    run_key=f"{table} {day} {until}", asset_selection=[keys[table]], partition_key=day
-                )
-                for day in partitions
-            ]
+            partitions = periods[table].asked_for(plan)[-MOST_RUNS:]
+            requests += [_request(table, keys[table], each, until) for each in partitions]
         return dg.SensorResult(
             run_requests=requests,
             skip_reason=None if requests else "no complete hour has many small files",
@@ -61,10 +62,16 @@ def compaction_sensor(
 
     return dg.SensorDefinition(
         name=name,
-        description="Compacts days of tables that have newly complete hours, where the tables' policies ask for it.",
+        description="Compacts partitions with newly complete hours, where the tables' policies ask for it.",
         evaluation_fn=evaluate,
         asset_selection=dg.AssetSelection.assets(*keys.values()),
         minimum_interval_seconds=_EVERY_SECONDS,
+    )
+
+
+def _request(table: TableReference, key: dg.AssetKey, partition: str, until: int) -> dg.RunRequest:
+    return dg.RunRequest(
+        run_key=f"{table} {partition} {until}", asset_selection=[key], partition_key=partition
     )
 
 

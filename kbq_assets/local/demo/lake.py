@@ -25,6 +25,7 @@ from kbq_assets.cli.context import (
     pass_loader,
 )
 from kbq_assets.cli.render import number, table
+from kbq_assets.core.compaction.model import ChosenFiles
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import StateError
 from kbq_assets.core.protocol.names import TableReference
@@ -39,7 +40,7 @@ _RUN_RECORDS: Final = 40_000
 #: More extractions than the demo's topics need.
 _MOST_RUNS: Final = 100
 #: Whatever the policy says: the files of all days.
-_ALL_DAYS: Final = range(-1_000_000, 1_000_000)
+_ALL_DAYS: Final = ChosenFiles(range(-1_000_000, 1_000_000))
 _DEFAULTS: Final = f"destination: {{warehouses: [{', '.join(WAREHOUSES)}], partitioning: month}}\n"
 #: In a process of its own, since it reads files below its working folder alone.
 _QUERY: Final = "import chdb, sys; print(chdb.query(sys.argv[1], 'CSV'))"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from kbq_assets.core.compaction.expiry import ExpiryPlan
-from kbq_assets.core.compaction.model import CompactionPlan
+from kbq_assets.core.compaction.model import ChosenFiles, CompactionPlan
 from kbq_assets.core.errors import ConfigurationError, NotFound
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import TableOptions
@@ -51,9 +51,9 @@ class Compactor:
         """The plan of `compact`. Raises NotFound, Unavailable, ConfigurationError."""
         return self._of(table).plan()
 
-    def compact(self, table: TableReference, days: Collection[int] | None = None) -> CompactionReport:
-        """Compact a table, or ``days`` of it, whatever its policy says. An error of it is in the report."""
-        report = self._of(table, days).run()
+    def compact(self, table: TableReference, chosen: ChosenFiles | None = None) -> CompactionReport:
+        """Compact a table, or ``chosen`` files of it, whatever its policy says. An error of it is in the report."""
+        report = self._of(table, chosen).run()
         follow_lake(self.deployment, self.open_readers, (table,) if report.commits else ())
         return report
 
@@ -85,14 +85,14 @@ class Compactor:
     def _now_ms(self) -> int:
         return self.deployment.clock.now_ms()
 
-    def _of(self, table: TableReference, days: Collection[int] | None = None) -> TableCompaction:
+    def _of(self, table: TableReference, chosen: ChosenFiles | None = None) -> TableCompaction:
         compaction = self._compacts().compaction
         return TableCompaction(
             compaction,
             table,
             self._now_ms,
             self.open_rewriter,
-            days,
+            chosen,
             lambda: self._options_of(table).compaction,
         )
 

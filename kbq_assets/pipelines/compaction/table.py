@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
 from kbq_assets.core.compaction.model import (
+    ChosenFiles,
     CompactionPlan,
     CompactionRule,
     FileGroup,
@@ -29,7 +30,7 @@ ATTEMPTS: Final = 20
 @dataclass(frozen=True)
 class CompactionReport:
     """The result for a table. ``failures`` are partitions that keep their files, and why. ``message`` says why the
-    table was left early, ``transient`` whether the next run may go on. ``days`` are those of replaced files."""
+    table was left early, ``transient`` whether the next run may go on. ``hours`` are those of replaced files."""
 
     table: TableReference
     files_before: int = 0
@@ -37,7 +38,7 @@ class CompactionReport:
     bytes_before: int = 0
     bytes_after: int = 0
     commits: int = 0
-    days: tuple[int, ...] = ()
+    hours: tuple[int, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
     message: str = ""
     transient: bool = False
@@ -60,11 +61,11 @@ class TableCompaction:
         table: TableReference,
         now_ms: Callable[[], int],
         open_rewriter: OpenRewriter,
-        days: Collection[int] | None = None,
+        chosen: ChosenFiles | None = None,
         rule: Callable[[], CompactionRule] = CompactionRule,
     ) -> None:
         self._read_rule = rule
-        self._days = days
+        self._chosen = chosen
         self._open_rewriter = open_rewriter
         self._compaction = compaction
         self._table = table
@@ -87,7 +88,7 @@ class TableCompaction:
     def _plan(self, view: LakeView) -> CompactionPlan:
         is_current = self._written_for == (view.layout, view.number)
         kept = list(self._done) if is_current else ()
-        return plan_compaction(view, self._now_ms(), self._failures, self._days, kept)
+        return plan_compaction(view, self._now_ms(), self._failures, self._chosen, kept)
 
     def run(self) -> CompactionReport:
         """Compact the table."""
@@ -151,7 +152,7 @@ class TableCompaction:
             self._done = committing
             return False
         self._commits += 1
-        self._compacted |= {group.day for group in committing if group.day is not None}
+        self._compacted.update(hour for group in committing for hour in group.hours)
         return True
 
     def _take(self, view: LakeView, results: Iterable[Rewritten]) -> bool:

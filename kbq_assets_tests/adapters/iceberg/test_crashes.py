@@ -19,7 +19,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from kbq_assets.adapters.iceberg import IcebergWarehouse
 from kbq_assets.adapters.iceberg.housekeeping import MAX_AGE, delete_orphans
 from kbq_assets.adapters.iceberg.tasks import write
-from kbq_assets.core.compaction.model import DAY_MS, CompactionRule
+from kbq_assets.core.compaction.model import DAY_MS, ChosenFiles, CompactionRule
 from kbq_assets.core.errors import JobAlreadyExists
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.pipelines.compaction.table import CompactionReport, TableCompaction
@@ -119,7 +119,9 @@ def compact(lake: IcebergWarehouse, what: str = COMPACT) -> CompactionReport:
     """Join the files of each partition, or of each day."""
     rule = CompactionRule(days_after_ms=1 if what == JOIN else 0)
     later = (DAYS[-1] + 2) * DAY_MS
-    return TableCompaction(lake.compaction, TABLE, lambda: later, _no_spark, DAYS, lambda: rule).run()
+    return TableCompaction(
+        lake.compaction, TABLE, lambda: later, _no_spark, ChosenFiles(DAYS), lambda: rule
+    ).run()
 
 
 def expire_at_once(lake: IcebergWarehouse) -> None:

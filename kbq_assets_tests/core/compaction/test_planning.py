@@ -14,6 +14,7 @@ from kbq_assets.core.compaction.model import (
     MIN_AGE,
     MIN_FILES,
     TARGET,
+    ChosenFiles,
     CompactionPolicy,
     CompactionRule,
     FileGroup,
@@ -151,8 +152,22 @@ def test_chosen_days_are_compacted_whatever_the_policy_says() -> None:
     files = [replace(file(i, added=NOW, partition=f"p{i % 3}"), day=i % 3) for i in range(6)]
     shown = view(*files, file(9), file(10))
     assert planned(shown) == []
-    groups = plan_compaction(shown, NOW, days={1, 7}).groups
+    groups = plan_compaction(shown, NOW, chosen=ChosenFiles({1, 7})).groups
     assert [(group.partition, group.day, len(group.paths)) for group in groups] == [("p1", 1, 2)]
+
+
+def test_chosen_hours_are_compacted_in_their_partitions_alone() -> None:
+    """Whatever the policy says, and without files of whole days."""
+    policy = replace(POLICY, days_after_ms=1)
+    files = [replace(file(i, added=NOW, partition=f"p{i % 3}", hour=i % 3), day=0) for i in range(6)]
+    whole_days = [replace(file(9, hour=1), day=0, coarse=True), replace(file(8, hour=1), day=0, coarse=True)]
+    shown = replace(view(*files, *whole_days), policy=policy, has_hours=True)
+    groups = plan_compaction(shown, NOW + 30 * DAY_MS, chosen=ChosenFiles(hours={1, 7})).groups
+    assert [(group.partition, group.hours, len(group.paths), group.coarse) for group in groups] == [
+        ("p1", (1,), 2, False)
+    ]
+    [joined] = plan_compaction(shown, NOW + 30 * DAY_MS, chosen=ChosenFiles({0})).groups
+    assert (joined.coarse, joined.hours, len(joined.paths)) == (True, (0, 1, 2), 8)
 
 
 def test_a_group_that_is_written_stays_while_the_table_has_its_files() -> None:
@@ -255,7 +270,9 @@ def test_a_day_that_failed_is_left_out_and_a_chosen_one_need_not_rest() -> None:
     assert plan_compaction(daily(*HOURS), NEXT_DAY, {"day 1970-01-01"}).groups == ()
     late = daily(whole(0), hourly(9, added=NEXT_DAY))
     assert planned(late, NEXT_DAY) == []
-    assert [len(group.paths) for group in plan_compaction(late, NEXT_DAY, days={0}).groups] == [2]
+    assert [
+        len(group.paths) for group in plan_compaction(late, NEXT_DAY, chosen=ChosenFiles({0})).groups
+    ] == [2]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -77,7 +77,7 @@ def test_hours_become_a_day_once_it_has_ended() -> None:
     lake.hours, lake.policy = 3, replace(lake.policy, days_after_ms=1)
     assert compact(lake, DAY_MS).files_after == 3
     report = compact(lake, DAY_MS + 1)
-    assert (report.files_before, report.files_after, report.days) == (3, 1, (0,))
+    assert (report.files_before, report.files_after, report.hours) == (3, 1, (0, 1, 2))
     assert lake.offsets() == list(range(6))
     lake.load(6)
     lake.load(7)

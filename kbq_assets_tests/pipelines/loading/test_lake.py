@@ -15,7 +15,7 @@ import pytest
 from kbq_assets.adapters.iceberg import IcebergWarehouse
 from kbq_assets.adapters.iceberg.connect import embedded
 from kbq_assets.adapters.iceberg.tasks import write
-from kbq_assets.core.compaction.model import CompactionRule
+from kbq_assets.core.compaction.model import ChosenFiles, CompactionRule
 from kbq_assets.core.config.locations import LakeAddress
 from kbq_assets.core.errors import Unavailable, UnknownOutcome
 from kbq_assets.core.loading.completeness import TableHours
@@ -163,7 +163,7 @@ def test_a_compacted_lake_reconciles_and_loads_on(bench: LakeBench) -> None:
     for _ in range(3):
         bench.produce(1, 1)
         bench.everything()
-    compaction, days = bench.lake.compaction, range(30_000)
+    compaction, days = bench.lake.compaction, ChosenFiles(range(30_000))
 
     def compacted() -> CompactionReport:
         return TableCompaction(compaction, A, bench.clock.now_ms, _no_spark, days).run()
