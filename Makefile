@@ -14,9 +14,9 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-inp
 # Extras stay in the lock: pip, told `gql==4`, may look for another version when a package asks for `gql[requests]`.
 LOCK := $(or $(UV),uv) pip compile -q --generate-hashes --universal --python-version 3.11 --no-emit-index-url \
 	--no-annotate --no-header --no-strip-extras
-# Two workers more than there are cores, as many tests wait for others' clocks; files stay whole, so that each worker starts
-# Spark at most a few times, and in their order: the few long ones would else be last.
-PYTEST_ARGS ?= -n $$(($$(getconf _NPROCESSORS_ONLN) + 2)) --dist loadfile --no-loadscope-reorder
+# Two workers more than the cores that this shell may use, as many tests wait for others' clocks; files stay whole, so that each
+# worker starts Spark at most a few times, and in their order: the few long ones would else be last.
+PYTEST_ARGS ?= -n $$(($$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 2)) --dist loadfile --no-loadscope-reorder
 # The sizes of `make test-all`: 0 runs every test at the moderate sizes of `make test` (kbq_assets_tests/sizes.py).
 KBQ_TEST_FULL ?= 1
 # First what is quick. mypy, which uses one core for a minute and a half, runs at the same time as the tests.
