@@ -27,7 +27,7 @@ locals {
 }
 
 resource "google_project_service" "apis" {
-  for_each           = toset(["bigquery.googleapis.com", "iamcredentials.googleapis.com", "storage.googleapis.com"])
+  for_each           = toset(["bigquery.googleapis.com", "iam.googleapis.com", "iamcredentials.googleapis.com", "storage.googleapis.com"])
   project            = var.project
   service            = each.key
   disable_on_destroy = false

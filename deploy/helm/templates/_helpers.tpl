@@ -33,7 +33,7 @@ seccompProfile: {type: RuntimeDefault}
       key: {{ .Values.postgres.key }}
 {{- if .Values.topics.configMap }}
 - name: KBQ_SOURCE_TOPICS
-  value: {{ .Values.topics.path | quote }}
+  value: "{{ .Values.topics.path }}/{{ .Values.topics.file }}"
 {{- end }}
 {{- range $name, $value := .Values.environment }}
 {{- if $value }}
