@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import click
 
-from kbq_assets.cli.context import ExitCode, choose_warehouse, exit_code, print_error
+from kbq_assets.cli.context import ARGUMENTS, ExitCode, choose_warehouse, exit_code, print_error
 from kbq_assets.cli.logs import log_json_lines
 from kbq_assets.core.config.parts import LOG_FORMATS
 from kbq_assets.core.errors import KbqError
@@ -148,6 +148,11 @@ class LazyGroup(click.Group):
         for title, section in self.sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name, command.help) for name, command in section.items()])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words of the command line, for messages that repeat them."""
+        ctx.meta[ARGUMENTS] = tuple(args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command. An error ends with its message, its next step and its exit code."""

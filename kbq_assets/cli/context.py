@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import getpass
 import json
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -129,7 +130,10 @@ def one_warehouse(command: Callable[P, R]) -> Callable[P, R]:
 def check_one_warehouse() -> None:
     """Raises UsageError if it is unknown which of several warehouses is meant."""
     if names := _undecided():
-        raise click.UsageError(f"which warehouse? kbq --warehouse {'|'.join(names)} ...")
+        given = shlex.join(click.get_current_context().meta.get(ARGUMENTS, ()))
+        raise click.UsageError(
+            "\n".join(["which warehouse?", *(f"  next: kbq --warehouse {name} {given}" for name in names)])
+        )
 
 
 def each_warehouse(command: Callable[P, R]) -> Callable[P, R | None]:
@@ -143,8 +147,8 @@ def each_warehouse(command: Callable[P, R]) -> Callable[P, R | None]:
             return command(*args, **kwargs)
         meta = click.get_current_context().meta
         codes, documents = [], {}
-        for name in names:
-            meta[_WAREHOUSE], meta[DOCUMENT] = name, []
+        for index, name in enumerate(names):
+            meta[_WAREHOUSE], meta[DOCUMENT], meta[_FURTHER] = name, [], index > 0
             if not kwargs.get("as_json"):
                 click.echo(f"warehouse {name}")
             codes.append(_code_of(lambda: command(*args, **kwargs)))
@@ -155,6 +159,11 @@ def each_warehouse(command: Callable[P, R]) -> Callable[P, R | None]:
         sys.exit(min(codes, key=_SEVERITY.index))
 
     return of_each
+
+
+def is_further_warehouse() -> bool:
+    """Whether a command runs for a warehouse after the first: what all of them share is shown already."""
+    return bool(click.get_current_context().meta.get(_FURTHER))
 
 
 def _code_of(run: Callable[[], object]) -> int:
@@ -170,6 +179,9 @@ def _code_of(run: Callable[[], object]) -> int:
 
 _SEVERITY: Final = (ExitCode.USAGE, ExitCode.REFUSED, ExitCode.FAILED, ExitCode.TRY_AGAIN, ExitCode.DONE)
 _WAREHOUSE: Final = "kbq_assets.warehouse"
+_FURTHER: Final = "kbq_assets.further_warehouse"
+#: The context's key of the words after `kbq`.
+ARGUMENTS: Final = "kbq_assets.arguments"
 #: The context's key of a list that takes a command's document, instead of the output.
 DOCUMENT: Final = "kbq_assets.document"
 

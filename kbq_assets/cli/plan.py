@@ -11,6 +11,7 @@ from rich.console import Console
 from kbq_assets.cli.context import (
     ExitCode,
     each_warehouse,
+    is_further_warehouse,
     json_option,
     pass_extractor,
     pass_loader,
@@ -96,7 +97,7 @@ def _print_plan(
     switches: Mapping[TableReference, str],
 ) -> None:
     out = console()
-    if extraction is not None:
+    if extraction is not None and not is_further_warehouse():
         if not extractor.deployment.sources.read():
             place = extractor.deployment.settings.catalog.source_topics
             click.echo(f"{place} chooses no topic; next: kbq doctor", err=True)

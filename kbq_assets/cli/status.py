@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 from rich.console import Console
+from rich.table import Table
 
-from kbq_assets.cli.context import each_warehouse, json_option, pass_observer
+from kbq_assets.cli.context import each_warehouse, is_further_warehouse, json_option, pass_observer
 from kbq_assets.cli.render import backups_headline, console, echo_json, number, stop_lines, table
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.loading.completeness import hour_text
@@ -42,46 +45,63 @@ def status(observer: Observer, as_json: bool) -> None:
 
 
 def _print_status(found: Status, out: Console, *, has_broker: bool = True) -> None:
-    if found.partitions:
-        partitions = table(
-            "partition", "#epoch", "#position", "#lag", "#pending", "#records", "#errors", "#skipped", "#lost"
-        )
-        for p in found.partitions:
-            totals = p.totals
-            lag = p.lag if has_broker else None
-            counts = (lag, p.pending_rows, totals.records, totals.errors, totals.skipped, totals.lost)
-            partitions.add_row(str(p.topic_partition), str(p.epoch), str(p.position), *map(number, counts))
-        out.print(partitions)
-    if found.tables:
+    """Of a further warehouse, only its tables: all warehouses share topics, backups and replays."""
+    is_further = is_further_warehouse()
+    if found.partitions and not is_further:
+        out.print(_partitions(found, has_broker=has_broker))
         out.print()
+    if found.tables:
         out.print(_tables(found))
-    out.print()
-    lags, pending = sum(p.lag for p in found.partitions), sum(t.pending_rows for t in found.tables)
-    of_broker = f"lag {number(lags)} positions, {number(found.new_partitions)} new partitions"
-    out.print(
-        f"{of_broker if has_broker else 'lags and new stops unknown'}; {number(pending)} rows to load;"
-        f" {len(found.stops)} stopped, {sum(t.state == 'parked' for t in found.tables)} parked,"
-        f" {sum(t.state == 'blocked' for t in found.tables)} blocked"
-    )
-    if found.backups.topics:
+        out.print()
+    out.print("; ".join(_headlines(found, has_broker=has_broker, is_further=is_further)))
+    if found.backups.topics and not is_further:
         out.print(f"backups: {backups_headline(found.backups)}")
     for line in (
-        *stop_lines(found.stops),
-        *(f"backup {line}" for line in stop_lines(found.backups.stops)),
+        *(() if is_further else _of_all_warehouses(found)),
         *(f"{t.state}: {t.table}: {t.message}" for t in found.tables if t.message),
-        *(f"unfinished: {line}" for line in found.replays),
-        *(f"batches of files: {each.result.line}" for each in found.arrivals.problems),
-        *(f"unknown: {name}: {why}" for name, why in found.arrivals.unknown_checks.items()),
     ):
         out.print(line, style="yellow")
     for t in found.tables:
         if t.batches.switch:
             out.print(f"change: {t.table}: {t.batches.switch}")
-    for each in found.evolved:
+    for each in () if is_further else found.evolved:
         out.print(f"schema: {each}")
 
 
-def _tables(found: Status) -> object:
+def _of_all_warehouses(found: Status) -> Iterator[str]:
+    yield from stop_lines(found.stops)
+    yield from (f"backup {line}" for line in stop_lines(found.backups.stops))
+    yield from (f"unfinished: {line}" for line in found.replays)
+    yield from (f"batches of files: {each.result.line}" for each in found.arrivals.problems)
+    yield from (f"unknown: {name}: {why}" for name, why in found.arrivals.unknown_checks.items())
+
+
+def _headlines(found: Status, *, has_broker: bool, is_further: bool) -> Iterator[str]:
+    states = [t.state for t in found.tables]
+    waiting = f"{states.count('parked')} parked, {states.count('blocked')} blocked"
+    pending = f"{number(sum(t.pending_rows for t in found.tables))} rows to load"
+    if is_further:
+        yield from (pending, waiting)
+        return
+    lag = sum(p.lag for p in found.partitions)
+    of_broker = f"lag {number(lag)} positions, {number(found.new_partitions)} new partitions"
+    yield from (of_broker if has_broker else "lags and new stops unknown", pending)
+    yield f"{len(found.stops)} stopped, {waiting}"
+
+
+def _partitions(found: Status, *, has_broker: bool) -> Table:
+    partitions = table(
+        "partition", "#epoch", "#position", "#lag", "#pending", "#records", "#errors", "#skipped", "#lost"
+    )
+    for p in found.partitions:
+        totals = p.totals
+        lag = p.lag if has_broker else None
+        counts = (lag, p.pending_rows, totals.records, totals.errors, totals.skipped, totals.lost)
+        partitions.add_row(str(p.topic_partition), str(p.epoch), str(p.position), *map(number, counts))
+    return partitions
+
+
+def _tables(found: Status) -> Table:
     tables = table(
         "table",
         "state",

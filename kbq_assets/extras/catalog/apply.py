@@ -253,8 +253,8 @@ class CatalogCommands:
         team: str = "",
         without: Collection[str] = (),
     ) -> tuple[list[DraftFile], tuple[Difference, ...], tuple[Difference, ...]]:
-        """First entries for the topics of the broker, ``without`` some; those left out since KBQ cannot use their
-        schema, and since the registry gave none. Raises Unavailable."""
+        """First entries for the topics of the broker, ``without`` some; those left out since the broker has no such
+        topic or KBQ cannot use its schema, and since the registry gave none. Raises Unavailable."""
         topics = self.open_admin().topics()
         wanted = {t: live for t, live in topics.items() if (t in only if only else not t.startswith("_"))}
         wanted = {topic: live for topic, live in wanted.items() if topic not in without}
@@ -267,6 +267,8 @@ class CatalogCommands:
         found, failed = _of_each([topic for topic in sorted(wanted) if f"{topic}-value" in names], ask)
         known = {topic: each for topic, each in found if isinstance(each, KnownSchemas)}
         unusable = tuple(each for _, each in found if isinstance(each, Difference))
+        missing = sorted({*(only or ()), *archived}.difference(topics))
+        unusable += tuple(Difference(topic, "not on the broker") for topic in missing)
         unknown = tuple(Difference(topic, error.message) for topic, error in failed)
         left_out = {each.topic for each in (*unusable, *unknown)}
         kept = {topic: live for topic, live in wanted.items() if topic not in left_out}

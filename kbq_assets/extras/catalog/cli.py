@@ -28,6 +28,7 @@ from kbq_assets.core.catalog import CatalogEntry, CatalogProblem
 from kbq_assets.core.errors import ConfigurationError, KbqError
 
 if TYPE_CHECKING:
+    from kbq_assets.core.catalog.changes import Difference
     from kbq_assets.core.catalog.starter import DraftFile
     from kbq_assets.core.loading.tables import Column
     from kbq_assets.core.protocol.names import TableReference
@@ -213,20 +214,27 @@ def init(
     """Write catalog.yaml, defaults.yaml, and a first entry, with the registry's schemas, for every topic of the
     cluster that has no entry yet; existing files stay as they are.
 
-    It leaves out a topic whose schema it cannot use, and exits with 1, or which the registry does not give, with 75.
-    KBQ extracts a topic only after a person adds `archiver` to its consumers.
+    It leaves out a topic that the broker does not have or whose schema it cannot use, and exits with 1, or whose schema
+    the registry does not give, with 75. KBQ extracts a topic only after a person adds `archiver` to its consumers.
     """
     from kbq_assets.core.catalog.starter import draft_root
 
     described: dict[str, str] = {}
     if folder.is_dir() and folder.absolute() == deployment.settings.catalog.source_topics:
         described = commands.described_elsewhere(company, domain, env)
-        show_described(folder, described)
+        show_described(
+            folder, {topic: described[topic] for topic in topics or described if topic in described}
+        )
     only = frozenset(topics) or None
     drafts, unusable, unknown = commands.drafts(company, domain, env, only, without=described)
     write_drafts(folder, [*draft_root(env), *drafts])
     click.echo(f"{sum(draft.is_entry for draft in drafts)} topics; next: review them, then")
     click.echo(f"  KBQ_SOURCE_TOPICS={folder} kbq catalog validate")
+    end_with_left_out(unusable, unknown)
+
+
+def end_with_left_out(unusable: Sequence[Difference], unknown: Sequence[Difference]) -> None:
+    """Name the topics without a new entry; if there are any, end with their exit code."""
     for each in (*unusable, *unknown):
         click.echo(f"left out: {each}", err=True)
     if unusable or unknown:
@@ -341,7 +349,8 @@ def _columns_and_query(topic: SiteTopic) -> list[str]:
     """A topic's columns with types and levels, and a first query."""
     lines = ["", "columns"] if topic.dataset.columns else []
     for column in topic.dataset.columns:
-        words = (column.name, column.type, column.pii, column.action, column.description)
+        mode = "" if column.mode in ("NULLABLE", "REQUIRED") else column.mode
+        words = (column.name, column.type, mode, column.pii, column.action, column.description)
         lines.append("  " + "  ".join(filter(None, words)))
     return lines + (["", *topic.query.splitlines()] if topic.query else [])
 

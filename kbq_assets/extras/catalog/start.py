@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from kbq_assets.adapters.settings_file import SETTINGS_FILE, setting_line
-from kbq_assets.cli.context import ExitCode, pass_deployment, reopen
+from kbq_assets.cli.context import pass_deployment, reopen
 from kbq_assets.core.catalog.starter import draft_root
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.extras.catalog.cli import pass_commands, show_described, write_drafts
+from kbq_assets.extras.catalog.cli import end_with_left_out, pass_commands, show_described, write_drafts
 
 if TYPE_CHECKING:
     from kbq_assets.core.config.settings import Settings
@@ -110,9 +110,4 @@ def _write_catalog(
     write_drafts(_CATALOG, [*draft_root(env, team), *drafts])
     click.echo("next: review the entries (personal data, partition_time), then")
     click.echo("  kbq doctor && kbq extract && kbq load")
-    on_broker = commands.open_admin().topics()
-    missing = [topic for topic in topics if topic not in on_broker]
-    for each in (*unusable, *unknown, *(f"{topic}: not on the broker" for topic in missing)):
-        click.echo(f"left out: {each}", err=True)
-    if unusable or missing or unknown:
-        sys.exit(ExitCode.FAILED if unusable or missing else ExitCode.TRY_AGAIN)
+    end_with_left_out(unusable, unknown)

@@ -602,6 +602,8 @@ def test_init_leaves_out_topics_whose_schema_is_bad_and_names_them(
     assert run(*init).exit_code == 75
     world.subjects.broken.clear()
     assert "wrote" in run.done(*init)
+    wrong = run(*init, "--topic", "oders")
+    assert (wrong.exit_code, "left out: oders: not on the broker" in wrong.output) == (1, True)
 
 
 def test_the_site_shows_what_the_catalogue_and_the_state_know(
@@ -667,10 +669,12 @@ def test_a_table_is_found_by_its_name_with_the_columns_it_has(
 def test_an_entry_is_shown_with_its_columns_and_a_query(run: Shell, write: Write) -> None:
     schema = json.loads(order("a"))
     schema["fields"][0]["doc"] = "The first letter."
+    schema["fields"].append({"name": "many", "type": {"type": "array", "items": "long"}})
     entry = f"{ENTRY}pii: {{tags: {{a: LOW}}}}\n"
     write({f"{PLACE}/schemas/value.avsc": json.dumps(schema), f"{PLACE}/prod/topic.yaml": entry})
     shown = run.done("catalog", "show", TOPIC)
     assert "#   a  STRING  LOW  The first letter.\n" in shown
+    assert "#   many  INT64  REPEATED\n" in shown
     assert '# FROM "shop"."orders"\n' in shown
     reported = json.loads(run.done("catalog", "show", TOPIC, "--json"))
     assert (reported["columns"][0]["name"], reported["columns"][0]["pii"]) == ("a", "LOW")
