@@ -24,5 +24,14 @@ def check_path(path: str) -> str:
     return path
 
 
+def is_path(path: str) -> bool:
+    """Whether a store's operations take a path. KBQ wrote no other objects, and listings leave them out."""
+    try:
+        check_path(path)
+    except InvalidName:
+        return False
+    return True
+
+
 def _refused(path: str, rule: str) -> InvalidName:
     return InvalidName(f"{path!r} cannot be the path of an object", next_step=f"paths are {rule}")

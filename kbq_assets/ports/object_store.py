@@ -79,7 +79,8 @@ class ObjectStore(Protocol):
         the object is gone), UnknownOutcome."""
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        """Objects with this path prefix, in path order, beginning after ``start_after``."""
+        """Objects with this path prefix, in path order, beginning after ``start_after``. Those of somebody else, whose
+        names no operation takes, are left out."""
 
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
         """Size and CRC32C of the objects with this path prefix, in path order: of their bytes as they are stored now.

@@ -25,7 +25,7 @@ def read_error_rows(
     connection: duckdb.DuckDBPyConnection, table: TableReference, query: ErrorQuery
 ) -> tuple[ErrorRow, ...]:
     """Rows of an error table by Kafka time, newest first, or in the order of offsets; () if it does not exist."""
-    if not schema.exists(connection, table):
+    if not schema.is_there(connection, table):
         return ()
     wanted = {
         "_kafka_topic": query.topic,

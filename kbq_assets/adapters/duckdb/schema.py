@@ -59,6 +59,14 @@ def exists(connection: duckdb.DuckDBPyConnection, table: TableReference) -> bool
     return (table.dataset, table.table) in rows
 
 
+def is_there(connection: duckdb.DuckDBPyConnection, table: TableReference) -> bool:
+    """Whether there is a table to read: none, if its name differs from another's only in case. It waits, parked."""
+    try:
+        return exists(connection, table)
+    except WrongOptions:
+        return False
+
+
 def columns(connection: duckdb.DuckDBPyConnection, table: TableReference) -> tuple[Column, ...] | None:
     """A table's columns, None if it does not exist."""
     if not exists(connection, table):

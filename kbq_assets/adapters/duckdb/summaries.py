@@ -18,7 +18,7 @@ def kafka_summary(
     connection: duckdb.DuckDBPyConnection, table: TableReference, since: date | None
 ) -> Mapping[KafkaRange, OffsetSummary]:
     """Rows, distinct offsets and their bounds per topic, partition and epoch; {} if there is no such table."""
-    if not schema.exists(connection, table):
+    if not schema.is_there(connection, table):
         return {}
     where, values = _since(since)
     rows = connection.execute(
@@ -37,7 +37,7 @@ def doubled_offsets(
     limit: int,
 ) -> tuple[DoubledOffset, ...]:
     """The lowest ``limit`` offsets of each topic, partition and epoch with several rows in the tables."""
-    existing = [table for table in dict.fromkeys(tables) if schema.exists(connection, table)]
+    existing = [table for table in dict.fromkeys(tables) if schema.is_there(connection, table)]
     if not existing:
         return ()
     where, values = _since(since)

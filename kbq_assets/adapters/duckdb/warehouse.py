@@ -194,7 +194,7 @@ class DuckDbWarehouse:
         """Rows per offset; empty if there is no such table."""
 
         def read(connection: duckdb.DuckDBPyConnection) -> Mapping[int, int]:
-            if not schema.exists(connection, table):
+            if not schema.is_there(connection, table):
                 return {}
             found = connection.sql(
                 f"SELECT _kafka_offset, count(*) FROM {schema.name_of(connection, table)}"
@@ -211,7 +211,7 @@ class DuckDbWarehouse:
         """Rows per topic, partition and epoch; empty if there is no such table."""
 
         def read(connection: duckdb.DuckDBPyConnection) -> Mapping[KafkaRange, int]:
-            if not schema.exists(connection, table):
+            if not schema.is_there(connection, table):
                 return {}
             rows = connection.execute(
                 "SELECT _kafka_topic, _kafka_partition, _kbq_epoch, count(*)"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kbq_assets.adapters.gcs.calls import Call, Calls
 from kbq_assets.adapters.gcs.errors import Intent
-from kbq_assets.adapters.object_paths import MAX_PATH, check_path
+from kbq_assets.adapters.object_paths import MAX_PATH, check_path, is_path
 from kbq_assets.core.errors import InvalidName
 
 
@@ -43,7 +43,7 @@ class BucketFolder:
             for item in page.get("items", ()):
                 path = item["name"].removeprefix(self.prefix)
                 # The listing includes the offset itself. The console represents a folder by a name that ends with '/'.
-                if path > start_after and not path.endswith("/"):
+                if path > start_after and is_path(path):
                     yield path, item
             token = page.get("nextPageToken", "")
             if not token:

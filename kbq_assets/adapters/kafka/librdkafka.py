@@ -16,6 +16,7 @@ The consumer joins no group and commits nothing: librdkafka only looks up the co
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,6 +77,8 @@ _DEFAULTS: Final[Mapping[str, str | int]] = {
 #: confluent_kafka's TIMESTAMP_CREATE_TIME and TIMESTAMP_LOG_APPEND_TIME, as Kafka numbers them.
 _TIMESTAMP_TYPES: Final = {1: 0, 2: 1}
 # The port's guarantees rest on these options: never overridden.
+#: Checks for errors that the client leaves behind. Python's own call of a method does not, once it is warm.
+_HEADERS_OF: Final = operator.methodcaller("headers")
 _OURS: Final[Mapping[str, str | int | bool]] = {
     "group.id": "kbq",
     "enable.auto.commit": False,
@@ -315,7 +318,7 @@ def _offset(message: ClientMessage) -> int:
 
 def _headers(message: ClientMessage) -> bytes:
     try:
-        found = message.headers()
+        found = _HEADERS_OF(message)
     except (SystemError, UnicodeDecodeError):
         # confluent-kafka cannot return headers with a name that is not UTF-8. Such a record must not stop its
         # partition, and its value is intact.

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from typing import Final
 
+from kbq_assets.adapters.object_paths import is_path
 from kbq_assets.ports.object_store import ObjectEntry
 
 #: Some file systems (btrfs, older tmpfs) move an entry if a file is renamed onto it: a scan may miss it.
@@ -23,7 +24,7 @@ def _walk(root: str, folder: str, prefix: str, start_after: str) -> Iterator[Obj
     for path in _sorted_paths(root, folder, prefix, start_after):
         if path.endswith("/"):
             yield from _walk(root, path, prefix, start_after)
-        elif (entry := _entry(root, path)) is not None:
+        elif is_path(path) and (entry := _entry(root, path)) is not None:
             yield entry
 
 

@@ -67,9 +67,9 @@ def _submit(
         else:
             run.create_scratch(in_flight)
             warehouse.insert_job(run.load_job(in_flight, in_flight.sources))
-    except (JobAlreadyExists, UnknownOutcome):
+    except (JobAlreadyExists, UnknownOutcome) as error:
         # The next step gets the job. If it is not found, it never started, and the same id is submitted again (L3).
-        return run.try_again("the warehouse does not answer")
+        return run.try_again(f"the warehouse does not answer: {error.message}")
     except JobFailed as error:
         # Refused, not inserted. An earlier call with the same id may still arrive, so burn the id first.
         run.swap(current, table_state.burn(current.value))

@@ -82,8 +82,8 @@ def _submit(run: TableRun, current: Versioned[TableState], running: _Running) ->
             )
         else:
             running.statements.insert(running.job)
-    except (JobAlreadyExists, UnknownOutcome):
-        return run.try_again("the warehouse does not answer")
+    except (JobAlreadyExists, UnknownOutcome) as error:
+        return run.try_again(f"the warehouse does not answer: {error.message}")
     except JobFailed as error:
         return _refused(run, current, running, error.message)
     return CONTINUE
@@ -98,8 +98,8 @@ def _refused(run: TableRun, current: Versioned[TableState], running: _Running, m
         run.ports.warehouse.burn_job(
             running.entry.job_id, running.entry.project, running.entry.location, run.table
         )
-    except (JobAlreadyExists, UnknownOutcome):
-        return run.try_again("the warehouse does not answer")
+    except (JobAlreadyExists, UnknownOutcome) as error:
+        return run.try_again(f"the warehouse does not answer: {error.message}")
     return _park(run, burning, ParkReason.STATEMENT_FAILED, message)
 
 

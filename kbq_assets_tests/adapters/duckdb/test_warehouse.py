@@ -30,7 +30,7 @@ from kbq_assets.core.errors import (
 )
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of, plan_table_change
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.ports.warehouse import Comparable, KafkaRange, Warehouse
+from kbq_assets.ports.warehouse import Comparable, ErrorQuery, KafkaRange, Warehouse
 from kbq_assets_tests.contracts.errors_replay import ErrorReplaysContract
 from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
@@ -302,6 +302,11 @@ def test_a_view_is_not_a_table(warehouse: DuckDbWarehouse, path: Path) -> None:
 def test_names_that_differ_in_case_only_are_refused(warehouse: DuckDbWarehouse, name: str) -> None:
     with pytest.raises(WrongOptions, match="differ in case only"):
         warehouse.create_table(TableReference.parse(name), columns_of(SCHEMA), TableOptions())
+    # It waits, parked. Whoever counts and compares the other tables finds none of this name.
+    table = TableReference.parse(name)
+    assert not warehouse.kafka_summary(table) and not warehouse.kafka_ranges(table)
+    assert warehouse.positions(table, KafkaRange("t", 0, 1)) == {}
+    assert not warehouse.doubled_offsets([table, TABLE]) and not warehouse.error_rows(table, ErrorQuery())
 
 
 @pytest.mark.parametrize("dataset", ["_kbq", "_KBQ", "information_schema", "pg_catalog"])

@@ -107,12 +107,15 @@ def test_a_listing_asks_for_what_it_needs_only(cloud: Cloud) -> None:
     }
 
 
-def test_the_consoles_folders_are_no_objects(cloud: Cloud) -> None:
+@pytest.mark.parametrize("name", ["", "two\nlines", "a//b", "../b", "x" * 300])
+def test_the_consoles_folders_and_names_that_no_operation_takes_are_no_objects(
+    cloud: Cloud, name: str
+) -> None:
     cloud.store.create("done/a", b"")
 
     def with_folder(request: Request, reply: Reply) -> Reply:
         document = reply.json()
-        document["items"].insert(0, {**document["items"][0], "name": "kbq/done/"})
+        document["items"].insert(0, {**document["items"][0], "name": f"kbq/done/{name}"})
         return Reply.of_json(200, document)
 
     cloud.judge.tamper = with_folder

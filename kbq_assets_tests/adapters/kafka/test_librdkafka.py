@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import socket
+import struct
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -18,6 +19,7 @@ from confluent_kafka import Message as ClientMessage
 
 from kbq_assets.adapters.kafka import metadata
 from kbq_assets.adapters.kafka.errors import read_error
+from kbq_assets.adapters.kafka.fetch.wire_protocol import Api, frame, text
 from kbq_assets.adapters.kafka.librdkafka import CHUNK_BYTES, LibrdkafkaSource, _headers, _MessageReading
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 from kbq_assets.core.errors import (
@@ -33,8 +35,9 @@ from kbq_assets.local.stack import LocalStack
 from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.wire.chunk import RawRecord, decode_headers
 from kbq_assets_tests.adapters.kafka.brokers import RealBroker, real_broker
+from kbq_assets_tests.adapters.kafka.fetch import wires
 from kbq_assets_tests.contracts.pace import goes_within
-from kbq_assets_tests.contracts.source import messages, read, records
+from kbq_assets_tests.contracts.source import as_messages, messages, read, records
 from kbq_assets_tests.fixtures.local_stack import stack_with_free_ports
 
 pytest_plugins = ["kbq_assets_tests.fixtures.local_stack"]
@@ -235,6 +238,22 @@ class TestAtTheBroker:
         read(broker.source, tp, 0, 10)
         groups = broker.admin.list_consumer_groups().result(120).valid
         assert "kbq" not in [group.group_id for group in groups]
+
+    def test_header_names_that_are_not_utf_8_stop_no_reading(self, broker: RealBroker) -> None:
+        tp = TopicPartition(broker.create_topic(), 0)
+        # Many: the client's error shows in another way once Python has seen the call often.
+        sent = [RawRecord(b"%d" % n, n, 1, None, (("\udcff", b"1"), ("fine", None))) for n in range(50)]
+        produced = struct.pack(">hhi", -1, -1, 60_000) + struct.pack(">i", 1) + text(tp.topic)
+        batch = wires.batch(sent)
+        produced += struct.pack(">iii", 1, tp.partition, len(batch)) + batch
+        host, _, port = broker.bootstrap_servers.partition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(frame(Api("Produce", 0, 3), 1, "test", produced))
+            assert connection.recv(4)
+        batches = list(broker.source.read(OffsetRange(tp, 0, 50), headers=True))
+        found = [message for each in batches for message in as_messages(each.chunk)]
+        assert [m.value for m in found] == [m.value for m in sent]
+        assert {m.headers for m in found} == {(("kbq_unreadable_headers", None),)}
 
     def test_a_reading_given_up_half_way_leaves_nothing_open(self, broker: RealBroker) -> None:
         tp = TopicPartition(broker.create_topic(), 0)

@@ -134,6 +134,17 @@ def test_what_is_no_plain_file_is_not_listed(store: LocalObjectStore, tmp_path: 
     assert paths(store) == []
 
 
+@pytest.mark.parametrize("name", [b"two\nlines", b"not-\xff-text", b"bell\x07"])
+def test_a_name_that_no_operation_takes_is_not_listed(
+    store: LocalObjectStore, tmp_path: Path, name: bytes
+) -> None:
+    store.create("done/a", b"")
+    for folder in (tmp_path / "done", tmp_path / "done" / os.fsdecode(name)):
+        folder.mkdir(exist_ok=True)
+        (folder / os.fsdecode(b"in-" + name)).write_bytes(b"x")
+    assert paths(store) == ["done/a"]
+
+
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs a file system that moves entries (tmpfs)")
 def test_a_listing_misses_no_object_where_the_file_system_moves_what_is_swapped() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
