@@ -94,6 +94,20 @@ def test_an_erasure_covers_every_warehouse(world: TwoFakes, run: Shell) -> None:
     assert {w["totals"]["erased"] for w in run.json("reconcile", "--counts")["warehouses"].values()} == {3}
 
 
+def test_a_plan_names_no_table_that_the_topic_does_not_feed(world: TwoFakes, run: Shell) -> None:
+    world.source_topics.write_text(
+        f"{BOTH}other dataset=shop table=others format=json warehouses=main,lake\n"
+    )
+    world.kafka.create_topic("other", 1)
+    world.kafka.produce(TopicPartition("other", 0), b"{}")
+    run.done("extract")
+    run.done("load")
+    assert rows(world, "lake", "others") == [(0, 0)]
+    plan = run.done("erase", "plan", TOPIC, "--where", "n=1")
+    assert "lake: shop.kbq_errors has no column n" in plan
+    assert "shop.others" not in plan
+
+
 def test_rows_are_found_by_a_column_in_a_warehouse_that_alone_has_them(world: TwoFakes, run: Shell) -> None:
     world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders warehouses=lake error_share=1\n")
     world.kafka.produce(TopicPartition(TOPIC, 1), named(CANARY))

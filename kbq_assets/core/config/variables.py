@@ -47,6 +47,8 @@ class Variable:
     def meaning(self) -> str:
         """Help text with the default in parentheses."""
         default = self.shown_default or ("" if self.default is dataclasses.MISSING else str(self.default))
+        if isinstance(self.default, bool):
+            default = default.lower()  # as it is written
         if self.on_bigquery is not None:
             default += f"; BigQuery: {self.on_bigquery}"
         return f"{self.help} ({default})" if default else self.help

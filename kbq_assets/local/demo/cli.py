@@ -61,7 +61,8 @@ def demo(deployment: Deployment, with_lake: bool) -> None:
             shown.print("Run it again: nothing is added twice.")
             sys.exit(ExitCode.DONE if is_whole else ExitCode.FAILED)
         is_whole = _produce_and_load(shown)
-    shown.print("See it in Dagster: make ui. Run it again: nothing is added twice.")
+    shown.print(f"The tables are in {settings.warehouse_url}.", soft_wrap=True)
+    shown.print("See them in Dagster: make ui. Run it again: nothing is added twice.")
     sys.exit(ExitCode.DONE if is_whole else ExitCode.FAILED)
 
 
@@ -135,9 +136,7 @@ def run_job(dagster: Orchestrator, shown: Console) -> bool:
 def _produce(settings: Settings, shown: Console) -> None:
     from kbq_assets.local.demo.produce import produce_demo
 
-    log = produce_demo(settings.kafka.bootstrap_servers, settings.registry.url, settings.home, shown)
-    for topic, totals in log.totals().items():
-        shown.print(f"  {topic}: {totals.produced:,} records")
+    produce_demo(settings.kafka.bootstrap_servers, settings.registry.url, settings.home, shown)
 
 
 def _require_local_broker(settings: Settings) -> None:

@@ -28,6 +28,8 @@ from kbq_assets.local.demo.topics import FLIGHTS_TOPIC, TOPICS, DemoRecord, Demo
 _LOGGER: Final = logging.getLogger("kbq.demo")
 _SILENT: Final = Console(quiet=True)
 _FLUSH_SECONDS: Final = 60.0
+#: librdkafka's log: a broker that has just started makes it warn.
+_ERRORS: Final = 3
 #: Records between two calls that serve callbacks and move the progress bar.
 _POLL_RECORDS: Final = 2_000
 
@@ -210,6 +212,7 @@ class _TopicProducer:
             "compression.type": "lz4",
             "linger.ms": 20,
             "message.timeout.ms": int(_FLUSH_SECONDS * 1000),
+            "log_level": _ERRORS,
         }
         if topic.transactional:
             configuration["transactional.id"] = f"kbq-demo-{topic.name}"

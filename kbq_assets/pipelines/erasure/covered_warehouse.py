@@ -58,9 +58,11 @@ class ErasedWarehouse:
     def find(
         self, topic: str, column: str, value: str, limit: int
     ) -> tuple[list[TableReference], Mapping[TableReference, RowPlaces]]:
-        """The tables of a topic, and the rows of those that have a column. Raises Unavailable."""
-        tables = ErasedTopic.read(self.live, topic).tables(self.live)
-        return tables, self.tables.find(tables, topic, column, value, limit)
+        """The tables that a topic may feed, and the rows of all that have a column. Raises Unavailable."""
+        erased = ErasedTopic.read(self.live, topic)
+        tables = erased.tables(self.live)
+        fed = [table for table in tables if erased.may_feed(table)]
+        return fed, self.tables.find(tables, topic, column, value, limit)
 
     def statement_gaps(self, topic: str) -> Iterator[str]:
         """Tables whose former rows no search by column sees."""
@@ -90,7 +92,8 @@ class ErasedWarehouse:
     def keeps(self, erasure: Erasure) -> Iterator[str]:
         """Where the warehouse itself keeps deleted rows, and until when."""
         try:
-            tables = ErasedTopic.read(self.live, erasure.topic).tables(self.live)
+            erased = ErasedTopic.read(self.live, erasure.topic)
+            tables = [table for table in erased.tables(self.live) if erased.may_feed(table)]
             yield from (f"beyond reach: {self.label}{line}" for line in self.tables.keeps(tables))
         except TransientError as error:
             yield f"beyond reach: what {self._named('the warehouse')} keeps is unknown: {error.message}"

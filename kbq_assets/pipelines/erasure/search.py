@@ -254,7 +254,6 @@ class Search:
             except TransientError as error:
                 found.gaps.append(f"{place.label}its tables by column {column}: {error.message}")
                 continue
-            tables = [table for table in tables if place.label or topic.may_feed(table)]
             known += [f"{place.label}{table}" for table in tables]
             has_column = has_column or bool(rows)
             for each in rows.values():

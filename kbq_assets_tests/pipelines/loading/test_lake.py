@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -280,6 +281,26 @@ def test_others_read_files_of_hours_and_of_whole_days(
     frame = pl.scan_iceberg(stored.metadata_location, reader_override="native")
     wanted = frame.filter(pl.col("_kbq_schema_id") == 2).sort("_kafka_offset").collect()
     assert wanted["_kafka_offset"].to_list() == [3, 5, 7]
+
+
+def test_the_documents_lines_read_the_rows_by_the_table_s_name(
+    filled: LakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import polars as pl
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    folder = Path(folder_of(filled, A)).parent.parent
+    text = (Path(__file__).parents[3] / "docs" / "iceberg.md").read_text(encoding="utf-8")
+    [lines] = re.findall(r"```python\n(from pyiceberg.*?)```", text, re.DOTALL)
+    found: dict[str, Any] = {"polars": pl}
+    *before, by_duckdb = lines.replace("/data/lake", str(folder)).replace("shop.orders", str(A)).splitlines()
+    exec("\n".join(before), found)
+    assert isinstance(found["catalog"], SqlCatalog)
+    stored = filled.lake.lake.table(A)
+    assert stored is not None and found["orders"].metadata_location == stored.metadata_location
+    [counted] = eval(by_duckdb.replace("2026-01-31", "1970-01-01"), found).fetchall()
+    assert counted == (5,)
 
 
 def test_the_demo_counts_rows_by_clickhouse(filled: LakeBench) -> None:
