@@ -52,7 +52,7 @@ def commit_job(
             return _attempt(table, record, added, replace)
         except CommitFailedException:
             pause(random.uniform(0, min(_LONGEST_PAUSE, 0.05 * 2**attempt)))
-            table = _refreshed(table, record)
+            _read_again(table, record, table.refresh)
             known = job_records.find(table.properties, record.job_id)
             if known is not None and known.commit == record.commit:
                 return ()  # this commit succeeded, and its reply was lost below the library
@@ -65,9 +65,9 @@ def commit_job(
 def _attempt(
     table: Table, record: JobRecord, added: tuple[DataFile, ...], replace: bool
 ) -> tuple[JobRecord, ...]:
+    _read_again(table, record, lambda: turn_retries_off(table))
     if job_records.find(table.properties, record.job_id) is not None:
         raise JobAlreadyExists(f"job {record.job_id} exists", next_step="get the job and compare its files")
-    turn_retries_off(table)
     changed, forgotten = job_records.recorded(table.properties, record)
     old = [task.file for task in table.scan().plan_files()] if replace else []
     transaction = table.transaction()
@@ -83,7 +83,8 @@ def _attempt(
 
 
 def turn_retries_off(table: Table) -> None:
-    """Set the table's property that keeps the library from rebasing a commit, if someone changed it."""
+    """Set the table's property that keeps the library from rebasing a commit, if someone changed it. That reads the
+    table again, with jobs that ended meanwhile: look an id up afterwards."""
     if table.properties.get(RETRIES) != "0":
         with table.transaction() as own:
             own.set_properties({RETRIES: "0"})
@@ -102,16 +103,15 @@ def commit_once(commit: Callable[[], object], record: JobRecord) -> None:
         ) from error
 
 
-def _refreshed(table: Table, record: JobRecord) -> Table:
+def _read_again(table: Table, record: JobRecord, read: Callable[[], object]) -> None:
     before = table.metadata.table_uuid, table.metadata.default_spec_id
-    table.refresh()
+    read()
     if (table.metadata.table_uuid, table.metadata.default_spec_id) != before:
         # The job's files have the partitions of the table that was read.
         raise Unavailable(
             f"job {record.job_id}: {table.name()} was created again, or partitioned anew, meanwhile",
             next_step="run again: the same job writes its files anew",
         )
-    return table
 
 
 def tag_complete(table: Table, until_hour: int) -> bool:

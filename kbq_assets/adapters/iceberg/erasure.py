@@ -28,7 +28,6 @@ from kbq_assets.adapters.iceberg.commits import (
     commit_job,
     commit_once,
     move_tag,
-    turn_retries_off,
 )
 from kbq_assets.adapters.iceberg.data_files import touched, where
 from kbq_assets.adapters.iceberg.erased_rows import is_erased
@@ -138,7 +137,6 @@ class LakeErasureTables:
         open_rewriter: OpenRewriter,
     ) -> bool:
         """Write the files again and commit. False if the table moved meanwhile."""
-        turn_retries_off(table)
         files = list(touched(table, job.rows))
         if not files:
             commit_job(table, record)

@@ -11,7 +11,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from kbq_assets.adapters.iceberg import job_records
-from kbq_assets.adapters.iceberg.commits import commit_job
+from kbq_assets.adapters.iceberg.commits import commit_job, turn_retries_off
 from kbq_assets.adapters.iceberg.housekeeping import keep_house
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.lake import IcebergLake, shown
@@ -59,11 +59,14 @@ class LakeJobs:
                 yield record
 
     def free_table(self, table: TableReference, job_id: str) -> Table | None:
-        """A table whose job id is free, None if there is no such table. Raises JobAlreadyExists.
+        """A table whose job id is free, and whose retries are off; None if there is no such table. Raises
+        JobAlreadyExists.
 
         A zombie may hold an id that was burned while the table was gone: the dataset remembers it.
         """
         stored = self._lake.table(table)
+        if stored is not None:
+            turn_retries_off(stored)
         for properties in (stored.properties if stored else {}, self._dataset_notes(table)):
             if job_records.find(properties, job_id) is not None:
                 raise JobAlreadyExists(f"job {job_id} exists", next_step="get the job and compare its files")

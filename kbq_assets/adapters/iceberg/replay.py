@@ -147,7 +147,6 @@ class LakeReplayTables:
             raise Unavailable(
                 f"table {each.table} does not exist any more", next_step="run the command again"
             )
-        turn_retries_off(table)
         rows, token = _places(job.rows), uuid.uuid4().hex[:12]
         old = list(touched(table, rows))
         results = Rewrite(each.table, job.job_id, token, rows).run(
@@ -181,13 +180,13 @@ class LakeReplayTables:
             found = self._lake.table(each.former)
             assert found is not None
         schema.update(found, columns, TableNotes())
+        turn_retries_off(found)
         return found
 
     def _keep(
         self, job: ReplaceJob, former: Table, table: Table, old: Iterable[DataFile], expected: int
     ) -> bool:
         """Copy the rows that leave into the table of former rows, in place of what it has. False if that moved."""
-        turn_retries_off(former)
         copies = _Copies(former, job.job_id)
         copies.write(rows_at(table, old, _places(job.rows)))
         if copies.rows != expected:

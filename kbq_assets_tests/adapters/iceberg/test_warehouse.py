@@ -6,14 +6,15 @@ import functools
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import BinaryIO
 
 import pytest
 from pyiceberg.table import Table
 
-from kbq_assets.adapters.iceberg import IcebergWarehouse
+from kbq_assets.adapters.iceberg import IcebergWarehouse, commits, jobs
 from kbq_assets.adapters.iceberg import parquet_files as writer_module
-from kbq_assets.adapters.iceberg.commits import commit_job
+from kbq_assets.adapters.iceberg.commits import commit_job, turn_retries_off
 from kbq_assets.adapters.iceberg.job_records import REMEMBERED, JobRecord
 from kbq_assets.adapters.iceberg.parquet_files import TARGET_BYTES
 from kbq_assets.adapters.iceberg.schema import RETRIES
@@ -175,6 +176,33 @@ def test_retries_that_someone_turned_on_are_turned_off_before_a_commit(
     with stored(lake).transaction() as change:
         change.set_properties({RETRIES: "4"})
     lake.insert_job(numbered(1, stage("a.avro", avro_file(records([0])))))
+    assert stored(lake).properties[RETRIES] == "0"
+
+
+@pytest.mark.parametrize("at", [jobs, commits], ids=["before it reads", "after it was outrun"])
+def test_turning_retries_off_brings_no_ended_job_back(
+    lake: IcebergWarehouse, stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch, at: ModuleType
+) -> None:
+    """This commit of its own reads the table again, with what others committed since it was read."""
+
+    def turn_on(source: str) -> BinaryIO:
+        with stored(lake).transaction() as change:
+            change.set_properties({RETRIES: "4"})
+            with change.update_snapshot().fast_append():
+                pass
+        return open_file_uri(source)
+
+    def turn_off(table: Table) -> None:
+        monkeypatch.undo()
+        opened(folder).burn_job("kbq-1a2b-1", "local", "local", TABLE)
+        turn_retries_off(table)
+
+    uri = stage("a.avro", avro_file(records([0, 1])))
+    turn_on(uri).close()
+    monkeypatch.setattr(at, "turn_retries_off", turn_off)
+    with pytest.raises(JobAlreadyExists):
+        opened(folder, open_uri=turn_on).insert_job(numbered(1, uri))
+    assert lake.kafka_ranges(TABLE) == {}
     assert stored(lake).properties[RETRIES] == "0"
 
 
