@@ -70,6 +70,7 @@ def _print_status(found: Status, out: Console, *, has_broker: bool = True) -> No
 
 def _of_all_warehouses(found: Status) -> Iterator[str]:
     yield from stop_lines(found.stops)
+    yield from (line.removeprefix("stopped: ") for line in stop_lines(found.interrupted))
     yield from (f"backup {line}" for line in stop_lines(found.backups.stops))
     yield from (f"unfinished: {line}" for line in found.replays)
     yield from (f"batches of files: {each.result.line}" for each in found.arrivals.problems)

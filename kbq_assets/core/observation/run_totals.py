@@ -26,7 +26,9 @@ KINDS: Final = (EXTRACTION, LOADING, CLEANING)
 _REMEMBERED: Final = 8
 #: Failures that a total has, and characters of each.
 _FAILURES: Final = 1000
-_CHARACTERS: Final = 1000
+_CHARACTERS: Final = 500
+#: What failed transiently in several runs, for this long, needs a person.
+LASTING_MS: Final = 1_800_000
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,25 @@ class TopicCost(Stored):
 
 
 @dataclass(frozen=True)
-class LoadFailure(Stored):
-    """Why the last load of a table failed."""
+class RunFailure(Stored):
+    """Why the last runs failed for one table, or were interrupted in one partition."""
 
     message: str
-    #: a remote system did not answer, so the next load may succeed
+    #: a remote system did not answer, so the next run may succeed
     transient: bool = False
+    #: runs in a row, and the end of the first one by a local clock
+    times: int = 1
+    since_ms: int = 0
+
+    def after(self, before: RunFailure | None) -> RunFailure:
+        """Counted together with the failure of the run before."""
+        if before is None:
+            return self
+        return dataclasses.replace(self, times=before.times + 1, since_ms=before.since_ms)
+
+    def lasts(self, now_ms: int) -> bool:
+        """Whether it does not end by itself, as far as anybody can tell."""
+        return not self.transient or (self.times > 1 and now_ms - self.since_ms >= LASTING_MS)
 
 
 @dataclass(frozen=True)
@@ -107,8 +122,8 @@ class RunTotals(Stored):
     workers: tuple[WorkerUse, ...] = ()
     #: the last runs counted
     recent: tuple[str, ...] = ()
-    #: of tables whose last load failed, by `failure_key`
-    failures: Mapping[str, LoadFailure] = field(default_factory=dict)
+    #: of partitions, or of tables by `failure_key`, for which the last run failed
+    failures: Mapping[str, RunFailure] = field(default_factory=dict)
 
     def plus(self, run: RunEnd) -> RunTotals:
         """With one more run. A run that is already counted changes nothing."""
@@ -117,7 +132,8 @@ class RunTotals(Stored):
         costs = dict(self.costs)
         for used in run.costs:
             costs[used.topic] = costs.get(used.topic, TopicCost()).plus(used)
-        failures = sorted({**self.failures, **run.tables}.items())
+        new = {key: found and found.after(self.failures.get(key)) for key, found in run.parts.items()}
+        failures = sorted({**self.failures, **new}.items())
         return dataclasses.replace(
             self,
             runs=self.runs + 1,
@@ -150,8 +166,8 @@ class RunEnd:
     advisory_failures: int = 0
     costs: tuple[Usage, ...] = ()
     workers: tuple[WorkerUse, ...] = ()
-    #: of a load: its tables by `failure_key`, None for those that did not fail
-    tables: Mapping[str, LoadFailure | None] = field(default_factory=dict)
+    #: what it worked on, as `RunTotals.failures` names it: None if that did not fail
+    parts: Mapping[str, RunFailure | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -178,6 +194,7 @@ def failure_key(warehouse: str, table: TableReference) -> str:
     return f"{warehouse}/{table}"
 
 
-def load_failure(message: str, *, transient: bool) -> LoadFailure:
-    """A failure in bounded words."""
-    return LoadFailure(message if len(message) <= _CHARACTERS else f"{message[:_CHARACTERS]}…", transient)
+def run_failure(message: str, ended_ms: int, *, transient: bool = True) -> RunFailure:
+    """A failure of one run, in bounded words."""
+    words = message if len(message) <= _CHARACTERS else f"{message[:_CHARACTERS]}…"
+    return RunFailure(words, transient, since_ms=ended_ms)

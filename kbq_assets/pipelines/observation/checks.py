@@ -26,7 +26,6 @@ from kbq_assets.core.observation.check_names import (
     TABLES_LOAD,
 )
 from kbq_assets.core.observation.checks import CheckResult, LoadBlock, TopicLag
-from kbq_assets.core.observation.run_totals import LoadFailure
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.protocol.codec import no_collection
 from kbq_assets.core.protocol.commits import PartitionCommit, StagedFile
@@ -42,7 +41,7 @@ from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, commits_by_topi
 from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.observation.accounting import Books, PartitionHistory, loaded_rows, out_of_balance
 from kbq_assets.pipelines.observation.replays import UnfinishedReplay, unfinished_replays
-from kbq_assets.pipelines.observation.run_log import load_failures
+from kbq_assets.pipelines.observation.run_failures import interruptions, load_failures
 from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
@@ -195,10 +194,10 @@ def _of_tables(
     missing = view.cache.derived(
         "missing rows", (view.generations, settled), lambda: _missing_rows(view, states, waiting, settled)
     )
-    failures = load_failures(view.cache)
+    failures = {table: f.message for table, f in load_failures(view.cache).items() if f.lasts(now_ms)}
     for table in view.tables:
         unusable = None if table in waiting else _error_of(view, table)
-        yield _loads(table, unusable or view.states.get(table), failures.get(str(table)))
+        yield _loads(table, unusable or view.states.get(table), failures.get(str(table), ""))
         if table in states and unusable is None:
             yield checks.rows_result(table, states[table], missing.get(table, ()))
             limits = _limits(states[table], ports.blocks)
@@ -224,7 +223,7 @@ def _error_of(view: LoadView, table: TableReference) -> StateError | None:
 
 
 def _loads(
-    table: TableReference, found: Versioned[TableState] | KbqError | None, failure: LoadFailure | None
+    table: TableReference, found: Versioned[TableState] | KbqError | None, failure: str
 ) -> CheckResult:
     """Whether a table is being loaded; ``failure`` is that of its last load."""
     if isinstance(found, KbqError):
@@ -236,8 +235,8 @@ def _loads(
         why = f"{replacing.what} rows of it, and it waits"
         return checks.failed(TABLES_LOAD, str(table), (why,), (replacing.next_step,))
     if found is None or found.value.parked is None:
-        if failure is not None and not failure.transient:
-            why = f"its last load failed: {failure.message}"
+        if failure:
+            why = f"its last load failed: {failure}"
             return checks.failed(TABLES_LOAD, str(table), (why,), ("kbq load",))
         return CheckResult(TABLES_LOAD, str(table), "it is loaded")
     parked = found.value.parked
@@ -296,7 +295,9 @@ class _Broker:
             for seconds, behind in _by_threshold(lags, selected).items()
         }
         backups = read_backups(ports.sources, reader, ports.open_backup)
-        return cls(selected, positions, lags, seen.plan().stops, later, now_ms, seen.others, backups)
+        interrupted = interruptions(view.cache, (tp for tp, lag in lags.items() if lag), now_ms)
+        stops = (*seen.plan().stops, *interrupted)
+        return cls(selected, positions, lags, stops, later, now_ms, seen.others, backups)
 
     def results(self, waiting: Mapping[TableReference, list[StagedFile]]) -> Iterator[CheckResult]:
         """The checks that need the broker."""

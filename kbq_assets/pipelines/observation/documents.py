@@ -42,6 +42,7 @@ def status_json(found: Status, broker_error: str = "") -> dict[str, object]:
         "new_partitions": None if broker_error else found.new_partitions,
         "tables": [_table_json(t) for t in found.tables],
         "stops": [stop_json(stop) for stop in found.stops],
+        "interrupted": [stop_json(stop) for stop in found.interrupted],
         "evolved": [dataclasses.asdict(each) for each in found.evolved],
         "backups": backups_json(found.backups),
         "replays": list(found.replays),

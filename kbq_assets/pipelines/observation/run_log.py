@@ -1,11 +1,11 @@
-"""Keep the totals of runs (core/observation/run_totals.py), and why tables failed. A failure here is logged and fails
+"""Keep the totals of runs (core/observation/run_totals.py), and why they failed. A failure here is logged and fails
 nothing else."""
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,18 +15,17 @@ from kbq_assets.core.observation.run_totals import (
     CLEANING,
     EXTRACTION,
     LOADING,
-    LoadFailure,
     RunEnd,
+    RunFailure,
     RunTotals,
     SignOfLife,
     failure_key,
-    load_failure,
+    run_failure,
 )
 from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
 from kbq_assets.pipelines.loading.load import LoadReport, TableReport
 from kbq_assets.pipelines.operate.clean import CleaningReport
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.object_store import ObjectStore
@@ -64,29 +63,36 @@ class RunLog:
 
     def end_extraction(self, report: ExtractionReport) -> None:
         """Count an extraction. It succeeded if no partition failed; a stopped partition is not a failure."""
+        now_ms = self.clock.now_ms()
+        done = (
+            *(each.topic_partition for each in report.partitions),
+            *(s.topic_partition for s in report.stops),
+        )
+        failures = {str(tp): run_failure(message, now_ms) for tp, message in report.failures.items()}
         end = RunEnd(
             self.run,
             not report.failures,
             report.seconds,
-            self.clock.now_ms(),
+            now_ms,
             lost_files=report.lost_files,
             advisory_failures=len(report.advisory_failures),
             costs=report.costs,
             workers=report.workers,
+            parts={**dict.fromkeys(map(str, done)), **failures},
         )
         self._end(EXTRACTION, end)
 
     def end_loading(self, report: LoadReport) -> None:
         """Count a load. It succeeded if no table failed; a parked table is not a failure."""
-        warehouse = warehouse_of(self.store)
-        tables = {failure_key(warehouse, table.table): _failure(table) for table in report.tables}
+        warehouse, now_ms = warehouse_of(self.store), self.clock.now_ms()
+        parts = {failure_key(warehouse, each.table): _failure(each, now_ms) for each in report.tables}
         end = RunEnd(
             self.run,
-            not any(tables.values()),
+            not any(parts.values()),
             report.seconds,
-            self.clock.now_ms(),
+            now_ms,
             done_files=report.deleted_done_files,
-            tables=tables,
+            parts=parts,
         )
         self._end(LOADING, end)
 
@@ -125,17 +131,10 @@ class RunLog:
             _LOGGER.warning("run %s could not be recorded: %s", self.run, error)
 
 
-def _failure(table: TableReport) -> LoadFailure | None:
-    return load_failure(table.message, transient=table.transient) if table.state == "failed" else None
-
-
-def load_failures(cache: StateCache) -> Mapping[str, LoadFailure]:
-    """Why the last loads of a warehouse's tables failed, by table; none if the record cannot be read."""
-    [found] = cache.read(RunTotals, [run_totals.totals_path(LOADING)], {})
-    failures = {} if isinstance(found, KbqError) else found.value.failures
-    keys = ((key.rpartition("/"), failure) for key, failure in failures.items())
-    own = warehouse_of(cache.store)
-    return {table: failure for (warehouse, _, table), failure in keys if warehouse == own}
+def _failure(table: TableReport, now_ms: int) -> RunFailure | None:
+    if table.state != "failed":
+        return None
+    return run_failure(table.message, now_ms, transient=table.transient)
 
 
 def _count(store: ObjectStore, path: str, end: RunEnd) -> None:

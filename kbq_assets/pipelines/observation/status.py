@@ -17,7 +17,7 @@ from kbq_assets.core.loading.replacing import replacing_words
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.arrivals import Arrivals
-from kbq_assets.core.observation.run_totals import LoadFailure
+from kbq_assets.core.observation.run_totals import RunFailure
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import TableOrder
 from kbq_assets.core.protocol.commits import Commit, StagedFile
@@ -36,7 +36,7 @@ from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.ports import blocked_by, topics_of
 from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
 from kbq_assets.pipelines.observation.replays import unfinished_replays
-from kbq_assets.pipelines.observation.run_log import load_failures
+from kbq_assets.pipelines.observation.run_failures import interruptions, load_failures
 from kbq_assets.pipelines.protocol.evolutions import read_evolutions
 from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -125,6 +125,8 @@ class Status:
     replays: tuple[str, ...] = ()
     #: batches of files
     arrivals: Arrivals = field(default_factory=Arrivals)
+    #: where the last extraction got no answer: the next one continues there
+    interrupted: tuple[PartitionStop, ...] = ()
 
 
 def read_stored_status(
@@ -136,7 +138,9 @@ def read_stored_status(
     """Positions, tables and stops, as entries and the staging area have them. Needs no broker, so no lag is known, and
     no stop that only the broker shows."""
     view = read_view(cache, blocks or LoadBlocks())
-    return status_of(view, {}, ExtractionPlan(stops=stored_stops(view, sources)), restarts)
+    found = status_of(view, {}, ExtractionPlan(stops=stored_stops(view, sources)), restarts)
+    known = (p.topic_partition for p in found.partitions)
+    return dataclasses.replace(found, interrupted=tuple(interruptions(cache, known)))
 
 
 def stored_stops(view: LoadView, sources: Iterable[SourceEntry]) -> tuple[PartitionStop, ...]:
@@ -168,11 +172,14 @@ def read_status(
     sources = tuple(sources)
     seen = read_snapshot(store, reader, sources, known=(view.topics, view.commit_objects))
     found = status_of(view, seen.offsets, seen.plan(), restarts)
+    lags = {tp: offsets.latest - offsets.earliest for tp, offsets in seen.offsets.items()}
+    lags |= {p.topic_partition: p.lag for p in found.partitions}
     return dataclasses.replace(
         found,
         evolved=read_evolutions(store, seen.settings.values()),
         backups=read_backups(sources, reader, open_backup),
         replays=tuple(each.line for each in unfinished_replays(cache)),
+        interrupted=tuple(interruptions(cache, (tp for tp, lag in lags.items() if lag))),
     )
 
 
@@ -216,7 +223,7 @@ def _tables(view: LoadView, restarts: MayRestart) -> tuple[TableStatus, ...]:
     return tuple(_with_failure(_table(view, table, restarts), failures) for table in view.tables)
 
 
-def _with_failure(found: TableStatus, failures: Mapping[str, LoadFailure]) -> TableStatus:
+def _with_failure(found: TableStatus, failures: Mapping[str, RunFailure]) -> TableStatus:
     """A table whose last load failed is not ready, even if its state says nothing."""
     failure = failures.get(str(found.table))
     if failure is None or found.message:
