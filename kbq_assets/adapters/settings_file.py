@@ -40,12 +40,14 @@ def _parsed(path: Path) -> dict[str, str]:
             f"the settings in {path} cannot be read: {why}", next_step='one KBQ_NAME = "value" in each line'
         ) from error
     for name, value in found.items():
-        is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+        is_plain = isinstance(value, str | int | float)
         if not name.startswith("KBQ_") or name == "KBQ_SETTINGS" or not is_plain:
             raise ConfigurationError(
                 f"{path}: {name} is not a setting", next_step="`kbq settings` lists the variables"
             )
-    return {name: str(value) for name, value in found.items()}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()
+    }
 
 
 def setting_line(name: str, value: str) -> str:

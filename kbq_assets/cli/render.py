@@ -21,6 +21,7 @@ from kbq_assets.core.protocol.waits import next_lines
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.backup.status import BackupsStatus
+    from kbq_assets.pipelines.deployment import Deployment
 
 #: Without a terminal no line is folded, so that grep finds whole lines.
 _WIDE = 1000
@@ -81,6 +82,13 @@ def echo_json(value: object) -> None:
     text = json.dumps(value, ensure_ascii=False)
     # No person reads more, and Python's own code indents: a second for each 5 MB.
     click.echo(text if len(text) > _MOST_INDENTED else json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def name_empty_list(deployment: Deployment) -> None:
+    """Say so if no topic is chosen: there is nothing to extract."""
+    if not deployment.sources.read():
+        place = deployment.settings.catalog.source_topics
+        click.echo(f"{place} chooses no topic; next: kbq doctor", err=True)
 
 
 def stop_lines(stops: Iterable[PartitionStop]) -> list[str]:

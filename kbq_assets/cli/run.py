@@ -19,7 +19,7 @@ from kbq_assets.cli.context import (
     pass_loader,
     pass_operator,
 )
-from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
+from kbq_assets.cli.render import console, echo_json, name_empty_list, number, stop_lines, table
 from kbq_assets.cli.resident import Lines, keep_extracting
 from kbq_assets.core.protocol.waits import next_lines
 from kbq_assets.pipelines.backup.report import BackupReport
@@ -78,6 +78,8 @@ def extract(
     if as_json:
         echo_json(extraction_report_json(report))
     else:
+        if not report.partitions:
+            name_empty_list(extractor.deployment)
         _print_extraction(report, console())
     sys.exit(_extraction_code(report))
 

@@ -102,6 +102,13 @@ def test_a_plan_names_ranges_new_topics_and_batches(world: FakePlatform, run: Sh
     assert "4 rows in the next batches of 1 tables" in text
 
 
+def test_a_source_list_without_a_topic_is_named(world: FakePlatform, run: Shell) -> None:
+    world.source_topics.write_text("# none yet\n")
+    for command in ("plan", "extract"):
+        found = run(command)
+        assert (found.exit_code, "chooses no topic; next: kbq doctor" in found.stderr) == (0, True), command
+
+
 def test_a_plan_shows_one_side_when_asked(run: Shell) -> None:
     assert set(run.json("plan", "extract")) == {"extract"}
     assert set(run.json("plan", "load")) == {"load"}

@@ -63,6 +63,9 @@ def init(
     }
     company, domain = _asked(company, "company", "company"), _asked(domain, "domain", "main")
     env, team = _asked(env, "environment", "prod"), _asked(team, "team that owns the tables")
+    topics = topics or tuple(
+        _asked(None, "topics to load, with blanks between (empty: choose later)").split()
+    )
     _write_settings({name: value for name, value in settings.items() if value})
     reopen()  # with the file
     _check()
@@ -70,9 +73,13 @@ def init(
 
 
 def _asked(given: str | None, question: str, default: str = "") -> str:
-    if given is not None or not sys.stdin.isatty():
+    if given is not None or not _is_asked():
         return default if given is None else given
     return str(click.prompt(question, default=default, show_default=bool(default)))
+
+
+def _is_asked() -> bool:
+    return sys.stdin.isatty()
 
 
 def _write_settings(settings: dict[str, str]) -> None:
@@ -108,6 +115,11 @@ def _write_catalog(
         company, domain, env, archived=frozenset(topics), team=own, without=described
     )
     write_drafts(_CATALOG, [*draft_root(env, team), *drafts])
-    click.echo("next: review the entries (personal data, partition_time), then")
+    what = (
+        "review the entries"
+        if topics
+        else "add archiver to the consumers of what to load, review the entries"
+    )
+    click.echo(f"next: {what} (personal data, partition_time), then")
     click.echo("  kbq doctor && kbq extract && kbq load")
     end_with_left_out(unusable, unknown)

@@ -72,6 +72,26 @@ def test_init_keeps_what_is_there_and_archives_only_what_was_named(init: Shell) 
     assert (again.exit_code, entry.read_text()) == (1, "description: mine")
 
 
+def test_init_says_what_is_missing_if_no_topic_was_chosen(init: Shell) -> None:
+    shown = init.done(*INIT)
+    assert "next: add archiver to the consumers of what to load" in shown
+    assert "add archiver" not in init.done(*INIT, "--topic", "clicks")
+
+
+def test_init_asks_for_topics_in_a_terminal(init: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbq_assets.extras.catalog.start._is_asked", lambda: True)
+    answers = ("", "", "", "prod", "clicks shop.orders")  # Kafka, registry, staging, environment, topics
+    assert init(*INIT, answer="\n".join(answers) + "\n").exit_code == 0
+    found = json.loads(init.done("catalog", "show", "--json"))
+    assert {each["topic"]: each["archived"] for each in found} == {"clicks": True, "shop.orders": True}
+
+
+def test_true_and_false_of_toml_are_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("kbq.toml").write_text("KBQ_BACKUP = true\n")
+    assert parse_settings(read_settings({})).backup.topics == "true"
+
+
 def test_another_team_s_init_keeps_the_entries_of_the_first_and_names_its_own_team(
     init: Shell, world: FakePlatform
 ) -> None:
