@@ -38,7 +38,7 @@ USUAL = ("kbq", "resident", "perf-test", "kcat", "spark")
 #: Far slower than the others: run once, whatever the repetitions.
 SLOW = ("python", "connect")
 #: Results that `benchmarks.wire` writes.
-FORMATS = ("json", "protobuf", "pseudonyms")
+FORMATS = ("json", "protobuf", "pseudonyms", "json_personal")
 #: Who reads topics of other shapes.
 NEAREST = ("kbq", "perf-test", "kcat")
 #: Shapes beside the usual one, which is lz4, 4 partitions, 1 table.

@@ -39,6 +39,7 @@ from kbq_assets.wire.files.encode import (
 )
 from kbq_assets.wire.json.rows import RowEncoder, event_time, parse
 from kbq_assets.wire.privacy.avro import rewriter
+from kbq_assets.wire.privacy.json import JsonRedactor
 from kbq_assets.wire.records.select import Chooser
 from kbq_assets.wire.records.staged_schema import (
     MetadataColumns,
@@ -50,12 +51,15 @@ from kbq_assets.wire.records.validate import validate_avro, validate_json
 from kbq_assets.wire.warm import warm_up
 from kbq_assets.worker.json.inferred_columns import JsonColumns
 from kbq_assets.worker.privacy.avro import PersonalData
+from kbq_assets.worker.privacy.json import JsonPrivacy
 from kbq_assets.worker.protobuf import ProtobufRows
 from kbq_assets.worker.translate import ValueTranslator, framed
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.registry import FakeRegistry
 
 RECORDS = 20_000
+#: Decisions about a document.
+PERSONAL = "user:pseudonym,session:drop"
 LATEST = REPOSITORY / "benchmarks" / "results" / "latest.json"
 MESSAGE = """
 syntax = "proto3";
@@ -223,6 +227,26 @@ def measure_pseudonyms(kind: RecordKind, seconds: float) -> dict[str, Any]:
     )
 
 
+def measure_personal_columns(seconds: float) -> dict[str, Any]:
+    """The same documents, a field of which becomes a pseudonym and another one is dropped."""
+    values = [document(random.Random(n)) for n in range(RECORDS)]
+    settings = TopicSettings.of(
+        dataset="d", table="t", format="json_columns", event_date="ts", pii=PERSONAL, pii_others="keep"
+    )
+    keys = Pseudonyms("2025", {"2025": bytes(32)})
+    redactor, time_ = JsonRedactor(settings.privacy.decisions, keys, "keep"), settings.records.event_date
+    assert time_ is not None
+    objects = RowEncoder(InferredSchema().grown(redactor(parse(value.decode())) for value in values[:100]))
+
+    def in_python() -> None:
+        for value in values[: RECORDS // 10]:
+            parsed = redactor(parse(value.decode()))
+            framed(1, objects.encode(parsed)[0] + event_time(parsed, time_))
+
+    columns = JsonColumns("shop.clicks", settings, FaultyMemoryStore(), privacy=JsonPrivacy(settings, keys))
+    return measure_translated("json columns, personal", columns, chunk_of(values), in_python, seconds)
+
+
 def formats(**rows: dict[str, Any]) -> dict[str, Any]:
     """The rows of formats that are translated, as `latest.json` has them: records that become a staged file."""
     return {
@@ -271,9 +295,10 @@ def main() -> None:
     )
     columns, messages = measure_columns(options.seconds), measure_messages(options.seconds)
     hashed = [measure_pseudonyms(kind, options.seconds) for kind in KINDS]
-    rows += [columns, messages, *hashed]
+    personal = measure_personal_columns(options.seconds)
+    rows += [columns, messages, *hashed, personal]
     if options.keep:
-        keep(formats(json=columns, protobuf=messages, pseudonyms=hashed[0]), LATEST)
+        keep(formats(json=columns, protobuf=messages, pseudonyms=hashed[0], json_personal=personal), LATEST)
     rows += [measure_tables(kind, metadata, options.seconds) for kind in KINDS]
     if options.json:
         print(json.dumps(rows))

@@ -6,6 +6,7 @@ import numpy as np
 
 from kbq_assets.core.topics.business_time import BusinessTime
 from kbq_assets.core.topics.json.inference import InferredSchema
+from kbq_assets.core.topics.personal import parse_decisions
 from kbq_assets.wire.backup import kernels as backup
 from kbq_assets.wire.chunk import Chunk, RawRecord, Spans
 from kbq_assets.wire.files.encode import (
@@ -20,6 +21,8 @@ from kbq_assets.wire.files.encode import (
 from kbq_assets.wire.json.encode import DocumentEncoder
 from kbq_assets.wire.json.layout import layout_of
 from kbq_assets.wire.privacy import hashes
+from kbq_assets.wire.privacy.json import JsonRedactor
+from kbq_assets.wire.privacy.json_quick import QuickRedactor
 from kbq_assets.wire.protobuf.encode import MessageEncoder
 from kbq_assets.wire.protobuf.layout import LayoutBuilder
 from kbq_assets.wire.records.join import NO_MARK, joined
@@ -30,6 +33,7 @@ from kbq_assets.wire.records.staged_schema import (
     json_staged_schema,
     staged_schema,
 )
+from kbq_assets.wire.records.verdicts import RecordLimits
 
 
 def warm_up() -> None:
@@ -49,6 +53,8 @@ def warm_up() -> None:
     hashes.warm_up()
     document = Chunk.from_messages([RawRecord(b"{}", 0)])
     DocumentEncoder(layout_of(InferredSchema(), None), 1).encode(document, np.arange(1), 2, 1)
+    redactor = JsonRedactor(parse_decisions("a:null"), None, "keep")
+    QuickRedactor(redactor, None).redact(document, np.arange(1), RecordLimits())
     builder = LayoutBuilder()
     builder.reserve(0)
     MessageEncoder(builder.built(), 1).encode(document, np.arange(1))

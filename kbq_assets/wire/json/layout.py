@@ -66,13 +66,13 @@ class _Building:
             first = len(self.fields)
             self.fields += [[0] * FIELD for _ in inferred.fields]
             made[1:3] = first, len(inferred.fields)
-            made[3:5] = self._table([_bytes_of(each.key) for each in inferred.fields], first)
+            made[3:5] = self._table([bytes_of(each.key) for each in inferred.fields], first)
             for index, each in enumerate(inferred.fields):
                 self.fields[first + index] = self._field(each, path, level)
         return number
 
     def _field(self, each: InferredField, path: tuple[str, ...] | None, level: int) -> list[int]:
-        key, quoted = _bytes_of(each.key), _bytes_of(f"{json.dumps(each.key, ensure_ascii=False)}:")
+        key, quoted = bytes_of(each.key), bytes_of(f"{json.dumps(each.key, ensure_ascii=False)}:")
         start = len(self.keys)
         self.keys += key + quoted
         inner = None if path is None else (*path, each.key)
@@ -96,16 +96,21 @@ class _Building:
         return len(self.captures) - 1
 
     def _table(self, keys: list[bytes], first: int) -> tuple[int, int]:
-        size = 1 << (2 * max(1, len(keys))).bit_length()
-        table = [-1] * size
-        for index, key in enumerate(keys):
-            place = hash_of(key) & (size - 1)
-            while table[place] >= 0:
-                place = (place + 1) & (size - 1)
-            table[place] = first + index
-        start = len(self.tables)
+        table, start = key_table(keys, first), len(self.tables)
         self.tables += table
-        return start, size - 1
+        return start, len(table) - 1
+
+
+def key_table(keys: list[bytes], first: int) -> list[int]:
+    """A hash table of keys; their fields have numbers from ``first`` on. -1 is no field. The size is a power of two."""
+    size = 1 << (2 * max(1, len(keys))).bit_length()
+    table = [-1] * size
+    for index, key in enumerate(keys):
+        place = hash_of(key) & (size - 1)
+        while table[place] >= 0:
+            place = (place + 1) & (size - 1)
+        table[place] = first + index
+    return table
 
 
 def layout_of(inferred: InferredSchema, business: BusinessTime | None) -> DocumentLayout:
@@ -136,6 +141,6 @@ def hash_of(key: bytes) -> int:
     return mixed ^ mixed >> 29
 
 
-def _bytes_of(key: str) -> bytes:
+def bytes_of(key: str) -> bytes:
     """A schema may declare a key with a lone surrogate: no document has its bytes."""
     return key.encode("utf-8", "surrogatepass")

@@ -33,16 +33,16 @@ class UndecidedField(Exception):
 
 
 @dataclass
-class _KnownField:
+class KnownField:
     """A known field. ``decided``: whether it, or a field in it, has a decision. ``like`` are places of a schema whose
     fields are known here, too: the field contains itself."""
 
     decision: Decision | None = None
-    fields: dict[str, _KnownField] = field(default_factory=dict)
+    fields: dict[str, KnownField] = field(default_factory=dict)
     decided: bool = False
     like: list[Seen] = field(default_factory=list)
 
-    def find(self, key: str) -> _KnownField | None:
+    def find(self, key: str) -> KnownField | None:
         """The field of a key, which may be a dotted path itself."""
         found = self.fields.get(key) or self._find_alike(key)
         if found is not None or "." not in key:
@@ -53,9 +53,9 @@ class _KnownField:
             return inner
         return inner.find(rest)
 
-    def _find_alike(self, key: str) -> _KnownField | None:
+    def _find_alike(self, key: str) -> KnownField | None:
         alike = {id(each): each for seen in self.like for each in seen.alike() if key in each.fields}
-        return _KnownField(like=[each.fields[key] for each in alike.values()]) if alike else None
+        return KnownField(like=[each.fields[key] for each in alike.values()]) if alike else None
 
 
 @dataclass
@@ -81,37 +81,37 @@ class JsonRedactor:
         others: str,
         lost: LostValues | None = None,
     ) -> None:
-        self._lost = lost or LostValues()
-        self._others = others
+        self.lost = lost or LostValues()
+        self.others = others
+        self.root = KnownField(decided=True)
         self._pseudonyms = pseudonyms
-        self._root = _KnownField(decided=True)
         for decision in decisions:
             if decision.path not in (KEY, HEADERS):
                 self._place(decision)
 
     def _place(self, decision: Decision) -> None:
-        place = self._root
+        place = self.root
         for name in decision.path.split("."):
-            place = place.fields.setdefault(name, _KnownField())
+            place = place.fields.setdefault(name, KnownField())
             place.decided = True
         place.decision = decision
 
     def declare(self, seen: Seen) -> None:
         """Add a schema's fields to the known ones: without a decision they stay."""
-        _declare(self._root, seen)
+        _declare(self.root, seen)
 
     def __call__(self, document: object) -> Any:
         """A document without its personal data. Raises UndecidedField if the policy is to stop."""
-        if not isinstance(document, dict | list) and self._others == "stop":
+        if not isinstance(document, dict | list) and self.others == "stop":
             raise UndecidedField("the whole document")
-        before = self._lost.count
+        before = self.lost.count
         try:
-            return self._value(document, self._root, "")
+            return self._value(document, self.root, "")
         except Exception:
-            self._lost.count = before  # the whole record is refused
+            self.lost.count = before  # the whole record is refused
             raise
 
-    def _value(self, value: object, place: _KnownField, path: str) -> Any:
+    def _value(self, value: object, place: KnownField, path: str) -> Any:
         if place.decision is not None:
             return self._decided(value, place.decision)
         if isinstance(value, dict):
@@ -119,21 +119,21 @@ class JsonRedactor:
         if isinstance(value, list):
             return [self._value(each, place, path) for each in value]
         if place.decided and value is not None:
-            self._lost.count += 1
+            self.lost.count += 1
             return None
         return value
 
-    def _object(self, value: Mapping[str, Any], place: _KnownField, path: str) -> dict[str, Any]:
+    def _object(self, value: Mapping[str, Any], place: KnownField, path: str) -> dict[str, Any]:
         made = {}
         for key, each in value.items():
             known = place.find(key)
             if known is None:
-                if self._others == "stop":
+                if self.others == "stop":
                     raise UndecidedField(_shown(path, key))
-                if self._others == "keep":
+                if self.others == "keep":
                     made[key] = each
                 else:
-                    self._lost.count += 1
+                    self.lost.count += 1
             elif known.decision is None or known.decision.action != "drop":
                 made[key] = self._value(each, known, f"{path}.{key}".lstrip("."))
         return made
@@ -146,7 +146,7 @@ class JsonRedactor:
         if isinstance(value, list):
             return [self._decided(each, decision) for each in value]
         made = self._made(value, decision)
-        self._lost.count += made is None
+        self.lost.count += made is None
         return made
 
     def _made(self, value: object, decision: Decision) -> Any:
@@ -162,11 +162,11 @@ class JsonRedactor:
         return self._pseudonyms.of(decision.context, text.encode())
 
 
-def _declare(place: _KnownField, seen: Seen) -> None:
+def _declare(place: KnownField, seen: Seen) -> None:
     if place.decision is not None:
         return
     for key, inner in seen.fields.items():
-        _declare(place.fields.setdefault(key, _KnownField()), inner)
+        _declare(place.fields.setdefault(key, KnownField()), inner)
     if seen.item is not None:
         _declare(place, seen.item)
     place.like += seen.again

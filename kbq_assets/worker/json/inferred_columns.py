@@ -164,11 +164,21 @@ class JsonColumns:
         return bare, np.array([row for row in good.tolist() if values[row] is None], np.int64), values
 
     def _quick(self, bare: Chunk, rows: Longs) -> EncodedRecords | None:
-        """The records of documents that need no Python objects. Personal data and choices of tables need them."""
-        if self._privacy is not None or self._chosen_by:
+        """The records of documents that need no Python objects. Choices of tables need them."""
+        if self._chosen_by:
             return None
-        limits = self._limits
-        return self._current.documents.encode(bare, rows, limits.max_bytes, limits.max_json_depth)
+        limits, documents = self._limits, self._current.documents
+        if self._privacy is None:
+            return documents.encode(bare, rows, limits.max_bytes, limits.max_json_depth)
+        redacted = self._privacy.quickly(bare, rows, limits)
+        if redacted is None:
+            return None
+        starts, ends = np.full((2, len(bare)), -1, np.int64)
+        starts[rows], ends[rows] = redacted.starts, redacted.ends
+        without = dataclasses.replace(bare, buffer=redacted.buffer, starts=starts, ends=ends)
+        found = documents.encode(without, rows, limits.max_bytes, limits.max_json_depth)
+        self._privacy.count_lost(int(redacted.lost[found.done].sum()))
+        return found
 
     def _refusal(self, schema_id: int) -> bytes:
         """The replacement of documents of a schema id; b"" if they can be read, with all columns in place."""

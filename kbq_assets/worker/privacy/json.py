@@ -14,11 +14,12 @@ from kbq_assets.core.topics.json.declared import declared
 from kbq_assets.core.topics.personal import KEY, Decision, Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema
-from kbq_assets.wire.chunk import Chunk, encode_bytes
+from kbq_assets.wire.chunk import Chunk, Longs, encode_bytes
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.json.rows import RepeatedKey
 from kbq_assets.wire.privacy.hashes import ContextHash
 from kbq_assets.wire.privacy.json import JsonRedactor, LostValues, UndecidedField, exact_text, parse_exact
+from kbq_assets.wire.privacy.json_quick import QuickRedactor, RedactedDocuments
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.validate import validate_json
 from kbq_assets.wire.records.verdicts import RecordLimits
@@ -51,12 +52,24 @@ class JsonPrivacy:
         self._redactor = JsonRedactor(self.decisions, pseudonyms, settings.privacy.others, lost)
         self.messages = Messages()
         self.keeps_others = settings.privacy.others == "keep"
+        self._quick: QuickRedactor | None = None
         # The catalog has checked its own tags.
-        self._redactor.declare(declared(schema))
+        self.declare(schema)
 
     def declare(self, schema: Any) -> None:
         """Add the fields of a JSON Schema, whose tags are all decided."""
         self._redactor.declare(declared(schema))
+        takes = QuickRedactor.takes(self._redactor, self._pseudonyms)
+        self._quick = QuickRedactor(self._redactor, self._pseudonyms) if takes else None
+
+    def quickly(self, chunk: Chunk, rows: Longs, limits: RecordLimits) -> RedactedDocuments | None:
+        """The documents of ``rows`` without their personal data, but for those that need Python objects; None if all
+        need them. Lost values are not counted yet."""
+        return None if self._quick is None else self._quick.redact(chunk, rows, limits)
+
+    def count_lost(self, values: int) -> None:
+        """Count values that left documents."""
+        self._redactor.lost.count += values
 
     def redacted(self, document: object) -> Any:
         """A document without its personal data. Raises UndecidedField."""
