@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kbq_assets.core.compaction.model import RewriteTask, Rewritten
 from kbq_assets.core.config.locations import LakeAddress
@@ -36,7 +37,7 @@ class RewriteOnWorker:
 
         return rewrite(task, self._properties())
 
-    def _properties(self) -> Mapping[str, str]:
+    def _properties(self) -> Mapping[str, Any]:
         from kbq_assets.adapters.iceberg.connect import configured
 
         return configured(self.place.catalog) if self.place.catalog else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from pyiceberg.utils.config import Config
@@ -24,7 +24,7 @@ def open_lake(place: LakeAddress, home: Path, open_uri: OpenUri) -> IcebergWareh
     return IcebergWarehouse(*address(place, home), open_uri=open_uri)
 
 
-def address(place: LakeAddress, home: Path) -> tuple[str, Mapping[str, str]]:
+def address(place: LakeAddress, home: Path) -> tuple[str, Mapping[str, Any]]:
     """Name and properties of a catalog. Raises ConfigurationError."""
     return (place.catalog, configured(place.catalog)) if place.catalog else embedded(place, home)
 
@@ -41,8 +41,9 @@ def embedded(place: LakeAddress, home: Path) -> tuple[str, Mapping[str, str]]:
     return quote(url, safe=""), _sqlite(home / f"iceberg-{CATALOG_FILE}", url)
 
 
-def configured(name: str) -> Mapping[str, str]:
-    """The properties of a catalog in pyiceberg's configuration. Raises ConfigurationError if it has none."""
+def configured(name: str) -> Mapping[str, Any]:
+    """The properties of a catalog in pyiceberg's configuration; `auth` and `ssl` have properties of their own. Raises
+    ConfigurationError if it has none."""
     found = Config().get_catalog_config(name)
     if not found:
         raise ConfigurationError(
@@ -50,7 +51,7 @@ def configured(name: str) -> Mapping[str, str]:
             next_step=f"set PYICEBERG_CATALOG__{name.upper()}__URI, or add it to ~/.pyiceberg.yaml; for a folder, write"
             f" iceberg:./{name}",
         )
-    return {key: str(value) for key, value in found.items()}
+    return {key: value if isinstance(value, Mapping) else str(value) for key, value in found.items()}
 
 
 def _sqlite(path: Path, warehouse: str) -> Mapping[str, str]:

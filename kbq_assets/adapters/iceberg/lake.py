@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
-from threading import Lock
-from typing import Final
+from threading import Lock, local
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pyarrow as pa
+from google.auth import exceptions as auth
 from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
@@ -20,26 +21,42 @@ from kbq_assets.core.protocol.names import TableReference
 
 #: Schemes that KBQ writes to. Files of another place would need rights and consistency that no test shows.
 _SCHEMES: Final = ("file", "gs")
+_FAILED: Final = (
+    exceptions.RESTError,
+    exceptions.CommitFailedException,
+    exceptions.NoSuchTableError,
+    exceptions.ValidationError,
+    ValueError,  # damaged metadata
+    SQLAlchemyError,
+    pa.ArrowException,
+    OSError,
+    MemoryError,
+)
 _DENIED = (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError)
 
 
 class IcebergLake:
     """A catalog by its name and properties, opened when it is first used."""
 
-    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+    def __init__(self, name: str, properties: Mapping[str, Any]) -> None:
         self.name = name
         self.properties = dict(properties)
         self._lock = Lock()
+        self._opened: local | SimpleNamespace = local() if self._is_hive else SimpleNamespace()
 
-    @cached_property
-    def _opened(self) -> Catalog:
-        return load_catalog(self.name, **self.properties)
+    @property
+    def _is_hive(self) -> bool:
+        uri = str(self.properties.get("uri", ""))
+        return self.properties.get("type") == "hive" or uri.startswith("thrift:")
 
     @property
     def catalog(self) -> Catalog:
-        """The catalog."""
+        """The catalog; in each thread another one if it is Hive's, whose client is for one thread."""
         with self._lock:
-            return self._opened
+            if not hasattr(self._opened, "catalog"):
+                self._opened.catalog = load_catalog(self.name, **self.properties)
+            found: Catalog = self._opened.catalog
+            return found
 
     def table(self, table: TableReference) -> Table | None:
         """A table as the catalog has it now, None if it does not exist. Raises ConfigurationError for a table whose
@@ -81,25 +98,30 @@ def lake_errors(what: str) -> Iterator[None]:
             f"the Iceberg catalog refuses {what}: {shown(error)}",
             next_step="grant the rights, or correct the catalog's credentials",
         ) from None
+    except auth.GoogleAuthError as error:
+        message = f"the Iceberg catalog got no access token from Google at {what}: {shown(error)}"
+        if isinstance(error, auth.TransportError) or error.retryable:
+            raise Unavailable(message, next_step="check the network, then run again") from None
+        raise ConfigurationError(
+            message, next_step="correct `auth` of the catalog in ~/.pyiceberg.yaml, or the host's credentials"
+        ) from None
     except (exceptions.NotInstalledError, ModuleNotFoundError) as error:
         raise ConfigurationError(
             f"the Iceberg catalog needs a package: {shown(error)}", next_step="pip install 'pyiceberg[…]'"
         ) from None
-    except (
-        exceptions.RESTError,
-        exceptions.CommitFailedException,
-        exceptions.NoSuchTableError,
-        exceptions.ValidationError,
-        ValueError,  # damaged metadata
-        SQLAlchemyError,
-        pa.ArrowException,
-        OSError,
-        MemoryError,
-    ) as error:
-        raise Unavailable(
-            f"the Iceberg warehouse failed at {what}: {shown(error)}",
-            next_step="check the catalog, the warehouse folder and their permissions, then run again",
-        ) from None
+    except _FAILED as error:
+        raise _failed(what, error) from None
+    except Exception as error:
+        if not any(base.__name__ == "TException" for base in type(error).__mro__):
+            raise
+        raise _failed(what, error) from None  # of Hive's client, which only its users install
+
+
+def _failed(what: str, error: Exception) -> Unavailable:
+    return Unavailable(
+        f"the Iceberg warehouse failed at {what}: {shown(error)}",
+        next_step="check the catalog, the warehouse folder and their permissions, then run again",
+    )
 
 
 def shown(error: BaseException) -> str:

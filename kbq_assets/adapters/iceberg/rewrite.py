@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +21,7 @@ from kbq_assets.core.errors import KbqError
 from kbq_assets.wire.arrow.row_hash import digest
 
 
-def rewrite(task: RewriteTask, properties: Mapping[str, str]) -> Rewritten:
+def rewrite(task: RewriteTask, properties: Mapping[str, Any]) -> Rewritten:
     """Write a group's rows into one file, and read them back. ``properties`` are those of the catalog's files. Raises
     nothing: a task's outcome crosses processes."""
     path = ""

@@ -7,7 +7,7 @@ import dataclasses
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import StaticTable, Table
@@ -25,7 +25,7 @@ from kbq_assets.wire.arrow.staged import OpenUri
 _FLUSH_BYTES: Final = 16 << 20
 
 
-def write(task: WriteTask, properties: Mapping[str, str], open_uri: OpenUri) -> WrittenFiles:
+def write(task: WriteTask, properties: Mapping[str, Any], open_uri: OpenUri) -> WrittenFiles:
     """Write the rows of a task's sources. ``properties`` are those of the catalog's files. A KBQ error is an outcome
     too: it crosses processes. If Spark runs a task twice, each attempt has files of its own (PROTOCOL I5)."""
     try:

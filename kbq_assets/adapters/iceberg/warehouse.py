@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import date
-from typing import Final
+from typing import Any, Final
 
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue
@@ -90,7 +90,7 @@ class IcebergWarehouse:
     errors_replay: ErrorReplays | None = None
 
     def __init__(
-        self, name: str, properties: Mapping[str, str], *, open_uri: OpenUri = open_file_uri
+        self, name: str, properties: Mapping[str, Any], *, open_uri: OpenUri = open_file_uri
     ) -> None:
         self.lake = IcebergLake(name, properties)
         self._jobs = LakeJobs(self.lake)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from pyiceberg import exceptions
 from pyiceberg.catalog.rest import CreateTableRequest
@@ -30,18 +30,28 @@ _STATUS: Mapping[type[Exception], int] = {
 
 class RestCatalogServer:
     """Answers requests. ``fault`` gets each commit before it is answered, done or not: "lost before" and "lost after"
-    answer 500 without, and with, its effect."""
+    answer 500 without, and with, its effect. The server's settings tell clients to add ``prefix`` to paths.
+    ``refuse`` gets a request's path and headers, and says why it is refused, "" if it is not; ``token`` the form of
+    who asks for an access token."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         uri, warehouse = f"sqlite:///{folder}/catalog.db?timeout=60", f"file://{folder}/lake"
         self.catalog = SqlCatalog("rest", uri=uri, warehouse=warehouse)
         self.fault: Callable[[], str] = str
+        self.refuse: Callable[[str, Mapping[str, str]], str] = lambda path, headers: ""
+        self.token: Callable[[Mapping[str, list[str]]], tuple[int, Any]] = lambda form: (404, {})
+        self.prefix = ""
         self.url = ""
 
-    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+    def answer(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> tuple[int, Any]:
         """Status and document."""
-        parts = [unquote(part) for part in urlsplit(path).path.removeprefix("/v1/").split("/")]
+        if path == "/token":
+            return self.token(parse_qs(body))
+        short = urlsplit(path).path.removeprefix("/v1/").removeprefix(self.prefix)
+        parts = [unquote(part) for part in short.split("/")]
+        if why := self.refuse(path, headers):
+            return 403, _error(exceptions.ForbiddenError(why), 403)
         try:
             if method == "DELETE":
                 return 200, self.catalog.drop_table((parts[1], parts[3]))
@@ -52,7 +62,10 @@ class RestCatalogServer:
     def _read(self, parts: list[str]) -> Any:
         match parts:
             case ["config"]:
-                return {"defaults": {}, "overrides": {}}
+                return {
+                    "defaults": {},
+                    "overrides": {"prefix": self.prefix.rstrip("/")} if self.prefix else {},
+                }
             case ["namespaces"]:
                 return {"namespaces": self.catalog.list_namespaces()}
             case ["namespaces", name]:
@@ -127,11 +140,12 @@ def rest_catalog(folder: Path) -> Iterator[RestCatalogServer]:
 
         def do_POST(self) -> None:
             length = int(self.headers["Content-Length"])
-            self._answer(json.loads(self.rfile.read(length)))
+            body = self.rfile.read(length).decode()
+            self._answer(body if self.path == "/token" else json.loads(body))
 
         def _answer(self, body: Any) -> None:
             try:
-                status, document = found.answer(self.command, self.path, body)
+                status, document = found.answer(self.command, self.path, body, dict(self.headers))
             except Exception as error:  # an answer as any other, so that the client sees a failing server
                 status, document = 500, _error(error, 500)
             data = json.dumps(document).encode()

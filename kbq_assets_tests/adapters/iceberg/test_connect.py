@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
+from kbq_assets.adapters.iceberg import lake as lake_module
 from kbq_assets.adapters.iceberg import open_lake
 from kbq_assets.adapters.iceberg.connect import embedded
+from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
 from kbq_assets.core.config.locations import LakeAddress, parse_warehouse
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.wire.arrow.staged import open_file_uri
 from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, avro_file, load_job, records
@@ -65,3 +69,42 @@ def test_files_in_s3_are_refused_by_name(tmp_path: Path) -> None:
     metadata.write_text(metadata.read_text().replace(f"file://{folder}/shop", "s3://bucket/shop"))
     with pytest.raises(ConfigurationError, match="s3://, which is not built yet"):
         lake.columns(TABLE)
+
+
+@pytest.mark.parametrize(("uri", "clients"), [("thrift://host:9083", 3), ("http://host", 1)])
+def test_hives_client_is_for_one_thread(monkeypatch: pytest.MonkeyPatch, uri: str, clients: int) -> None:
+    """Two threads that shared it would read each other's answers."""
+    monkeypatch.setattr(lake_module, "load_catalog", lambda name, **properties: object())
+    lake = IcebergLake("prod", {"uri": uri})
+    with ThreadPoolExecutor(2) as pool:
+        together = Barrier(2, timeout=60)
+
+        def opened() -> object:
+            together.wait()
+            return lake.catalog
+
+        found = [
+            lake.catalog,
+            *(each.result() for each in [pool.submit(opened) for _ in range(2)]),
+            lake.catalog,
+        ]
+    assert len(set(map(id, found))) == clients
+    assert found[0] is found[-1]
+
+
+class TException(Exception):
+    """As Thrift's, which lets nobody note where it was raised."""
+
+    def __setattr__(self, *args: object) -> None:
+        raise TypeError("can't modify immutable instance")
+
+
+@pytest.mark.parametrize("error", [type("MetaException", (TException,), {})("no such type"), OSError("gone")])
+def test_errors_of_the_catalog_are_kbqs(error: Exception) -> None:
+    with pytest.raises(Unavailable, match=f"failed at a job: {type(error).__name__}"), lake_errors("a job"):
+        raise error
+
+
+def test_a_defect_stays_one() -> None:
+    with pytest.raises(ZeroDivisionError), lake_errors("a job"):
+        raise ZeroDivisionError

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import functools
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from kbq_assets.adapters.iceberg import IcebergWarehouse, open_lake
 from kbq_assets.adapters.iceberg.replay import LakeReplayTables
 from kbq_assets.core.config.locations import LakeAddress
-from kbq_assets.core.errors import JobAlreadyExists, Unavailable, UnknownOutcome
+from kbq_assets.core.errors import ConfigurationError, JobAlreadyExists, Unavailable, UnknownOutcome
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.ports.replay import ReplayTables
 from kbq_assets.ports.warehouse import KafkaRange, LoadJob, Warehouse
@@ -31,6 +36,7 @@ from kbq_assets_tests.contracts.warehouse import (
     load_job,
     records,
 )
+from kbq_assets_tests.fixtures.variables import Variables
 
 KAFKA = KafkaRange("t", 0, 0)
 
@@ -110,6 +116,80 @@ def test_a_named_catalog_may_be_a_rest_server(
     assert reader.tables() == (TABLE,)
     with pytest.raises(JobAlreadyExists):
         reader.insert_job(one_row_job(tmp_path))
+
+
+#: What docs/iceberg.md says for Google's Lakehouse catalog, with this server's address.
+GOOGLE = """
+catalog:
+  prod:
+    type: rest
+    uri: {url}
+    warehouse: gs://my-bucket
+    header.x-goog-user-project: my-project
+    auth:
+      type: google
+      google:
+        scopes:
+          - https://www.googleapis.com/auth/cloud-platform
+"""
+
+
+@pytest.fixture
+def google(server: RestCatalogServer, tmp_path: Path, variables: Variables) -> Path:
+    """The server is as Google's: it wants an account's token, the project that pays, and a prefix in paths. Returns the
+    file that configures it."""
+
+    def token(form: Mapping[str, list[str]]) -> tuple[int, Any]:
+        claims = form["assertion"][0].split(".")[1]
+        if not json.loads(base64.urlsafe_b64decode(claims + "==")).get("scope"):
+            return 400, {"error": "invalid_scope"}
+        return 200, {"access_token": "of-loader", "expires_in": 3600}
+
+    def refuse(path: str, headers: Mapping[str, str]) -> str:
+        sent = headers.get("Authorization"), headers.get("x-goog-user-project")
+        is_known = (
+            path.startswith(f"/v1/{server.prefix}") or path == "/v1/config?warehouse=gs%3A%2F%2Fmy-bucket"
+        )
+        return "" if sent == ("Bearer of-loader", "my-project") and is_known else f"{path} {sent}"
+
+    server.prefix, server.token, server.refuse = "projects/my-project/catalogs/my-bucket/", token, refuse
+    made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    formats = Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    key = {
+        "type": "service_account",
+        "private_key": made.private_bytes(*formats).decode(),
+        "client_email": "loader@my-project.iam.gserviceaccount.com",
+        "token_uri": f"{server.url}/token",
+    }
+    (tmp_path / "key.json").write_text(json.dumps(key))
+    variables["GOOGLE_APPLICATION_CREDENTIALS"] = str(tmp_path / "key.json")
+    variables["PYICEBERG_HOME"] = str(tmp_path)
+    path = tmp_path / ".pyiceberg.yaml"
+    path.write_text(GOOGLE.format(url=server.url))
+    return path
+
+
+@pytest.mark.usefixtures("google")
+def test_googles_catalog_gets_its_token_project_and_prefix(tmp_path: Path) -> None:
+    lake = open_lake(LakeAddress(catalog="prod"), tmp_path, open_file_uri)
+    lake.create_table(TABLE, columns_of(SCHEMA), TableOptions())
+    lake.insert_job(one_row_job(tmp_path))
+    assert lake.positions(TABLE, KAFKA) == {0: 1}
+
+
+def test_a_token_that_google_refuses_is_the_configurations(google: Path, tmp_path: Path) -> None:
+    google.write_text(google.read_text().partition("      google:")[0])
+    lake = open_lake(LakeAddress(catalog="prod"), tmp_path, open_file_uri)
+    with pytest.raises(ConfigurationError, match=r"no access token from Google at .*invalid_scope"):
+        lake.columns(TABLE)
+
+
+@pytest.mark.usefixtures("google")
+def test_a_token_server_out_of_reach_is_tried_again(tmp_path: Path) -> None:
+    key = tmp_path / "key.json"
+    key.write_text(json.dumps({**json.loads(key.read_text()), "token_uri": "http://127.0.0.1:1/token"}))
+    with pytest.raises(Unavailable, match="no access token"):
+        open_lake(LakeAddress(catalog="prod"), tmp_path, open_file_uri).columns(TABLE)
 
 
 @pytest.mark.parametrize("fault", ["lost before", "lost after"])
