@@ -72,6 +72,9 @@ class Broker:
     ) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(partitions, 200 * plan_state.ROWS)
 
+    def held_back(self, stable: Mapping[TopicPartition, int], before_ms: int) -> Mapping[TopicPartition, int]:
+        return {}
+
 
 class QuietBroker(Broker):
     """The same partitions, with nothing to read."""

@@ -51,6 +51,10 @@ class OffsetReader(Protocol):
     ) -> Mapping[TopicPartition, int]:
         """The first offset at or after a time, else the last stable offset. Raises Unavailable."""
 
+    def held_back(self, stable: Mapping[TopicPartition, int], before_ms: int) -> Mapping[TopicPartition, int]:
+        """How many positions lie behind the last stable offsets ``stable``, where a transaction has been open since
+        before a time. Raises Unavailable."""
+
 
 class AdvisoryGroups(Protocol):
     """Committed offsets for Kafka's own tools. Guarantees: nothing is read; no group gets a member."""

@@ -329,6 +329,21 @@ class BrokerContract(SourceContract):
         for timestamp, offset in times.items():
             assert broker.reader.offsets_for_time([tp], timestamp) == {tp: offset}
 
+    def test_a_transaction_that_stays_open_holds_back_what_follows(
+        self, broker: Broker, tp: TopicPartition
+    ) -> None:
+        broker.produce(tp, messages(2))
+        broker.transaction(tp, messages(3, first=2), commit=None)
+        broker.produce(tp, messages(2, first=5))
+        stable = {tp: broker.reader.offsets([tp])[tp].latest}
+        assert stable == {tp: 2}
+        assert broker.reader.held_back(stable, 1_000_002_000) == {}, "open since then, not before"
+        assert broker.reader.held_back(stable, 1_000_002_001) == {tp: 5}
+        assert broker.reader.held_back(stable, 2_000_000_000) == {tp: 5}
+        broker.end_transaction(tp, commit=True)
+        stable = {tp: broker.reader.offsets([tp])[tp].latest}
+        assert broker.reader.held_back({**stable, TopicPartition(tp.topic, 7): 0}, 2_000_000_000) == {}
+
     def test_a_new_topic_appears_with_its_partitions_and_an_id(self, broker: Broker) -> None:
         topic = broker.create_topic(3)
         described = broker.reader.topics()[topic]

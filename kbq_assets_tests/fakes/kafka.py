@@ -234,6 +234,15 @@ class FakeKafka:
             if (log := self._find(tp)) is not None
         }
 
+    def held_back(self, stable: Mapping[TopicPartition, int], before_ms: int) -> Mapping[TopicPartition, int]:
+        self._require_up()
+        logs = ((tp, log, first) for tp, first in stable.items() if (log := self._find(tp)) is not None)
+        return {
+            tp: log.end - first
+            for tp, log, first in logs
+            if first in log.records and log.records[first].timestamp < before_ms
+        }
+
     def read(
         self,
         range_: OffsetRange,
@@ -349,6 +358,10 @@ class KafkaView:
     ) -> Mapping[TopicPartition, int]:
         self._announce("offsets_for_time", "")
         return self._kafka.offsets_for_time(partitions, timestamp_ms)
+
+    def held_back(self, stable: Mapping[TopicPartition, int], before_ms: int) -> Mapping[TopicPartition, int]:
+        self._announce("held_back", "")
+        return self._kafka.held_back(stable, before_ms)
 
     def read(
         self,

@@ -102,12 +102,22 @@ class KafkaOffsetReader:
             for tp, found in at_time.items()
         }
 
+    def held_back(self, stable: Mapping[TopicPartition, int], before_ms: int) -> Mapping[TopicPartition, int]:
+        """Positions behind last stable offsets, where a transaction has been open since before a time. Raises
+        Unavailable."""
+        ends = self._offsets(self._known(stable), _SPEC.latest(), IsolationLevel.READ_UNCOMMITTED)
+        held = {tp: end.offset - stable[tp] for tp, end in ends.items() if end.offset > stable[tp]}
+        later = self._offsets(held, _SPEC.for_timestamp(before_ms), IsolationLevel.READ_UNCOMMITTED)
+        return {tp: held[tp] for tp, found in later.items() if found.offset < 0 or found.offset > stable[tp]}
+
     def _offsets(
-        self, partitions: Collection[TopicPartition], spec: OffsetSpec
+        self,
+        partitions: Collection[TopicPartition],
+        spec: OffsetSpec,
+        level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> Mapping[TopicPartition, Any]:
         def ask(wanted: list[TopicPartition], seconds: float) -> dict[TopicPartition, Future[Any]]:
             asked = {ClientPartition(tp.topic, tp.partition): spec for tp in wanted}
-            level = IsolationLevel.READ_COMMITTED
             futures = self._admin.list_offsets(asked, isolation_level=level, request_timeout=seconds)
             return {TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()}
 

@@ -65,7 +65,9 @@ CHECKS: Final[Mapping[str, CheckKind]] = {
         WARN, "topic", STAGED, blockable=True,
     ),
     LAG_SHORT: CheckKind(
-        "Few records wait on the broker (max_lag_records), and none for long (max_lag_seconds).", WARN, "topic", STAGED
+        "Few records wait on the broker (max_lag_records), and none for long (max_lag_seconds), nor does a transaction "
+        "stay open for as long.",
+        WARN, "topic", STAGED,
     ),
     COMMITS_SMALL: CheckKind(
         "No commit lists so many unloaded files that every write of it is slow.", WARN, "topic", STAGED

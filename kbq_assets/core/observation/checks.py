@@ -100,6 +100,8 @@ class TopicLag:
     late: tuple[TopicPartition, ...] = ()
     #: partitions with a record that has waited longer than ``max_age_seconds``
     stale: tuple[TopicPartition, ...] = ()
+    #: partitions with a transaction that has been open for longer than ``max_lag_seconds``
+    held: tuple[TopicPartition, ...] = ()
 
 
 def failed(
@@ -290,11 +292,16 @@ def lag_result(topic: str, lag: TopicLag, settings: TopicSettings) -> CheckResul
         findings.append(
             f"records of {_places(lag.late)} have been unread for more than {lag_seconds(settings):,} s"
         )
+    commands = [f"kbq plan extract --topic {topic}", "kbq extract"] if findings else []
+    if lag.held:
+        what = f"a transaction of {_places(lag.held)} has been open for more than {lag_seconds(settings):,} s"
+        findings.append(f"{what}: nobody can read what follows")
+        commands.append("kafka-transactions.sh find-hanging, then abort")
     numbers = {"positions": lag.positions, "partitions": lag.behind, "late_partitions": len(lag.late)}
     if not findings:
         message = f"{lag.positions:,} positions of {lag.behind} partitions are unread"
         return CheckResult(LAG_SHORT, topic, message, numbers=numbers)
-    return failed(LAG_SHORT, topic, findings, (f"kbq plan extract --topic {topic}", "kbq extract"), **numbers)
+    return failed(LAG_SHORT, topic, findings, commands, **numbers)
 
 
 def fresh_result(

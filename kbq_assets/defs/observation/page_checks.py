@@ -21,7 +21,8 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs.metadata import Metadata
 from kbq_assets.defs.observation.check_events import asset_of, digest, evaluation, evaluation_of, metadata_of
 from kbq_assets.defs.pages import Pages
-from kbq_assets.pipelines.observation.checks import CheckReport, stop_results
+from kbq_assets.pipelines.observation.broker_checks import stop_results
+from kbq_assets.pipelines.observation.checks import CheckReport
 
 #: Metadata of the check over all pages: the digest of each page's problem, "" for none.
 _NOTED: Final = "pages"

@@ -56,6 +56,10 @@ class RangedOffsets:
         found = self.broker.offsets_for_time(partitions, timestamp_ms)
         return {tp: min(offset, self._bounds(tp).until) for tp, offset in found.items()}
 
+    def held_back(self, stable: Mapping[TopicPartition, int], before_ms: int) -> Mapping[TopicPartition, int]:
+        """Nothing: a range ends at or below the last stable offset."""
+        return {}
+
     def _bounds(self, tp: TopicPartition) -> Bounds:
         return self.replay.bounds.get(tp.partition, _NOTHING)
 

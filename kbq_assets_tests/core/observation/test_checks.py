@@ -190,6 +190,13 @@ def test_lag_is_bounded_in_records_and_in_seconds() -> None:
     assert "partition [0]" in checks.lag_result("t", lag, SETTINGS).message
 
 
+def test_a_transaction_that_nobody_ends_is_named_though_no_lag_is_known() -> None:
+    result = checks.lag_result("t", TopicLag(held=(TP,)), SETTINGS)
+    assert (result.passed, result.severity) == (False, "warn")
+    assert "a transaction of partition [0] has been open for more than" in result.message
+    assert result.commands == ("kafka-transactions.sh find-hanging, then abort",)
+
+
 def test_small_data_may_wait_before_it_is_late() -> None:
     assert checks.lag_seconds(TopicSettings.of(max_lag_seconds=60, max_wait_seconds=3600)) == 60
     assert (

@@ -34,7 +34,7 @@ from kbq_assets.defs.metadata import SHOWN_LINES
 from kbq_assets.defs.observation import check_events
 from kbq_assets.defs.observation.checks import FREE, RENEW_MS
 from kbq_assets.defs.translator import AssetTranslator
-from kbq_assets.pipelines.observation import checks
+from kbq_assets.pipelines.observation import broker_checks, checks
 from kbq_assets.pipelines.observation.checks import NEED_BROKER
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
@@ -363,7 +363,7 @@ def test_a_narrowed_run_says_nothing_of_stops_while_the_broker_is_away(
 ) -> None:
     world.produce(5)
     world.run("extract_job", instance)
-    monkeypatch.setattr(checks, "_Broker", Away)
+    monkeypatch.setattr(checks, "BrokerView", Away)
     result = world.run("extract_job", instance, config={"ops": {"extract": {"config": {"keys": ["nyc.*"]}}}})
     written = [e.check_name for e in _overall(result.get_asset_check_evaluations())]
     assert (result.success, written) == (True, [CONTIGUOUS, ERRORS_FEW, COMMITS_SMALL])
@@ -432,7 +432,7 @@ def test_stops_of_one_topic_are_one_result_with_each_command_once() -> None:
         for p in (0, 1)
     ]
     found = check_events.evaluation(
-        dg.AssetKey("staged_files"), PARTITIONS_RUN, checks.stop_results((), stops)
+        dg.AssetKey("staged_files"), PARTITIONS_RUN, broker_checks.stop_results((), stops)
     )
     assert found.description == (
         "t: t[0]: retention_loss: gone 0; t[1]: retention_loss: gone 1; next: `kbq reset --topic t`"

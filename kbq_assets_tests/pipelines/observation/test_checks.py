@@ -289,6 +289,22 @@ def test_a_partition_that_was_never_read_counts_from_its_beginning(timed: FakePl
     assert "records of partition [2] have been unread for more than 60 s" in _message(timed, LAG_SHORT)
 
 
+def test_records_behind_an_open_transaction_are_late_too(timed: FakePlatform) -> None:
+    _timed(timed, 1)
+    timed.kafka.begin_transaction(TopicPartition(TOPIC, 0))
+    _timed(timed, 59)
+    timed.parts.extractor.extract()
+    timed.parts.loader.load()
+    assert _failed(timed.parts.observer.checks()) == set()
+    timed.clock.sleep(2)
+    said = "a transaction of partition [0] has been open for more than 60 s: nobody can read what follows"
+    assert said in _message(timed, LAG_SHORT)
+    timed.kafka.end_transaction(TopicPartition(TOPIC, 0), commit=True)
+    timed.parts.extractor.extract()
+    timed.parts.loader.load()
+    assert _failed(timed.parts.observer.checks()) == set()
+
+
 # Cost
 
 
