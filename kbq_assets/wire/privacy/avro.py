@@ -68,6 +68,16 @@ def _place(targets: dict[str, Any], decision: Decision) -> None:
     targets[last] = decision
 
 
+def empty_of(node: avro.AvroType) -> bytes:
+    """The value of a field without values: null, or no items."""
+    nulls = (
+        [index for index, branch in enumerate(node.branches) if avro.is_null(branch)]
+        if isinstance(node, avro.Union)
+        else []
+    )
+    return encode_long(nulls[0]) if nulls else b"\x00"
+
+
 class _Maker:
     """Builds the schema and the functions of one writer schema."""
 
@@ -135,15 +145,12 @@ class _Maker:
         return forms, branches(steps)
 
     def _emptied(self, node: avro.AvroType) -> tuple[Any, Rewrite]:
-        form = self._form(node)
+        form, rewrite = self._form(node), constant(skip_of(node), empty_of(node))
         if isinstance(node, avro.Array | avro.Map):
-            return form, constant(skip_of(node), b"\x00")
-        if isinstance(node, avro.Union):
-            nulls = [index for index, branch in enumerate(node.branches) if avro.is_null(branch)]
-            if nulls:
-                return form, constant(skip_of(node), encode_long(nulls[0]))
-            return ["null", *form], constant(skip_of(node), b"\x00")
-        return ["null", form], constant(skip_of(node), b"\x00")
+            return form, rewrite
+        if not isinstance(node, avro.Union):
+            return ["null", form], rewrite
+        return form if any(map(avro.is_null, node.branches)) else ["null", *form], rewrite
 
     def _leaf(self, node: avro.AvroType, decision: Decision, place: str) -> tuple[Any, Replace]:
         if decision.action == "pseudonym":

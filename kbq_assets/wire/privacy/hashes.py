@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -98,21 +99,39 @@ class ContextHash:
         return target, size
 
 
-def replaced(buffer: Any, starts: Longs, ends: Longs, captures: Captures, hashes: list[ContextHash]) -> Spans:
-    """Records whose captured Avro strings became pseudonyms, slot by slot under ``hashes``. Captures do not overlap."""
+def replaced(
+    buffer: Any, starts: Longs, ends: Longs, captures: Captures, instead: Sequence[ContextHash | bytes]
+) -> Spans:
+    """Records whose captured fields are replaced, slot by slot: Avro strings by pseudonyms, others by constant bytes.
+    Captures do not overlap, and none is empty."""
+    if not instead:
+        return Spans(buffer, starts, ends)
     known = captures.kinds > 0
     spans = np.where(known, captures.starts, -1)
-    blobs = [
-        each.values(buffer, np.ascontiguousarray(spans[slot]), np.ascontiguousarray(captures.ends[slot]))
-        for slot, each in enumerate(hashes)
-    ]
-    size = blobs[0][1]  # one key, so one size
-    lost = np.where(known, captures.ends - captures.starts - size, 0).sum(axis=0)
+    texts, places = [], []
+    base = 0
+    for slot, each in enumerate(instead):
+        if isinstance(each, bytes):
+            made, size, step = np.frombuffer(each, np.uint8), len(each), 0
+        else:
+            made, size = each.values(
+                buffer, np.ascontiguousarray(spans[slot]), np.ascontiguousarray(captures.ends[slot])
+            )
+            step = size
+        texts.append(made)
+        places.append((base, size, step))
+        base += len(made)
+    sizes_instead = np.array([size for _, size, _ in places], np.int64).reshape(-1, 1)
+    lost = np.where(known, captures.ends - captures.starts - sizes_instead, 0).sum(axis=0)
     sizes = ends - starts - lost
     new_ends = np.cumsum(sizes, dtype=np.int64)
     target = np.empty(int(sizes.sum()) + PADDING, np.uint8)
-    made = np.stack([blob for blob, _ in blobs])
-    _replace((target, new_ends - sizes), (buffer, starts, ends), (spans, captures.ends), (made, size))
+    _replace(
+        (target, new_ends - sizes),
+        (buffer, starts, ends),
+        (spans, captures.ends),
+        (np.concatenate(texts), np.array(places, np.int64)),
+    )
     return Spans(target, new_ends - sizes, new_ends)
 
 
@@ -251,7 +270,7 @@ def _replace(out: Any, records: Any, places: Any, blobs: Any) -> None:
     target, target_starts = out
     buffer, starts, ends = records
     place_starts, place_ends = places
-    made, size = blobs
+    texts, sources = blobs
     for i in range(len(starts)):
         position, to = starts[i], target_starts[i]
         while True:
@@ -264,7 +283,8 @@ def _replace(out: Any, records: Any, places: Any, blobs: Any) -> None:
                 break
             count = place_starts[chosen, i] - position
             copy_bytes(target, to, buffer, position, count)
-            copy_bytes(target, to + count, made[chosen], i * size, size)
+            size = sources[chosen, 1]
+            copy_bytes(target, to + count, texts, sources[chosen, 0] + i * sources[chosen, 2], size)
             to += count + size
             position = place_ends[chosen, i]
         copy_bytes(target, to, buffer, position, ends[i] - position)

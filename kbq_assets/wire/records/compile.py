@@ -67,6 +67,7 @@ def compile_program(
     root: avro.AvroType,
     captures: Sequence[str] = (),
     routes: Sequence[str] = (),
+    whole: Sequence[str] = (),
     *,
     null_items: bool = True,
 ) -> Program:
@@ -74,11 +75,12 @@ def compile_program(
     each.
 
     A path leads through records and unions to a date, a timestamp, a long or a string; a path the schema does
-    not have captures nothing. ``routes`` lead to strings, enums, booleans and plain integers. Without
-    ``null_items`` a null in an array is bad. Raises UnstageableSchema if a captured field is of another type.
+    not have captures nothing. ``routes`` lead to strings, enums, booleans and plain integers, ``whole`` to fields of
+    any type that takes bytes. Without ``null_items`` a null in an array is bad. Raises UnstageableSchema if a captured
+    field is of another type.
     """
-    targets = tuple((tuple(path.split(".")), slot) for slot, path in enumerate((*captures, *routes)))
-    return _Compiler(root, len(captures), null_items).program(targets)
+    targets = tuple((tuple(path.split(".")), slot) for slot, path in enumerate((*captures, *routes, *whole)))
+    return _Compiler(root, len(captures), len(routes), null_items).program(targets)
 
 
 class _Code:
@@ -126,11 +128,12 @@ class _Code:
 
 
 class _Compiler(_Code):
-    def __init__(self, root: avro.AvroType, first_route: int, null_items: bool) -> None:
+    def __init__(self, root: avro.AvroType, first_route: int, routes: int, null_items: bool) -> None:
         super().__init__()
         self.null_items = null_items
         self.root = root
         self.first_route = first_route
+        self.first_whole = first_route + routes
         self.routed: list[RoutedType] = []
         self.shared = shared_records(root)
         self.calls: list[tuple[int, avro.RecordType]] = []
@@ -149,7 +152,7 @@ class _Compiler(_Code):
             np.array(self.bounds or [0], np.uint8),
             tuple(self.places),
             len(targets),
-            len(targets) - self.first_route,
+            self.first_whole - self.first_route,
             tuple(self.routed),
         )
 
@@ -164,7 +167,9 @@ class _Compiler(_Code):
 
     def node(self, node: avro.AvroType, place: str, targets: Targets = ()) -> None:
         slots = [slot for path, slot in targets if not path]
-        if slots and not isinstance(node, avro.Union):
+        if slots and slots[0] >= self.first_whole:
+            self.whole(node, place, slots[0])
+        elif slots and not isinstance(node, avro.Union):
             self.captured(node, place, slots)
         else:
             self.plain(node, place, targets)
@@ -181,6 +186,13 @@ class _Compiler(_Code):
         self.plain(node, place, ())
         for slot, kind in zip(slots, kinds, strict=True):
             self.emit(Op.CLOSE, place, slot, kind)
+
+    def whole(self, node: avro.AvroType, place: str, slot: int) -> None:
+        if takes_no_bytes(node):
+            return
+        self.emit(Op.MARK, place, slot)
+        self.plain(node, place, ())
+        self.emit(Op.CLOSE, place, slot, CaptureKind.WHOLE)
 
     def date_kind(self, node: avro.AvroType, place: str) -> int:
         kind = _capture_kind(node)
@@ -257,7 +269,7 @@ class _Compiler(_Code):
             self.node(field.type, f"{place}.{name}" if place else name, below)
 
     def array(self, node: avro.Array, place: str) -> None:
-        if visit(node.items, _TakesNoBytes()):
+        if takes_no_bytes(node.items):
             self.emit(Op.EMPTY_ITEMS, place)
         else:
             self.loop(place, [node.items], refuses_null=not self.null_items)
@@ -347,9 +359,12 @@ def _precision(node: avro.Primitive | avro.Fixed) -> int:
     return precision
 
 
-class _TakesNoBytes(SchemaVisitor[bool]):
+def takes_no_bytes(node: avro.AvroType) -> bool:
     """Whether every value of a type is encoded in zero bytes."""
+    return visit(node, _TakesNoBytes())
 
+
+class _TakesNoBytes(SchemaVisitor[bool]):
     def other(self, node: avro.AvroType, inside: Sequence[bool]) -> bool:
         return isinstance(node, avro.RecordType) and all(inside)
 

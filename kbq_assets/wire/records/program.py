@@ -57,6 +57,7 @@ class CaptureKind(IntEnum):
     NANOS = 4
     TEXT = 5
     LONG = 6
+    WHOLE = 7  # of any type, with its union's branch
 
 
 ROUTED = 64

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,15 +19,15 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.errors import ConfigurationError, NotFound, UnstageableSchema
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.json.declared import has_tag
-from kbq_assets.core.topics.personal import HEADERS, KEY, Pseudonyms
+from kbq_assets.core.topics.personal import HEADERS, KEY, Decision, Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
 from kbq_assets.wire.chunk import PADDING, Chunk, Longs, Spans
 from kbq_assets.wire.files.encode import RejectedSchema, Rejects
-from kbq_assets.wire.privacy.avro import Rewriter, rewriter
+from kbq_assets.wire.privacy.avro import Rewriter, empty_of, rewriter
 from kbq_assets.wire.privacy.hashes import ContextHash, replaced
 from kbq_assets.wire.privacy.tags import check_decided
-from kbq_assets.wire.records.compile import compile_program
+from kbq_assets.wire.records.compile import compile_program, takes_no_bytes
 from kbq_assets.wire.records.prefix import PREFIX, split_prefix
 from kbq_assets.wire.records.program import Program
 from kbq_assets.wire.records.reasons import Reason
@@ -56,8 +56,8 @@ class _RewrittenSchema:
     program: Program
     rewrite: Rewriter
     label: str
-    #: for the fields that the program captures, if pseudonyms of them are all that changes
-    hashes: list[ContextHash] = field(default_factory=list)
+    #: what replaces the fields that the program captures; None if more changes
+    instead: Sequence[ContextHash | bytes] | None = None
 
 
 #: Rows of a chunk, and their rewritten values.
@@ -130,9 +130,9 @@ class PersonalData:
         reasons = validation.reasons[~good].tolist()
         bad = rows[~good], Spans.of([rejected(Reason(reason)) for reason in reasons])
         kept = rows[good]
-        if version.hashes and len(kept):
+        if version.instead is not None:
             captures = validation.captures.take(good)
-            made = replaced(source.buffer, source.starts[kept], source.ends[kept], captures, version.hashes)
+            made = replaced(source.buffer, source.starts[kept], source.ends[kept], captures, version.instead)
             return [(kept, made), bad]
         bodies = [(source.value(row) or b"")[PREFIX:] for row in kept.tolist()]
         return [(kept, Spans.of([framed(schema_id, version.rewrite(body)) for body in bodies])), bad]
@@ -160,29 +160,50 @@ class PersonalData:
             raise UnstageableSchema(named, next_step=error.next_step) from error
         record = avro.parse(schema)
         assert isinstance(record, avro.RecordType)  # the rewriter guarantees it
-        fast = self._hashed(record)
+        fast = quickly(record, self._decisions, self._pseudonyms)
         if fast is not None:
             return _RewrittenSchema(fast[0], made, found.label, fast[1])
         return _RewrittenSchema(compile_program(record, []), made, found.label)
 
-    def _hashed(self, record: avro.RecordType) -> tuple[Program, list[ContextHash]] | None:
-        """A program that captures the fields with decisions, and the hashes that replace them; None if a decision is
-        no pseudonym of a string, or its field is inside a list."""
-        decided = {
-            each.path: each
-            for each in self._decisions
-            if each.path not in (KEY, HEADERS) and each.action != "keep"
-        }
-        pseudonyms = self._pseudonyms
-        if pseudonyms is None or not decided or any(d.action != "pseudonym" for d in decided.values()):
+
+def quickly(
+    record: avro.RecordType, decisions: Iterable[Decision], pseudonyms: Pseudonyms | None
+) -> tuple[Program, Sequence[ContextHash | bytes]] | None:
+    """A program that captures the fields with decisions, and what replaces them; None if a decision is another one than
+    drop, null or the pseudonym of a string, or its field is inside a list."""
+    decided = [each for each in decisions if each.path not in (KEY, HEADERS) and each.action != "keep"]
+    hashed = [each for each in decided if each.action == "pseudonym"]
+    others = [each for each in decided if each.action != "pseudonym"]
+    constants = [_instead(record, each) for each in others]
+    try:
+        program = compile_program(record, [], [d.path for d in hashed], [d.path for d in others])
+    except UnstageableSchema:
+        return None
+    known = [each for each in constants if each is not None]
+    if len(known) < len(others) or any(routed.kind != "string" for routed in program.routed):
+        return None
+    if pseudonyms is None:
+        return program, known  # nothing is hashed: the rewriter has refused it
+    return program, [*(ContextHash(pseudonyms, each.context) for each in hashed), *known]
+
+
+def _instead(record: avro.RecordType, decision: Decision) -> bytes | None:
+    """The bytes that replace a field; None if they depend on its value, or are not the same in each record."""
+    if decision.action == "drop":
+        return b""
+    if decision.action != "null":
+        return None
+    node: avro.AvroType = record
+    for name in decision.path.split("."):
+        if isinstance(node, avro.Union):
+            branches = [branch for branch in node.branches if not avro.is_null(branch)]
+            node = branches[0] if len(branches) == 1 else node
+        if not isinstance(node, avro.RecordType):
             return None
-        try:
-            program = compile_program(record, [], [*decided])
-        except UnstageableSchema:
-            return None
-        if any(routed.kind != "string" for routed in program.routed):
-            return None
-        return program, [ContextHash(pseudonyms, each.context) for each in decided.values()]
+        if name not in node.fields:
+            return b""  # captured nowhere
+        node = node.fields[name].type
+    return None if takes_no_bytes(node) else empty_of(node)
 
 
 @dataclass(frozen=True)
