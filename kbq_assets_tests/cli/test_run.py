@@ -109,6 +109,15 @@ def test_a_source_list_without_a_topic_is_named(world: FakePlatform, run: Shell)
         assert (found.exit_code, "chooses no topic; next: kbq doctor" in found.stderr) == (0, True), command
 
 
+def test_who_has_no_topic_needs_no_broker(world: FakePlatform, run: Shell) -> None:
+    world.source_topics.write_text("")
+    world.kafka.down = True
+    for command in ("status", "check", "plan", "extract", "load"):
+        run.done(command)
+    world.source_topics.write_text(f"{TOPIC}\n")
+    assert run("status").exit_code == 75
+
+
 def test_a_plan_shows_one_side_when_asked(run: Shell) -> None:
     assert set(run.json("plan", "extract")) == {"extract"}
     assert set(run.json("plan", "load")) == {"load"}

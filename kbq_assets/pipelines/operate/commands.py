@@ -368,7 +368,10 @@ def shards_of(store: ObjectStore, topic: str, *, required: bool = True) -> dict[
     found = {s: state.find(store, Commit, commit_path(topic, s)) for s in (*entry.active, *entry.creating)}
     shards = {shard: c.value for shard, c in found.items() if c is not None}
     if required and not shards:
-        raise NotFound(f"{topic} has no commit", next_step=f"kbq bootstrap --topic {topic} --at earliest")
+        raise NotFound(
+            f"{topic} has no commit",
+            next_step=f"kbq status lists the topics; or kbq bootstrap --topic {topic} --at earliest",
+        )
     return shards
 
 

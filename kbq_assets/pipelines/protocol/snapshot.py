@@ -73,10 +73,14 @@ def read_snapshot(
     """Read the commits of the topics that the source list selects, then the broker's offsets.
 
     ``only`` narrows the topics further, ``output`` to those that tables, or a backup, want. ``known`` commits, as a
-    view has them, are not read again. Raises MissingState, Unavailable.
+    view has them, are not read again. Who has no topic, but batches of files, needs no broker. Raises MissingState,
+    Unavailable.
     """
     registry, stored = known or (state.topic_registry(store), None)
-    described, entries = reader.topics(), tuple(sources)
+    entries = tuple(sources)
+    if not entries and not registry.topics:
+        return Snapshot((), {}, "")
+    described = reader.topics()
     selected = select_topics(entries, described)
     others = tuple(sorted(described.keys() - selected.keys()))
     wanted = {
