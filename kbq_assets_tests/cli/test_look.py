@@ -122,7 +122,7 @@ def test_a_partition_whose_extractions_get_no_answer_is_shown_until_one_does(
     world.registry.down = True
     assert run("extract").exit_code == ExitCode.TRY_AGAIN
     stopped = "error: no_partition_is_stopped"
-    said = "shop.orders.v1[0]: interrupted: Unavailable: the registry is down"
+    said = "shop.orders.v1[0]: interrupted: in 1 runs in a row: Unavailable: the registry is down"
     assert said in run.done("status")
     world.kafka.down = True
     assert said in run("status").stdout
@@ -131,7 +131,7 @@ def test_a_partition_whose_extractions_get_no_answer_is_shown_until_one_does(
     world.clock.sleep(HALF_AN_HOUR)
     assert stopped not in run("check").output, "one run alone may have had bad luck"
     assert run("extract").exit_code == ExitCode.TRY_AGAIN
-    assert "(runs in a row: 2)" in run.json("status")["interrupted"][0]["message"]
+    assert "in 2 runs in a row" in run.json("status")["interrupted"][0]["message"]
     assert f"{stopped}: shop.orders.v1: shop.orders.v1[0]: interrupted" in run("check").output
     world.registry.down = False
     run.done("extract")

@@ -178,6 +178,28 @@ def test_a_list_in_another_encoding_stops_the_lines_that_need_it(
     )
 
 
+def test_a_deleted_topic_fails_the_run_though_nothing_is_left_to_read(
+    world: FakePlatform, run: Shell
+) -> None:
+    world.source_topics.write_text(
+        f"{TOPIC} dataset=shop table=orders\nnew.topic dataset=shop\ntmp.* dataset=shop\n"
+    )
+    world.kafka.create_topic("tmp.1", 1)
+    world.produce(3)
+    run.done("extract")
+    world.kafka.delete_topic("tmp.1")  # a pattern selects what is there
+    run.done("extract")
+    world.kafka.delete_topic(TOPIC)
+    assert run("extract").exit_code == ExitCode.FAILED
+    [stop] = run.json("status")["stops"]
+    assert (stop["topic"], stop["partition"], stop["reason"]) == (TOPIC, None, "topic_gone")
+    assert run("reconcile").exit_code == ExitCode.FAILED
+    run.done("load")
+    world.source_topics.write_text("tmp.* dataset=shop\n")
+    run.done("extract")
+    assert run.json("status")["stops"] == []
+
+
 @pytest.mark.parametrize("command", ["extract", "plan"])
 def test_a_topic_that_would_select_nothing_is_an_error(run: Shell, command: str) -> None:
     result = run(command, "--topic", "shop.order.v1")

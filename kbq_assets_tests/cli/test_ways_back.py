@@ -143,6 +143,19 @@ def with_leader(world: FakePlatform) -> None:
     world.kafka.leaderless = set()
 
 
+def topic_gone(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    world.saved = world.kafka.topics_by_name.pop(TOPIC)  # type: ignore[attr-defined]
+
+
+def allowed_again(world: FakePlatform) -> None:
+    world.kafka.topics_by_name[TOPIC] = world.saved  # type: ignore[attr-defined]
+
+
+def not_listed(world: FakePlatform) -> None:
+    world.source_topics.write_text("other.* dataset=shop\n")
+
+
 def partition_gone(world: FakePlatform, run: Shell) -> None:
     three_loaded(world, run)
     del world.kafka.topics_by_name[TOPIC].partitions[1]
@@ -270,6 +283,7 @@ STOPS = [
     ),
     State(StopReason.RECREATED, recreated, ((RESET,),)),
     State(StopReason.NO_OFFSETS, no_offsets, ((with_leader,),)),
+    State(StopReason.TOPIC_GONE, topic_gone, ((allowed_again,), (not_listed,))),
     State(StopReason.PARTITION_GONE, partition_gone, ((partition_back,), (RESET,))),
     State(StopReason.TRUNCATED, truncated, ((RESET_PARTITION,),)),
     State(

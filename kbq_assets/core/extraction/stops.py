@@ -72,6 +72,22 @@ def entry_stops(entries: Iterable[SourceEntry], topics: Collection[str]) -> Iter
             yield PartitionStop(tp, StopReason.WRONG_ENTRY, entry.mistake.message, fix)
 
 
+def gone_stops(
+    entries: Iterable[SourceEntry], read: Collection[str], described: Collection[str]
+) -> Iterator[PartitionStop]:
+    """A stop for each topic that was ``read`` before, has an entry of its own, and is not among those that the broker
+    ``described``: it was deleted, or its permission was taken away. Patterns select what is there."""
+    if not (missing := set(read).difference(described)):
+        return
+    for topic, entry in SourceLines(entries).entries_of(missing).items():
+        if entry.pattern == topic and entry.mistake is None:
+            message = (
+                f"the broker shows no topic {topic}, which was read before: it was deleted, or is not allowed"
+            )
+            steps = ("create it or allow it again, then kbq extract", f"remove the entry of {topic}")
+            yield PartitionStop(TopicPartition(topic, -1), StopReason.TOPIC_GONE, message, steps)
+
+
 def stop_of(settings: TopicSettings, stop: Stop, tp: TopicPartition) -> PartitionStop:
     """A recorded stop, with its commands and its next try."""
     next_ms = restarts.next_try_ms(stop.tries, stop.last_ms) if restarts.may_restart(stop, settings) else 0

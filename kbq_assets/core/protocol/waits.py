@@ -23,6 +23,7 @@ class StopReason(StrEnum):
     NOT_BOOTSTRAPPED = "not_bootstrapped"
     RECREATED = "recreated"
     NO_OFFSETS = "no_offsets"
+    TOPIC_GONE = "topic_gone"
     PARTITION_GONE = "partition_gone"
     TRUNCATED = "truncated"
     RETENTION_LOSS = "retention_loss"

@@ -31,7 +31,7 @@ def interruptions(
     found = ((tp, failures[str(tp)]) for tp in partitions if str(tp) in failures)
     return [
         PartitionStop(
-            tp, _INTERRUPTED, f"{failure.message} (runs in a row: {failure.times})", ("kbq extract",)
+            tp, _INTERRUPTED, f"in {failure.times} runs in a row: {failure.message}", ("kbq extract",)
         )
         for tp, failure in found
         if lasting_ms is None or failure.lasts(lasting_ms)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from kbq_assets.core.backup.areas import has_tables
 from kbq_assets.core.errors import KbqError, NotFound, StateError, UnsupportedFormat
 from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, plan_extraction
-from kbq_assets.core.extraction.stops import PartitionStop, commit_stop, entry_stops
+from kbq_assets.core.extraction.stops import PartitionStop, commit_stop, entry_stops, gone_stops
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit
@@ -90,6 +90,7 @@ def read_snapshot(
     offsets = reader.offsets(partitions_of(described[topic] for topic in wanted))
     stops = [] if known is None else [*_lost(registry, known[1], selected)]
     stops += entry_stops(entries, described.keys() | registry.topics.keys())
+    stops += gone_stops(entries, [name for name, entry in registry.topics.items() if entry.active], described)
     chosen = tuple(stop for stop in stops if only is None or stop.topic_partition.topic in only)
     return Snapshot(topics, offsets, reader.cluster_id(), others, chosen)
 
