@@ -34,7 +34,6 @@ from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.operate import restage
-from kbq_assets.pipelines.ordering import released_hours as hours_of_view
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets.ports.registry import RegisteredSchema
@@ -332,7 +331,7 @@ HOUR_MUTANTS = (
     Mutant("a file crosses an hour", "O8", ((WindowHours, "divide", ordered.in_one_file),), seed=0),
     Mutant("an hour is released early", "O8", ((hour_order, "released", lambda queues, release: queues),), seed=2),
     Mutant("one partition's watermark decides", "O8",
-           ((hours_of_view, "slowest_partitions", ordered.fastest_partitions),), seed=4),
+           ((loading_completeness, "slowest_partitions", ordered.fastest_partitions),), seed=4),
     Mutant("a window's hours are loaded one by one", "O8",
            ((ordering_batches, "fitting", ordered.fitting_without_the_last),), seed=0),
 )  # fmt: skip

@@ -83,6 +83,14 @@ class SourceList:
         """The options of those topics that the list selects."""
         return select_topics(self.read(), topics)
 
+    def known(self, topics: Collection[str]) -> Mapping[str, TopicSettings]:
+        """As `select`, for those who take the others for topics that left the list. Raises ConfigurationError if nobody
+        knows the options of one."""
+        lines = SourceLines(self.read())
+        for topic, mistake in lines.unknown(topics).items():
+            raise ConfigurationError(f"{topic} waits: {mistake.message}", next_step=mistake.next_step)
+        return lines.settings_of(topics)
+
     def unknown(self, topics: Collection[str]) -> Mapping[str, EntryMistake]:
         """Those topics whose options nobody knows, and why."""
         return SourceLines(self.read()).unknown(topics)

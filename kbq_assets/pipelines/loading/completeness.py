@@ -15,7 +15,6 @@ from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, Trans
 from kbq_assets.core.loading import batches, completeness
 from kbq_assets.core.loading.completeness import SourcePartition, TableHours, Verdict
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.observation.check_names import PARTITIONS_RUN
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import PARTITIONS_PER_SHARD, TableReference, commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -34,9 +33,8 @@ Verdicts = Mapping[TableReference, Verdict]
 
 def judge_tables(view: LoadView, options: TopicOptions) -> Verdicts:
     """Until when each table is complete, and what delays it. Only topics in ``options`` are extracted now and waited
-    for."""
-    topics = list(view.topics.topics)
-    slowest = {**slowest_partitions(view, options(topics)), **unknown_partitions(view, topics)}
+    for. Raises what these raise."""
+    slowest = partitions_to_wait_for(view, view.topics.topics, options)
     return {table: _judge(view, table, slowest) for table in view.tables}
 
 
@@ -136,6 +134,15 @@ def _with_block(verdict: Verdict, view: LoadView, current: TableState, topics: C
     return dataclasses.replace(verdict, why=why)
 
 
+def partitions_to_wait_for(
+    view: LoadView, topics: Iterable[str], options: TopicOptions
+) -> dict[str, SourcePartition]:
+    """The slowest partition of each of the topics that tables wait for."""
+    topics = frozenset(topics)
+    known = slowest_partitions(view, options(topics - view.unknown))
+    return {**known, **unknown_partitions(view, topics)}
+
+
 def slowest_partitions(view: LoadView, options: Mapping[str, TopicSettings]) -> dict[str, SourcePartition]:
     """The slowest partition of each topic that is extracted and has complete hours."""
     found = {}
@@ -151,11 +158,9 @@ def slowest_partitions(view: LoadView, options: Mapping[str, TopicSettings]) -> 
 
 def unknown_partitions(view: LoadView, topics: Iterable[str]) -> dict[str, SourcePartition]:
     """Topics whose options nobody knows (L9), each as a partition that has passed no hour."""
-    found = ((topic, view.blocks[topic]) for topic in topics if topic in view.blocks)
     return {
-        topic: SourcePartition(TopicPartition(topic, 0), problem=block.message)
-        for topic, block in found
-        if block.check == PARTITIONS_RUN
+        topic: SourcePartition(TopicPartition(topic, 0), problem=view.blocks[topic].message)
+        for topic in view.unknown.intersection(topics)
     }
 
 

@@ -67,7 +67,7 @@ def _start(run: TableRun, view: LoadView, current: Versioned[TableState]) -> Tur
     )
     waits = "" if batch else why_no_batch(view, current.value, files, release)
     if (
-        turn := before_batch(run, current, batch.files if batch else files if waits else (), waits)
+        turn := before_batch(run, view, current, batch.files if batch else files if waits else (), waits)
     ) is not None:
         return turn
     if batch is None:

@@ -133,7 +133,7 @@ class Loader:
         if not pending.is_quick(deployment.load_store):
             return
         view = read_view(deployment.load_cache, deployment.blocks)
-        advance_tables(deployment.load_store, view, deployment.sources.select)
+        advance_tables(deployment.load_store, view, deployment.sources.known)
         follow_lake(deployment, self.open_readers, self._publish_hours(), TICK_SECONDS)
 
     def _publish_hours(self) -> set[TableReference]:
@@ -176,7 +176,7 @@ class Loader:
             concurrency=LOADS_AT_ONCE if isinstance(deployment.settings.warehouse, BigQueryProject) else 1,
             restarts=deployment.sources.restarts,
             blocks=deployment.blocks,
-            topics=deployment.sources.select,
+            topics=deployment.sources.known,
             merge_files=MERGE_FILES,
         )
 

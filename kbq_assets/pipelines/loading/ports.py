@@ -48,7 +48,8 @@ class LoadOptions:
     restarts: MayRestart = lambda topics: True
     #: the topics whose files wait for a check (L9)
     blocks: FindBlocks = field(default_factory=LoadBlocks)
-    #: options of those of the given topics that are extracted now: complete hours wait for them
+    #: options of those of the given topics that are extracted now: complete hours wait for them. Asked after a view,
+    #: without topics that are unknown in it. Raises ConfigurationError if one became unknown since
     topics: TopicOptions = default_options
     #: a job of at least this many small files reads a few large copies of them (L15); 0: never
     merge_files: int = 0

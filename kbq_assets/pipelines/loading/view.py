@@ -35,6 +35,7 @@ from kbq_assets.core.errors import (
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.table_registry import TableRegistry
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.observation.check_names import PARTITIONS_RUN
 from kbq_assets.core.observation.checks import LoadBlock
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, StagedFile
@@ -153,6 +154,11 @@ class LoadView:
             if commit.topic in wanted and commit.published.last_ms >= known.published.last_ms:
                 latest[commit.topic] = commit
         return frozenset(commit.load for commit in latest.values())
+
+    @property
+    def unknown(self) -> frozenset[str]:
+        """Topics whose options nobody knew when the view was read (L9)."""
+        return frozenset(topic for topic, block in self.blocks.items() if block.check == PARTITIONS_RUN)
 
     @cached_property
     def positions(self) -> Mapping[TopicPartition, tuple[int, int]]:

@@ -9,7 +9,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering.hour_order import ALL_HOURS, Release, release_of, why_waiting
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.topics.ordering_options import HOUR
-from kbq_assets.pipelines.loading.completeness import slowest_partitions, unknown_partitions
+from kbq_assets.pipelines.loading.completeness import partitions_to_wait_for
 from kbq_assets.pipelines.loading.load_blocks import TopicOptions
 from kbq_assets.pipelines.loading.ports import topics_of
 from kbq_assets.pipelines.loading.view import LoadView
@@ -20,11 +20,11 @@ def release_for(
     view: LoadView, current: TableState, files: Iterable[StagedFile], options: TopicOptions
 ) -> Release:
     """Up to which hour a table's windows may become visible. ``options`` are those of the topics that are extracted
-    now: others are not waited for."""
+    now: others are not waited for. Raises what these raise."""
     if current.order.rule.by != HOUR:
         return ALL_HOURS
     topics = topics_of(files) | {key.partition("/")[0] for key in current.rows}
-    slowest = {**slowest_partitions(view, options(topics)), **unknown_partitions(view, topics)}
+    slowest = partitions_to_wait_for(view, topics, options)
     objects = (view.commit_objects.get(path) for topic in topics for path in view.commit_paths(topic))
     written = max((found.updated_ms for found in objects if isinstance(found, Versioned)), default=0)
     return release_of(slowest.values(), written)

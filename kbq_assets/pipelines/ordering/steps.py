@@ -18,6 +18,7 @@ from kbq_assets.core.topics.ordering_options import CHECK, PARK, SQL
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn, topics_of
 from kbq_assets.pipelines.loading.table_run import TableRun
+from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.ordering.decisions import with_room
 from kbq_assets.pipelines.protocol.state import Versioned
 
@@ -26,21 +27,27 @@ _SHOWN = 3
 
 
 def before_batch(
-    run: TableRun, current: Versioned[TableState], files: Collection[StagedFile], waits: str = ""
+    run: TableRun,
+    view: LoadView,
+    current: Versioned[TableState],
+    files: Collection[StagedFile],
+    waits: str = "",
 ) -> Turn | None:
     """The step that comes before a batch of ``files``, or before the table is done; None if there is none. ``waits``:
-    the hour that the files wait for."""
+    the hour that the files wait for. While nobody knows the options of a topic of the table, its rule stays."""
     order = current.value.order
     if not files and not order.unvalidated:
         return None
-    settings, topics = _settings(run, current.value, files)
-    rule = order_rule(run.table, topics, settings, order.rule)
+    topics = topics_of(files) | {key.partition("/")[0] for key in current.value.rows}
+    settings = run.options.topics(topics - view.unknown)
+    unknown = view.unknown and view.unknown & (topics | topics_of(view.files(run.table)))
+    rule = order.rule if unknown else order_rule(run.table, topics, settings, order.rule)
     if rule != order.rule:
         store = run.ports.store
         run.swap(current, with_rule(with_room(store, run.table, current.value), rule, store.now_ms()))
         return CONTINUE
     if order.unvalidated:
-        return _ask_gate(run, current, settings)
+        return _ask_gate(run, current, settings, unknown)
     if order.hold is None and order.why_held and _is_marked(run, rule.hold_until):
         run.swap(current, transitions.marked(current.value, run.ports.store.now_ms()))
         return CONTINUE
@@ -57,14 +64,6 @@ def before_batch(
     return None
 
 
-def _settings(
-    run: TableRun, state: TableState, files: Collection[StagedFile]
-) -> tuple[Mapping[str, TopicSettings], frozenset[str]]:
-    own = {key.partition("/")[0] for key in state.rows}
-    topics = topics_of(files) | own
-    return run.options.topics(topics), topics
-
-
 def _is_marked(run: TableRun, marker: str) -> bool:
     try:
         run.ports.store.get(marker_path(marker))
@@ -73,8 +72,13 @@ def _is_marked(run: TableRun, marker: str) -> bool:
     return True
 
 
-def _ask_gate(run: TableRun, current: Versioned[TableState], settings: Mapping[str, TopicSettings]) -> Turn:
-    """Ask the next gate of the last batch. Queries come first: they need nobody."""
+def _ask_gate(
+    run: TableRun,
+    current: Versioned[TableState],
+    settings: Mapping[str, TopicSettings],
+    unknown: Collection[str],
+) -> Turn:
+    """Ask the next gate of the last batch. Queries come first: they need nobody. One that nobody knows is not green."""
     state, now_ms = current.value, run.ports.store.now_ms()
     gates = state.order.open_gates()
     if SQL not in gates:
@@ -83,6 +87,14 @@ def _ask_gate(run: TableRun, current: Versioned[TableState], settings: Mapping[s
         run.swap(current, asked)
         return CONTINUE
     texts = sorted({each.ordering.gate_sql for each in settings.values()} - {""})
+    if unknown or not texts:
+        whose = (
+            f"its options are unknown: {', '.join(sorted(unknown))}" if unknown else "no topic has a gate_sql"
+        )
+        run.swap(
+            current, transitions.ask_later(state, f"nobody knows the query of its gate: {whose}", now_ms)
+        )
+        return CONTINUE
     found = [row for text in texts for row in _bad_rows(run, text)]
     message = "; ".join(found[:_SHOWN]) + (" and more" if len(found) > _SHOWN else "")
     run.swap(current, transitions.judge(state, SQL, not found, message, now_ms))

@@ -8,13 +8,15 @@ import json
 import random
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
-from kbq_assets.core.errors import KbqError, Refused, Unavailable
+from kbq_assets.core.errors import ConfigurationError, KbqError, Refused, Unavailable
 from kbq_assets.core.loading.completeness import HOUR_MS, TableHours, Verdict
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.observation.checks import LoadBlock
 from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry, SourceLines, parse_source_list
@@ -23,12 +25,14 @@ from kbq_assets.pipelines.loading.completeness import judge_tables
 from kbq_assets.pipelines.loading.completeness_table import PAUSE_MS, publish_hours
 from kbq_assets.pipelines.loading.load import LoadPorts
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, default_options
-from kbq_assets.pipelines.loading.view import read_view
+from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.warehouse import JobError
 from kbq_assets_tests.fakes.faults import Crash, Outcome
+from kbq_assets_tests.fakes.platform import GOOD, FakePlatform
+from kbq_assets_tests.fakes.platform import TOPIC as FAST
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.fakes.warehouse import FakeWarehouse
 from kbq_assets_tests.pipelines.bench import ERRORS, SETTINGS, TOPIC, TP, A, B, Bench, value
@@ -328,6 +332,39 @@ def test_a_topic_whose_options_nobody_knows_has_passed_no_hour() -> None:
     blocks = LoadBlocks(unknown=SourceLines(parse_source_list(f"{TOPIC} tabel=x", "list")).unknown)
     verdict = judge_tables(read_view(StateCache(bench.store), blocks), lambda topics: {})[A]
     assert (verdict.held_by, "unknown option 'tabel'" in verdict.why) == (f"{TOPIC}[0]", True)
+
+
+@pytest.mark.parametrize("step", ["load", "advance_hours"])
+def test_a_mistake_that_is_written_between_the_view_and_the_judgement_completes_no_hour(
+    tmp_path: Path, step: str
+) -> None:
+    """A view lasts as long as the load's jobs. The slower topic was known when it was read, and is not any more."""
+    slow, line = "shop.slow", f"{FAST} dataset=shop table=orders\n"
+    world = FakePlatform(tmp_path, sources=f"{line}{slow} dataset=shop table=orders\n", partitions=1)
+    world.kafka.create_topic(slow, 1)
+    for minutes, topic in ((20, FAST), (20, slow), (20 + 5 * 60, FAST)):
+        world.store.time_ms = now_ms = HOUR * HOUR_MS + minutes * MINUTE
+        world.clock.skew_ms = now_ms - 1_700_000_000_000
+        world.kafka.produce(TopicPartition(topic, 0), GOOD, timestamp=now_ms)
+        world.parts.extractor.extract(only=frozenset({topic}))
+    loader, deployment = world.parts.loader, world.parts.deployment
+    loader.load()
+    [(table, before)] = world.parts.observer.known_hours().items()
+    blocks = deployment.blocks
+
+    def edited(view: LoadView) -> Mapping[str, LoadBlock]:
+        found = blocks(view)
+        world.source_topics.write_text(f"{line}{slow} dataset=shop tabel=orders\n")
+        return found
+
+    vars(deployment)["blocks"] = edited
+    with contextlib.suppress(ConfigurationError):
+        getattr(loader, step)()
+    assert world.parts.observer.known_hours()[table] == before
+    world.source_topics.write_text(line)
+    vars(deployment)["blocks"] = blocks
+    loader.load()
+    assert world.parts.observer.known_hours()[table].until == before.until + 5, "nobody waits for it any more"
 
 
 def test_an_idle_topic_costs_a_swap_every_ten_minutes() -> None:

@@ -15,15 +15,18 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry
 from kbq_assets.core.protocol.names import audit_path, marker_path, table_state_path
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.source_list import SourceEntry, SourceLines, parse_source_list
 from kbq_assets.pipelines.loading import job_start
 from kbq_assets.pipelines.loading.load import LoadReport, plan
+from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.ordering.decisions import decide
 from kbq_assets.pipelines.ordering.orders import OrderStatus, order_status
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.warehouse import JobError, LoadJob
-from kbq_assets_tests.pipelines.bench import SCHEMAS, SETTINGS, TP, A, B, Bench
+from kbq_assets_tests.pipelines.bench import SCHEMAS, SETTINGS, TOPIC, TP, A, B, Bench, value
 
 ORDERED = SETTINGS.with_options(order="offset")
 ENTRY = AuditEntry(7, "", 0, "by hand", "me")
@@ -474,6 +477,42 @@ def test_a_topic_that_is_not_selected_any_more_keeps_its_table_ordered() -> None
     bench.extract()
     bench.load(topics=lambda topics: {})
     assert (_state(bench).order.rule.by, _jobs(bench)) == ("offset", [[0], [1, 2, 3]])
+
+
+def _unknown(topic: str) -> LoadBlocks:
+    return LoadBlocks(unknown=SourceLines(parse_source_list(f"{topic} tabel=x", "list")).unknown)
+
+
+def test_a_gate_whose_query_nobody_knows_is_not_green() -> None:
+    """The topic left the list, or its entry has a mistake."""
+    bench = _gated("sql")
+    bench.warehouse.statements.bad_rows = lambda sql: ["bad"]
+    _load(bench)
+    bench.warehouse.statements.bad_rows = lambda sql: []
+    for blocks, why in ((LoadBlocks(), "no topic has a gate_sql"), (_unknown(TOPIC), "options are unknown")):
+        bench.store.time_ms += 241_000
+        bench.load(topics=lambda topics: {}, blocks=blocks)
+        assert (_state(bench).order.validated, _parked(bench)) == (0, "gate_red")
+        assert why in _status(bench).why
+    bench.store.time_ms += 241_000
+    _load(bench)
+    assert (_state(bench).order.validated, _parked(bench)) == (1, "")
+
+
+def test_a_mistake_in_the_entry_of_one_topic_changes_no_rule_of_a_table_with_others() -> None:
+    """The other topic alone would take away the gate and the marker that both need."""
+    bench = _gated("person", hold_until="reviewed")
+    _load(bench)
+    rule = _state(bench).order.rule
+    assert (rule.gates, rule.hold_until, _jobs(bench)) == (("person",), "reviewed", [])
+    other = "shop.other"
+    bench.kafka.create_topic(other, 1)
+    bench.kafka.produce(TopicPartition(other, 0), value(1), timestamp=1000)
+    bench.extract(sources=[SourceEntry(each, bench.settings) for each in (TOPIC, other)])
+    known = {other: ORDERED}
+    bench.store.time_ms += 241_000
+    bench.load(topics=lambda topics: {t: known[t] for t in topics if t in known}, blocks=_unknown(TOPIC))
+    assert (_state(bench).order.rule, _jobs(bench)) == (rule, [])
 
 
 def test_error_rows_have_no_order() -> None:
