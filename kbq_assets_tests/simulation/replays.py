@@ -55,7 +55,7 @@ class _Listed:
     def is_dir(self) -> bool:
         return False
 
-    def read_text(self) -> str:
+    def read_text(self, **more: str) -> str:
         return self.text
 
 
