@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from kbq_assets.core.observation.run_totals import METRICS
 from kbq_assets.core.protocol.codec import Stored
+from kbq_assets.core.protocol.names import TableReference
 
 PATH: Final = f"{METRICS}lake_in_bigquery.json"
 
@@ -17,3 +18,9 @@ class LakeReaders(Stored):
     """`metrics/lake_in_bigquery.json`: why BigQuery's tables of a lake are behind, by the lake's table."""
 
     behind: Mapping[str, str] = field(default_factory=dict)
+
+    def after(self, tried: Iterable[str], why: Mapping[TableReference, str]) -> LakeReaders:
+        """After a try to move some tables. What other loads have noted since stays."""
+        others = self.behind.keys() - set(tried)
+        found = {**{table: self.behind[table] for table in others}, **{str(t): r for t, r in why.items()}}
+        return LakeReaders(dict(sorted(found.items())))

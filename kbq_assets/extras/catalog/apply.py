@@ -189,7 +189,10 @@ class CatalogCommands:
     ) -> Mapping[TableReference, str]:
         """After a load: let BigQuery's tables read the newest files of these tables of the lake. Returns why some are
         behind. Raises ConfigurationError."""
-        rules = self.reader.catalog().convention.lake_in_bigquery
+        catalog = self.reader.catalog()
+        if catalog.unusable:
+            refuse_problems("catalog.yaml has mistakes", catalog.unusable)
+        rules = catalog.convention.lake_in_bigquery
         if rules is None or self.lake_tables is None:
             return {}
         return self.lake_tables.in_time(is_late).move(rules, changed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from kbq_assets.core.catalog.lake_tables import (
     SECTION,
@@ -23,6 +24,9 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.lake_tables import ExternalTables, LakeMetadata
+
+#: How often tables are looked at again that others move at the same time.
+_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -63,26 +67,39 @@ class LakeTables:
     def move(
         self, rules: LakeInBigQuery, changed: Collection[TableReference]
     ) -> Mapping[TableReference, str]:
-        """Move BigQuery's tables of ``changed`` tables of the lake; creates none. Returns why some are behind."""
+        """Move BigQuery's tables of ``changed`` tables of the lake; creates none. Returns why some are behind. A table
+        that another loader moved meanwhile is looked at again: its plan may be older."""
+        behind: dict[TableReference, str] = {}
+        left = frozenset(changed)
+        for _ in range(_ATTEMPTS):
+            found = self._move(rules, left)
+            behind |= {table: error.message for table, error in found.items()}
+            left = frozenset(t for t, error in found.items() if isinstance(error, PreconditionFailed))
+            if not left:
+                break
+            behind = {table: why for table, why in behind.items() if table not in left}
+        return behind | dict.fromkeys(left, "other loaders move it")
+
+    def _move(
+        self, rules: LakeInBigQuery, changed: Collection[TableReference]
+    ) -> Mapping[TableReference, KbqError]:
         try:
             changes, _ = self.plan(rules, {table.dataset for table in changed}, changed)
         except KbqError as error:
-            return dict.fromkeys(changed, error.message)
+            return dict.fromkeys(changed, error)
         tables = self.open_tables(rules.place) if changes else None
 
-        def move(change: PointAtMetadata) -> str:
+        def move(change: PointAtMetadata) -> KbqError | None:
             try:
                 if change.before and tables is not None:
                     tables.point(change)
-            except PreconditionFailed:  # by another loader, whose plan may be newer
-                return ""
             except KbqError as error:
-                return error.message
-            return ""
+                return error
+            return None
 
         sources = {rules.target(table): table for table in changed}
         moved = zip(changes, parallel(move, changes), strict=True)
-        return {sources[change.table.table]: why for change, why in moved if why}
+        return {sources[change.table.table]: error for change, error in moved if error is not None}
 
     def proposals(self, rules: LakeInBigQuery, changes: Iterable[PointAtMetadata]) -> list[Proposal]:
         """The changes, ready to run."""

@@ -43,14 +43,17 @@ def follow_lake(
         wanted = {*changed, *map(TableReference.parse, found.value.behind if found else ())}
         if not wanted:
             return
-        why = open_readers().move_readers(wanted, lambda: clock.monotonic() >= until)
-        behind = LakeReaders({str(table): reason for table, reason in sorted(why.items())})
-        for table, reason in behind.behind.items():
+        try:
+            why = open_readers().move_readers(wanted, lambda: clock.monotonic() >= until)
+        except KbqError as error:
+            why = dict.fromkeys(wanted, error.message)
+        for table, reason in sorted(why.items()):
             _LOGGER.warning("BigQuery reads %s as it was before: %s", table, reason)
-        if found is not None:
-            state.swap(store, found, behind)
-        elif why:
-            state.create(store, PATH, behind)
+        if found is None and not why:
+            return
+        if found is None:
+            state.create(store, PATH, LakeReaders())
+        state.change(store, LakeReaders, PATH, lambda now: now.after(map(str, wanted), why))
     except KbqError as error:
         _LOGGER.warning("BigQuery's tables of the lake: %s", error.message)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kbq_assets.core.catalog.lake_tables import ExternalTable, KnownTable, PointAtMetadata
+from kbq_assets.core.catalog.lake_tables import ExternalTable, KnownTable, PointAtMetadata, files_of
 from kbq_assets.core.config.locations import Bucket, LakeAddress
 from kbq_assets.core.errors import ConfigurationError, KbqError, PreconditionFailed, Unavailable
 from kbq_assets.core.protocol.names import TableReference
@@ -208,11 +208,55 @@ def test_a_table_that_cannot_be_moved_is_remembered_and_tried_again(
     assert follower.after(ORDERS, CARTS) == {"shop.orders": "it is away"}
     assert sorted(shown(bigquery)) == ["1.metadata.json", "2.metadata.json"]
     bigquery.fails[NAME] = PreconditionFailed("another loader was faster")
-    assert follower.after() == {}
+    assert follower.after() == {"shop.orders": "other loaders move it"}
     del bigquery.fails[NAME]
     bigquery.fails[NAME] = ConfigurationError("it lacks bigquery.tables.update")
     assert follower.after(ORDERS) == {"shop.orders": "it lacks bigquery.tables.update"}
     del bigquery.fails[NAME]
+    assert follower.after() == {}
+    assert shown(bigquery) == ["2.metadata.json"] * 2
+
+
+def test_a_loader_that_planned_before_the_newest_commit_leaves_no_table_behind(
+    follower: Follower, commands: CatalogCommands, lake: Lake, bigquery: BigQuery
+) -> None:
+    """It moves the table after this load has planned, which then finds another file than it expects."""
+    applied(commands)
+    lake.commits[ORDERS] = 3
+    late, point = ["gs://lake/shop.orders/2.metadata.json"], bigquery.point
+
+    def moving(change: PointAtMetadata) -> None:
+        if late:
+            bigquery.stored[NAME] = KnownTable(True, (late.pop(),), change.table.connection)
+        if files_of(bigquery.stored[NAME].files) != change.before:
+            raise PreconditionFailed("it was changed meanwhile")
+        point(change)
+
+    bigquery.point = moving  # type: ignore[method-assign]
+    assert follower.after(ORDERS) == {}
+    assert shown(bigquery) == ["3.metadata.json"]
+
+
+def test_loads_at_the_same_time_lose_no_note_of_each_other(
+    follower: Follower, commands: CatalogCommands, lake: Lake, bigquery: BigQuery, tmp_path: Path
+) -> None:
+    lake.commits[CARTS] = 1
+    applied(commands)
+    lake.commits |= {ORDERS: 2, CARTS: 2}
+    bigquery.fails[NAME] = Unavailable("it is away")
+    assert follower.after(ORDERS) == {"shop.orders": "it is away"}
+    root, known = tmp_path / "catalog/catalog.yaml", bigquery.known
+
+    def while_another_load_ends(table: ExternalTable) -> KnownTable | None:
+        bigquery.known = known  # type: ignore[method-assign]
+        root.write_text("nmaes: {}\n")
+        assert "mistakes" in follower.after(CARTS)["shop.carts"]
+        root.write_text(ROOT)
+        return known(table)
+
+    del bigquery.fails[NAME]
+    bigquery.known = while_another_load_ends  # type: ignore[method-assign]
+    assert follower.after(ORDERS).keys() == {"shop.carts"}
     assert follower.after() == {}
     assert shown(bigquery) == ["2.metadata.json"] * 2
 
