@@ -52,7 +52,7 @@ class BrokerMetadata:
     def _ask(self, answer: Future[Any], seconds: float) -> None:
         try:
             answer.set_result(self.client.list_topics(timeout=seconds))
-        except KafkaException as error:
+        except Exception as error:  # raised where the answer is waited for
             answer.set_exception(error)
 
     def _notice(self, error: KafkaError) -> None:

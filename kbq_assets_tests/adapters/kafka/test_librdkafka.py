@@ -156,6 +156,22 @@ def test_brokers_that_are_down_are_not_waited_for(
     assert not caplog.records, "the client logs every try"
 
 
+def test_an_error_that_is_not_kafkas_ends_the_wait_too() -> None:
+    """Nobody else would answer."""
+
+    class Closed:
+        def poll(self, timeout: float) -> int:
+            return 0
+
+        def list_topics(self, timeout: float) -> None:
+            raise RuntimeError("the handle has been closed")
+
+    connection = metadata.BrokerMetadata({"bootstrap.servers": NOBODY})
+    connection.client = cast(Any, Closed())
+    with pytest.raises(RuntimeError, match="has been closed"):
+        connection.read(86_400.0)
+
+
 class TestPartialAnswers:
     """One partition without a leader must not stop the others."""
 
