@@ -105,9 +105,11 @@ class SourceList:
             return self._dataset_reader.read()
         return source_datasets([entry for entry in self.read() if entry.mistake is None])
 
-    def table_options(self) -> Callable[[TableReference, frozenset[str]], TableOptions]:
+    def table_options(
+        self, lines: SourceLines | None = None
+    ) -> Callable[[TableReference, frozenset[str]], TableOptions]:
         """Options of new tables and labels of load jobs, from one reading of the list."""
-        selection, datasets = SourceLines(self.read()), self.datasets()
+        selection, datasets = lines or SourceLines(self.read()), self.datasets()
         return lambda table, topics: table_options(
             table, topics, selection.settings_of(topics), datasets.notes(table, topics)
         )

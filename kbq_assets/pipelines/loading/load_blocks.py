@@ -18,7 +18,7 @@ from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.source_list import EntryMistake
 from kbq_assets.core.topics.topic_settings import TopicSettings
-from kbq_assets.pipelines.loading.view import LoadView
+from kbq_assets.pipelines.loading.view import FindBlocks, LoadView
 from kbq_assets.pipelines.protocol.state import Versioned
 
 TopicOptions: TypeAlias = Callable[[Collection[str]], Mapping[str, TopicSettings]]
@@ -57,10 +57,12 @@ class LoadBlocks:
             found = [contiguous[topic], *_asked_for(view, topic, commits, options[topic])]
             if block := checks.block_of(found, options[topic], topic):
                 blocks[topic] = block
-        for topic, mistake in self._unknown(view.topics.topics).items():
-            why = f"its options are unknown: {mistake.message}"
-            blocks[topic] = LoadBlock(topic, PARTITIONS_RUN, why, (mistake.next_step,))
-        return blocks
+        return {**blocks, **_of_unknown(self._unknown(view.topics.topics))}
+
+    def since(self, unknown: UnknownOptions) -> FindBlocks:
+        """The blocks of a load that read its tables' options before its views. A topic that was ``unknown`` then waits
+        for the next load, as these options are not its own."""
+        return lambda view: {**self(view), **_of_unknown(unknown(view.topics.topics))}
 
     def options(self, topics: Collection[str]) -> Mapping[str, TopicSettings]:
         """The options of topics; defaults for a topic that the source list no longer selects."""
@@ -96,6 +98,15 @@ class LoadBlocks:
             marks = checks.loaded_marks(table, state.value)
             self._marks[table] = state.generation, marks
         return marks
+
+
+def _of_unknown(unknown: Mapping[str, EntryMistake]) -> dict[str, LoadBlock]:
+    return {
+        topic: LoadBlock(
+            topic, PARTITIONS_RUN, f"its options are unknown: {mistake.message}", (mistake.next_step,)
+        )
+        for topic, mistake in unknown.items()
+    }
 
 
 def commits_by_topic(view: LoadView) -> dict[str, list[Commit]]:

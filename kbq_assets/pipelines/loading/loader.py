@@ -15,6 +15,7 @@ from kbq_assets.core.errors import KbqError, NotFound
 from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.merging import MERGE_FILES
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.source_list import SourceLines
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.loading import load as loading
 from kbq_assets.pipelines.loading.completeness import advance_tables
@@ -168,14 +169,15 @@ class Loader:
 
     def _options(self) -> loading.LoadOptions:
         deployment, run = self.deployment, self.deployment.settings.run
+        lines = SourceLines(deployment.sources.read())
         return loading.LoadOptions(
-            options=deployment.sources.table_options(),
+            options=deployment.sources.table_options(lines),
             wait_seconds=run.load_wait_seconds,
             poll_seconds=run.poll_seconds,
             # KBQ itself works for DuckDB and Iceberg: one table at a time bounds its memory.
             concurrency=LOADS_AT_ONCE if isinstance(deployment.settings.warehouse, BigQueryProject) else 1,
             restarts=deployment.sources.restarts,
-            blocks=deployment.blocks,
+            blocks=deployment.blocks.since(lines.unknown),
             topics=deployment.sources.known,
             merge_files=MERGE_FILES,
         )

@@ -350,14 +350,15 @@ def test_a_mistake_that_is_written_between_the_view_and_the_judgement_completes_
     loader, deployment = world.parts.loader, world.parts.deployment
     loader.load()
     [(table, before)] = world.parts.observer.known_hours().items()
+
+    class Edited(LoadBlocks):
+        def __call__(self, view: LoadView) -> Mapping[str, LoadBlock]:
+            found = super().__call__(view)
+            world.source_topics.write_text(f"{line}{slow} dataset=shop tabel=orders\n")
+            return found
+
     blocks = deployment.blocks
-
-    def edited(view: LoadView) -> Mapping[str, LoadBlock]:
-        found = blocks(view)
-        world.source_topics.write_text(f"{line}{slow} dataset=shop tabel=orders\n")
-        return found
-
-    vars(deployment)["blocks"] = edited
+    vars(deployment)["blocks"] = Edited(deployment.sources.select, deployment.sources.unknown)
     with contextlib.suppress(ConfigurationError):
         getattr(loader, step)()
     assert world.parts.observer.known_hours()[table] == before

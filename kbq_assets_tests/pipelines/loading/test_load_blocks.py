@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 
 import pytest
 
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.check_names import CONTIGUOUS, ERRORS_FEW, ROWS_MATCH
+from kbq_assets.core.observation.checks import LoadBlock
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference, table_state_path
@@ -17,10 +19,12 @@ from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load, plan
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
-from kbq_assets.pipelines.loading.view import read_view
+from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets_tests.fakes.platform import TOPIC as ORDERS
+from kbq_assets_tests.fakes.platform import FakePlatform
 from kbq_assets_tests.pipelines.bench import ERRORS, SETTINGS, TOPIC, A, B, Bench, value
 
 OTHER = "shop.other"
@@ -245,3 +249,23 @@ def test_what_was_found_in_a_commit_is_not_searched_again_until_it_changes(
         assert blocks(read_view(cache)) == {}
     _change(bench, _miscount)
     assert list(blocks(read_view(cache))) == [TOPIC]
+
+
+def test_a_topic_whose_mistake_is_fixed_while_a_load_runs_waits_for_the_next_one(tmp_path: Path) -> None:
+    """The load has read the options of tables, and would make the topic's table without them."""
+    world = FakePlatform(tmp_path, sources=f"{ORDERS} dataset=shop table=orders cluster_by=x\n")
+    world.produce(topic=ORDERS)
+    world.parts.extractor.extract()
+    deployment, right = world.parts.deployment, world.source_topics.read_text()
+
+    class Fixing(LoadBlocks):
+        def __call__(self, view: LoadView) -> Mapping[str, LoadBlock]:
+            world.source_topics.write_text(right)
+            return super().__call__(view)
+
+    vars(deployment)["blocks"] = Fixing(deployment.sources.select, deployment.sources.unknown)
+    world.source_topics.write_text(right.replace("table=", "tabel="))
+    [report] = world.parts.loader.load().tables
+    assert (report.rows, world.warehouse.jobs) == (0, {})
+    [report] = world.parts.loader.load().tables
+    assert report.rows == 1
