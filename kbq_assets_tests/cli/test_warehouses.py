@@ -11,6 +11,7 @@ import dagster as dg
 import pytest
 
 from kbq_assets.core.observation.check_names import ROWS_MATCH, TABLES_LOAD
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import Parts
 from kbq_assets.worker.adapters import open_store
 from kbq_assets_tests.cli.conftest import Shell
@@ -129,6 +130,19 @@ def test_a_command_that_changes_tables_asks_which_warehouse(world: TwoWarehouses
     assert run("--warehouse", "sea", "status").exit_code == 1
 
 
+def test_a_warehouse_is_reconciled_without_the_topics_of_others(world: TwoWarehouses, run: Shell) -> None:
+    world.source_topics.write_text(f"{BOTH}other dataset=shop table=others format=json\n")
+    world.kafka.create_topic("other", 1)
+    world.kafka.produce(TopicPartition("other", 0), b"{}")
+    world.produce(2)
+    run.done("extract")
+    run.done("load")
+    of_lake = run.json("--warehouse", "lake", "reconcile")
+    assert list(of_lake["topics"]) == [TOPIC]
+    assert "no record of 1 topics" in run.done("--warehouse", "lake", "reconcile")
+    assert sorted(run.json("--warehouse", "main", "reconcile")["topics"]) == ["other", TOPIC]
+
+
 def test_what_all_warehouses_share_is_shown_once(world: TwoWarehouses, run: Shell) -> None:
     world.produce(2)
     planned = run.done("plan")
@@ -156,7 +170,8 @@ def test_a_warehouse_added_later_begins_at_the_next_window(tmp_path: Path, files
     run.done("check")
     run.done("reconcile", "--counts")
     partly = run("--warehouse", "lake", "reconcile")
-    assert (partly.exit_code, "3 of 5 rows" in partly.output) == (3, True)
+    assert (partly.exit_code, "3 of 5 rows" in partly.output) == (1, True)
+    assert "every record accounted for: unknown" in partly.output
     for path in ("tables/_tables.json", "commits/_topics.json"):
         assert json.loads(world.store.get(path).data)["format"] == 3
         assert json.loads(world.store.get(path).data)["warehouses"] == {"lake": "active"}

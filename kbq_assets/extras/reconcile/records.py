@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from kbq_assets.core.errors import Refused
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.loading.table_state import TableState
@@ -164,16 +163,18 @@ def reconcile(
     planned = snapshot.plan()
     commits = [c.value for c in state.read_commits(ports.store, registry)]
     commits = [c for c in commits if only is None or c.topic in only]
-    _check_given(commits, warehouse_of(ports.store))
+    partly, nothing = _given_in_part(commits, warehouse_of(ports.store))
     changed = _with_statements(ports.store)
     changed = {table: topics for table, topics in changed.items() if only is None or topics & only}
-    upserts = _upserts(ports, commits, snapshot.settings, changed)
-    commits = [c for c in commits if c.topic not in set().union(*changed.values())]
+    comparable = {table: topics for table, topics in changed.items() if not topics & partly.keys()}
+    upserts = _upserts(ports, commits, snapshot.settings, comparable)
+    commits = [c for c in commits if c.topic not in {*partly, *nothing}.union(*changed.values())]
     accounts, problems = _accounts(ports, commits, snapshot.settings)
     return Reconciliation(
         tuple(sorted(accounts, key=lambda account: account.topic_partition)),
-        (*map(Finding.of, counted.findings), *problems),
+        (*map(Finding.of, counted.findings), *problems, *partly.values()),
         (
+            *([f"the warehouse was given no record of {len(nothing):,} topics"] if nothing else ()),
             *(note for note in counted.notes if note not in set(map(not_compared, changed))),
             *(note for count in counted.tables for note in count.notes),
         ),
@@ -229,18 +230,25 @@ def _upserts(
     )
 
 
-def _check_given(commits: Iterable[Commit], warehouse: str) -> None:
-    """Raise Refused if the warehouse was given a part of a topic's records only: which ones is not kept."""
+def _given_in_part(commits: Iterable[Commit], warehouse: str) -> tuple[dict[str, Finding], frozenset[str]]:
+    """Topics of which the warehouse was given a part of the records, and those of which it was given none: which
+    records it was given is not kept, so their rows are counted alone."""
+    given, every = Counter[str](), Counter[str]()
+    partly = set()
     for commit in commits:
         for partition in commit.partitions.values():
             all_ = sum(partition.changes_of(warehouse).values(), partition.totals)
-            given = partition.totals_for(warehouse)
-            if (given.staged, given.errors) != (all_.staged, all_.errors):
-                raise Refused(
-                    f"the warehouse was given {given.staged + given.errors} of {all_.staged + all_.errors} rows of "
-                    f"{commit.topic}: they cannot be compared with the broker one by one",
-                    next_step="kbq reconcile --counts compares what it was given; or --topic for other topics",
-                )
+            own = partition.totals_for(warehouse)
+            given[commit.topic] += own.staged + own.errors
+            every[commit.topic] += all_.staged + all_.errors
+            if (own.staged, own.errors) != (all_.staged, all_.errors):
+                partly.add(commit.topic)
+    nothing = frozenset(topic for topic in partly if not given[topic])
+    text = "{}: the warehouse was given {:,} of {:,} rows, which were counted, and not compared one by one"
+    return {
+        topic: Finding(text.format(topic, given[topic], every[topic]), is_unknown=True)
+        for topic in sorted(partly - nothing)
+    }, nothing
 
 
 def _values(
