@@ -15,7 +15,7 @@ from kbq_assets.cli.errors import hex_dump
 from kbq_assets.cli.settings import effective
 from kbq_assets.core.config.redaction import REDACTED
 from kbq_assets.core.config.settings import VARIABLES, parse_settings
-from kbq_assets.core.errors import ConfigurationError, NotFound, Unavailable
+from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import command_line
@@ -137,6 +137,31 @@ def test_a_partition_whose_extractions_get_no_answer_is_shown_until_one_does(
     run.done("extract")
     assert run.json("status")["interrupted"] == []
     assert stopped not in run("check").output
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Unavailable("no memory for Spark"), ExitCode.TRY_AGAIN),
+        (ConfigurationError("no Java"), ExitCode.FAILED),
+    ],
+)
+def test_a_run_that_an_error_ends_is_shown_until_one_succeeds(
+    world: FakePlatform, run: Shell, monkeypatch: pytest.MonkeyPatch, error: KbqError, code: ExitCode
+) -> None:
+    def no_engine(store: object = None) -> object:
+        raise error
+
+    world.produce(3)
+    with monkeypatch.context() as patched:
+        patched.setattr(world, "_engine", no_engine)
+        assert run("extract").exit_code == code
+    said = f"{TOPIC}: interrupted: in 1 runs in a row: {type(error).__name__}: {error.message}"
+    assert said in run.done("status")
+    assert (f"{TOPIC}: all of it: interrupted" in run("check").output) == (code == ExitCode.FAILED)
+    run.done("extract")
+    assert run.json("status")["interrupted"] == []
+    assert "all of it" not in run("check").output
 
 
 def test_an_interruption_of_records_that_are_gone_is_not_shown(world: FakePlatform, run: Shell) -> None:

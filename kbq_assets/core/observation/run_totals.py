@@ -27,6 +27,8 @@ _REMEMBERED: Final = 8
 #: Failures that a total has, and characters of each.
 _FAILURES: Final = 1000
 _CHARACTERS: Final = 500
+#: The key of a failure that ended a whole run.
+WHOLE_RUN: Final = "*"
 #: What failed transiently in several runs, for this long, needs a person.
 LASTING_MS: Final = 1_800_000
 

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.settings import Settings
-from kbq_assets.core.errors import ConfigurationError, KbqError
+from kbq_assets.core.errors import ConfigurationError, Defect, KbqError
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import WindowLimits
@@ -111,7 +111,14 @@ class Extractor:
         with closing(RunLog(deployment.store, deployment.clock)) as log:
             watching = log.watching(on_progress)
             sources = deployment.sources.read()
-            report = extraction.extract(ports, sources, only=only, limits=self.limits, on_progress=watching)
+            try:
+                report = extraction.extract(
+                    ports, sources, only=only, limits=self.limits, on_progress=watching
+                )
+            except Exception as error:
+                if only is None:
+                    log.fail_extraction(Defect.of(error))
+                raise
             report = self._advised(report)
             log.end_extraction(report)
         return report

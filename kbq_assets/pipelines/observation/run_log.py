@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from kbq_assets.core.errors import KbqError, NotFound
+from kbq_assets.core.errors import KbqError, NotFound, TransientError
 from kbq_assets.core.observation import run_totals
 from kbq_assets.core.observation.run_totals import (
     CLEANING,
     EXTRACTION,
     LOADING,
+    WHOLE_RUN,
     RunEnd,
     RunFailure,
     RunTotals,
@@ -78,9 +79,15 @@ class RunLog:
             advisory_failures=len(report.advisory_failures),
             costs=report.costs,
             workers=report.workers,
-            parts={**dict.fromkeys(map(str, done)), **failures},
+            parts={WHOLE_RUN: None, **dict.fromkeys(map(str, done)), **failures},
         )
         self._end(EXTRACTION, end)
+
+    def fail_extraction(self, error: KbqError) -> None:
+        """Count an extraction of all topics that an error ended."""
+        now_ms = self.clock.now_ms()
+        failure = run_failure(_described(error), now_ms, transient=isinstance(error, TransientError))
+        self._end(EXTRACTION, RunEnd(self.run, False, 0.0, now_ms, parts={WHOLE_RUN: failure}))
 
     def end_loading(self, report: LoadReport) -> None:
         """Count a load. It succeeded if no table failed; a parked table is not a failure."""
@@ -129,6 +136,10 @@ class RunLog:
             action()
         except KbqError as error:
             _LOGGER.warning("run %s could not be recorded: %s", self.run, error)
+
+
+def _described(error: KbqError) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _failure(table: TableReport, now_ms: int) -> RunFailure | None:
