@@ -16,6 +16,7 @@ from kbq_assets_tests.adapters.duckdb import test_replay_upserts as replay_upser
 from kbq_assets_tests.google import test_load_faults, test_two_loaders
 from kbq_assets_tests.model import (
     test_file_batches,
+    test_lake_error_replays,
     test_lake_promotions,
     test_manifests,
     test_merges,
@@ -36,6 +37,7 @@ from kbq_assets_tests.simulation.backup_mutants import (
     ERASURE_MUTANTS,
     LATE_MUTANTS,
 )
+from kbq_assets_tests.simulation.error_replay_mutants import ERASED_REPLAY_MUTANTS, ERROR_REPLAY_MUTANTS
 from kbq_assets_tests.simulation.mutants import Mutant
 from kbq_assets_tests.simulation.promotion_mutants import LAKE_MUTANTS, PROMOTION_MUTANTS
 from kbq_assets_tests.simulation.statement_mutants import (
@@ -101,6 +103,7 @@ def _of_the_model() -> Iterator[Section]:
         ("statements", "test_statements", test_statements.BREAKS),
         ("promotions", "test_promotions", test_promotions.BREAKS),
         ("promotions in a lake", "test_lake_promotions", test_lake_promotions.BREAKS),
+        ("replays of error rows in a lake", "test_lake_error_replays", test_lake_error_replays.BREAKS),
         ("changes of load", "test_switches", test_switches.BREAKS),
         ("batches of files", "test_file_batches", test_file_batches.BREAKS),
     ]
@@ -122,6 +125,10 @@ def _of_the_simulator() -> Iterator[Section]:
         ("Late publications", "late_publications_notice_when_a_rule_is_removed", LATE_MUTANTS),
         ("Schedules of replays", "replays_notice_when_a_rule_is_removed", PROMOTION_MUTANTS),
         ("Schedules of replays in a lake", "replays_in_a_lake_notice_when_a_rule_is_removed", LAKE_MUTANTS),
+        ("Schedules of replays of error rows in a lake", "replays_of_error_rows_notice_when_a_rule_is_removed",
+         ERROR_REPLAY_MUTANTS),
+        ("The same beside erasures", "replays_of_error_rows_beside_erasures_notice_when_a_rule_is_removed",
+         ERASED_REPLAY_MUTANTS),
         ("Schedules of ordered tables", "ordered_tables_notice_when_a_rule_is_removed", mutants.ORDER_MUTANTS),
         ("Schedules of tables by hour", "hours_notice_when_a_rule_is_removed", mutants.HOUR_MUTANTS),
         ("Schedules of statements", "the_simulator_notices_when_a_rule_of_statements_is_removed", STATEMENT_MUTANTS),

@@ -40,6 +40,8 @@ EVERY_NTH_STATEMENT_POINT: Final = _size(200, 15, "KBQ_TEST_STATEMENT_POINTS")
 EVERY_NTH_FILE_POINT: Final = _size(40, 3)
 #: The same for a backup, a replay and its promotion. There are over 900 points; each costs three CPU seconds.
 EVERY_NTH_REPLAY_POINT: Final = _size(60, 30, "KBQ_TEST_REPLAY_POINTS")
+#: The same for a replay of error rows in a lake. There are over 200 points; each costs two CPU seconds.
+EVERY_NTH_ERROR_POINT: Final = _size(10, 10, "KBQ_TEST_ERROR_POINTS")
 #: SIGKILLs of an erasure over DuckDB, a lake and a backup.
 ERASE_KILLS: Final = _size(30, 30, "KBQ_TEST_ERASE_KILLS")
 #: Schedules in which this release and the one before take turns. Each takes ten runs of a tenth of a CPU second.

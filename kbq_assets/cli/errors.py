@@ -137,8 +137,9 @@ def replay(
     """Parse bad records again with today's schemas and options; those that are good now become rows.
 
     A row is inserted under the record's own partition, offset and epoch, with the time in _kbq_replayed_at, in the
-    transaction that marks its error row. So a second replay adds nothing. A table with load=upsert takes a row only
-    if it is newer than its key's; else the error row is resolved without it. Exits with 1 if error rows stay.
+    transaction that marks its error row. So a second replay adds nothing. In a lake the rows come first, then the
+    marks; if the command dies in between, run it again. A table with load=upsert takes a row only if it is newer than
+    its key's; else the error row is resolved without it. Exits with 1 if error rows stay.
     """
     repair = _function(function) if function else None
     if not as_json:

@@ -1,11 +1,13 @@
-"""Bad records that become rows after all: one transaction inserts the row and marks its error row."""
+"""Bad records that become rows after all: one transaction inserts the row and marks its error row. Where none changes
+two tables, a job inserts the row, and then a commit marks its error row."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
+from kbq_assets.core.erasure.offsets import RowPlaces
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 
@@ -59,3 +61,25 @@ class ErrorReplays(Protocol):
     def replay(self, replay: ErrorReplay) -> Replayed:
         """Add the rows, or apply them. Raises JobFailed if the files do not load or the statement changes nothing,
         Unavailable, and UnknownOutcome: then the next replay finds which rows are left."""
+
+
+@runtime_checkable
+class ErrorReplaySteps(Protocol):
+    """How a warehouse without such transactions replays error rows (PROTOCOL ER7): each step is a job of one table,
+    under the id of the replay.
+
+    1. An id runs at most once in each of both tables, as in `Warehouse`, whose `get_job` and `burn_job` know the jobs
+       that add rows.
+    2. A job becomes visible at once, or not at all.
+    """
+
+    def places(self, replay: ErrorReplay) -> RowPlaces:
+        """The places of the rows in the files. Raises JobFailed if the files do not load, or if the error rows at these
+        places cannot be marked."""
+
+    def land(self, job_id: str, replay: ErrorReplay, places: RowPlaces) -> None:
+        """Add the rows of the files that are at ``places``, as a load job does. Raises as `insert_job`."""
+
+    def mark(self, job_id: str, errors: TableReference, places: RowPlaces, now_ms: int) -> None:
+        """Mark the error rows at ``places`` with ``now_ms``. Raises JobAlreadyExists if the id ended in that table,
+        UnknownOutcome, Unavailable, and JobFailed for rows that KBQ cannot change: then nothing changed."""

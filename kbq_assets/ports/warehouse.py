@@ -15,7 +15,7 @@ from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import REPLAY_COLUMN
 from kbq_assets.ports.erasure import ErasureTables
-from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplays
+from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplays, ErrorReplaySteps
 from kbq_assets.ports.statements import Statements
 
 
@@ -211,8 +211,8 @@ class Warehouse(Protocol):
         """How the warehouse runs statements; None if it only appends."""
 
     @property
-    def errors_replay(self) -> ErrorReplays | None:
-        """How the warehouse replays error rows; None if no transaction of it changes two tables."""
+    def errors_replay(self) -> ErrorReplays | ErrorReplaySteps | None:
+        """How the warehouse replays error rows; None for one whose tables have none of their own."""
 
     @property
     def erasures(self) -> ErasureTables | None:

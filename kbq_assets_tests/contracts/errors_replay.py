@@ -9,11 +9,24 @@ from typing import Any
 
 import pytest
 
-from kbq_assets.core.errors import JobFailed
+from kbq_assets.core.erasure.offsets import RowPlaces
+from kbq_assets.core.errors import JobAlreadyExists, JobFailed
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.names import StagedFileName, TableReference, schema_path
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.statements.table_statements import SCRATCH
-from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay, ErrorReplays, Replayed, ReplayStatement
+from kbq_assets.pipelines.errors_replay.steps import replays_of
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.errors_replay import (
+    REPLAYED_AT,
+    ErrorReplay,
+    ErrorReplays,
+    ErrorReplaySteps,
+    Replayed,
+    ReplayStatement,
+)
+from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.statements import LedgerRow
 from kbq_assets.ports.warehouse import ErrorQuery, KafkaRange, Warehouse
 from kbq_assets.wire.files.error_rows import error_schema_json
@@ -30,12 +43,7 @@ from kbq_assets_tests.contracts.warehouse import (
 
 ERRORS = TableReference(TABLE.dataset, "kbq_errors")
 RANGE = KafkaRange("t", 0, 0)
-
-
-def replays_of(warehouse: Warehouse) -> ErrorReplays:
-    """The warehouse's replays."""
-    assert warehouse.errors_replay is not None
-    return warehouse.errors_replay
+_FINGERPRINT = "00"
 
 
 def error_record(offset: int, **fields: Any) -> dict[str, Any]:
@@ -70,32 +78,21 @@ class ErrorReplaysContract(WarehouseContract):
         self.run(warehouse, load_job("a1", stage("rows.avro", avro_file(records(range(3))))))
         return ERRORS
 
+    def replays(self, warehouse: Warehouse) -> ErrorReplays:
+        """The warehouse's replays."""
+        found = warehouse.errors_replay
+        assert found is not None
+        assert not isinstance(found, ErrorReplaySteps)
+        return found
+
+    def staged(self, stage: Stage, name: str, data: bytes) -> ErrorReplay:
+        """The replay of a file."""
+        return ErrorReplay(TABLE, ERRORS, (stage(name, data),), SCHEMA, 1_700_000_000_000)
+
     def replay(self, warehouse: Warehouse, stage: Stage, name: str, offsets: Iterable[int]) -> int:
         """Replay the records of these offsets."""
-        uri = stage(name, avro_file(records(offsets)))
-        replay = ErrorReplay(TABLE, ERRORS, (uri,), SCHEMA, 1_700_000_000_000)
-        return replays_of(warehouse).replay(replay).added
-
-    def test_a_statement_applies_the_rows_if_the_ledger_is_at_its_batch(
-        self, warehouse: Warehouse, table: TableReference, stage: Stage, errors: TableReference
-    ) -> None:
-        statements = statements_of(warehouse)
-        statements.open_ledger(table)
-        sql = f"INSERT INTO {statements.sql_name(table)} SELECT * FROM {SCRATCH} AS b"
-        effective = f"SELECT COUNT(*) AS effective FROM {SCRATCH} AS b WHERE b._kafka_offset > 9"
-        uri = stage("r1.avro", avro_file(records([2, 10, 12])))
-        replay = ErrorReplay(TABLE, ERRORS, (uri,), SCHEMA, 1_700_000_000_000)
-        with pytest.raises(JobFailed, match="ledger"):
-            replays_of(warehouse).replay(replace(replay, statement=ReplayStatement(1, sql, effective)))
-        assert set(warehouse.positions(table, RANGE)) == {0, 1, 2}
-        assert set(warehouse.positions(errors, RANGE)) == set(range(10, 15))
-        wanted = replace(replay, statement=ReplayStatement(0, sql, effective))
-        assert replays_of(warehouse).replay(wanted) == Replayed(2)
-        assert warehouse.positions(table, RANGE) == dict.fromkeys((0, 1, 2, 10, 12), 1)
-        assert set(warehouse.positions(errors, RANGE)) == {11, 13, 14}
-        assert replays_of(warehouse).replay(wanted) == Replayed(0)
-        assert warehouse.positions(table, RANGE) == dict.fromkeys((0, 1, 2, 10, 12), 1)
-        assert statements.read_ledger(table) == LedgerRow(0)
+        replay = self.staged(stage, name, avro_file(records(offsets)))
+        return self.replays(warehouse).replay(replay).added
 
     def test_a_replay_adds_rows_and_marks_their_error_rows_at_once(
         self, warehouse: Warehouse, table: TableReference, stage: Stage, errors: TableReference
@@ -142,8 +139,96 @@ class ErrorReplaysContract(WarehouseContract):
     def test_files_that_do_not_load_change_nothing(
         self, warehouse: Warehouse, table: TableReference, stage: Stage, errors: TableReference
     ) -> None:
-        uri = stage("bad.avro", avro_file(records([10]))[:-3])
+        bad = self.staged(stage, "bad.avro", avro_file(records([10]))[:-3])
         with pytest.raises(JobFailed):
-            replays_of(warehouse).replay(ErrorReplay(TABLE, ERRORS, (uri,), SCHEMA, 1))
+            self.replays(warehouse).replay(bad)
         assert set(warehouse.positions(errors, RANGE)) == set(range(10, 15))
         assert set(warehouse.positions(table, RANGE)) == {0, 1, 2}
+
+
+class StatementErrorReplaysContract(ErrorReplaysContract):
+    """Replays of error rows in a warehouse that has statements."""
+
+    def test_a_statement_applies_the_rows_if_the_ledger_is_at_its_batch(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage, errors: TableReference
+    ) -> None:
+        statements = statements_of(warehouse)
+        statements.open_ledger(table)
+        sql = f"INSERT INTO {statements.sql_name(table)} SELECT * FROM {SCRATCH} AS b"
+        effective = f"SELECT COUNT(*) AS effective FROM {SCRATCH} AS b WHERE b._kafka_offset > 9"
+        replay = self.staged(stage, "r1.avro", avro_file(records([2, 10, 12])))
+        with pytest.raises(JobFailed, match="ledger"):
+            self.replays(warehouse).replay(replace(replay, statement=ReplayStatement(1, sql, effective)))
+        assert set(warehouse.positions(table, RANGE)) == {0, 1, 2}
+        assert set(warehouse.positions(errors, RANGE)) == set(range(10, 15))
+        wanted = replace(replay, statement=ReplayStatement(0, sql, effective))
+        assert self.replays(warehouse).replay(wanted) == Replayed(2)
+        assert warehouse.positions(table, RANGE) == dict.fromkeys((0, 1, 2, 10, 12), 1)
+        assert set(warehouse.positions(errors, RANGE)) == {11, 13, 14}
+        assert self.replays(warehouse).replay(wanted) == Replayed(0)
+        assert warehouse.positions(table, RANGE) == dict.fromkeys((0, 1, 2, 10, 12), 1)
+        assert statements.read_ledger(table) == LedgerRow(0)
+
+
+class SteppedErrorReplaysContract(ErrorReplaysContract):
+    """Replays of error rows by steps (PROTOCOL ER7)."""
+
+    @pytest.fixture
+    def area(self) -> ObjectStore:
+        """The staging area."""
+        raise NotImplementedError
+
+    @pytest.fixture(autouse=True)
+    def _area(self, area: ObjectStore) -> None:
+        """With the state of the error table."""
+        state.create_table_state(area, ERRORS, "4f2a")
+        area.create(schema_path(_FINGERPRINT), SCHEMA.encode())
+        self._store = area
+
+    def replays(self, warehouse: Warehouse) -> ErrorReplays:
+        return replays_of(self._store, warehouse)
+
+    def staged(self, stage: Stage, name: str, data: bytes) -> ErrorReplay:
+        named = StagedFileName(TopicPartition("t", 0), TABLE, 1, 0, 0, name.replace(".", "-"))
+        stream = self._store.open_write(named.format())
+        stream.write(data)
+        stored = stream.close()
+        file = StagedFile(stored.path, 0, 100, 1, stored.size, stored.size, stored.crc32c, _FINGERPRINT)
+        uri = self._store.uri(file.path)
+        return replace(super().staged(lambda *_: uri, name, data), files={uri: file})
+
+    def test_an_id_that_has_ended_adds_and_marks_nothing(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage, errors: TableReference
+    ) -> None:
+        steps = warehouse.errors_replay
+        assert isinstance(steps, ErrorReplaySteps)
+        replay = self.staged(stage, "r1.avro", avro_file(records([10, 12])))
+        places = steps.places(replay)
+        assert places == RowPlaces("t", ((0, 0, (10, 11, 12, 13)),))
+        steps.land("kbq-errors-4f2a-1", replay, places)
+        steps.mark("kbq-errors-4f2a-1", errors, RowPlaces("t", ((0, 0, (10, 11)),)), 1)
+        with pytest.raises(JobAlreadyExists):
+            steps.land("kbq-errors-4f2a-1", replay, places)
+        with pytest.raises(JobAlreadyExists):
+            steps.mark("kbq-errors-4f2a-1", errors, places, 1)
+        assert warehouse.positions(table, RANGE) == dict.fromkeys((0, 1, 2, 10, 12), 1)
+        assert set(warehouse.positions(errors, RANGE)) == {11, 12, 13, 14}
+        warehouse.burn_job("kbq-errors-4f2a-2", warehouse.project, warehouse.location, table)
+        with pytest.raises(JobAlreadyExists):
+            steps.land("kbq-errors-4f2a-2", replay, places)
+        assert warehouse.kafka_summary(table)[RANGE].rows == 3
+
+    def test_a_target_that_is_gone_ends_the_job(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage, errors: TableReference
+    ) -> None:
+        """It does not come late when the table is back (I4)."""
+        steps = warehouse.errors_replay
+        assert isinstance(steps, ErrorReplaySteps)
+        replay = self.staged(stage, "r1.avro", avro_file(records([10])))
+        gone = replace(replay, table=TableReference(TABLE.dataset, "gone"))
+        with pytest.raises(JobFailed):
+            steps.places(gone)
+        steps.land("kbq-errors-4f2a-1", gone, steps.places(replay))
+        found = warehouse.get_job("kbq-errors-4f2a-1", warehouse.project, warehouse.location, gone.table)
+        assert found is not None
+        assert found.error is not None

@@ -86,7 +86,7 @@ class Home(FakePlatform):
         options = case.wrong if probe is None and records == _BEFORE else case.right
         sources = SOURCES.replace("table=orders", f"{options} backup=true")
         super().__init__(folder, sources=sources, partitions=1, environ=_ENVIRON)
-        if not case.is_keyed:
+        if records and not case.is_keyed:
             self.produce(records)
         for n in range(records if case.is_keyed else 0):
             value = None if n in _DELETIONS else GOOD
@@ -197,7 +197,7 @@ def prepare(home: Path, case: Case) -> None:
     Home(home, case, _BEFORE).cycle()
 
 
-def run(home: Path, case: Case, point: Point | None = None) -> None:
+def run(home: Path, point: Point | None, case: Case) -> None:
     """Extract new records and repair the old ones; die at a point."""
     probe = Probe(point, signal.SIGKILL)
     parts = Home(home, case, _BEFORE + _SINCE, probe).cycle()
@@ -252,23 +252,31 @@ def copy(fresh: Path, home: Path) -> None:
     shutil.copytree(fresh, home, copy_function=shutil.copy2)
 
 
-def main(folder: Path, nth: int, case: Case) -> int:
+class Campaign(NamedTuple):
+    """What happens in a home: before the run that is killed, in that run, and after it."""
+
+    prepare: Callable[[Path], None]
+    run: Callable[[Path, Point | None], None]
+    check: Callable[[Path], None]
+
+
+def main(folder: Path, nth: int, of: Campaign) -> int:
     """Kill a run at every nth point."""
     warm_up()
     # Always the same folder: a lake knows its files by their whole paths.
     fresh, home = folder / "fresh", folder / "home"
-    assert in_child(lambda: prepare(home, case)) == 0
+    assert in_child(lambda: of.prepare(home)) == 0
     home.rename(fresh)
     copy(fresh, home)
-    assert in_child(lambda: run(home, case)) == 0
-    assert in_child(lambda: check(home, case)) == 0
+    assert in_child(lambda: of.run(home, None)) == 0
+    assert in_child(lambda: of.check(home)) == 0
     passed: dict[str, int] = json.loads((home / "points.json").read_text())
     points = [Point(kind, number + 1) for kind, count in sorted(passed.items()) for number in range(count)]
     failed = []
     for point in points[::nth]:
         copy(fresh, home)
-        killed = in_child(partial(run, home, case, point))
-        if killed != -signal.SIGKILL or in_child(partial(check, home, case)) != 0:
+        killed = in_child(partial(of.run, home, point))
+        if killed != -signal.SIGKILL or in_child(partial(of.check, home)) != 0:
             failed.append(f"{point}: ended with {killed}")
         if len(failed) == _FAILURES_SHOWN:
             break
@@ -278,4 +286,6 @@ def main(folder: Path, nth: int, case: Case) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), CASES[(*sys.argv, "appends")[3]]))
+    chosen = CASES[(*sys.argv, "appends")[3]]
+    campaign = Campaign(*(partial(function, case=chosen) for function in (prepare, run, check)))
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), campaign))

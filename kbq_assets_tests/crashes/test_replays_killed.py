@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets_tests.sizes import EVERY_NTH_REPLAY_POINT
+from kbq_assets_tests.sizes import EVERY_NTH_ERROR_POINT, EVERY_NTH_REPLAY_POINT
 
 
 @pytest.mark.slow
@@ -24,3 +24,14 @@ def test_a_killed_replay_ends_with_every_row_in_its_table_once(tmp_path: Path, c
     assert (done.returncode, found.get("failed")) == (0, []), done.stdout + done.stderr
     assert found["points"] >= 800
     assert found["killed"] >= found["points"] // EVERY_NTH_REPLAY_POINT
+
+
+@pytest.mark.slow
+def test_a_killed_replay_of_error_rows_in_a_lake_ends_with_every_record_in_a_table_once(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-m", "kbq_assets_tests.crashes.error_replays_killed", str(tmp_path)]
+    done = subprocess.run([*command, str(EVERY_NTH_ERROR_POINT)], capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout or "{}")
+    assert (done.returncode, found.get("failed")) == (0, []), done.stdout + done.stderr
+    assert found["killed"] >= 20

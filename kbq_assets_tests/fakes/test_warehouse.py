@@ -12,8 +12,12 @@ import pytest
 from kbq_assets.core.errors import JobAlreadyExists, NotFound, Unavailable, UnknownOutcome
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import JobStatus, Warehouse
-from kbq_assets_tests.contracts.errors_replay import ErrorReplaysContract
+from kbq_assets_tests.contracts.errors_replay import (
+    StatementErrorReplaysContract,
+    SteppedErrorReplaysContract,
+)
 from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,
@@ -24,6 +28,7 @@ from kbq_assets_tests.contracts.warehouse import (
     records,
 )
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
+from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.warehouse import TRANSIENT, FakeWarehouse, Row
 
 
@@ -41,13 +46,13 @@ def path_of(uri: str) -> str:
     return url2pathname(urlsplit(uri).path)
 
 
-class TestFakeWarehouse(ErrorReplaysContract, StatementsContract):
+class TestFakeWarehouse(StatementErrorReplaysContract, StatementsContract):
     @pytest.fixture
     def warehouse(self) -> Warehouse:
         return FakeWarehouse(Files(), path_of, keep_records=True)
 
 
-class TestFakeWarehouseWithPendingJobs(ErrorReplaysContract, StatementsContract):
+class TestFakeWarehouseWithPendingJobs(StatementErrorReplaysContract, StatementsContract):
     @pytest.fixture
     def warehouse(self) -> Warehouse:
         return FakeWarehouse(Files(), path_of, auto_run=False, keep_records=True).view("p")
@@ -57,6 +62,24 @@ class TestFakeWarehouseWithPendingJobs(ErrorReplaysContract, StatementsContract)
         while fake.step() is not None:
             pass
         return super().finish(warehouse, job_id, table)
+
+
+class TestFakeLake(SteppedErrorReplaysContract):
+    @pytest.fixture
+    def area(self) -> ObjectStore:
+        return FaultyMemoryStore()
+
+    @pytest.fixture
+    def stage(self, area: FaultyMemoryStore) -> Stage:
+        def write(name: str, data: bytes) -> str:
+            area.create(name, data)
+            return area.uri(name)
+
+        return write
+
+    @pytest.fixture
+    def warehouse(self, area: FaultyMemoryStore) -> Warehouse:
+        return FakeWarehouse(area, area.path_of, keep_records=True, one_transaction=False).view("p")
 
 
 @pytest.fixture

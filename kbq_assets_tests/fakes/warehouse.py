@@ -30,6 +30,7 @@ from kbq_assets.core.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from kbq_assets.core.errors_replay.intents import ERRORS_JOB
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes, has_own_columns_alone
 from kbq_assets.core.loading.tables import Column, TableOptions, plan_table_change
@@ -38,7 +39,7 @@ from kbq_assets.core.replay.model import REPLACEMENT
 from kbq_assets.core.statements.side_tables import SCRATCH_PREFIX
 from kbq_assets.core.topics.error_tables import ERROR_TABLE, is_error_table
 from kbq_assets.ports.erasure import ErasureTables
-from kbq_assets.ports.errors_replay import ErrorReplays
+from kbq_assets.ports.errors_replay import ErrorReplays, ErrorReplaySteps
 from kbq_assets.ports.statements import StatementJob, Statements
 from kbq_assets.ports.warehouse import (
     EVERYTHING,
@@ -55,7 +56,7 @@ from kbq_assets.ports.warehouse import (
     RowComparison,
 )
 from kbq_assets_tests.fakes.erasure import FakeErasureTables
-from kbq_assets_tests.fakes.errors_replay import FakeErrorReplays
+from kbq_assets_tests.fakes.errors_replay import FakeErrorReplays, FakeErrorReplaySteps
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.statements import FakeStatements, StatementsView
 
@@ -95,8 +96,8 @@ class FakeJob:
     status: JobStatus
     load: LoadJob | None
     statement: StatementJob | None = None
-    #: what a replacement does when it runs; returns the rows that it added
-    effect: Callable[[], int] | None = None
+    #: what a replacement does when it runs; returns the rows that it added, or why it fails
+    effect: Callable[[], int | JobError] | None = None
 
 
 @dataclass
@@ -131,7 +132,8 @@ class FakeWarehouse:
     are files on which every load fails for good. ``job_errors`` is asked when a job runs and may end it with
     an error. ``now_ms`` is when jobs are inserted. So many calls of `get_job` do not find a job (``hide_jobs``), and so
     many inserts are refused (``refuse_jobs``). ``keep_records`` keeps whole rows, not just their identity. Without
-    ``one_transaction``, each table of a replacement has a job of its id, which runs at once, as in a lake.
+    ``one_transaction``, each table of a replacement, or of a replay of error rows, has a job of its id, which runs at
+    once, as in a lake.
     """
 
     session = nullcontext
@@ -173,7 +175,9 @@ class FakeWarehouse:
         self.stored: dict[TableReference, FakeTable] = {}
         self.jobs: dict[tuple[str, str, str], FakeJob] = {}
         self.statements = FakeStatements(self)
-        self.errors_replay: ErrorReplays | None = FakeErrorReplays(self)
+        self.errors_replay: ErrorReplays | ErrorReplaySteps | None = (
+            FakeErrorReplays(self) if one_transaction else FakeErrorReplaySteps(self)
+        )
         self.erasures: ErasureTables | None = FakeErasureTables(self)
         self._store = store
         self._path_of = path_of
@@ -217,7 +221,10 @@ class FakeWarehouse:
                 self.stored[job.load.table].rows.clear()
                 self.stored[job.load.table].records.clear()
             self.append(job.load.table, loaded)
-        added = job.effect() if job.effect is not None and error is None else len(loaded)
+        added = len(loaded)
+        if job.effect is not None and error is None:
+            done = job.effect()
+            added, error = (0, done) if isinstance(done, JobError) else (done, None)
         job.status = replace(
             job.status,
             state="DONE",
@@ -434,14 +441,16 @@ class FakeWarehouse:
         status = JobStatus(job.job_id, "PENDING", ("(statement)",), statement=job.digest, bytes_billed=price)
         self._insert((job.project, job.location, job.job_id), status, None, job)
 
-    def insert_replacement(self, status: JobStatus, table: TableReference, effect: Callable[[], int]) -> None:
+    def insert_replacement(
+        self, status: JobStatus, table: TableReference, effect: Callable[[], int | JobError]
+    ) -> None:
         """Submit a replacement of rows (fakes/replay.py)."""
         name = self._name(status.job_id, table)
         self._insert((self.project, self.location, name), status, None, effect=effect)
 
     def _name(self, job_id: str, table: TableReference | None) -> str:
-        """The name of a job: in a lake, each table of a replacement has one."""
-        is_own = not self.one_transaction and job_id.startswith(REPLACEMENT)
+        """The name of a job: in a lake, each table of a replacement, and of a replay of error rows, has one."""
+        is_own = not self.one_transaction and job_id.startswith((REPLACEMENT, ERRORS_JOB))
         return f"{job_id} {table}" if is_own else job_id
 
     def is_replacement(self, job_id: str) -> bool:
@@ -462,7 +471,7 @@ class FakeWarehouse:
         status: JobStatus,
         load: LoadJob | None,
         statement: StatementJob | None = None,
-        effect: Callable[[], int] | None = None,
+        effect: Callable[[], int | JobError] | None = None,
     ) -> None:
         job = FakeJob(replace(status, created_ms=self.now_ms()), load, statement, effect)
         if self.jobs.setdefault(key, job) is not job:
@@ -531,7 +540,9 @@ class WarehouseView:
         self.verifies = warehouse.verifies
         self.compares = warehouse.compares
         self.statements: Statements | None = StatementsView(warehouse.statements, self)
-        self.errors_replay: ErrorReplays | None = warehouse.errors_replay
+        self.errors_replay: ErrorReplays | ErrorReplaySteps | None = warehouse.errors_replay
+        if isinstance(warehouse.errors_replay, ErrorReplaySteps):
+            self.errors_replay = FakeErrorReplaySteps(warehouse, self)
         self.erasures: ErasureTables | None = FakeErasureTables(warehouse, self)
 
     def insert_job(self, job: LoadJob) -> None:

@@ -79,6 +79,7 @@ class Bench:
     partitions: int = 1
     auto_run: bool = True
     keep_records: bool = False
+    one_transaction: bool = True
     faults: Callable[[Call], Outcome] = lambda call: Outcome.OK
     pseudonyms: Pseudonyms | None = None
     seal_key: SealKey | None = None
@@ -91,7 +92,12 @@ class Bench:
         self.kafka.create_topic(TOPIC, self.partitions)
         self.store = FaultyMemoryStore(ask)
         self.warehouse = FakeWarehouse(
-            self.store, self.store.path_of, auto_run=self.auto_run, faults=ask, keep_records=self.keep_records
+            self.store,
+            self.store.path_of,
+            auto_run=self.auto_run,
+            faults=ask,
+            keep_records=self.keep_records,
+            one_transaction=self.one_transaction,
         )
         self.warehouse.now_ms = self.store.now_ms
         self.registry = FakeRegistry(SCHEMAS)

@@ -17,7 +17,7 @@ from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.pipelines.extraction import recovery
 from kbq_assets.pipelines.operate.commands import propose_reset
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
-from kbq_assets_tests.simulation import backups, mishaps, ordered, replays
+from kbq_assets_tests.simulation import backups, error_replays, mishaps, ordered, replays
 from kbq_assets_tests.simulation.promises import check_all
 from kbq_assets_tests.simulation.world import TOPIC, Recipe, World
 
@@ -61,6 +61,7 @@ class Chaos:
     silence_backups: float = 0.0
     erase: float = 0.0
     replay: float = 0.0
+    replay_errors: float = 0.0
     merge_copies: float = 0.0
 
 
@@ -167,6 +168,15 @@ REPLAYED = Recipe(replays=True)
 REPLAYED_LAKE = dataclasses.replace(REPLAYED, one_transaction=False)
 #: The same of tables that a statement keeps: promotions wait for their batches, and never run beside one.
 REPLAYED_UPSERTS = dataclasses.replace(REPLAYED, settings=STATEMENTS.settings)
+#: Two operators at once replay error rows of a lake, each into another dataset.
+MENDING = dataclasses.replace(
+    ROUGH, steps=1500, event_rate=0.15, fault_rate=0.012, stall_rate=0.02, replay_errors=9.0, produce=3.0, extract=3.0,
+    load=3.0, run_job=6.0, operate=1.0, reset_rate=0.05, recreate=0.0, spoil_a_file=0.05,
+)  # fmt: skip
+MENDED = Recipe("112pppgt", replays_errors=True, one_transaction=False)
+#: The same beside erasures.
+ERASING_MENDED = dataclasses.replace(ERASING, replay_errors=5.0)
+ERASED_MENDED = dataclasses.replace(ERASED, kinds="11ppgbbab", replays_errors=True, one_transaction=False)
 
 
 #: Kinds of schedules by name, next to the usual ones: how rough, and of what world.
@@ -192,6 +202,8 @@ KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "replays": (PROMOTING, REPLAYED),
     "replays_lake": (PROMOTING, REPLAYED_LAKE),
     "replays_upserts": (PROMOTING, REPLAYED_UPSERTS),
+    "error_replays_lake": (MENDING, MENDED),
+    "error_replays_lake_erasures": (ERASING_MENDED, ERASED_MENDED),
 }
 
 
@@ -280,6 +292,7 @@ def _events(world: World, chaos: Chaos) -> list[tuple[float, Callable[[], None]]
         (chaos.elect_leader, world.elect_leader),
         (chaos.erase, start("eraser", world.erase, 1)),
         (chaos.replay, start("replayer", world.replay, 2)),
+        (chaos.replay_errors, start("mender", world.replay_errors, 2)),
         (chaos.merge_copies, start("merger", partial(backups.merge, world), 2)),
         (chaos.silence_backups, partial(backups.fall_silent, world)),
         (chaos.lose_schemas, partial(backups.lose_schemas, world)),
@@ -320,6 +333,7 @@ def settle(world: World) -> None:
         world.backup.behind.extend(backups.check_alone(world))
         _finish(world)
     world.warehouse.log[:] = replays.live_rows(world.warehouse.log)
+    error_replays.as_error_rows(world)
 
 
 def _finish(world: World) -> None:
@@ -332,6 +346,7 @@ def _finish(world: World) -> None:
             *loads,
             ("janitor", world.clean),
             *([("replayer", partial(replays.finish, world))] if world.recipe.replays else []),
+            *([("mender", world.replay_errors)] if world.recipe.replays_errors else []),
         ]
         for kind, body in runs:
             world.run_alone(kind, body)

@@ -31,6 +31,7 @@ from kbq_assets_tests.simulation.backup_mutants import (
     ERASURE_MUTANTS,
     LATE_MUTANTS,
 )
+from kbq_assets_tests.simulation.error_replay_mutants import ERASED_REPLAY_MUTANTS, ERROR_REPLAY_MUTANTS
 from kbq_assets_tests.simulation.manifest_mutants import MANIFEST_MUTANTS
 from kbq_assets_tests.simulation.mutants import (
     A_NEW_ID,
@@ -55,12 +56,16 @@ from kbq_assets_tests.simulation.schedule import (
     COMPACTING,
     ERASED,
     ERASED_COMPACTED,
+    ERASED_MENDED,
     ERASED_MERGED,
     ERASING,
     ERASING_COMPACTED,
+    ERASING_MENDED,
     FAILING,
     FUTURE,
     HOURLY,
+    MENDED,
+    MENDING,
     MERGING,
     MISHAPS,
     ORDERED,
@@ -427,6 +432,31 @@ def test_replays_in_a_lake_notice_when_a_rule_is_removed(mutant: Mutant) -> None
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
         for seed in _seeds(mutant.seed, 300):
             run_schedule(seed, PROMOTING, REPLAYED_LAKE)
+
+
+def test_error_rows_of_a_lake_come_back_once_while_everything_else_goes_on() -> None:
+    assert sum(run_schedule(seed, MENDING, MENDED).met["error rows replayed"] for seed in range(8)) > 100
+
+
+@pytest.mark.parametrize("mutant", ERROR_REPLAY_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_replays_of_error_rows_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
+        for seed in _seeds(mutant.seed, 300):
+            run_schedule(seed, MENDING, MENDED)
+
+
+def test_error_rows_of_a_lake_do_not_bring_back_what_is_erased() -> None:
+    met = Counter[str]()
+    for seed in range(6):
+        met += run_schedule(seed, ERASING_MENDED, ERASED_MENDED).met
+    assert met["error rows replayed"] > 20
+
+
+@pytest.mark.parametrize("mutant", ERASED_REPLAY_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_replays_of_error_rows_beside_erasures_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
+        for seed in _seeds(mutant.seed, 300):
+            run_schedule(seed, ERASING_MENDED, ERASED_MENDED)
 
 
 def test_replays_of_upsert_tables_never_run_beside_a_statement() -> None:

@@ -64,7 +64,7 @@ from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.statements import Failure
 from kbq_assets_tests.fakes.warehouse import TRANSIENT, FakeWarehouse, Row
 from kbq_assets_tests.fixtures.tiny_manifests import counted, tiny_manifests
-from kbq_assets_tests.simulation import backups, mishaps, ordered, replays, statements
+from kbq_assets_tests.simulation import backups, error_replays, mishaps, ordered, replays, statements
 from kbq_assets_tests.simulation.scheduler import Scheduler
 
 TOPIC = "shop.events"
@@ -179,6 +179,8 @@ class Recipe:
     backup_files: int = merging.LEAST_FILES
     #: whether operators replay ranges (replays.py)
     replays: bool = False
+    #: whether operators replay error rows (error_replays.py)
+    replays_errors: bool = False
     #: whether a replacement in several tables is one transaction
     one_transaction: bool = True
 
@@ -519,7 +521,7 @@ class World:
         self.store.time_ms += 60_000
         store, kafka = (staging or self.store).view(name), self.kafka.view(name)
         worker = WorkerPorts(
-            store, kafka, self.registry.view(name, self.scheduler.decide), self.clock, self._attempt,
+            store, kafka, self.registry.view(name, self.scheduler.decide), self.clock, self.attempt,
             backup=lambda topic: backups.place_of(self, name),
         )  # fmt: skip
         engine = InProcessEngine(worker, slots=self.random.choice([1, 2, 3]), choose=self._choose)
@@ -533,7 +535,7 @@ class World:
             destination = replace(settings.destination, warehouses=self.options_now[-1])
             settings = replace(settings, destination=destination)
         ports = ExtractionPorts(
-            store, kafka, engine, self.clock, new_run=self._attempt,
+            store, kafka, engine, self.clock, new_run=self.attempt,
             open_backup=lambda area: BackupArea(self.backup.view(name)),
         )  # fmt: skip
         report = extract(ports, [SourceEntry(TOPIC, settings)], limits=limits)
@@ -558,7 +560,7 @@ class World:
         """One load, a minute after the last run; sometimes it does not wait for its jobs (L8)."""
         self.store.time_ms += 60_000
         store = WarehouseStore((staging or self.store).view(name), warehouse)
-        ports = LoadPorts(store, self.warehouses[warehouse].view(name), self.clock, self._attempt)
+        ports = LoadPorts(store, self.warehouses[warehouse].view(name), self.clock, self.attempt)
         wait_seconds = self.random.choice([0.0, 1000.0])
         options = LoadOptions(
             self._table_options,
@@ -595,6 +597,10 @@ class World:
     def replay(self, name: str) -> None:
         """An operator takes a step of a replay (replays.py)."""
         replays.operate(self, name)
+
+    def replay_errors(self, name: str) -> None:
+        """An operator replays error rows (error_replays.py)."""
+        error_replays.operate(self, name)
 
     def operate(self, name: str) -> None:
         """An operator looks at what is stopped or parked and does one thing about it; sometimes resets."""
@@ -635,7 +641,7 @@ class World:
 
     def _restage(self, name: str, file: StagedFile) -> None:
         store, kafka = self.store.view(name), self.kafka.view(name)
-        worker = WorkerPorts(store, kafka, self.registry, self.clock, self._attempt)
+        worker = WorkerPorts(store, kafka, self.registry, self.clock, self.attempt)
         settings = {TOPIC: self.recipe.settings}
         read_again = partial(extract_unit, ports=worker, again=True)
         propose_restage(RestagePorts(store, kafka, read_again, lambda topics: settings), file.path).apply()
@@ -684,7 +690,8 @@ class World:
         while self.scheduler.step():
             self.run_job()
 
-    def _attempt(self) -> str:
+    def attempt(self) -> str:
+        """The name of the next attempt."""
         self._attempts += 1
         return f"a{self._attempts}"
 

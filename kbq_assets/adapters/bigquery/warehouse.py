@@ -24,7 +24,7 @@ from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.erasure import ErasureTables
-from kbq_assets.ports.errors_replay import ErrorReplays
+from kbq_assets.ports.errors_replay import ErrorReplays, ErrorReplaySteps
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
     EVERYTHING,
@@ -70,7 +70,9 @@ class BigQueryWarehouse:
         self._session = Session(client, project, location, patience_seconds, datasets, kms_key)
         self._clock = clock or SystemClock()
         self.statements: Statements | None = BigQueryStatements(self._session)
-        self.errors_replay: ErrorReplays | None = BigQueryErrorReplays(self._session, clock or SystemClock())
+        self.errors_replay: ErrorReplays | ErrorReplaySteps | None = BigQueryErrorReplays(
+            self._session, clock or SystemClock()
+        )
         self.erasures: ErasureTables | None = BigQueryErasureTables(self._session)
         self.replays = BigQueryReplayTables(self._session)
 

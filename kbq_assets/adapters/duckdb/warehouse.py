@@ -27,7 +27,7 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.erasure import ErasureTables
-from kbq_assets.ports.errors_replay import ErrorReplays
+from kbq_assets.ports.errors_replay import ErrorReplays, ErrorReplaySteps
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
     EVERYTHING,
@@ -88,7 +88,9 @@ class DuckDbWarehouse:
         self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
         self.session = self._database.session
         self.statements: Statements | None = DuckDbStatements(self._writing, self._read, transaction)
-        self.errors_replay: ErrorReplays | None = DuckDbErrorReplays(self._writing, transaction, open_uri)
+        self.errors_replay: ErrorReplays | ErrorReplaySteps | None = DuckDbErrorReplays(
+            self._writing, transaction, open_uri
+        )
         self.erasures: ErasureTables | None = DuckDbErasureTables(self._writing, transaction)
         self._open_uri = open_uri
 

@@ -42,13 +42,13 @@ from kbq_assets.core.erasure.offsets import RowPlaces, offsets_of
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.ports.compaction import OpenRewriter
 from kbq_assets.ports.erasure import ErasedRows, ErasureJob
+from kbq_assets.ports.errors_replay import REPLAYED_AT
 
 #: Attempts against compaction and other writers of the table: its loads wait.
 _ATTEMPTS: Final = 20
-#: The column of rows that replays of error rows added, which no load job wrote.
-_ADDED: Final = "_kbq_replayed_at"
 
 
 class LakeErasureTables:
@@ -93,7 +93,7 @@ class LakeErasureTables:
         found = {}
         for reference, table in self._existing(tables):
             with lake_errors(f"a search of {reference}"):
-                found[reference] = _counted(table, rows)
+                found[reference] = _counted(reference, table, rows)
         return found
 
     def keeps(self, tables: Collection[TableReference]) -> Iterable[str]:
@@ -161,11 +161,13 @@ class LakeErasureTables:
                 yield reference, table
 
 
-def _counted(table: Table, rows: RowPlaces) -> dict[tuple[int, int], ErasedRows]:
+def _counted(reference: TableReference, table: Table, rows: RowPlaces) -> dict[tuple[int, int], ErasedRows]:
     if not rows.places:
         return {}
     names = {field.name for field in table.schema().fields}
-    fields = (*schema.POSITIONS, *({_ADDED} & names))
+    # An error row that was replayed is a row of a load job still.
+    marks = {REPLAYED_AT} & names if not is_error_table(reference) else set()
+    fields = (*schema.POSITIONS, *marks)
     all_: Counter[tuple[int, int]] = Counter()
     added: Counter[tuple[int, int]] = Counter()
     for batch in table.scan(where(rows), selected_fields=fields).to_arrow_batch_reader():
@@ -174,8 +176,8 @@ def _counted(table: Table, rows: RowPlaces) -> dict[tuple[int, int], ErasedRows]
             zip(chosen["_kafka_partition"].to_pylist(), chosen["_kbq_epoch"].to_pylist(), strict=True)
         )
         all_.update(places)
-        if _ADDED in chosen.schema.names:
-            is_added = chosen[_ADDED].is_valid().to_pylist()
+        if marks:
+            is_added = chosen[REPLAYED_AT].is_valid().to_pylist()
             added.update(place for place, mine in zip(places, is_added, strict=True) if mine)
     return {at: ErasedRows(n, n - added[at]) for at, n in sorted(all_.items())}
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
-from collections.abc import Iterator, Mapping
-from typing import Final
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeAlias
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
@@ -14,12 +17,16 @@ from kbq_assets.adapters.iceberg import job_records
 from kbq_assets.adapters.iceberg.commits import commit_job, turn_retries_off
 from kbq_assets.adapters.iceberg.housekeeping import keep_house
 from kbq_assets.adapters.iceberg.job_records import JobRecord
-from kbq_assets.adapters.iceberg.lake import IcebergLake, shown
+from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors, shown
 from kbq_assets.adapters.iceberg.tasks import TaskWriter
 from kbq_assets.adapters.iceberg.writer import ParquetWriter
 from kbq_assets.core.errors import JobAlreadyExists, Unavailable
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.warehouse import LoadJob
+from kbq_assets.wire.arrow.errors import LoadError, MissingSource
 
+#: What writes a job's files to a table; its token is unique to one attempt.
+OpenWriter: TypeAlias = Callable[[Table, str], ParquetWriter | TaskWriter]
 _LOGGER: Final = logging.getLogger("kbq.load")
 
 
@@ -34,6 +41,24 @@ class LakeJobs:
         stored = self._lake.table(table)
         found = next(self._records(table, stored, job_id), None)
         return None if found is None else (found, stored)
+
+    def insert(self, job: LoadJob, open_writer: OpenWriter) -> None:
+        """Run a load job. If the files are to blame for a failure, the job ends with an error."""
+        with lake_errors(f"job {job.job_id}"):
+            table = self.free_table(job.table, job.job_id)
+            if table is None:
+                missing = MissingSource(f"table {job.table} does not exist", next_step="create it first")
+                return self.note_in_dataset(job.table, _failed(job, missing, ""))
+            token = uuid.uuid4().hex[:12]
+            sources = _write_sources(table, job, token)
+            writer = open_writer(table, token)
+            try:
+                writer.write()
+                record = record_of(job.job_id, token, sources, writer.rows)
+            except LoadError as error:
+                writer.discard()
+                record = _failed(job, error, sources, token)
+            self.commit(table, record, writer, replace=job.replace and not record.reason)
 
     def commit(
         self, table: Table, record: JobRecord, writer: ParquetWriter | TaskWriter, *, replace: bool
@@ -89,3 +114,21 @@ class LakeJobs:
         prefix = f"{job_records.PREFIX}{table.table}/"
         updates = {prefix + name.removeprefix(job_records.PREFIX): text for name, text in changed.items()}
         self._lake.catalog.update_namespace_properties((table.dataset,), updates=updates)
+
+
+def _write_sources(table: Table, job: LoadJob, token: str) -> str:
+    """Write the list of a job's source URIs; return its path. Catalogs such as Hive limit the length of properties."""
+    path = f"{table.location().rstrip('/')}/metadata/kbq-{job.job_id}-{token}.json"
+    with table.io.new_output(path).create() as stream:
+        stream.write(json.dumps(list(job.source_uris)).encode())
+    return path
+
+
+def record_of(job_id: str, token: str, sources: str = "", rows: int = 0) -> JobRecord:
+    """The record of a job that ends now; without sources, of a burned id."""
+    return JobRecord(job_id, token, sources, rows, int(time.time() * 1000))
+
+
+def _failed(job: LoadJob, error: LoadError, sources: str, token: str = "") -> JobRecord:
+    now_ms = int(time.time() * 1000)
+    return JobRecord(job.job_id, token, sources, 0, now_ms, error.reason, error.message)

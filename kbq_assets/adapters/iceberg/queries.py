@@ -18,6 +18,7 @@ from pyiceberg.expressions import (
     BooleanExpression,
     EqualTo,
     GreaterThanOrEqual,
+    IsNull,
     LessThanOrEqual,
     Or,
     Reference,
@@ -27,6 +28,8 @@ from pyiceberg.table import Table
 
 from kbq_assets.adapters.iceberg.schema import POSITIONS
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.error_tables import is_error_table
+from kbq_assets.ports.errors_replay import REPLAYED_AT
 from kbq_assets.ports.warehouse import (
     DoubledOffset,
     ErrorQuery,
@@ -43,7 +46,16 @@ _NEWEST_FIRST: Final = (
     ("_kafka_partition", "ascending"),
     ("_kafka_offset", "descending"),
 )
+#: The size of a value, of which a query may ask for the beginning.
+_SIZE: Final = "value size"
 Offsets = Mapping[KafkaRange, npt.NDArray[np.int64]]
+
+
+def unmarked(table: Table, *, of_errors: bool) -> BooleanExpression:
+    """Leaves out rows with the mark of a replay: of error rows those that became rows, else rows that replays added."""
+    names = {field.name for field in table.schema().fields}
+    is_asked = REPLAYED_AT in names and is_error_table(TableReference(*table.name()[-2:])) == of_errors
+    return IsNull(term=Reference(REPLAYED_AT)) if is_asked else AlwaysTrue()
 
 
 def offsets_of(table: Table, where: BooleanExpression) -> Offsets:
@@ -60,18 +72,28 @@ def offsets_of(table: Table, where: BooleanExpression) -> Offsets:
 
 
 def summaries(table: Table, since: date | None) -> Mapping[KafkaRange, OffsetSummary]:
-    """Rows, distinct offsets and their bounds per topic, partition and epoch."""
+    """Rows that load jobs wrote, distinct offsets and their bounds per topic, partition and epoch."""
+    loaded = And(_since(since), unmarked(table, of_errors=False))
     return {
         range_: OffsetSummary(len(offsets), len(np.unique(offsets)), int(offsets.min()), int(offsets.max()))
-        for range_, offsets in offsets_of(table, _since(since)).items()
+        for range_, offsets in offsets_of(table, loaded).items()
     }
+
+
+def rows_per_range(table: Table) -> Mapping[KafkaRange, int]:
+    """Rows of each topic, partition and epoch, but error rows that were replayed."""
+    found = offsets_of(table, unmarked(table, of_errors=True))
+    return {range_: len(offsets) for range_, offsets in found.items()}
 
 
 def doubled(
     tables: Mapping[TableReference, Table], since: date | None, limit: int
 ) -> tuple[DoubledOffset, ...]:
     """The lowest ``limit`` offsets of each topic, partition and epoch with several rows in the tables."""
-    everywhere = {reference: offsets_of(table, _since(since)) for reference, table in tables.items()}
+    everywhere = {
+        reference: offsets_of(table, And(_since(since), unmarked(table, of_errors=True)))
+        for reference, table in tables.items()
+    }
     ranges = sorted({range_ for found in everywhere.values() for range_ in found}, key=_order)
     return tuple(each for range_ in ranges for each in _doubled(range_, everywhere, limit))
 
@@ -95,7 +117,8 @@ def positions(table: Table, range_: KafkaRange, offset: int | None) -> Mapping[i
     wanted = {"_kafka_topic": range_.topic, "_kafka_partition": range_.partition, "_kbq_epoch": range_.epoch}
     if offset is not None:
         wanted["_kafka_offset"] = offset
-    found = offsets_of(table, _equal(wanted)).get(range_, np.zeros(0, np.int64))
+    where = And(_equal(wanted), unmarked(table, of_errors=True))
+    found = offsets_of(table, where).get(range_, np.zeros(0, np.int64))
     offsets, counts = np.unique(found, return_counts=True)
     return dict(zip(offsets.tolist(), counts.tolist(), strict=True))
 
@@ -114,24 +137,40 @@ def rows_of_others(table: Table, files: pa.Table) -> pa.Table:
 
 
 def error_rows(table: Table, query: ErrorQuery) -> tuple[ErrorRow, ...]:
-    """Rows of an error table, newest first. Only the newest so far are in memory."""
+    """Rows of an error table, newest first, or in the order of offsets. Only the first so far are in memory, with as
+    much of their values as is asked for."""
     wanted = {
         "_kafka_topic": query.topic,
         "_kafka_partition": query.partition,
         "_kafka_offset": query.offset,
+        "_kbq_epoch": query.epoch,
+        "reason": query.reason,
     }
     where = _equal({name: value for name, value in wanted.items() if value is not None})
-    newest: pa.Table | None = None
+    order: tuple[tuple[str, str], ...] = _NEWEST_FIRST
+    if query.from_offset is not None:
+        own = GreaterThanOrEqual(term=Reference("_kafka_offset"), value=literal(query.from_offset))
+        where, order = And(where, own), (("_kafka_offset", "ascending"),)
+    if not query.replayed:
+        where = And(where, unmarked(table, of_errors=True))
+    found: pa.Table | None = None
     for batch in table.scan(where).to_arrow_batch_reader():
-        rows = pa.table(batch)
-        rows = rows if newest is None else pa.concat_tables([newest, rows])
-        order = pc.sort_indices(rows, sort_keys=list(_NEWEST_FIRST))
-        newest = rows.take(order[: query.limit])
-    return () if newest is None else tuple(_error_row(row, query.value_bytes) for row in newest.to_pylist())
+        rows = _shortened(pa.table(batch), query.value_bytes)
+        rows = rows if found is None else pa.concat_tables([found, rows])
+        found = rows.take(pc.sort_indices(rows, sort_keys=list(order))[: query.limit])
+    return () if found is None else tuple(map(_error_row, found.to_pylist()))
 
 
-def _error_row(row: Mapping[str, Any], longest: int) -> ErrorRow:
-    key, value = row["key"], row["value"]
+def _shortened(rows: pa.Table, longest: int) -> pa.Table:
+    """Rows with the beginnings of keys and values, and with the sizes of these."""
+    sizes = pc.binary_length(rows["value"])
+    for name in ("key", "value"):
+        place, column = rows.schema.get_field_index(name), rows[name].cast(pa.large_binary())
+        rows = rows.set_column(place, name, pc.binary_slice(column, 0, longest))
+    return rows.append_column(_SIZE, sizes)
+
+
+def _error_row(row: Mapping[str, Any]) -> ErrorRow:
     return ErrorRow(
         row["_kafka_topic"],
         row["_kafka_partition"],
@@ -141,9 +180,9 @@ def _error_row(row: Mapping[str, Any], longest: int) -> ErrorRow:
         row["reason"],
         row["message"],
         row["schema_id"],
-        None if key is None else key[:longest],
-        None if value is None else value[:longest],
-        None if value is None else len(value),
+        row["key"],
+        row["value"],
+        row[_SIZE],
         tuple((header["key"], header["value"]) for header in row["headers"] or ()),
     )
 

@@ -3,29 +3,23 @@ decides (PROTOCOL R12)."""
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from kbq_assets.adapters.iceberg import job_records, replayed_rows, schema
-from kbq_assets.adapters.iceberg.commits import JOB_ID, commit_once, move_tag, turn_retries_off
-from kbq_assets.adapters.iceberg.data_files import by_name, rows_at, touched
+from kbq_assets.adapters.iceberg import replayed_rows, schema
+from kbq_assets.adapters.iceberg.commits import JOB_ID, commit_once, turn_retries_off
+from kbq_assets.adapters.iceberg.data_files import rows_at, touched
 from kbq_assets.adapters.iceberg.housekeeping import delete_table
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.jobs import LakeJobs
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
-from kbq_assets.adapters.iceberg.parquet_files import PartitionedFiles
-from kbq_assets.adapters.iceberg.rewrites import Rewrite, discard
-from kbq_assets.adapters.iceberg.whole_days import replace
-from kbq_assets.core.compaction.model import Rewritten
+from kbq_assets.adapters.iceberg.replaced_files import CopiedRows, ReplacedFiles
+from kbq_assets.adapters.iceberg.rewrites import Rewrite
 from kbq_assets.core.erasure.offsets import RowPlaces
 from kbq_assets.core.errors import JobAlreadyExists, JobFailed, Unavailable
 from kbq_assets.core.loading.table_notes import TableNotes
@@ -92,7 +86,7 @@ class LakeReplayTables:
             left = [each for each in job.replacements if not self._is_replaced(job, each.table)]
             if not left:
                 raise JobAlreadyExists(f"job {job.job_id} exists", next_step="get the job of each table")
-            ready: dict[TableReference, _Ready | None] = {}
+            ready: dict[TableReference, ReplacedFiles | None] = {}
             try:
                 for each in left:
                     ready[each.table] = self._prepared(job, each)
@@ -120,7 +114,7 @@ class LakeReplayTables:
         return found is not None
 
     def _replace(
-        self, job: ReplaceJob, each: Replacement, ready: dict[TableReference, _Ready | None]
+        self, job: ReplaceJob, each: Replacement, ready: dict[TableReference, ReplacedFiles | None]
     ) -> None:
         """Commit one table, whose files may be ready."""
         for _ in range(_ATTEMPTS):
@@ -134,7 +128,7 @@ class LakeReplayTables:
             next_step="run again; check which other program writes to the table",
         )
 
-    def _prepared(self, job: ReplaceJob, each: Replacement) -> _Ready | None:
+    def _prepared(self, job: ReplaceJob, each: Replacement) -> ReplacedFiles | None:
         """Keep the former rows, and write the table's new files. None if the table moved, or another process replaced
         it."""
         # Before the id is seen free: a late copy fails if the table of former rows was written since.
@@ -154,7 +148,7 @@ class LakeReplayTables:
         )
         if results is None:
             return None
-        ready = _Ready(each.table, table, job.job_id, old, results)
+        ready = ReplacedFiles(source_of(each.table), table, job.job_id, old, results)
         try:
             if former is not None and not self._keep(job, former, table, old, ready.replaced_rows):
                 ready.discard()
@@ -187,7 +181,7 @@ class LakeReplayTables:
         self, job: ReplaceJob, former: Table, table: Table, old: Iterable[DataFile], expected: int
     ) -> bool:
         """Copy the rows that leave into the table of former rows, in place of what it has. False if that moved."""
-        copies = _Copies(former, job.job_id)
+        copies = CopiedRows(former, job.job_id)
         copies.write(rows_at(table, old, _places(job.rows)))
         if copies.rows != expected:
             copies.out.discard()
@@ -207,99 +201,17 @@ class LakeReplayTables:
             return False
         return True
 
-    def _add(self, job: ReplaceJob, each: Replacement, ready: _Ready) -> None:
+    def _add(self, job: ReplaceJob, each: Replacement, ready: ReplacedFiles) -> None:
         """Write the new rows."""
         if each.source is None:
             return
         source = self._lake.table(each.source)
         if source is None:
             raise JobFailed(f"table {each.source} does not exist", next_step="read the range again")
-        copies = _Copies(ready.table, job.job_id, each.number)
+        copies = CopiedRows(ready.table, job.job_id, {REPLAY_COLUMN: each.number} if each.number else {})
         ready.added = copies
         rows = _places(job.rows)
         copies.write(rows_at(source, touched(source, rows), rows))
-
-
-@dataclass
-class _Copies:
-    """Rows of one table that are written to another. ``number`` becomes their `_kbq_replay`, unless it is 0."""
-
-    table: Table
-    job_id: str
-    number: int = 0
-    rows: int = 0
-
-    def __post_init__(self) -> None:
-        self.out = PartitionedFiles(self.table, self.job_id, uuid.uuid4().hex[:12])
-
-    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write all rows. Raises JobFailed, OSError."""
-        try:
-            self.out.write(map(_as_table, self._converted(batches)))
-        except BaseException:
-            self.out.discard()
-            raise
-
-    def _converted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        wanted = schema_to_pyarrow(self.table.schema())
-        place = wanted.get_field_index(REPLAY_COLUMN)
-        for batch in batches:
-            self.rows += batch.num_rows
-            found = by_name(batch, wanted)
-            if self.number:
-                numbers = pa.repeat(pa.scalar(self.number, wanted.field(place).type), found.num_rows)
-                found = found.set_column(place, wanted.field(place), numbers)
-            yield found
-
-
-@dataclass
-class _Ready:
-    """A table, as it was read, and the files of the commit that replaces its range."""
-
-    reference: TableReference
-    table: Table
-    job_id: str
-    old: list[DataFile]
-    results: list[Rewritten]
-    added: _Copies | None = None
-
-    @property
-    def replaced_rows(self) -> int:
-        """The rows of the range."""
-        return sum(each.erased for each in self.results)
-
-    def commit(self) -> bool:
-        """Replace the files, under the job's id. False if the table moved."""
-        rows = self.added.rows if self.added else 0
-        now_ms = int(time.time() * 1000)
-        record = JobRecord(self.job_id, uuid.uuid4().hex[:12], source_of(self.reference), rows, now_ms)
-        changed, _ = job_records.recorded(self.table.properties, record)
-        transaction = self.table.transaction()
-        added = self.added.out.files if self.added else []
-        if self.old or added:
-            replace(self.table, transaction, {JOB_ID: self.job_id}, self.old, self.results, added)
-        else:
-            with transaction.update_snapshot({JOB_ID: self.job_id}).fast_append():
-                pass
-        transaction.set_properties(changed)
-        move_tag(self.table, transaction)
-        try:
-            commit_once(transaction.commit_transaction, record)
-        except CommitFailedException:
-            self.discard()
-            return False
-        discard(self.table, [each.path for each in self.results if not each.after.rows])
-        return True
-
-    def discard(self) -> None:
-        """Delete the files: the commit changed nothing."""
-        discard(self.table, [each.path for each in self.results])
-        if self.added is not None:
-            self.added.out.discard()
-
-
-def _as_table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
 
 
 def source_of(table: TableReference) -> str:

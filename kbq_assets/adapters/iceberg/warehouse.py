@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -14,15 +13,15 @@ from datetime import date
 from typing import Any, Final
 
 from pyiceberg.exceptions import TableAlreadyExistsError
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 
 from kbq_assets.adapters.iceberg import queries, schema
 from kbq_assets.adapters.iceberg.commits import commit_job, tag_complete
 from kbq_assets.adapters.iceberg.compaction import LakeCompaction
 from kbq_assets.adapters.iceberg.erasure import LakeErasureTables
+from kbq_assets.adapters.iceberg.errors_replay import LakeErrorReplays
 from kbq_assets.adapters.iceberg.job_records import JobRecord
-from kbq_assets.adapters.iceberg.jobs import LakeJobs
+from kbq_assets.adapters.iceberg.jobs import LakeJobs, record_of
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
 from kbq_assets.adapters.iceberg.tasks import LargeJobs, job_writer
 from kbq_assets.adapters.iceberg.writer import ParquetWriter
@@ -38,7 +37,7 @@ from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import Compaction
 from kbq_assets.ports.erasure import ErasureTables
-from kbq_assets.ports.errors_replay import ErrorReplays
+from kbq_assets.ports.errors_replay import ErrorReplays, ErrorReplaySteps
 from kbq_assets.ports.load_tasks import RunTasks
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
@@ -54,7 +53,7 @@ from kbq_assets.ports.warehouse import (
     OffsetSummary,
     RowComparison,
 )
-from kbq_assets.wire.arrow.errors import LoadError, MissingSource
+from kbq_assets.wire.arrow.errors import LoadError
 from kbq_assets.wire.arrow.staged import OpenUri, open_file_uri
 
 LOCAL: Final = "local"
@@ -86,8 +85,6 @@ class IcebergWarehouse:
     verifies: bool = True
     compares: bool = True
     statements: Statements | None = None
-    #: No transaction changes two tables.
-    errors_replay: ErrorReplays | None = None
 
     def __init__(
         self, name: str, properties: Mapping[str, Any], *, open_uri: OpenUri = open_file_uri
@@ -97,6 +94,9 @@ class IcebergWarehouse:
         self._open_uri = open_uri
         self.compaction: Compaction = LakeCompaction(self.lake)
         self.erasures: ErasureTables | None = LakeErasureTables(self.lake, self._jobs)
+        self.errors_replay: ErrorReplays | ErrorReplaySteps | None = LakeErrorReplays(
+            self.lake, self._jobs, open_uri
+        )
         self._tasks: LargeJobs | None = None
 
     def by_tasks(self, run: RunTasks, from_bytes: int) -> IcebergWarehouse:
@@ -109,21 +109,9 @@ class IcebergWarehouse:
     def insert_job(self, job: LoadJob) -> None:
         """Run a load job. If the files are to blame for a failure, the job ends DONE with an error."""
         _check_place(job.project, job.location)
-        with lake_errors(f"job {job.job_id}"):
-            table = self._jobs.free_table(job.table, job.job_id)
-            if table is None:
-                missing = MissingSource(f"table {job.table} does not exist", next_step="create it first")
-                return self._jobs.note_in_dataset(job.table, _failed(job, missing, ""))
-            token = uuid.uuid4().hex[:12]
-            sources = _write_sources(table, job, token)
-            writer = job_writer(table, job, token, self._open_uri, self._tasks)
-            try:
-                writer.write()
-                record = _record(job.job_id, token, sources, writer.rows)
-            except LoadError as error:
-                writer.discard()
-                record = _failed(job, error, sources, token)
-            self._jobs.commit(table, record, writer, replace=job.replace and not record.reason)
+        self._jobs.insert(
+            job, lambda table, token: job_writer(table, job, token, self._open_uri, self._tasks)
+        )
 
     def get_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
@@ -142,7 +130,7 @@ class IcebergWarehouse:
         if table is None:
             raise ConfigurationError(f"job {job_id} has no table", next_step="name the job's table")
         with lake_errors(f"job {job_id}"):
-            stored, record = self._jobs.free_table(table, job_id), _record(job_id, uuid.uuid4().hex[:12])
+            stored, record = self._jobs.free_table(table, job_id), record_of(job_id, uuid.uuid4().hex[:12])
             if stored is None:
                 self._jobs.note_in_dataset(table, record)
             else:
@@ -232,8 +220,7 @@ class IcebergWarehouse:
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
         """Rows per topic, partition and epoch; empty if there is no such table."""
         with self._reading(table) as stored:
-            found = {} if stored is None else queries.offsets_of(stored, AlwaysTrue())
-            return {range_: len(offsets) for range_, offsets in found.items()}
+            return {} if stored is None else queries.rows_per_range(stored)
 
     def kafka_summary(
         self, table: TableReference, since: date | None = None
@@ -278,14 +265,6 @@ def _kafka_tables(lake: IcebergLake) -> Iterator[TableReference]:
                 yield reference
 
 
-def _write_sources(table: Table, job: LoadJob, token: str) -> str:
-    """Write the list of a job's source URIs; return its path. Catalogs such as Hive limit the length of properties."""
-    path = f"{table.location().rstrip('/')}/metadata/kbq-{job.job_id}-{token}.json"
-    with table.io.new_output(path).create() as stream:
-        stream.write(json.dumps(list(job.source_uris)).encode())
-    return path
-
-
 def _status(record: JobRecord, table: Table | None) -> JobStatus:
     uris: tuple[str, ...] = ()
     if record.sources.startswith(_NOT_FILES):
@@ -296,15 +275,6 @@ def _status(record: JobRecord, table: Table | None) -> JobStatus:
     elif record.sources or record.reason:
         uris = ("(no files)",)
     return JobStatus(record.job_id, "DONE", uris, record.rows, record.error, record.at_ms)
-
-
-def _record(job_id: str, token: str, sources: str = "", rows: int = 0) -> JobRecord:
-    return JobRecord(job_id, token, sources, rows, int(time.time() * 1000))
-
-
-def _failed(job: LoadJob, error: LoadError, sources: str, token: str = "") -> JobRecord:
-    now_ms = int(time.time() * 1000)
-    return JobRecord(job.job_id, token, sources, 0, now_ms, error.reason, error.message)
 
 
 def _check_place(project: str, location: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,8 @@ class ParquetWriter:
     token: str
     open_uri: OpenUri
     held_bytes: int = FLUSH_BYTES
+    #: what becomes of a batch with all of the table's columns
+    chosen: Callable[[pa.Table], pa.Table] = lambda rows: rows
     rows: int = 0
     _out: PartitionedFiles = field(init=False)
 
@@ -64,8 +66,9 @@ class ParquetWriter:
         columns = columns_in(self.table)
         staged = StagedTables(columns, self.open_uri)
         for batch in staged.read(self.job.source_uris, self.job.files):
-            self.rows += batch.table.num_rows
-            yield self._completed(batch, columns)
+            rows = self.chosen(self._completed(batch, columns))
+            self.rows += rows.num_rows
+            yield rows
 
     def _completed(self, batch: StagedBatch, columns: Sequence[Column]) -> pa.Table:
         """A batch with all of the table's columns, in their order."""

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection
 
 from kbq_assets.core.errors import Refused
+from kbq_assets.core.errors_replay.intents import ERRORS_JOB, ReplayIntent
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering.table_order import TableOrder
 from kbq_assets.core.protocol.names import TableReference
@@ -66,3 +67,22 @@ def _check_idle(table: TableReference, state: TableState) -> None:
         raise Refused(f"{table}: a batch is in flight", next_step=_LATER)
     if (found := state.definition.replacing) is not None:
         raise Refused(f"{table}: {found.what} rows of it", next_step=found.next_step)
+
+
+def begin_replay(state: TableState, intent: ReplayIntent) -> TableState:
+    """The state of an error table with a replay of its rows, under a fresh id (ER7). Raises Refused while rows of the
+    table are replaced."""
+    assert state.definition.replaying is None
+    if (found := state.definition.replacing) is not None:
+        raise Refused(f"{found.what} its error rows", next_step=found.next_step)
+    under = intent.under(f"{ERRORS_JOB}{state.uuid}-{state.sequence + 1}")
+    definition = dataclasses.replace(state.definition, replaying=under)
+    return dataclasses.replace(give_up_id(state), definition=definition)
+
+
+def end_replay(state: TableState, job_id: str) -> TableState:
+    """The state without a replay that has ended; another one stays."""
+    found = state.definition.replaying
+    if found is None or found.job_id != job_id:
+        return state
+    return dataclasses.replace(state, definition=dataclasses.replace(state.definition, replaying=None))

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kbq_assets.core.errors_replay.intents import ReplayIntent
 from kbq_assets.core.loading import completeness
 from kbq_assets.core.loading.completeness import TableHours
 from kbq_assets.core.loading.merging import MergedFile
@@ -130,6 +131,8 @@ class Definition(codec.Stored):
     failed: JobInFlight | None = field(default=None, metadata=codec.stored_as("failed_statement"))
     #: the replay that replaces rows of it
     replacing: Replacing | None = None
+    #: of an error table of a lake: the replay of its rows that has not ended (ER7)
+    replaying: ReplayIntent | None = None
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,10 @@ class TableState(codec.Stored):
     def stored_format(self) -> int:
         """Releases that know no order must not load an ordered table, those without statements no table that has one
         (S8), those without replays none whose rows are being replaced (R3), and those that merge no files must not take
-        a job that reads a merged one for another's (L15)."""
+        a job that reads a merged one for another's (L15). Those that replay no error rows of a lake must not replace
+        rows beside such a replay (ER7)."""
+        if self.definition.replaying is not None:
+            return codec.REPLAYING
         if self.in_flight is not None and self.in_flight.merged:
             return codec.MERGED
         is_special = (

@@ -14,7 +14,7 @@ damage of any size; CRC-32 would miss one of 4 billion torn objects, and could n
 object. It covers the bytes as stored and not a canonical form, so that a read needs no second encoding. Older versions
 refuse the object by its number; later formats use the same beginning. Objects of format 1 have no checksum. Format 3
 differs from 2 by the manifests of commits, format 4 from 3 by the order of tables, format 5 from 4 by the tables that a
-replay is limited to, format 7 from 4 by the number of a merge of backup files.
+replay is limited to, format 7 from 4 by the number of a merge of backup files, format 8 by a replay of error rows.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ CHOSEN: Final = 5
 MERGED: Final = 6
 #: The format of a backup's commit while files of it are merged.
 MERGING: Final = 7
+#: The format of an error table's state while a replay of its rows in a lake has not ended.
+REPLAYING: Final = 8
 #: The highest format that this version reads.
-HIGHEST: Final = MERGING
+HIGHEST: Final = REPLAYING
 #: The last format without a checksum.
 _UNCHECKED: Final = 1
 _CHECKSUM_BYTES: Final = 16

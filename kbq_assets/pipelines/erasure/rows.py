@@ -37,6 +37,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.erasure.topic import ErasedTopic, reached
+from kbq_assets.pipelines.errors_replay.steps import give_up_replays
 from kbq_assets.pipelines.loading import replacing
 from kbq_assets.pipelines.loading.replacing import POLL_SECONDS, WAIT_SECONDS
 from kbq_assets.pipelines.operate.commands import shards_of
@@ -97,6 +98,7 @@ class RowDeleter:
         """Delete until no table has such a row: a replay of error rows may add some meanwhile. Raises Refused,
         Unavailable; then the same call continues."""
         while True:
+            give_up_replays(self.live.load_store, self.live.warehouse)
             erasure = self._begin(number)
             self._free(erasure)
             if not (job_id := self._own(erasure).job_id):

@@ -1,9 +1,9 @@
 """Replays error rows: their raw bytes go through today's parser, and what it makes of them becomes rows.
 
 A row is inserted under the coordinates and the epoch of its record, in the transaction that marks its error row
-(`ports.errors_replay`). The mark alone decides: a second or concurrent replay finds nothing left. No position and
-no mark of a table moves, so the protocol of loading does not change. Rows of a table of statements come by its own
-statement (target.py).
+(`ports.errors_replay`), or by steps (steps.py). The mark decides: a second or concurrent replay finds nothing left. No
+position and no mark of a table moves, so the protocol of loading does not change. Rows of a table of statements come by
+its own statement (target.py).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.core.topics.ordering_options import NONE
 from kbq_assets.core.topics.personal import SEALED
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.errors_replay.steps import replays_of, settle_replays
 from kbq_assets.pipelines.errors_replay.target import TargetPorts, prepare, with_mark
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.errors_replay import ErrorReplay, ErrorReplays
@@ -91,14 +92,10 @@ def waiting(warehouse: Warehouse, topic: str | None = None) -> list[tuple[TableR
 
 
 def replay_errors(ports: ReplayPorts, chosen: Selection) -> ReplayReport:
-    """Replay the chosen error rows. Raises Refused if the warehouse cannot, Unavailable and UnknownOutcome: the next
-    replay goes on where this one ended."""
-    if (replays := ports.warehouse.errors_replay) is None:
-        raise Refused(
-            "this warehouse has no transaction that changes two tables: a row could land without its error row's mark",
-            next_step="replay the error rows of another warehouse: kbq --warehouse NAME errors replay",
-        )
-    report = ReplayReport()
+    """Replay the chosen error rows, once what earlier replays began has ended. Raises Refused if the warehouse cannot,
+    Unavailable and UnknownOutcome: the next replay goes on where this one ended."""
+    replays = replays_of(ports.store, ports.warehouse)
+    report = ReplayReport(rows=settle_replays(ports.store, ports.warehouse))
     for errors, range_, _ in waiting(ports.warehouse, chosen.topic):
         _ErrorsReplay(ports, chosen, report, replays, errors, range_).run()
     return report

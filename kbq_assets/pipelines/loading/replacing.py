@@ -12,6 +12,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.errors_replay.steps import give_up_replays
 from kbq_assets.pipelines.loading.ports import LoadPorts
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.protocol import state
@@ -43,6 +44,9 @@ def enter(
         current = view.states[table]
         if isinstance(current, KbqError):
             raise current
+        if current.value.definition.replaying is not None:
+            give_up_replays(store, live.warehouse)
+            continue
         found = current.value.definition.replacing
         if found is not None and found.job_id == owner.job_id:
             return

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kbq_assets.core.errors import StateError
+from kbq_assets.core.errors_replay.intents import intent_words
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms, retry_in_words
 from kbq_assets.core.extraction.stops import PartitionStop, entry_stops
@@ -297,6 +298,8 @@ def _why(table: TableReference, current: TableState, next_ms: int) -> str:
     """Why a table is parked and how to resume it, or what it waits for or retries; "" if neither."""
     if (replacing := current.definition.replacing) is not None:
         return replacing_words(replacing)
+    if current.definition.replaying is not None:
+        return intent_words(current.definition.replaying)
     if current.restarting is not None:
         return f"KBQ tries again after {current.restarting.reason}: {current.restarting.error}"
     if current.parked is None:

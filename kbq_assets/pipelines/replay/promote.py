@@ -36,6 +36,7 @@ from kbq_assets.core.protocol.names import TableReference, commit_path
 from kbq_assets.core.replay import promotion
 from kbq_assets.core.replay.model import REPLACEMENT, Phase, Replay, check_alone, check_latest, replay_path
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.errors_replay.steps import give_up_replays
 from kbq_assets.pipelines.loading import replacing
 from kbq_assets.pipelines.loading.replacing import POLL_SECONDS, WAIT_SECONDS
 from kbq_assets.pipelines.loading.view import read_view
@@ -224,6 +225,7 @@ class Replacer:
 
     def _check_others(self, replay: Replay) -> None:
         """Now that all tables wait: raise Refused if another replay moves rows of the range, or has moved some."""
+        give_up_replays(self.live.load_store, self.live.warehouse)
         for table in tables_of(replay):
             check_order(self.live, self.tables, replay, table, self._source(replay, table))
         others = read_replays(self.live.store)

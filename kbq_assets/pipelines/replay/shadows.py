@@ -11,7 +11,6 @@ from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import Replay
 from kbq_assets.ports.erasure import ErasureTables
-from kbq_assets.ports.errors_replay import ErrorReplays
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
     EVERYTHING,
@@ -45,7 +44,7 @@ class ShadowWarehouse:
         return None
 
     @property
-    def errors_replay(self) -> ErrorReplays | None:
+    def errors_replay(self) -> None:
         """None: error rows come back in the live tables."""
         return None
 

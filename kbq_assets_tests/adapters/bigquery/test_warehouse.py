@@ -31,7 +31,7 @@ from kbq_assets.ports.replay import ReplaceJob
 from kbq_assets.ports.statements import StatementJob
 from kbq_assets.ports.warehouse import JobError, JobStatus, KafkaRange, LoadJob, Warehouse
 from kbq_assets_tests.contracts.erasure import ErasureTablesContract
-from kbq_assets_tests.contracts.errors_replay import ErrorReplaysContract
+from kbq_assets_tests.contracts.errors_replay import StatementErrorReplaysContract
 from kbq_assets_tests.contracts.replay import ReplayTablesContract
 from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
@@ -197,7 +197,11 @@ class TestBigQueryReplayTables(OnLocalServers, ReplayTablesContract):
 
 
 class TestBigQueryWarehouse(
-    OnLocalServers, ErasureTablesContract, ErrorReplaysContract, StatementsContract, SharedWarehouseContract
+    OnLocalServers,
+    ErasureTablesContract,
+    StatementErrorReplaysContract,
+    StatementsContract,
+    SharedWarehouseContract,
 ):
     appends_columns = True
 

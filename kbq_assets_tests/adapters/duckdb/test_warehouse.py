@@ -31,7 +31,7 @@ from kbq_assets.core.errors import (
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of, plan_table_change
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import Comparable, ErrorQuery, KafkaRange, Warehouse
-from kbq_assets_tests.contracts.errors_replay import ErrorReplaysContract
+from kbq_assets_tests.contracts.errors_replay import StatementErrorReplaysContract
 from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,
@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "home" / "local warehouse.duckdb"
 
 
-class TestDuckDbWarehouse(ErrorReplaysContract, StatementsContract, SharedWarehouseContract):
+class TestDuckDbWarehouse(StatementErrorReplaysContract, StatementsContract, SharedWarehouseContract):
     @pytest.fixture
     def warehouse(self, path: Path) -> Warehouse:
         return DuckDbWarehouse(path)

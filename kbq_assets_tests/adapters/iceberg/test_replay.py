@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from kbq_assets.adapters.iceberg import replay, rewrites
+from kbq_assets.adapters.iceberg import replaced_files, replay, rewrites
 from kbq_assets.adapters.iceberg.commits import COMPLETE, commit_once
 from kbq_assets.adapters.iceberg.replay import LakeReplayTables
 from kbq_assets.adapters.iceberg.rewrite import rewrite
@@ -216,6 +216,7 @@ def test_a_lost_reply_or_a_death_between_two_tables_is_continued(
         attempt = 1 if outcome == "lost" else 3
         with monkeypatch.context() as patch, pytest.raises((UnknownOutcome, Crash)):
             patch.setattr(replay, "commit_once", commit)
+            patch.setattr(replaced_files, "commit_once", commit)
             at.replays.replace(at.job(attempt))
         assert calls == ["", "", f"replay:{ORDERS}"]
         parts = ReplaceParts(at.warehouse, at.job(attempt).parts(one_transaction=False))
@@ -238,7 +239,7 @@ def test_a_late_process_changes_nothing_after_a_rollback(
             at.replays.replace(each)
         commit_once(call, record)
 
-    monkeypatch.setattr(replay, "commit_once", commit)
+    monkeypatch.setattr(replaced_files, "commit_once", commit)
     LakeReplayTables(opened(at.folder / "lake").lake, no_tasks).replace(at.job(1))
     assert at.offsets() == MOVED
     at.replays.replace(at.back(4))

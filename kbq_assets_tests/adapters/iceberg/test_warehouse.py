@@ -19,16 +19,19 @@ from kbq_assets.adapters.iceberg.job_records import REMEMBERED, JobRecord
 from kbq_assets.adapters.iceberg.parquet_files import TARGET_BYTES
 from kbq_assets.adapters.iceberg.schema import RETRIES
 from kbq_assets.adapters.iceberg.writer import ParquetWriter
+from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.core.errors import ConfigurationError, JobAlreadyExists, Unavailable
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.loading.verification import DAMAGED
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import JobStatus, KafkaRange, LoadJob, Warehouse
 from kbq_assets.wire.arrow import staged
 from kbq_assets.wire.arrow.errors import LoadError
 from kbq_assets.wire.arrow.staged import OpenUri, open_file_uri
+from kbq_assets_tests.contracts.errors_replay import SteppedErrorReplaysContract
 from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,
     TABLE,
@@ -59,7 +62,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "the lake"
 
 
-class TestIcebergWarehouse(SharedWarehouseContract):
+class TestIcebergWarehouse(SteppedErrorReplaysContract, SharedWarehouseContract):
+    @pytest.fixture
+    def area(self, tmp_path: Path) -> ObjectStore:
+        return LocalObjectStore(tmp_path / "area")
+
     @pytest.fixture
     def warehouse(self, folder: Path) -> Warehouse:
         return opened(folder)

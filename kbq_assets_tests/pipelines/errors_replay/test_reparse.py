@@ -17,6 +17,7 @@ from kbq_assets.pipelines.errors_replay.reparse import ReplayPorts, ReplayReport
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, KafkaRange
 from kbq_assets.worker.unit import extract_unit
+from kbq_assets_tests.fakes.errors_replay import FakeErrorReplays
 from kbq_assets_tests.pipelines.bench import ERRORS, SETTINGS, TOPIC, TP, A, B, Bench, value
 
 #: Records of an unknown schema, and others, become error rows.
@@ -91,8 +92,8 @@ def test_a_replayed_row_has_its_record_s_coordinates_and_the_error_row_is_listed
 def test_a_lost_reply_doubles_nothing() -> None:
     bench = bad(99, 99)
     register(bench, 99)
-    assert bench.warehouse.errors_replay is not None
-    bench.warehouse.errors_replay.loses_reply = True  # type: ignore[attr-defined]
+    assert isinstance(bench.warehouse.errors_replay, FakeErrorReplays)
+    bench.warehouse.errors_replay.loses_reply = True
     with pytest.raises(UnknownOutcome):
         replay(bench)
     assert replay(bench).rows == {}
@@ -180,10 +181,10 @@ def test_another_text_under_a_known_schema_id_replays_nothing() -> None:
     assert replay(bench).left == {"schema_changed": 1}
 
 
-def test_a_warehouse_without_such_a_transaction_refuses() -> None:
+def test_tables_without_error_rows_of_their_own_refuse() -> None:
     bench = bad(99)
     bench.warehouse.errors_replay = None
-    with pytest.raises(Refused, match="no transaction that changes two tables"):
+    with pytest.raises(Refused, match="no error rows of their own"):
         replay(bench)
 
 

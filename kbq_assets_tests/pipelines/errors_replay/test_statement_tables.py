@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
+from kbq_assets.adapters.duckdb.errors_replay import DuckDbErrorReplays
 from kbq_assets.core.loading.table_options import table_options
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -209,7 +210,7 @@ def test_a_load_that_ends_before_the_transaction_keeps_the_replay_out(tmp_path: 
     bench = broken(tmp_path)
     bench.register()
     replays = bench.duckdb.errors_replay
-    assert replays is not None
+    assert isinstance(replays, DuckDbErrorReplays)
     first = replays.replay
 
     def late(replay: ErrorReplay) -> Replayed:
@@ -254,7 +255,7 @@ def test_a_replay_that_dies_is_repeated(tmp_path: Path, commits: bool) -> None:
     bench = broken(tmp_path)
     bench.register()
     replays = bench.duckdb.errors_replay
-    assert replays is not None
+    assert isinstance(replays, DuckDbErrorReplays)
     whole = replays.replay
 
     def dies(replay: ErrorReplay) -> Replayed:
