@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kbq_assets.adapters.iceberg import replay
+from kbq_assets.adapters.iceberg import replaced_files
 from kbq_assets.adapters.iceberg.commits import commit_once
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.definitions import Parts
@@ -109,7 +109,7 @@ def test_who_dies_between_two_tables_continues(
             raise Crash
 
     with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(replay, "commit_once", dying)
+        patch.setattr(replaced_files, "commit_once", dying)
         world.reopened().replays.propose_promotion(1).apply()
     assert world.rows == (ALL, MOVED)
     assert run.json("replay", "status", "1")["replaced"] == {str(ORDERS): True, str(SALES): False}

@@ -8,13 +8,9 @@ from typing import Any
 from kbq_assets.core.errors_replay.tables import begin_replay, end_replay
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import table_state_path
-from kbq_assets.pipelines.erasure import rows
 from kbq_assets.pipelines.errors_replay import steps
 from kbq_assets.pipelines.errors_replay.steps import SteppedReplays
-from kbq_assets.pipelines.loading import replacing
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.ports.errors_replay import ErrorReplaySteps
-from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets_tests.simulation.mutants import Mutant
 
 
@@ -25,13 +21,6 @@ def _forgets(self: SteppedReplays, errors: Any, **_: Any) -> Any:
         path = table_state_path(errors)
         state.change(self.store, TableState, path, lambda now: end_replay(now, intent.job_id))
     return Counter()
-
-
-def _forgets_all(store: Any, warehouse: Warehouse) -> None:
-    if isinstance(found := warehouse.errors_replay, ErrorReplaySteps):
-        stepped = SteppedReplays(store, warehouse, found)
-        for errors in state.read_table_states(store, state.table_registry(store)):
-            _forgets(stepped, errors)
 
 
 def _lands_first(self: SteppedReplays, replay: Any) -> Any:
@@ -72,18 +61,12 @@ def _marks_later(self: SteppedReplays, errors: Any, intent: Any, *, gives_up: bo
 
 #: Schedules of replays of error rows notice these.
 ERROR_REPLAY_MUTANTS = (
-    Mutant("rows land before the intent is there", "ER7", ((SteppedReplays, "_enter", _lands_first),), seed=1),
-    Mutant("who finds an intent forgets it", "ER7", ((SteppedReplays, "_settle", _forgets),), seed=3),
+    Mutant("rows land before the intent is there", "ER7", ((SteppedReplays, "_enter", _lands_first),)),
+    Mutant("who finds an intent forgets it", "ER7", ((SteppedReplays, "_settle", _forgets),), seed=6),
     Mutant("error rows are read before the state", "ER7", ((SteppedReplays, "_enter", _as_planned_before),),
-           seed=119),
+           seed=41),
     Mutant("error rows are marked whatever became of the job", "ER7",
            ((steps, "_has_landed", _marks_in_any_case),)),
     Mutant("an intent is removed before its error rows are marked", "ER7",
-           ((SteppedReplays, "_end", _marks_later),), seed=19),
-)  # fmt: skip
-
-#: Schedules of replays of error rows beside erasures notice these.
-ERASED_REPLAY_MUTANTS = (
-    Mutant("an erasure forgets intents", "ER7",
-           ((rows, "give_up_replays", _forgets_all), (replacing, "give_up_replays", _forgets_all)), seed=19),
+           ((SteppedReplays, "_end", _marks_later),), seed=11),
 )  # fmt: skip

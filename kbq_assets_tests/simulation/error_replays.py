@@ -61,6 +61,8 @@ def replayed(world: World) -> dict[Row, TableReference]:
 def as_error_rows(world: World) -> None:
     """Count each row that a replay added in the place of its error row. One that was not marked is then there twice,
     and one that was marked without a row is lost."""
+    if not world.recipe.replays_errors:
+        return
     marked, log = replayed(world), list[tuple[TableReference, Row]]()
     for table, row in world.warehouse.log:
         is_added = not is_error_table(table) and row in world.warehouse.stored[table].replayed
@@ -68,6 +70,10 @@ def as_error_rows(world: World) -> None:
             log.append((marked.get(row, table), row))
         elif marked.get(row) != table:
             log.append((table, row))
+    errors = {row for table, row in (*log, *world.warehouse.erased) if is_error_table(table)}
+    world.warehouse.erased[:] = [
+        (table, row) for table, row in world.warehouse.erased if is_error_table(table) or row not in errors
+    ]
     world.warehouse.log[:] = log
     world.brought_back |= marked.keys()
 

@@ -31,7 +31,7 @@ from kbq_assets_tests.simulation.backup_mutants import (
     ERASURE_MUTANTS,
     LATE_MUTANTS,
 )
-from kbq_assets_tests.simulation.error_replay_mutants import ERASED_REPLAY_MUTANTS, ERROR_REPLAY_MUTANTS
+from kbq_assets_tests.simulation.error_replay_mutants import ERROR_REPLAY_MUTANTS
 from kbq_assets_tests.simulation.manifest_mutants import MANIFEST_MUTANTS
 from kbq_assets_tests.simulation.mutants import (
     A_NEW_ID,
@@ -450,13 +450,6 @@ def test_error_rows_of_a_lake_do_not_bring_back_what_is_erased() -> None:
     for seed in range(6):
         met += run_schedule(seed, ERASING_MENDED, ERASED_MENDED).met
     assert met["error rows replayed"] > 20
-
-
-@pytest.mark.parametrize("mutant", ERASED_REPLAY_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
-def test_replays_of_error_rows_beside_erasures_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
-    with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
-        for seed in _seeds(mutant.seed, 300):
-            run_schedule(seed, ERASING_MENDED, ERASED_MENDED)
 
 
 def test_replays_of_upsert_tables_never_run_beside_a_statement() -> None:
