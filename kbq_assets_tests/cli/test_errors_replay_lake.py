@@ -144,6 +144,36 @@ def test_a_promotion_gives_up_what_has_not_landed(world: LakeWorld, run: Shell) 
     is_whole(run)
 
 
+@pytest.mark.parametrize("kind", ["iceberg", "duckdb"])
+def test_error_rows_wait_until_a_promotion_is_accepted(tmp_path: Path, kind: str) -> None:
+    """A rollback would take their rows away, and count them as rows of a load."""
+    home = tmp_path / kind
+    home.mkdir()
+    world = LakeWorld(home, f"{kind}:{home / 'warehouse'}", SOURCES.strip() + " error_share=1\n")
+    for value in (GOOD, UNKNOWN_SCHEMA):
+        world.kafka.produce(TopicPartition(TOPIC, 0), value, timestamp=1000)
+    run = Shell(world)
+    run("extract")
+    run.done("resume", "--topic", TOPIC, "--as-errors", "--yes")
+    run.done("extract")
+    run.done("load")
+    run("replay", "start", TOPIC, "--from", "earliest", "--until", "latest", "--yes")
+    run.done("replay", "resume", "1", "--as-errors")
+    run.done("replay", "promote", "1", "--yes")
+    world.registry.schemas[99] = SCHEMAS[1]
+    refused = run(*REPLAY)
+    assert (refused.exit_code, "kbq replay accept 1" in refused.output) == (1, True)
+    run.done("replay", "rollback", "1", "--yes")
+    assert (world.offsets(ORDERS), waiting(world)) == (ALL[:1], ALL[1:2])
+    is_whole(run)
+    run.done(*REPLAY)
+    assert (world.offsets(ORDERS), waiting(world)) == (ALL[:2], [])
+    is_whole(run)
+    promoted = run("replay", "promote", "1", "--yes")
+    assert (promoted.exit_code, "error rows that were replayed" in promoted.output) == (3, True)
+    is_whole(run)
+
+
 @pytest.mark.parametrize(("operation", "before"), [("land", True), ("mark", True), ("mark", False)])
 def test_an_erasure_ends_the_replay_first_and_nothing_brings_the_person_back(
     world: LakeWorld, run: Shell, operation: str, before: bool

@@ -56,8 +56,7 @@ def prepare(
     stored = warehouse.find_table(table)
     if (found := doubt(known, stored, staging_id, store.uri(TABLES))) is not None:
         raise Refused(f"{table}: {found.reason}: {found.text}", next_step="kbq load parks the table")
-    if not rule.appends:
-        _check_accepted(store, table)
+    _check_accepted(store, table)
     change = plan_table_change(schema, stored.columns if stored else None)
     columns = with_mark(change.columns)
     if stored is None:
@@ -71,12 +70,12 @@ def prepare(
 
 
 def _check_accepted(store: ObjectStore, table: TableReference) -> None:
-    """Raise Refused while a promotion of an upsert table can be rolled back: it would not bring back a row that a
-    promoted one kept out (R11)."""
+    """Raise Refused while a promotion of the table can be rolled back. In an upsert table, that would not bring back a
+    row that a promoted one kept out (R11). Elsewhere it takes the row away, and would count it as one of a load."""
     for each in read_replays(store):
         if each.phase == Phase.PROMOTED and str(table) in each.tables:
             raise Refused(
-                f"{table}: replay {each.number} can still be rolled back, which would lose older rows",
+                f"{table}: replay {each.number} can still be rolled back",
                 next_step=f"kbq replay accept {each.number}, then kbq errors replay",
             )
 

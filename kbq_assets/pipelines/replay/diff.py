@@ -73,7 +73,8 @@ def check_records(replay: Replay, found: ReplayDiff) -> None:
     live = sum(day.live.rows for day in found.days) + found.left_out
     if live > found.progress.records:
         raise Refused(
-            f"the range has {live:,} rows, and Kafka now has {found.progress.records:,} records of it (compaction)",
+            f"the range has {live:,} rows, and Kafka now has {found.progress.records:,} records of it: compaction, or"
+            " error rows that were replayed",
             next_step=f"kbq replay drop {replay.number}, and replay a range that is whole",
         )
 
