@@ -27,7 +27,9 @@ REPLAY = ("errors", "replay", "--yes")
 @pytest.fixture
 def world(tmp_path: Path) -> LakeWorld:
     """One row, and two error rows: one of an unknown schema, which is Anna's, and one that is no Confluent value."""
-    made = LakeWorld(tmp_path, f"iceberg:{tmp_path / 'lake'}", SOURCES.strip() + " error_share=1\n")
+    made = LakeWorld(
+        tmp_path, f"iceberg:{tmp_path / 'lake'}", SOURCES.strip() + " error_share=1 tombstones=skip\n"
+    )
     for key, value in ((b"b", GOOD), (ANNA, UNKNOWN_SCHEMA), (b"c", POISON)):
         made.kafka.produce(TopicPartition(TOPIC, 0), value, key=key, timestamp=1000)
     return made
@@ -149,8 +151,10 @@ def test_error_rows_wait_until_a_promotion_is_accepted(tmp_path: Path, kind: str
     """A rollback would take their rows away, and count them as rows of a load."""
     home = tmp_path / kind
     home.mkdir()
-    world = LakeWorld(home, f"{kind}:{home / 'warehouse'}", SOURCES.strip() + " error_share=1\n")
-    for value in (GOOD, UNKNOWN_SCHEMA):
+    world = LakeWorld(
+        home, f"{kind}:{home / 'warehouse'}", SOURCES.strip() + " error_share=1 tombstones=skip\n"
+    )
+    for value in (GOOD, UNKNOWN_SCHEMA, None):  # a skipped record must not hide the row that comes back
         world.kafka.produce(TopicPartition(TOPIC, 0), value, timestamp=1000)
     run = Shell(world)
     run("extract")
@@ -170,7 +174,7 @@ def test_error_rows_wait_until_a_promotion_is_accepted(tmp_path: Path, kind: str
     assert (world.offsets(ORDERS), waiting(world)) == (ALL[:2], [])
     is_whole(run)
     promoted = run("replay", "promote", "1", "--yes")
-    assert (promoted.exit_code, "error rows that were replayed" in promoted.output) == (3, True)
+    assert (promoted.exit_code, "1 error rows of the range were replayed" in promoted.output) == (3, True)
     is_whole(run)
 
 

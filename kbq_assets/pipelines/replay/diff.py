@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import Replay, ReplayProgress
+from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.replay.start import ReplayedTopic, rows_of
 from kbq_assets.ports.replay import DayRows, PartitionDay, ReplayTables, RowDifference
@@ -36,6 +37,8 @@ class ReplayDiff:
     left_out: int = 0
     #: tables with a row for each key
     keyed: frozenset[TableReference] = frozenset()
+    #: live error rows of the range that were replayed: each is a row of another table, too
+    replayed_errors: int = 0
 
     @property
     def is_equal(self) -> bool:
@@ -69,12 +72,18 @@ def billed_lines(
 
 
 def check_records(replay: Replay, found: ReplayDiff) -> None:
-    """Raise Refused if the range has lost records since it was extracted: a promotion would delete their rows."""
+    """Raise Refused if a promotion would count rows that it does not have, or delete rows of lost records."""
+    if found.replayed_errors:
+        raise Refused(
+            f"{found.replayed_errors:,} error rows of the range were replayed: each counts as an error row and a row",
+            next_step=f"kbq replay drop {replay.number}, and replay offsets before or after theirs: error rows with"
+            " _kbq_replayed_at",
+        )
     live = sum(day.live.rows for day in found.days) + found.left_out
     if live > found.progress.records:
         raise Refused(
-            f"the range has {live:,} rows, and Kafka now has {found.progress.records:,} records of it: compaction, or"
-            " error rows that were replayed",
+            f"the range has {live:,} rows, and Kafka now has {found.progress.records:,} records of it"
+            " (compaction)",
             next_step=f"kbq replay drop {replay.number}, and replay a range that is whole",
         )
 
@@ -103,4 +112,8 @@ def compare(
             days.append(DayDiff(table, at, here.get(at, _NONE), there.get(at, _NONE)))
     samples = {table: tables.differences(table, replay.shadow(table), rows, sample) for table in found}
     keyed = frozenset(table for table, at in topic.states.items() if at.has_statements)
-    return ReplayDiff(progress, tuple(days), samples, left_out, keyed)
+    errors = [table for table in known if is_error_table(table) and counted.get(table)]
+    twice = (
+        tables.shared(errors, [table for table in known if not is_error_table(table)], rows) if errors else 0
+    )
+    return ReplayDiff(progress, tuple(days), samples, left_out, keyed, twice)
