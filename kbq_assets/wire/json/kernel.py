@@ -34,7 +34,7 @@ from kbq_assets.wire.json.object_columns import (
     write_columns,
     write_rest,
 )  # fmt: skip
-from kbq_assets.wire.json.tokens import plain_end, read_number, skip_space, unescape
+from kbq_assets.wire.json.tokens import plain_end, read_key, read_number, skip_space, unescape
 from kbq_assets.wire.records.event_time import NO_TIME
 from kbq_assets.wire.records.scan import is_utf8, write_long
 
@@ -48,7 +48,7 @@ OF_TYPE, SLOTS, PARTS, RESTS, COUNT, GUESS, PARENT, FRAME = range(8)
 _BOOL, _INT64, _FLOAT64, _STRING = KINDS["BOOL"], KINDS["INT64"], KINDS["FLOAT64"], KINDS["STRING"]
 _JSON, _RECORD, _LIST = KINDS["JSON"], KINDS["RECORD"], KINDS["LIST"]
 _KEY, _KEY_OR_CLOSE, _COMMA_OR_CLOSE, _VALUE = range(4)
-_QUOTE, _BACKSLASH, _COMMA, _COLON, _ZERO, _NINE, _MINUS, _T, _F, _N = b'"\\,:09-tfn'
+_QUOTE, _BACKSLASH, _COMMA, _ZERO, _NINE, _MINUS, _T, _F, _N = b'"\\,09-tfn'
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = b"{}[]"
 _RUE, _ALSE, _ULL = (np.uint64(int.from_bytes(word, "little")) for word in (b"true", b"alse", b"null"))
 _FOUR_BYTES = np.uint64(0xFFFFFFFF)
@@ -184,16 +184,10 @@ def encode_documents(
                 if byte != _QUOTE:
                     break
                 start = position + 1
-                after = plain_end(buffer, start, end)
-                if after >= end or load_byte(buffer, after) != _QUOTE:
+                after, position = read_key(buffer, start, end)
+                if after < 0:
                     break
                 size = after - start
-                position = skip_space(buffer, after + 1, end)
-                if position >= end or load_byte(buffer, position) != _COLON:
-                    break
-                position = skip_space(buffer, position + 1, end)
-                if position >= end:
-                    break
                 byte = load_byte(buffer, position)
                 frames[frame + COUNT] += 1
                 field = find(buffer, start, size, layout, type_, frames[frame + GUESS])

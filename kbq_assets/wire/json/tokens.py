@@ -19,7 +19,7 @@ from kbq_assets.wire.jit import (
     trailing_zeros,
 )
 
-_QUOTE, _BACKSLASH, _U = ord('"'), ord("\\"), ord("u")
+_QUOTE, _BACKSLASH, _COLON, _U = ord('"'), ord("\\"), ord(":"), ord("u")
 _ZERO, _NINE, _MINUS, _PLUS, _POINT = ord("0"), ord("9"), ord("-"), ord("+"), ord(".")
 _LOWER_E, _UPPER_E = ord("e"), ord("E")
 
@@ -93,6 +93,20 @@ def _store_utf8(target: Any, to: int, code: int) -> int:
     store_byte(target, to + 2, 0x80 | code >> 6 & 0x3F)
     store_byte(target, to + 3, 0x80 | code & 0x3F)
     return to + 4
+
+
+@inlined
+def read_key(buffer: Any, position: int, end: int) -> tuple[int, int]:
+    """The end of a key whose first byte is at ``position``, and where its value begins; -1 twice if the key has an
+    escape, or no value follows."""
+    after = plain_end(buffer, position, end)
+    if after >= end or load_byte(buffer, after) != _QUOTE:
+        return -1, -1
+    position = skip_space(buffer, after + 1, end)
+    if position >= end or load_byte(buffer, position) != _COLON:
+        return -1, -1
+    position = skip_space(buffer, position + 1, end)
+    return (after, position) if position < end else (-1, -1)
 
 
 @outlined

@@ -12,7 +12,7 @@ import numpy as np
 from kbq_assets.wire.jit import copy_bytes, inlined, int64, kernel, load_byte, load_word, outlined, store_byte
 from kbq_assets.wire.json.layout import FIELD, TYPE
 from kbq_assets.wire.json.object_columns import SPARE, find, same
-from kbq_assets.wire.json.tokens import plain_end, read_number, skip_space, unescape
+from kbq_assets.wire.json.tokens import plain_end, read_key, read_number, skip_space, unescape
 from kbq_assets.wire.records.scan import is_utf8
 
 #: What becomes of a value. A walked one has fields that are known, a decided one fields that are decided about: it may
@@ -32,7 +32,7 @@ PLACE, IS_LIST, COMMA, KEPT, SERIAL, GUESS, NAMES, BEGIN, INSTEAD, FRAME = range
 # Instead of a place: everything in it is copied, or nothing.
 _ALL, _NONE = -1, -2
 _KEY, _KEY_OR_CLOSE, _COMMA_OR_CLOSE, _VALUE = range(4)
-_QUOTE, _BACKSLASH, _COMMA, _COLON, _ZERO, _NINE, _MINUS, _T, _F, _N, _POINT = b'"\\,:09-tfn.'
+_QUOTE, _BACKSLASH, _COMMA, _ZERO, _NINE, _MINUS, _T, _F, _N, _POINT = b'"\\,09-tfn.'
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = b"{}[]"
 _RUE, _ALSE, _ULL = (np.uint64(int.from_bytes(word, "little")) for word in (b"true", b"alse", b"null"))
 _FOUR_BYTES = np.uint64(0xFFFFFFFF)
@@ -136,14 +136,8 @@ def find_edits(layout: Any, others: int, records: Any, limits: Any, work: Any, r
                     break
                 key = position
                 start = position + 1
-                after = plain_end(buffer, start, end)
-                if after >= end or load_byte(buffer, after) != _QUOTE:
-                    break
-                position = skip_space(buffer, after + 1, end)
-                if position >= end or load_byte(buffer, position) != _COLON:
-                    break
-                position = skip_space(buffer, position + 1, end)
-                if position >= end:
+                after, position = read_key(buffer, start, end)
+                if after < 0:
                     break
                 byte = load_byte(buffer, position)
                 is_named = place == _NONE

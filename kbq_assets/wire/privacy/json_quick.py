@@ -52,7 +52,7 @@ class RedactedDocuments:
 
 
 @dataclass
-class _Places:
+class _PlaceArrays:
     """Known fields as arrays that `find` walks, and the contexts of pseudonyms."""
 
     types: list[list[int]] = field(default_factory=list)
@@ -103,7 +103,7 @@ class QuickRedactor:
     its own."""
 
     def __init__(self, redactor: JsonRedactor, pseudonyms: Pseudonyms | None) -> None:
-        places = _Places()
+        places = _PlaceArrays()
         places.place(redactor.root)
         self._layout = places.layout()
         self._others = _OTHERS[redactor.others]
