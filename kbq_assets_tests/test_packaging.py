@@ -9,10 +9,12 @@ import subprocess
 import sys
 import tomllib
 from fnmatch import fnmatch
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.optional_packages import install_command, missing_package
@@ -51,6 +53,33 @@ def test_the_default_install_is_complete_and_the_slim_one_is_the_rest() -> None:
     assert optional <= default
     slim = (REPOSITORY / "requirements-slim.txt").read_text(encoding="utf-8").splitlines()
     assert {line for line in slim if not line.startswith("#")} == default - optional
+
+
+@pytest.mark.parametrize("path", ["Makefile", "deploy/docker/Dockerfile"])
+def test_a_release_of_another_package_changes_no_installation(path: str) -> None:
+    lines = (REPOSITORY / path).read_text(encoding="utf-8").splitlines()
+    locked = [line for line in lines if "--require-hashes" in line]
+    assert locked and all("--no-deps" in line for line in locked)
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+def test_a_lock_installed_without_a_resolver_lacks_nothing(lock: str) -> None:
+    pins = [
+        Requirement(line.rstrip(" \\"))
+        for line in (REPOSITORY / lock).read_text(encoding="utf-8").splitlines()
+        if "==" in line
+    ]
+    names = {canonicalize_name(pin.name) for pin in pins}
+    missing = [
+        f"{pin.name}: {need}"
+        for pin in pins
+        if pin.marker is None or pin.marker.evaluate()
+        for need in map(Requirement, metadata.requires(pin.name) or ())
+        for extra in ("", *pin.extras)
+        if need.marker is None or need.marker.evaluate({"extra": extra})
+        if canonicalize_name(need.name) not in names
+    ]
+    assert missing == []
 
 
 @pytest.mark.parametrize("extra", ["spark", "google", "protobuf", "postgres", "demo"])
