@@ -7,8 +7,9 @@ Computed from the results of other benchmarks (``latest.json``, ``scale.json``, 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,17 +46,22 @@ class Prices:
 
 @dataclass(frozen=True)
 class Installation:
-    """The traffic, and how often it is extracted and loaded. ``busy`` is the share of the paid cores' time that they
-    work. Files wait for a load for half of its interval."""
+    """The traffic, and how often it is extracted and loaded. Topic k of ``topics`` has 1/k of the first one's bytes,
+    as in the scale benchmark. A partition waits for ``flush_bytes`` of values, at most ``flush_seconds``, if they are
+    given. ``busy`` is the share of the paid cores' time that they work. Files wait for a load for half of its
+    interval."""
 
     bytes_per_day: float = 2.5 * TB
     record_bytes: int = 500
+    topics: int = 160
     partitions: int = 11_200
     commits: int = 320
     files: int = 22_400
     tables: int = 319
     cycle_seconds: int = 300
     load_seconds: int = 900
+    flush_bytes: int = 0
+    flush_seconds: int = 0
     busy: float = 0.5
     done_files: bool = True
 
@@ -69,6 +75,19 @@ class Installation:
         """Loads a day."""
         return DAY / self.load_seconds
 
+    @property
+    def intervals(self) -> Sequence[float]:
+        """Seconds between two readings of a partition, of each topic, the largest first."""
+        weights = [1 / (k + 1) for k in range(self.topics)]
+        of_largest = self.bytes_per_day / DAY / sum(weights) / (self.partitions / self.topics)
+        waits = (min(self.flush_seconds, self.flush_bytes / (of_largest * weight)) for weight in weights)
+        return [max(1, ceil(wait / self.cycle_seconds)) * self.cycle_seconds for wait in waits]
+
+    @property
+    def full_cycles(self) -> float:
+        """Readings of all partitions a day, to which all readings add up."""
+        return sum(DAY / interval for interval in self.intervals) / self.topics
+
 
 def parts(of: Installation, rates: Mapping[str, float], prices: Prices) -> dict[str, float]:
     """Dollars per TB, by part. ``rates`` are measured: seconds of a core per byte, cycle and load, staged bytes per
@@ -76,14 +95,17 @@ def parts(of: Installation, rates: Mapping[str, float], prices: Prices) -> dict[
     tb_a_day = of.bytes_per_day / TB
     hour = prices.core_hour / of.busy / 3_600
     pages = of.files / _NAMES_PER_PAGE
-    written = of.files * (2 if of.done_files else 1) + of.commits * _WRITES_PER_COMMIT + pages
+    written = of.files * (2 if of.done_files else 1) + of.commits * _WRITES_PER_COMMIT
+    writes = written * of.full_cycles + pages * of.cycles
     read = of.commits * 3 + of.tables
     loaded = of.tables * 3 + pages
+    idle = rates["seconds_per_idle_cycle"]
+    driving = idle * of.cycles + (rates["seconds_per_cycle"] - idle) * of.full_cycles
     return {
         _READING: rates["seconds_per_byte"] * TB * hour,
-        "cores of cycles: units, driver": rates["seconds_per_cycle"] * of.cycles * hour / tb_a_day,
+        "cores of cycles: units, driver": driving * hour / tb_a_day,
         "cores of loads: plans": rates["seconds_per_load"] * of.loads * hour / tb_a_day,
-        "bucket: files, done files, commits": written * of.cycles * prices.class_a / tb_a_day,
+        "bucket: files, done files, commits": writes * prices.class_a / tb_a_day,
         "bucket: reads": (read * of.cycles + (of.commits + of.tables) * of.loads) * prices.class_b / tb_a_day,
         "bucket: states, listings of loads": loaded * of.loads * prices.class_a / tb_a_day,
         "storage until loaded": rates["staged_share"]
@@ -105,6 +127,7 @@ def measured(results: Path) -> dict[str, dict[str, float]]:
     of_avro = large["medians"]["kbq"]["cpu"] / large["value_bytes"]
     cycle = {
         "seconds_per_cycle": scale["trickle_cpu_tree"],
+        "seconds_per_idle_cycle": scale["idle_cpu"],
         "seconds_per_load": plan["cpu_seconds"]["load_plan"],
         "staged_share": STAGED_SHARE,
     }
@@ -117,16 +140,31 @@ def measured(results: Path) -> dict[str, dict[str, float]]:
 
 
 TARGETS: Final = {"Avro": 2.0, "JSON": 5.0}
-#: Minutes between extractions, and whether done files are written.
-VARIANTS: Final = ((5, True), (5, False), (15, False), (30, False), (60, False))
+#: Options of `flush` that bring the target with a cycle each five minutes.
+FLUSH: Final = {"flush_bytes": 16_000_000, "flush_seconds": 3_600}
+
+
+def _each(minutes: int, **options: Any) -> Installation:
+    seconds = minutes * 60
+    return Installation(cycle_seconds=seconds, load_seconds=max(900, seconds), **options)
+
+
+VARIANTS: Final[Mapping[str, Installation]] = {
+    "each 5 minutes, done files": _each(5),
+    "each 5 minutes": _each(5, done_files=False),
+    "each 15 minutes": _each(15, done_files=False),
+    "each 30 minutes": _each(30, done_files=False),
+    "each 60 minutes": _each(60, done_files=False),
+    "each 5 minutes, `flush`": _each(5, done_files=False, **FLUSH),
+}
 
 
 def table(results: Path, prices: Prices) -> tuple[dict[str, Any], str]:
     """The figures as JSON, and as Markdown."""
     rates = measured(results)
-    named = {name: [parts(_variant(*v), rates[name], prices) for v in VARIANTS] for name in TARGETS}
+    named = {name: [parts(each, rates[name], prices) for each in VARIANTS.values()] for name in TARGETS}
     lines = [
-        "| Dollars per TB | " + " | ".join(map(_title, VARIANTS)) + " |",
+        "| Dollars per TB | " + " | ".join(VARIANTS) + " |",
         "|---|" + "---|" * len(VARIANTS),
     ]
     for part in named["Avro"][0]:
@@ -138,24 +176,14 @@ def table(results: Path, prices: Prices) -> tuple[dict[str, Any], str]:
         lines.append(f"| **{name}**, target {target:g} | {sums} |")
     found = {
         name: {
-            _title(v): {"dollars_per_tb": round(sum(each.values()), 2), "parts": _rounded(each)}
-            for v, each in zip(VARIANTS, named[name], strict=True)
+            title: {"dollars_per_tb": round(sum(each.values()), 2), "parts": _rounded(each)}
+            for title, each in zip(VARIANTS, named[name], strict=True)
         }
         for name in TARGETS
     }
     return {"prices": vars(prices), "installation": vars(Installation()), "rates": rates, **found}, "\n".join(
         lines
     )
-
-
-def _variant(minutes: int, done_files: bool) -> Installation:
-    seconds = minutes * 60
-    return Installation(cycle_seconds=seconds, load_seconds=max(900, seconds), done_files=done_files)
-
-
-def _title(variant: tuple[int, bool]) -> str:
-    minutes, done_files = variant
-    return f"each {minutes} minutes{', done files' if done_files else ''}"
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
