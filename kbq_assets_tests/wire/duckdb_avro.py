@@ -22,6 +22,7 @@ _IMPORT = "import duckdb_extensions; duckdb_extensions.import_extension('avro')"
 _READ = """
 import json, sys, duckdb
 connection = duckdb.connect()
+connection.execute("SET enable_progress_bar = false")  # which `python -c` shows after two seconds
 connection.execute("load avro")
 found = connection.execute("select * from read_avro(?) order by _kafka_offset", [sys.argv[1]])
 columns = {each[0]: str(each[1]) for each in found.description}
