@@ -61,7 +61,7 @@ COMMANDS: Final[Commands] = {
         "completeness": Lazy(
             "kbq_assets.cli.completeness:completeness", "Show until when each table is complete, and why."
         ),
-        "errors": Lazy("kbq_assets.cli.errors:errors", "List bad records, or show one as it came."),
+        "errors": Lazy("kbq_assets.cli.errors:errors", "List, show and replay bad records."),
         "settings": Lazy("kbq_assets.cli.settings:settings", "List every KBQ_* variable, with its value."),
     },
     "Operate": {
@@ -77,7 +77,7 @@ COMMANDS: Final[Commands] = {
             "kbq_assets.cli.quarantine:quarantine", "List, retry or drop files that no load job accepts."
         ),
         "order": Lazy("kbq_assets.cli.order:order", "Show and steer the batches of ordered tables."),
-        "replay": Lazy("kbq_assets.cli.replay:replay", "Read a range again into shadow tables, and compare."),
+        "replay": Lazy("kbq_assets.cli.replay:replay", "Read a range again, compare, and replace its rows."),
         "backup": Lazy("kbq_assets.cli.backup:backup", "Show, verify and resume verbatim copies of topics."),
         "erase": Lazy("kbq_assets.cli.erase:erase", "Forget the records of a person (GDPR, Article 17)."),
         "pii": Lazy(

@@ -93,7 +93,7 @@ def verify(
 
 @backup.command()
 @click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable.")
-@click.option("--plan", is_flag=True, help="Only say what would be merged.")
+@click.option("--plan", is_flag=True, help="Show what would be joined; change nothing.")
 @json_option
 @pass_operator
 def compact(operator: Operator, topics: tuple[str, ...], plan: bool, as_json: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import click
 
@@ -19,6 +19,7 @@ from kbq_assets.pipelines.compaction.table import CompactionReport
 from kbq_assets.pipelines.observation.documents import document
 
 T = TypeVar("T")
+_NO_LAKE: Final = "no lake: nothing to {}"
 _tables = click.argument("tables", metavar="[DS.TABLE]...", nargs=-1)
 
 
@@ -71,7 +72,7 @@ def _run(
     """Take a step with each table and print the results. A warehouse that is no lake is passed over if there are
     several."""
     if not compactor.is_lake and len(compactor.deployment.settings.warehouses) > 1:
-        echo_json([]) if as_json else click.echo("no lake: nothing to compact")
+        echo_json([]) if as_json else click.echo(_NO_LAKE.format(click.get_current_context().info_name))
         return ()
     found = [step(each) for each in compactor.chosen(tables)]
     echo_json([document_of(each) for each in found]) if as_json else show(found)

@@ -24,7 +24,7 @@ from kbq_assets.pipelines.observation.documents import document
 pass_erasures: Part[Erasures] = Part("erasures")
 _number = click.argument("erasure_number", type=click.IntRange(1), metavar="N")
 _CHOICES = (
-    click.option("--key", "keys", multiple=True, help="A record's key, as text. Others see a command line."),
+    click.option("--key", "keys", multiple=True, help="A record's key, as text. Other users may see it."),
     click.option(
         "--key-file",
         "keys_files",

@@ -30,7 +30,7 @@ _reason = click.option("--reason", default="", help="Why; kept in the table's au
 
 @click.group()
 def order() -> None:
-    """Show and steer the batches of ordered tables (`order=offset`)."""
+    """Show and steer the batches of tables with an `order`, a `gate` or a `load` other than append."""
 
 
 @order.command()

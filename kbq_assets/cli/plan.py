@@ -55,8 +55,9 @@ def plan(
     """Show what an extraction or a load would do; change nothing.
 
     Without an argument, show both: the extraction's ranges and stops, and the next batch of every table with committed
-    files, as a load would submit them now. `load` also runs the statements of tables that have one dry, and shows the
-    bytes that would be billed; with tables, their SQL. It exits with 1 if one exceeds the table's bytes_per_day.
+    files, as a load would submit them now. `load` also makes a dry run of each table's statement, and shows the bytes
+    that BigQuery would bill; for the tables that you name, also the SQL. It exits with 1 if a statement exceeds its
+    table's bytes_per_day.
 
     \b
       kbq plan

@@ -45,7 +45,9 @@ def replay() -> None:
     show_default=True,
     help="Read Kafka, or the topic's backup, also what Kafka no longer has.",
 )
-@click.option("--tables", default="", metavar="DS.TABLE,…", help="Fill and replace only these tables of it.")
+@click.option(
+    "--tables", default="", metavar="DS.TABLE,…", help="Fill and replace only these tables of the topic."
+)
 @_rate
 @yes_option
 @pass_replays
@@ -74,7 +76,7 @@ def start(
 
 @replay.command()
 @_number
-@click.option("--as-errors", is_flag=True, help="Bad records of what stopped it become error rows.")
+@click.option("--as-errors", is_flag=True, help="Accept the bad records that stopped it as error rows.")
 @_rate
 @pass_replays
 def resume(replays: Replays, replay_number: int, as_errors: bool, rate: int | None) -> None:
@@ -162,7 +164,7 @@ def rollback(replays: Replays, replay_number: int, yes: bool) -> None:
 @_number
 @pass_replays
 def continue_replacement(replays: Replays, replay_number: int) -> None:
-    """End a promotion or a rollback that began and did not end."""
+    """Complete a promotion or a rollback that was interrupted."""
     found = replays.continue_(replay_number)
     click.echo(f"replay {found.number} is {found.phase}")
 

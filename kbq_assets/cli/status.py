@@ -26,8 +26,8 @@ def status(observer: Observer, as_json: bool) -> None:
 
     `lag` counts positions up to the broker's last stable offset; `pending` counts rows that are committed and not yet
     loaded. Each stop and each parked table is shown with the commands that resume it. The exit code is 0
-    whatever waits: `kbq check` exits with 1. It is 75 if the broker does not answer: what the staging area says is
-    shown all the same, in JSON with the reason as `broker_error`.
+    whatever waits: `kbq check` exits with 1. It is 75 if the broker does not answer: the output then has what the
+    staging area knows, and in JSON the reason as `broker_error`.
     """
     try:
         found = observer.status()

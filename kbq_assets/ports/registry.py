@@ -82,7 +82,8 @@ class SubjectRegistry(Protocol):
         is no subject yet. ``schema_type`` is AVRO, JSON or PROTOBUF. Raises Unavailable."""
 
     def is_registered(self, subject: str, schema: str, schema_type: str) -> bool:
-        """Whether one of the subject's versions is this schema. Raises Unavailable."""
+        """Whether one of the subject's versions is this schema; of the latest, spaces do not count. Raises
+        Unavailable."""
 
     def register(self, subject: str, schema: str, schema_type: str) -> int:
         """Register a schema and return its id; a registered schema keeps its id. Raises Refused if it is not

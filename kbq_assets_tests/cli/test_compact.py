@@ -84,6 +84,7 @@ def test_of_several_warehouses_those_without_files_are_passed_over(tmp_path: Pat
     url = f"db=duckdb:{tmp_path}/kbq.duckdb,other=duckdb:{tmp_path}/other.duckdb"
     run = Shell(FakePlatform(tmp_path, environ={"KBQ_WAREHOUSE": url}))
     assert run.done("compact").count("no lake: nothing to compact") == 2
+    assert run.done("expire").count("no lake: nothing to expire") == 2
     assert run.json("compact") == {"warehouses": {"db": [], "other": []}}
 
 

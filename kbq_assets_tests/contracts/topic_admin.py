@@ -107,6 +107,14 @@ class SubjectRegistryContract:
         assert subject in subjects.names()
         assert subjects.latest(subject).schema_type == "AVRO"
 
+    def test_a_schema_in_other_spacing_is_registered(self, subjects: SubjectRegistry, subject: str) -> None:
+        """As `kbq init` writes it, for people to read."""
+        for names in ("a", "b"):
+            subjects.register(subject, order(names), "AVRO")
+        spaced = json.dumps(json.loads(order("b")), indent=2)
+        assert subjects.is_registered(subject, spaced, "AVRO")
+        assert not subjects.is_registered(subject, spaced.replace('"b"', '"c"'), "AVRO")
+
     @pytest.mark.parametrize("kind", ["JSON", "PROTOBUF"])
     def test_schemas_of_other_types_are_judged_and_registered_as_such(
         self, subjects: SubjectRegistry, subject: str, kind: str

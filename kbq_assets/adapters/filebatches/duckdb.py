@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,11 @@ _OF_BIGQUERY: Final = frozenset({"useAvroLogicalTypes", "decimalTargetTypes"})
 STATEMENT_SOURCE: Final = "(statement)"
 #: Errors of disk, memory or bucket. Any other is of the files or of the configuration: the next run meets it again.
 _PASSING: Final = (TransientError, MemoryError, duckdb.OperationalError)
+#: From here on, a message of DuckDB about a CSV file lists options of read_csv.
+_ADVICE: Final = re.compile(
+    r"\n\s*(?:Column .* is being converted|Possible (?:solutions|fixes):|The search space used)"
+)
+_FILE: Final = re.compile(r"^\s*file = (.*)$", re.MULTILINE)
 
 
 class DuckDbFileLoads:
@@ -71,7 +77,9 @@ class DuckDbFileLoads:
             except Exception as error:
                 if _passes(error):
                     raise
-                why = JobError(getattr(error, "reason", "invalid"), _text(error), transient=False)
+                why = JobError(
+                    getattr(error, "reason", "invalid"), files.named(_text(error)), transient=False
+                )
                 failed = dataclasses.replace(status, error=why)
                 with transaction(connection, job.job_id):
                     jobs.record(connection, failed, labels=job.labels)
@@ -91,7 +99,14 @@ def _passes(error: Exception) -> bool:
 def _text(error: Exception) -> str:
     if isinstance(error, KbqError):
         return error.message
-    return str(error) if isinstance(error, duckdb.Error) else f"{type(error).__name__}: {error}"
+    return _brief(str(error)) if isinstance(error, duckdb.Error) else f"{type(error).__name__}: {error}"
+
+
+def _brief(text: str) -> str:
+    """What is wrong, and in which file: DuckDB's advice is about options of its own that KBQ sets."""
+    file = _FILE.search(text)
+    brief = _ADVICE.split(text, maxsplit=1)[0].rstrip()
+    return f"{brief}\nfile {file[1]}" if file and file[1] not in brief else brief
 
 
 def _load(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles) -> int:

@@ -40,6 +40,13 @@ class LocalFiles:
             self._known[uri] = self._local(uri)
         return self._known[uri]
 
+    def named(self, text: str) -> str:
+        """A message with the URIs of files in place of their copies' paths."""
+        for uri, path in sorted(self._known.items(), key=lambda each: -len(str(each[1]))):
+            if self._folder is not None and path.is_relative_to(self._folder.name):
+                text = text.replace(str(path), uri)
+        return text
+
     def _local(self, uri: str) -> Path:
         parts = urlsplit(uri)
         found = Path(url2pathname(parts.path)) if parts.scheme == "file" else self._copy(uri)

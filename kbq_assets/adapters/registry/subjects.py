@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 from urllib.parse import quote
@@ -65,10 +66,18 @@ class ConfluentSubjects:
     def is_registered(self, subject: str, schema: str, schema_type: str) -> bool:
         """Whether one of the subject's versions is this schema. Raises Unavailable."""
         reply, address = self._post(f"subjects/{_quoted(subject)}", _body(schema, schema_type))
+        if reply.status == 404 and _code(reply) not in _NO_SUBJECT:
+            return self._is_latest(subject, schema, schema_type)
         if reply.status in (404, 422):
             return False  # 422: the schema is invalid; `register` reports it
         _good(reply, address, dict)
         return True
+
+    def _is_latest(self, subject: str, schema: str, schema_type: str) -> bool:
+        """Whether the latest version is the same JSON. Apicurio compares texts, spaces included; if it is asked to
+        normalize them, it ignores descriptions."""
+        latest, document = self.latest(subject), _document(schema)
+        return latest.schema_type == schema_type and document != "" and document == _document(latest.schema)
 
     def register(self, subject: str, schema: str, schema_type: str) -> int:
         """Register a schema and return its id. Raises Refused, Unavailable."""
@@ -105,6 +114,14 @@ def _quoted(subject: str) -> str:
 def _body(schema: str, schema_type: str) -> dict[str, str]:
     # AVRO is the registries' default type; some older ones know no other.
     return {"schema": schema} if schema_type == "AVRO" else {"schema": schema, "schemaType": schema_type}
+
+
+def _document(schema: str) -> str:
+    """A schema's JSON in one form; empty if it is none."""
+    try:
+        return json.dumps(json.loads(schema), sort_keys=True)
+    except (ValueError, RecursionError):
+        return ""
 
 
 def _code(reply: Reply) -> int:

@@ -81,7 +81,7 @@ def run(deployment: Deployment, prefixes: tuple[str, ...], as_json: bool) -> Non
 @one_warehouse
 @pass_deployment
 def retry(deployment: Deployment, prefix: str, batch: str, reason: str, yes: bool) -> None:
-    """Apply a batch that failed or was set aside, with the files that it has then."""
+    """Apply a batch that failed or was set aside, with the files that it has now."""
     files_of = open_file_batches(deployment)
     _confirm("retry", batch, yes, lambda: files_of.retry(prefix, batch, reason, user()))
 
@@ -107,9 +107,9 @@ def skip(deployment: Deployment, prefix: str, batch: str, reason: str, yes: bool
 @one_warehouse
 @pass_deployment
 def again(deployment: Deployment, prefix: str, first: str, reason: str, yes: bool) -> None:
-    """Apply batches again that are settled, from one on, in the order of their paths.
+    """Apply settled batches again, from one on, in the order of their paths.
 
-    What an append added before stays: delete those rows first, or load into partitions that are replaced.
+    Rows that the batches appended before stay: delete them first, or load into partitions that are replaced.
     """
     files_of = open_file_batches(deployment)
     batches = files_of.settled_from(prefix, first)

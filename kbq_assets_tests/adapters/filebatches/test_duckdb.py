@@ -36,6 +36,9 @@ AVRO = {"type": "record", "name": "r", "fields": [
     {"name": "day", "type": {"type": "int", "logicalType": "date"}},
 ]}  # fmt: skip
 
+#: A load of CSV files with a line of names, whose columns DuckDB finds.
+CSV_FOUND: dict[str, Any] = {"sourceFormat": "CSV", "autodetect": True, "skipLeadingRows": 1}
+
 
 def as_csv(rows: list[dict[str, Any]]) -> bytes:
     return "".join(f"{r['id']},{r['name'] or ''},{r['day']}\n" for r in rows).encode()
@@ -165,6 +168,21 @@ def test_csv_without_table_and_schema_says_what_is_missing(warehouse: Warehouse)
     header = b"id,name,day\n" + as_csv(ROWS)
     assert warehouse.load(warehouse.put("d/t/2", header), autodetect=True, skipLeadingRows=1).error is None
     assert warehouse.rows() == EXPECTED
+
+
+@pytest.mark.parametrize("schema", [None, SCHEMA])
+@pytest.mark.parametrize("bad", [b"x,a,2020-01-02\n", b"1,a,2020-01-02,4\n"])
+def test_the_error_of_a_csv_file_names_the_file_and_no_option_of_duckdb(
+    warehouse: Warehouse, schema: dict[str, Any] | None, bad: bytes
+) -> None:
+    header = b"id,name,day\n"
+    assert warehouse.load(warehouse.put("d/t/1", header + as_csv(ROWS)), **CSV_FOUND).error is None
+    config = {**CSV_FOUND, **({"schema": schema} if schema else {})}
+    error = warehouse.load(warehouse.put("d/t/2", header + as_csv(ROWS) + bad), **config).error
+    assert error is not None and "d/t/2" in error.message, error
+    for noise in ("Possible", "read_csv", "sample_size", "strict_mode", "Candidates"):
+        assert noise not in error.message
+    assert error.message.count("\n") <= 5
 
 
 def test_options_of_csv(warehouse: Warehouse) -> None:

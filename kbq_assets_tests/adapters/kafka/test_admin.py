@@ -84,6 +84,13 @@ class TestConfluentSubjects(SubjectRegistryContract):
         with pytest.raises(Refused, match=subject):
             subjects.register(subject, text, kind)
 
+    def test_a_schema_with_another_description_is_not_registered(
+        self, subjects: SubjectRegistry, subject: str
+    ) -> None:
+        described = order("a").replace('"name": "a"', '"name": "a", "doc": "its place"')
+        subjects.register(subject, described, "AVRO")
+        assert not subjects.is_registered(subject, described.replace("its place", "its time"), "AVRO")
+
     @pytest.mark.parametrize(
         ("mode", "is_refused"), [("", False), ("BACKWARD", False), ("BACKWARD_TRANSITIVE", True)]
     )
