@@ -88,6 +88,12 @@ def gone_stops(
             yield PartitionStop(TopicPartition(topic, -1), StopReason.TOPIC_GONE, message, steps)
 
 
+def refused_stop(topic: str, what: str, error: KbqError) -> PartitionStop:
+    """The stop of a topic, one object of which the store refuses. It ends with the refusal."""
+    step = error.next_step or "see the log of this run"
+    return PartitionStop(TopicPartition(topic, -1), StopReason.FAILED, f"{what}: {error.message}", (step,))
+
+
 def stop_of(settings: TopicSettings, stop: Stop, tp: TopicPartition) -> PartitionStop:
     """A recorded stop, with its commands and its next try."""
     next_ms = restarts.next_try_ms(stop.tries, stop.last_ms) if restarts.may_restart(stop, settings) else 0
