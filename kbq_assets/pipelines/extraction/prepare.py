@@ -1,4 +1,5 @@
-"""The state that a plan needs before its units are read: new commits, new partitions, recorded gaps."""
+"""The state that a plan needs before its units are read: new commits, new partitions, recorded gaps, topics that are
+back."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from kbq_assets.core.extraction.stops import PartitionStop, refused_stop
 from kbq_assets.core.extraction.units import Unit
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.names import commit_path, shard_of
+from kbq_assets.core.protocol.names import TOPIC_REGISTRY, commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.topic_registry import TopicRegistry
 from kbq_assets.core.protocol.watermarks import Shard
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.refusals import end_if_all
@@ -40,6 +42,9 @@ def _prepare(
     store: ObjectStore, planned: ExtractionPlan, log_store: ObjectStore | None
 ) -> dict[Shard, ConfigurationError]:
     """Create the state; return why the store refuses some commits."""
+    if planned.returned:
+        back = partial(TopicRegistry.marked, topics=planned.returned, gone=False)
+        state.change(store, TopicRegistry, TOPIC_REGISTRY, back)
     new = [creation.commit() for creation in planned.creations]
     made = state.create_each_commit(store, new, log_store)
     end_if_all(made)

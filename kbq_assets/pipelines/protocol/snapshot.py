@@ -44,6 +44,8 @@ class Snapshot:
     others: tuple[str, ...] = ()
     #: stops of topics that are not selected: their entries have mistakes, or their commits cannot be used
     unselected: tuple[PartitionStop, ...] = ()
+    #: topics of the broker that an operator called deleted
+    returned: tuple[str, ...] = ()
 
     @property
     def settings(self) -> dict[str, TopicSettings]:
@@ -59,7 +61,7 @@ class Snapshot:
     ) -> ExtractionPlan:
         """The plan of an extraction (core/extraction/planning.py)."""
         planned = plan_extraction(self.topics, self.offsets, self.cluster_id, limits, run, ripe, now_ms)
-        return replace(planned, stops=(*planned.stops, *self.unselected))
+        return replace(planned, stops=(*planned.stops, *self.unselected), returned=self.returned)
 
 
 def read_snapshot(
@@ -91,9 +93,11 @@ def read_snapshot(
     offsets = reader.offsets(partitions_of(described[topic] for topic in wanted))
     stops = [] if known is None else [*_lost(registry, known[1], selected)]
     stops += entry_stops(entries, described.keys() | registry.topics.keys())
-    stops += gone_stops(entries, [name for name, entry in registry.topics.items() if entry.active], described)
+    expected = [name for name, entry in registry.topics.items() if entry.active and not entry.gone]
+    stops += gone_stops(entries, expected, described)
     chosen = tuple(stop for stop in stops if only is None or stop.topic_partition.topic in only)
-    return Snapshot(topics, offsets, reader.cluster_id(), others, chosen)
+    returned = tuple(name for name, entry in registry.topics.items() if entry.gone and name in described)
+    return Snapshot(topics, offsets, reader.cluster_id(), others, chosen, returned)
 
 
 def _lost(
