@@ -102,9 +102,9 @@ class Publisher:
         self._asked_ms = asked_ms
         self._waiting: dict[Shard, list[UnitOutcome]] = defaultdict(list)
         self._running: dict[Future[_Published], tuple[Shard, int]] = {}
-        self._last_swap: dict[Shard, float] = {}
+        #: when it ended, and whether the store refused it
+        self._last_swap: dict[Shard, tuple[float, ConfigurationError | None]] = {}
         self._unpublished = 0
-        self._swaps: list[object] = []
         self.published: dict[TopicPartition, list[Window]] = {}
         self.failures: dict[TopicPartition, str] = {}
         #: partitions whose windows could not be published, and never will
@@ -125,7 +125,7 @@ class Publisher:
         """
         self._collect()
         ripe = self._clock.monotonic() - SECONDS_BETWEEN_SWAPS
-        self._start([s for s in self._waiting if self._last_swap.get(s, ripe) <= ripe])
+        self._start([s for s in self._waiting if s not in self._last_swap or self._last_swap[s][0] <= ripe])
         self._collect()
         if self._unpublished > MOST_WAITING:
             self.flush()
@@ -161,15 +161,15 @@ class Publisher:
             shard, windows = self._running.pop(future)
             self._unpublished -= windows
             result = future.result()
-            self._last_swap[shard] = result.ended
+            self._last_swap[shard] = result.ended, result.refusal
             self.stops += result.stops
-            self._swaps.append(result.refusal)
             for tp, message in result.failures.items():
                 self.failures.setdefault(tp, message)
             for outcome in result.outcomes:
                 self.published.setdefault(outcome.unit.range.topic_partition, []).extend(outcome.windows)
                 self.counts.add(outcome.windows)
-        end_if_all(self._swaps)
+            if result.refusal is not None:
+                end_if_all([refusal for _, refusal in self._last_swap.values()])
 
     # In the pool's threads
 

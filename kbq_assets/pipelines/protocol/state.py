@@ -332,7 +332,8 @@ def read_table_states(
 ) -> dict[TableReference, Versioned[TableState]]:
     """The states that exist and can be read: an unreadable one stops its own table only (L6). Raises UnsupportedFormat
     for one of a newer release, and ConfigurationError for one that the store refuses, unless that is skipped, too."""
-    tables, skipped = registry.tables, [UnsupportedFormat] if skips_newer else list[type[KbqError]]()
+    tables, skipped = registry.tables, list[type[KbqError]]()
+    skipped += [UnsupportedFormat] if skips_newer else []
     skipped += [ConfigurationError] if skips_refused else []
     states = parallel(
         lambda table: _readable(lambda: read(store, TableState, table_state_path(table)), *skipped), tables
@@ -341,9 +342,10 @@ def read_table_states(
 
 
 def _readable(read_now: Callable[[], Versioned[T]], *skipped: type[KbqError]) -> Versioned[T] | None:
+    left_out: tuple[type[KbqError], ...] = (NotFound, CorruptState, *skipped)
     try:
         return read_now()
-    except (NotFound, CorruptState, *skipped):
+    except left_out:
         return None
 
 
