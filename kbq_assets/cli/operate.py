@@ -76,6 +76,11 @@ def bootstrap(
 @click.option(
     "--new-schemas", is_flag=True, help="Accept the registry's present schema of every id of the topic."
 )
+@click.option(
+    "--gone",
+    is_flag=True,
+    help="The topic, which may be a pattern, was deleted on purpose: expect it no more. Its rows stay.",
+)
 @click.option("--table", metavar="DS.TABLE", help="A parked table, or a table with missing rows.")
 @click.option(
     "--to-quarantine", is_flag=True, help="With --table: let its bad files go to quarantine, however many."
@@ -84,10 +89,12 @@ def bootstrap(
 @pass_operator
 def resume(
     operator: Operator,
+    *,
     topic: str | None,
     partition: int | None,
     as_errors: bool,
     new_schemas: bool,
+    gone: bool,
     table: str | None,
     to_quarantine: bool,
     yes: bool,
@@ -100,19 +107,22 @@ def resume(
     \b
       kbq resume --topic shop.orders.v1
       kbq resume --topic shop.orders.v1 --partition 3 --as-errors
+      kbq resume --topic 'audit-*' --gone
       kbq resume --table shop.orders
     """
     if (topic is None) == (table is None):
         raise click.UsageError("give --topic or --table")
     if to_quarantine and table is None:
         raise click.UsageError("--to-quarantine goes with --table")
-    if new_schemas and (partition is not None or as_errors):
-        raise click.UsageError("--new-schemas is for a whole topic")
+    if (new_schemas or gone) and (partition is not None or as_errors or (new_schemas and gone)):
+        raise click.UsageError("--new-schemas and --gone are each for a whole topic")
     if table is not None:
-        if partition is not None or as_errors or new_schemas:
-            raise click.UsageError("--partition, --as-errors and --new-schemas go with --topic")
+        if partition is not None or as_errors or new_schemas or gone:
+            raise click.UsageError("--partition, --as-errors, --new-schemas and --gone go with --topic")
         check_one_warehouse()
         proposal = operator.resume_table(TableReference.parse(table), to_quarantine=to_quarantine)
+    elif gone:
+        proposal = operator.gone(topic or "")
     elif new_schemas:
         proposal = operator.new_schemas(topic or "")
     else:

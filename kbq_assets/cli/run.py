@@ -163,6 +163,7 @@ def load_report_json(report: LoadReport) -> dict[str, object]:
         "rows": report.rows,
         "seconds": round(report.seconds, 3),
         "tables": [document(t, fields) for t in report.tables],
+        "refused": dict(report.refused),
     }
 
 
@@ -173,6 +174,8 @@ def _extraction_code(report: ExtractionReport) -> ExitCode:
 
 
 def _load_code(report: LoadReport) -> ExitCode:
+    if report.refused:
+        return ExitCode.FAILED
     troubled = [t for t in report.tables if t.state in ("blocked", "parked", "failed")]
     if not troubled:
         return ExitCode.DONE
@@ -239,6 +242,8 @@ def _print_load(report: LoadReport, out: Console) -> None:
         out.print(shown)
     tables = sum(t.rows > 0 for t in report.tables)
     out.print(f"loaded {number(report.rows)} rows into {tables} tables in {report.seconds:.1f} s")
+    for path, why in report.refused.items():
+        out.print(f"failed: {path}: {why}", style="yellow")
     for t in report.tables:
         if t.message:
             out.print(f"{t.state}: {t.table}: {t.message}", style="yellow")

@@ -26,7 +26,7 @@ from kbq_assets.core.protocol.commits import Stop, Window
 from kbq_assets.core.protocol.waits import StopReason
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import RecordBatch
-from kbq_assets.worker.window import StopWindow
+from kbq_assets.worker.stopping import StopWindow
 
 LOGGER: Final = logging.getLogger("kbq.staging")
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
 
-from kbq_assets.core.errors import KbqError, PreconditionFailed
+from kbq_assets.core.errors import KbqError, PreconditionFailed, SchemaChanged
 from kbq_assets.core.extraction.units import Unit
 from kbq_assets.core.protocol.business_times import BusinessTimes
-from kbq_assets.core.protocol.commits import StagedFile, Stop, Window
+from kbq_assets.core.protocol.commits import StagedFile, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import StagedFileName, TableReference, schema_path
 from kbq_assets.core.protocol.waits import StopReason
@@ -38,24 +39,12 @@ from kbq_assets.wire.files.error_rows import ERROR_FINGERPRINT, ErrorRows, error
 from kbq_assets.wire.files.hour_files import UnitHours, WindowHours
 from kbq_assets.wire.privacy.json import LostValues
 from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.rejects import Rejections
 from kbq_assets.wire.records.verdicts import RecordLimits
 from kbq_assets.worker.privacy.avro import ErrorCopies
 from kbq_assets.worker.routes import Routes
+from kbq_assets.worker.stopping import PLACELESS, TOMBSTONES, first_stop, stop_at_record, stop_window
 from kbq_assets.worker.translate import ValueTranslator
-
-_TOMBSTONES = (int(Reason.TOMBSTONE), int(Reason.NULL_VALUE))
-#: Records without a table go to the error table, whatever the policy for bad records.
-_PLACELESS = (int(Reason.UNKNOWN_TABLE), int(Reason.TOO_MANY_TABLES))
-#: No policy turns these into error rows: the partition stops.
-_STOPPING = (int(Reason.UNKNOWN_SCHEMA), int(Reason.UNSTAGEABLE_SCHEMA), int(Reason.TABLE_TRUNCATED))
-
-
-class StopWindow(Exception):
-    """The window must not be committed (PROTOCOL E10)."""
-
-    def __init__(self, stop: Stop) -> None:
-        super().__init__(stop.message)
-        self.stop = stop
 
 
 @dataclass
@@ -99,6 +88,29 @@ class Staging:
             settings.destination.max_tables,
         )
 
+    def write_schema(self, fingerprint: str) -> None:
+        """Store a staged schema, unless this process has. Errors of the store propagate."""
+        if self.written_schemas is not None and fingerprint in self.written_schemas:
+            return
+        schema = error_schema_json() if fingerprint == ERROR_FINGERPRINT else self.routes.schemas[fingerprint]
+        # content-addressed: an existing object is the same
+        with contextlib.suppress(PreconditionFailed):
+            self.store.create(schema_path(fingerprint), schema.encode())
+        if self.written_schemas is not None:
+            self.written_schemas.add(fingerprint)
+
+    def resolve(self, schema_id: int) -> Route | RejectedSchema:
+        """The route of a schema id, or why its records have none. Raises SchemaChanged, and the registry's errors."""
+        found = self.translator.problem(schema_id) if self.translator else None
+        return found or self.routes.resolve(schema_id)
+
+    def path(self, file: NewFile) -> str:
+        """Where a file is staged."""
+        tp, table = self.unit.range.topic_partition, TableReference.parse(file.table)
+        return StagedFileName(
+            tp, table, file.schema_id, file.first_offset, self.unit.epoch, self.attempt
+        ).format()
+
 
 class WindowWriter:
     """Writes the files of one window under one attempt's folder. Exactly one of `close` and `abort` ends it."""
@@ -115,7 +127,10 @@ class WindowWriter:
         marker = hashlib.sha256(f"{unit.epoch}-{staging.attempt}/{first}".encode()).digest()[:16]
         context = staging.context(FileFormat(marker, cast("Codec", unit.settings.extraction.codec)))
         self._hours = WindowHours(staging.hours) if staging.hours else None
-        self._encoder = WindowEncoder(context, self._resolve, self._open_sink, self._hours)
+        self._is_trying = False
+        self._encoder = WindowEncoder(
+            context, staging.resolve, self._open_sink, self._hours, self._ends_before
+        )
         table = str(unit.settings.error_table)
         self._errors = ErrorRows(context.origin, table, self._open_sink, context.format)
 
@@ -130,23 +145,24 @@ class WindowWriter:
         return self._encoder.bytes_written + self._errors.bytes_written
 
     def add(self, batch: RecordBatch) -> RecordBatch | None:
-        """Stage a batch. Returns the part that begins a later hour, for the next window, if files have hours. Raises
-        StopWindow; errors of the registry and the store propagate."""
-        if not len(batch.chunk):
-            self._count(batch)
-            return None
-        lost = self._staging.lost.count
-        rejects = self._encode(batch.chunk)
-        if self._encoder.later is not None:
+        """Stage a batch. Returns the part that begins with the first record of a later hour, or of a stop, for the next
+        window. Raises StopWindow or SchemaChanged if a window begins with such a stop; errors of the registry and the
+        store propagate."""
+        part, rest = batch, None
+        while len(part.chunk):
+            lost = self._staging.lost.count
+            rejects, end = self._encode(part.chunk)
+            if end is None:
+                break
+            self._check_first(part.chunk, rejects, batch.position)
             self._staging.lost.count = lost  # both parts are read again
-            head, rest = _split(batch, self._encoder.later)
-            self.add(head)
-            return rest
-        self._count(batch)
-        self._judge(batch.chunk, rejects, batch.position)
-        if self._hours is None:
-            self._finished.extend(self._encoder.rotate(max_bytes=self._staging.unit.limits.file_bytes))
-        return None
+            part, rest = _split(batch, end)
+        self._count(part)
+        if len(part.chunk):
+            self._judge(part.chunk, rejects)
+            if self._hours is None and rest is None:
+                self._finished.extend(self._encoder.rotate(max_bytes=self._staging.unit.limits.file_bytes))
+        return rest
 
     def _count(self, batch: RecordBatch) -> None:
         chunk, tally = batch.chunk, self._tally
@@ -167,7 +183,7 @@ class WindowWriter:
         if errors is not None:
             self._finished.append(errors)
         for schema in sorted({file.fingerprint for file in self._finished}):
-            self._write_schema(schema)
+            self._staging.write_schema(schema)
         files = tuple(self._close_file(file) for file in sorted(self._finished, key=lambda f: f.first_offset))
         tally = self._tally
         return Window(
@@ -184,7 +200,31 @@ class WindowWriter:
         for writer in self._writers.values():
             writer.abort()
 
-    def _encode(self, chunk: Chunk) -> Rejects:
+    def _encode(self, chunk: Chunk) -> tuple[Rejects, int | None]:
+        """Append a chunk; returns its rejects, and its first record that belongs to the next window: then nothing was
+        appended. Raises SchemaChanged if the window begins with a record of such a schema."""
+        try:
+            return self._translate_and_add(chunk), self._encoder.later
+        except SchemaChanged:
+            first = self._first_changed(chunk)
+            if chunk.offsets[first] == self.first:
+                raise
+            return Rejections().sorted(), first
+
+    def _first_changed(self, chunk: Chunk) -> int:
+        """The first record whose schema changed, by trials on parts of the chunk that append nothing."""
+        first, last, self._is_trying = 0, len(chunk) - 1, True
+        while first < last:
+            middle = (first + last + 1) // 2
+            try:
+                self._translate_and_add(chunk.slice(0, middle))
+                first = middle
+            except SchemaChanged:
+                last = middle - 1
+        self._is_trying = False
+        return first
+
+    def _translate_and_add(self, chunk: Chunk) -> Rejects:
         translated = chunk if self._staging.translator is None else self._staging.translator.translate(chunk)
         if translated is chunk:
             return self._encoder.add(chunk)
@@ -192,23 +232,40 @@ class WindowWriter:
         # Error rows show the produced value, which has no schema id.
         return dataclasses.replace(rejects, schema_ids=np.full(len(rejects), NO_SCHEMA_ID, np.int64))
 
-    def _judge(self, chunk: Chunk, rejects: Rejects, position: int) -> None:
+    def _ends_before(self, rejects: Rejects) -> int | None:
+        if self._is_trying:
+            return 0
+        index = self._first_stop(rejects)
+        return None if index is None else int(rejects.rows[index])
+
+    def _first_stop(self, rejects: Rejects) -> int | None:
+        return None if self._accepts_errors else first_stop(self._staging.unit, rejects)
+
+    @property
+    def _accepts_errors(self) -> bool:
+        return self.first < self._staging.unit.accept_errors_until
+
+    def _check_first(self, chunk: Chunk, rejects: Rejects, until: int) -> None:
+        """Raise StopWindow if a record stops, and the window has no position before it."""
+        index = self._first_stop(rejects)
+        if index is not None and chunk.offsets[rejects.rows[index]] == self.first:
+            raise stop_at_record(self._staging.unit, chunk, rejects, index, until)
+
+    def _judge(self, chunk: Chunk, rejects: Rejects) -> None:
         if not len(rejects):
             return
         records, tally = self._staging.unit.settings.records, self._tally
-        null = np.isin(rejects.reasons, _TOMBSTONES)
+        null = np.isin(rejects.reasons, TOMBSTONES)
         is_message = rejects.reasons == Reason.NO_CHANGE
         if is_message.any():  # always skipped
             tally.skipped += int(is_message.sum())
-            self._judge(chunk, rejects.take(~is_message), position)
+            self._judge(chunk, rejects.take(~is_message))
             return
         tally.bad += int((~null).sum())
         to_errors = np.where(null, records.tombstones == "error_table", records.errors == "error_table")
-        to_errors |= np.isin(rejects.reasons, _PLACELESS)
-        if self.first < self._staging.unit.accept_errors_until:
+        to_errors |= np.isin(rejects.reasons, PLACELESS)
+        if self._accepts_errors:
             to_errors |= ~null
-        else:
-            self._refuse(chunk, rejects, null, position)
         copies = self._staging.error_copies
         personal = copies.are_personal(chunk, rejects) if copies else np.zeros(len(rejects), np.bool_)
         if copies is not None and copies.are_dropped:
@@ -229,30 +286,13 @@ class WindowWriter:
         for run in np.split(np.arange(len(rejects)), ends):
             self._errors.add(shown if personal[run].any() else chunk, rejects.take(run))
 
-    def _refuse(self, chunk: Chunk, rejects: Rejects, null: np.ndarray, position: int) -> None:
-        """Stop for records that no policy may turn into error rows."""
-        stopping = np.isin(rejects.reasons, _STOPPING)
-        own = null | np.isin(rejects.reasons, _PLACELESS)
-        fatal = stopping if self._staging.unit.settings.records.errors != "fail" else ~own
-        if not fatal.any():
-            return
-        index = int(np.argmax(fatal))
-        offset = int(chunk.offsets[rejects.rows[index]])
-        reason = Reason(int(rejects.reasons[index]))
-        kind = StopReason(reason.name.lower()) if stopping[index] else StopReason.BAD_RECORD
-        self._stop(kind, f"offset {offset}: {reason.name}: {rejects.messages[index]}", position)
-
     def _check_error_share(self) -> None:
         options, tally = self._staging.unit.settings.records, self._tally
-        if self.first < self._staging.unit.accept_errors_until or tally.records < options.error_share_records:
+        if self._accepts_errors or tally.records < options.error_share_records:
             return
         if tally.bad > options.error_share * tally.records:
             share = f"{tally.bad} of {tally.records} records are bad, more than {options.error_share:.0%}"
-            self._stop(StopReason.ERROR_SHARE, share, self.position)
-
-    def _stop(self, reason: StopReason, message: str, until: int) -> None:
-        where = f"{self._staging.unit.range.topic_partition} [{self.first}, {until})"
-        raise StopWindow(Stop(reason, f"{where}: {message}", self.first, until))
+            raise stop_window(self._staging.unit, StopReason.ERROR_SHARE, share, self.first, self.position)
 
     def _counts(self) -> Counts:
         tally = self._tally
@@ -275,21 +315,8 @@ class WindowWriter:
             rows=rows,
         )
 
-    def _resolve(self, schema_id: int) -> Route | RejectedSchema:
-        return (
-            self._staging.translator.problem(schema_id) if self._staging.translator else None
-        ) or self._staging.routes.resolve(schema_id)
-
-    def _path(self, file: NewFile | EncodedFile) -> str:
-        table = TableReference.parse(file.table)
-        tp = self._staging.unit.range.topic_partition
-        epoch = self._staging.unit.epoch
-        return StagedFileName(
-            tp, table, file.schema_id, file.first_offset, epoch, self._staging.attempt
-        ).format()
-
     def _open_sink(self, file: NewFile) -> ObjectWriter:
-        writer = self._staging.store.open_write(self._path(file))
+        writer = self._staging.store.open_write(self._staging.path(file))
         self._writers[file] = writer
         return writer
 
@@ -301,7 +328,8 @@ class WindowWriter:
         return StagedFile(
             path=stored.path,
             window=self.first,
-            until=self._until(file),
+            # files of hours do not follow each other
+            until=_until(file, () if self._hours else self._finished, self.position),
             rows=file.rows,
             bytes=stored.size,
             raw_bytes=file.bytes_raw,
@@ -313,32 +341,30 @@ class WindowWriter:
             warehouses=self._staging.unit.settings.destination.warehouses,
         )
 
-    def _until(self, file: EncodedFile) -> int:
-        """The first offset of the next file after rotation, or the window's end. Files of hours do not follow each
-        other."""
-        if self._hours is not None:
-            return self.position
-        key = (file.table, file.schema_id)
-        following = [f.first_offset for f in self._finished if (f.table, f.schema_id) == key]
-        return min((first for first in following if first > file.first_offset), default=self.position)
 
-    def _write_schema(self, fingerprint: str) -> None:
-        if self._staging.written_schemas is not None and fingerprint in self._staging.written_schemas:
-            return
-        schema = (
-            error_schema_json()
-            if fingerprint == ERROR_FINGERPRINT
-            else self._staging.routes.schemas[fingerprint]
-        )
-        # content-addressed: an existing object is the same
-        with contextlib.suppress(PreconditionFailed):
-            self._staging.store.create(schema_path(fingerprint), schema.encode())
-        if self._staging.written_schemas is not None:
-            self._staging.written_schemas.add(fingerprint)
+def _until(file: EncodedFile, finished: Iterable[EncodedFile], position: int) -> int:
+    """The first offset of the next file after rotation, or the window's end."""
+    key = (file.table, file.schema_id)
+    following = [f.first_offset for f in finished if (f.table, f.schema_id) == key]
+    return min((first for first in following if first > file.first_offset), default=position)
 
 
 def _split(batch: RecordBatch, first: int) -> tuple[RecordBatch, RecordBatch]:
     """A batch before its record ``first``, and from it on."""
     chunk = batch.chunk
-    head = dataclasses.replace(batch, chunk=chunk.slice(0, first), position=int(chunk.offsets[first]))
+    head = dataclasses.replace(
+        batch,
+        chunk=chunk.slice(0, first),
+        position=int(chunk.offsets[first]),
+        leader_epoch=_epoch_before(batch, first),
+    )
     return head, dataclasses.replace(batch, chunk=chunk.slice(first, len(chunk)), erased=0)
+
+
+def _epoch_before(batch: RecordBatch, first: int) -> int:
+    """The leader epoch of the last record before ``first``, -1 if there is none."""
+    if first == 0:
+        return -1
+    if batch.chunk.origins is None:
+        return batch.leader_epoch
+    return int(batch.chunk.origins().leader_epochs[first - 1])

@@ -187,8 +187,6 @@ def test_a_deleted_topic_fails_the_run_though_nothing_is_left_to_read(
     world.kafka.create_topic("tmp.1", 1)
     world.produce(3)
     run.done("extract")
-    world.kafka.delete_topic("tmp.1")  # a pattern selects what is there
-    run.done("extract")
     world.kafka.delete_topic(TOPIC)
     assert run("extract").exit_code == ExitCode.FAILED
     [stop] = run.json("status")["stops"]
@@ -198,6 +196,41 @@ def test_a_deleted_topic_fails_the_run_though_nothing_is_left_to_read(
     world.source_topics.write_text("tmp.* dataset=shop\n")
     run.done("extract")
     assert run.json("status")["stops"] == []
+
+
+def test_a_deleted_topic_of_a_pattern_is_missed_until_somebody_says_that_it_is_to_be_gone(
+    world: FakePlatform, run: Shell
+) -> None:
+    world.source_topics.write_text("tmp.* dataset=shop table=orders backup=true\n")
+    for name in ("tmp.1", "tmp.2", "tmp.kept"):
+        world.kafka.create_topic(name, 1)
+        world.kafka.produce(TopicPartition(name, 0), GOOD)
+    run.done("extract")
+    run.done("load")
+    command = "kbq resume --topic tmp.1 --gone"
+    for name in ("tmp.1", "tmp.2"):
+        world.kafka.delete_topic(name)
+    result = run("extract")
+    assert (result.exit_code, command in result.stdout) == (ExitCode.FAILED, True)
+    for document in (run.json("status"), run.json("plan")["extract"]):
+        assert {(stop["topic"], stop["reason"]) for stop in document["stops"]} == {
+            ("tmp.1", "topic_gone"),
+            ("tmp.2", "topic_gone"),
+        }
+    assert command in run("check").stdout
+    assert run("reconcile").exit_code == ExitCode.FAILED
+    run.done("resume", "--topic", "tmp.?", "--gone", "--yes")
+    assert run.json("status")["stops"] == []
+    run.done("extract")
+    run.done("check")
+    run.done("reconcile")
+    assert run("resume", "--topic", "tmp.*", "--gone", "--yes").exit_code != 0, "nothing is gone any more"
+    # Once the broker shows it again, it is missed like any other.
+    world.kafka.create_topic("tmp.1", 1)
+    assert [stop["reason"] for stop in run.json("plan")["extract"]["stops"]] == ["recreated"]
+    run("extract")
+    world.kafka.delete_topic("tmp.1")
+    assert {stop["reason"] for stop in run.json("status")["stops"]} == {"topic_gone"}
 
 
 @pytest.mark.parametrize("command", ["extract", "plan"])

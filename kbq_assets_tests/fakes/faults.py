@@ -11,6 +11,7 @@ class Outcome(Enum):
 
     OK = auto()
     UNAVAILABLE = auto()  # not applied; the caller knows
+    REFUSED = auto()  # not applied: a permission is missing, a hold forbids it
     CRASH_BEFORE = auto()  # the process dies; not applied
     CRASH_AFTER = auto()  # the process dies; applied
     CRASH_LATE = auto()  # the process dies with the call on its way: it applies later, or never

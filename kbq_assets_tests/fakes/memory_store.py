@@ -16,7 +16,14 @@ from typing import BinaryIO, TypeVar
 import google_crc32c
 
 from kbq_assets.adapters.object_paths import check_path
-from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, Unavailable, UnknownOutcome
+from kbq_assets.core.errors import (
+    ConfigurationError,
+    KbqError,
+    NotFound,
+    PreconditionFailed,
+    Unavailable,
+    UnknownOutcome,
+)
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore, ObjectWriter, StoredFile, StoredObject
 from kbq_assets.wire.files.checksum import crc32c_text
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
@@ -211,6 +218,8 @@ class StoreView:
         _, outcome = self._outcome(operation, path, writes=False)
         if outcome in _CRASHES:
             raise Crash(f"{self._process} dies in {operation} {path}")
+        if outcome is Outcome.REFUSED:
+            raise _refusal(operation, path)
         if outcome is not Outcome.OK:
             raise Unavailable(f"{operation} {path}: no answer", next_step="try again")
         return apply()
@@ -219,6 +228,8 @@ class StoreView:
         call, outcome = self._outcome(operation, path, writes=True)
         if outcome is Outcome.UNAVAILABLE:
             raise Unavailable(f"{operation} {path}: refused", next_step="try again")
+        if outcome is Outcome.REFUSED:
+            raise _refusal(operation, path)
         if outcome is Outcome.CRASH_BEFORE:
             raise Crash(f"{self._process} dies before {operation} {path}")
         if outcome in (Outcome.LATE, Outcome.CRASH_LATE):
@@ -263,6 +274,10 @@ def _failures(call: Callable[[str], None], paths: Iterable[str]) -> Mapping[str,
 @functools.lru_cache(maxsize=4096)
 def _stored(path: str, data: bytes) -> StoredFile:
     return StoredFile(path, len(data), crc32c_text(google_crc32c.value(data)))
+
+
+def _refusal(operation: str, path: str) -> KbqError:
+    return ConfigurationError(f"{operation} {path}: 403", next_step=f"grant {operation} on {path}")
 
 
 def _discard(apply: Callable[[], object]) -> None:

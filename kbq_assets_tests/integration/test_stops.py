@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import uuid
+from pathlib import Path
 
 import pytest
 
 from kbq_assets.core.errors import Refused, Unavailable
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.operate import commands as operate
-from kbq_assets_tests.integration.world import Registered, World
+from kbq_assets_tests.fakes.registry_server import Answer, registry_server
+from kbq_assets_tests.integration.world import Producers, Registered, World
 
 pytestmark = pytest.mark.kafka
 
@@ -132,7 +138,7 @@ def test_a_new_topic_that_a_pattern_matches_is_picked_up_without_help(world: Wor
     assert result.totals()["loaded"] == 1 + 2
 
 
-def test_an_unknown_schema_stops_before_the_commit_and_goes_on_after_the_command(world: World) -> None:
+def test_an_unknown_schema_stops_at_its_record_and_goes_on_after_the_command(world: World) -> None:
     order, tp = world.producers.register(("x", "long")), world.topic()
     world.producers.produce(tp, _orders(order, 5), ROW)
     unknown = b"\x00" + (999_999_999).to_bytes(4, "big") + b"\x02"
@@ -142,8 +148,8 @@ def test_an_unknown_schema_stops_before_the_commit_and_goes_on_after_the_command
     assert stop.reason == "unknown_schema"
     assert "offset 5" in stop.message
     assert [c.split()[1] for c in stop.commands] == ["resume", "resume"]
-    assert world.partition(tp).next == 0
-    assert world.load().rows == 0
+    assert world.partition(tp).next == 5
+    assert world.load().rows == 5
     operate.propose_resume(world.parts.deployment.store, tp.topic).apply()
     assert world.stopped().reason == "unknown_schema"  # the registry still does not know it
     operate.propose_resume(world.parts.deployment.store, tp.topic, as_errors=True).apply()
@@ -154,6 +160,40 @@ def test_an_unknown_schema_stops_before_the_commit_and_goes_on_after_the_command
         "errors": 1,
         "skipped": 0,
     }
+
+
+def test_the_command_loads_what_precedes_an_unknown_schema_and_the_rest_once_it_is_registered(
+    producers: Producers, tmp_path: Path
+) -> None:
+    order = producers.register(("x", "long"))
+    schema = Answer.of({"schema": json.dumps(order.schema)})
+    late = Registered(order.schema_id + 1, order.schema)
+    with registry_server({f"/schemas/ids/{order.schema_id}": schema}) as registry:
+        world = World(tmp_path / "home", producers, environ={"KBQ_REGISTRY_URL": registry.url})
+        tp = world.topic()
+        for each in (order, late, order):
+            producers.produce(tp, _orders(each, 5), ROW)
+
+        def kbq(*arguments: str) -> subprocess.CompletedProcess[str]:
+            program = [sys.executable, "-c", "from kbq_assets.definitions import main; main()", *arguments]
+            environ = {**os.environ, **world.environ, "KBQ_SPARK_MASTER": "local[1]"}
+            environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+            return subprocess.run(
+                program, cwd=world.folder, env=environ, capture_output=True, text=True, check=False
+            )
+
+        stopped = kbq("extract")
+        assert stopped.returncode == 1, stopped.stderr
+        assert "unknown_schema" in stopped.stdout and "offset 5" in stopped.stdout
+        assert kbq("load").returncode == 0
+        offsets = "SELECT _kafka_offset FROM shop.orders ORDER BY 1"
+        assert world.query(offsets) == [(offset,) for offset in range(5)]
+        registry.answers[f"/schemas/ids/{late.schema_id}"] = schema
+        for command in (["resume", "--topic", tp.topic, "--yes"], ["extract"], ["load"]):
+            ran = kbq(*command)
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert world.query(offsets) == [(offset,) for offset in range(15)]
+        assert world.reconciled().totals()["loaded"] == 15
 
 
 def test_too_many_errors_stop_before_the_commit_and_may_be_accepted(world: World) -> None:

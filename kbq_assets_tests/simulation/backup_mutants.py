@@ -13,14 +13,19 @@ from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol import manifests as manifest_contents
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path, shard_of
+from kbq_assets.core.protocol.waits import StopReason
 from kbq_assets.pipelines.backup import merge as merges
 from kbq_assets.pipelines.erasure import search, topic
 from kbq_assets.pipelines.erasure.erasures import Erasures
 from kbq_assets.pipelines.extraction import extract as extraction
 from kbq_assets.pipelines.protocol import erasures as erasure_log
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.worker import stopping
+from kbq_assets.worker import window as windows
+from kbq_assets.worker.window import WindowWriter
 from kbq_assets_tests.simulation.mutants import Mutant
 
+_split = windows._split
 _plan, _publish = extraction.plan, commits._with_window
 _resume, _verify = Erasures.resume, Erasures.verify
 _enter, _raise_commits = erasure_log.enter, erasure_log.raise_commits
@@ -105,6 +110,21 @@ def _without_quarantine(view: Any, table: Any) -> Any:
     return [each for each in _unloaded(view, table) if not each.is_quarantined]
 
 
+def _stop_the_window(self: Any, chunk: Any, rejects: Any, until: int) -> None:
+    """Stop at the window's beginning, wherever its record is."""
+    index = self._first_stop(rejects)
+    if index is not None:
+        unit, reason = self._staging.unit, StopReason.UNKNOWN_SCHEMA
+        raise stopping.stop_window(unit, reason, "whole", self.first, until)
+
+
+def _split_behind(batch: Any, first: int) -> Any:
+    """A window that ends behind the record that stops it, which is in no window then."""
+    head, rest = _split(batch, first)
+    rest = dataclasses.replace(rest, chunk=rest.chunk.slice(1, len(rest.chunk)))
+    return dataclasses.replace(head, position=head.position + 1), rest
+
+
 #: Schedules of backups notice these.
 BACKUP_MUTANTS = (
     Mutant("the backup stands where the tables do", "B1",
@@ -112,6 +132,9 @@ BACKUP_MUTANTS = (
     Mutant("the tables' reading serves the backup wherever it stands", "B1",
            ((sharing, "_reads_the_same", lambda one, other: True), (commits, "_with_window", _publish_anywhere)),
            seed=1),
+    Mutant("a record that stops takes its window with it", "E10",
+           ((WindowWriter, "_check_first", _stop_the_window),)),
+    Mutant("a window ends behind the record that stops", "E10", ((windows, "_split", _split_behind),)),
 )  # fmt: skip
 #: Schedules of erasures notice these.
 ERASURE_MUTANTS = (

@@ -100,6 +100,8 @@ class ExtractionPlan:
     idle: int = 0
     #: of partitions that are not stopped, for topics with complete hours
     log_ends: Mapping[TopicPartition, LogEnd] = field(default_factory=dict, compare=False, repr=False)
+    #: topics that the broker shows again, though an operator said that they were deleted
+    returned: tuple[str, ...] = ()
     #: by area: what backups need besides the units above, which may serve a backup too (PROTOCOL B1)
     backups: Mapping[str, ExtractionPlan] = field(default_factory=dict)
 

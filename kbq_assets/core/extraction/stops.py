@@ -75,17 +75,26 @@ def entry_stops(entries: Iterable[SourceEntry], topics: Collection[str]) -> Iter
 def gone_stops(
     entries: Iterable[SourceEntry], read: Collection[str], described: Collection[str]
 ) -> Iterator[PartitionStop]:
-    """A stop for each topic that was ``read`` before, has an entry of its own, and is not among those that the broker
-    ``described``: it was deleted, or its permission was taken away. Patterns select what is there."""
+    """A stop for each topic that was ``read`` before, that an entry names or matches, and that is not among those that
+    the broker ``described``: it was deleted, or its permission was taken away."""
     if not (missing := set(read).difference(described)):
         return
     for topic, entry in SourceLines(entries).entries_of(missing).items():
-        if entry.pattern == topic and entry.mistake is None:
+        if entry.mistake is None:
             message = (
                 f"the broker shows no topic {topic}, which was read before: it was deleted, or is not allowed"
             )
-            steps = ("create it or allow it again, then kbq extract", f"remove the entry of {topic}")
+            on_purpose = f"kbq resume --topic {topic} --gone"
+            if entry.pattern == topic:
+                on_purpose = f"remove the entry of {topic}"
+            steps = ("create it or allow it again, then kbq extract", on_purpose)
             yield PartitionStop(TopicPartition(topic, -1), StopReason.TOPIC_GONE, message, steps)
+
+
+def refused_stop(topic: str, what: str, error: KbqError) -> PartitionStop:
+    """The stop of a topic, one object of which the store refuses. It ends with the refusal."""
+    step = error.next_step or "see the log of this run"
+    return PartitionStop(TopicPartition(topic, -1), StopReason.FAILED, f"{what}: {error.message}", (step,))
 
 
 def stop_of(settings: TopicSettings, stop: Stop, tp: TopicPartition) -> PartitionStop:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kbq_assets.core.protocol.codec import Stored
@@ -11,10 +11,12 @@ from kbq_assets.core.protocol.codec import Stored
 
 @dataclass(frozen=True)
 class TopicEntry(Stored):
-    """A topic's shards. ``active`` ones must exist; those in ``creating`` may not exist yet."""
+    """A topic's shards. ``active`` ones must exist; those in ``creating`` may not exist yet. ``gone``: an operator said
+    that the topic was deleted on purpose; until the broker shows it again, nothing expects it (PROTOCOL E2)."""
 
     active: tuple[int, ...] = ()
     creating: tuple[int, ...] = ()
+    gone: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,12 @@ class TopicRegistry(Stored):
         creating = tuple(s for s in entry.creating if s != shard)
         active = (*entry.active, shard)
         return self._with(topic, dataclasses.replace(entry, active=active, creating=creating))
+
+    def marked(self, topics: Iterable[str], *, gone: bool) -> TopicRegistry:
+        """Note that topics were deleted on purpose, or that the broker shows them again."""
+        known = {topic: self.topics[topic] for topic in topics if topic in self.topics}
+        noted = {topic: dataclasses.replace(entry, gone=gone) for topic, entry in known.items()}
+        return dataclasses.replace(self, topics={**self.topics, **noted})
 
     def _with(self, topic: str, entry: TopicEntry) -> TopicRegistry:
         return dataclasses.replace(self, topics={**self.topics, topic: entry})

@@ -82,6 +82,7 @@ NO_BAD_RECORD: Final = UNREADABLE | {
 #: What commands do besides trying again, by words of theirs.
 _EFFECTS: Final = {
     "--as-errors": "its bad records become error rows",
+    "--gone": "it was deleted on purpose; its rows stay",
     "--new-schemas": "accepts the schemas that the registry has now",
     "--to-quarantine": "its bad files go to quarantine",
     "accept-gap": "gives the records up",

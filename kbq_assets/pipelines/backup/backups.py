@@ -83,7 +83,7 @@ class Backups:
 
     def topics(self) -> list[str]:
         """The topics that have a backup."""
-        return sorted({topic for area in self._areas() for topic in state.topic_registry(area).topics})
+        return sorted({topic for area in self.areas() for topic in state.topic_registry(area).topics})
 
     def resume(self, topic: str, partition: int | None) -> Proposal:
         """Resume stopped partitions."""
@@ -120,7 +120,7 @@ class Backups:
     def clean(self) -> list[CleaningReport]:
         """Retention and orphans, in every area that was ever used."""
         days = self.deployment.settings.backup.days
-        areas = self._areas(Role.LOAD)
+        areas = self.areas(Role.LOAD)
         return [clean_backups(area, days) for area in areas if state.topic_registry(area).topics]
 
     def area(self, topic: str) -> BackupArea:
@@ -128,12 +128,13 @@ class Backups:
         settings = self.deployment.sources.select([topic]).get(topic)
         if settings is not None and (area := area_of(settings)):
             return self.deployment.backup_area(area)
-        for found in self._areas():
+        for found in self.areas():
             if topic in state.topic_registry(found).topics:
                 return found
         raise NotFound(f"{topic} has no backup", next_step="backup=true among the topic's options")
 
-    def _areas(self, role: Role = Role.EXTRACT) -> Iterator[BackupArea]:
+    def areas(self, role: Role = Role.EXTRACT) -> Iterator[BackupArea]:
+        """Every area that backups may be in."""
         personal = self.deployment.settings.backup.personal_location
         for area in AREAS:
             if area != PERSONAL or personal:

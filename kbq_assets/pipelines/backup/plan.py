@@ -63,12 +63,17 @@ def _unreachable(
             yield PartitionStop(tp, UNREACHABLE, message, (error.next_step or "kbq extract",))
 
 
+def _is_own(command: str) -> bool:
+    """Whether backups have such a command of their own."""
+    return command.startswith(_OWN) and not command.endswith("--gone")
+
+
 def backup_commands(commands: Iterable[str]) -> tuple[str, ...]:
     """The commands that resume a backup, from those that resume the tables. A copy has no bad records and no pinned
     schemas."""
     of_tables = ("--as-errors", "--new-schemas")
     return tuple(
-        command.replace("kbq ", "kbq backup ", 1) if command.startswith(_OWN) else command
+        command.replace("kbq ", "kbq backup ", 1) if _is_own(command) else command
         for command in commands
         if not command.endswith(of_tables)
     )

@@ -7,7 +7,13 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from kbq_assets.core.errors import NotFound, PreconditionFailed, StateError, TransientError
+from kbq_assets.core.errors import (
+    ConfigurationError,
+    NotFound,
+    PreconditionFailed,
+    StateError,
+    TransientError,
+)
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.watermarks import LogEnd, Shard, due_shards, mark_ends
@@ -38,7 +44,9 @@ def mark_idle(
 
     def mark(shard: Shard) -> None:
         if clock.monotonic() < deadline:
-            with contextlib.suppress(NotFound, PreconditionFailed, TransientError, StateError):
+            with contextlib.suppress(
+                NotFound, PreconditionFailed, TransientError, StateError, ConfigurationError
+            ):
                 current = read_head(store, commit_path(*shard))
                 swap(store, current, mark_ends(current.value, ends, asked_ms))
 

@@ -21,14 +21,11 @@ from functools import partial, reduce
 from typing import Final
 
 from kbq_assets.core.extraction.cost import Usage, with_outcome
-from kbq_assets.core.extraction.planning import Addition, ExtractionPlan, RecordedGap
+from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.extraction.turns import Turns
 from kbq_assets.core.extraction.units import TaskTime, Unit, UnitOutcome
 from kbq_assets.core.observation.run_totals import WorkerUse
-from kbq_assets.core.protocol import commits
-from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import stop_commands
 from kbq_assets.core.topics.evolution import Evolution
@@ -43,11 +40,10 @@ from kbq_assets.pipelines.extraction.ports import (
     PartitionReport,
     Progress,
 )
+from kbq_assets.pipelines.extraction.prepare import prepare, prepare_each
 from kbq_assets.pipelines.extraction.publisher import Publisher
 from kbq_assets.pipelines.extraction.recovery import repair_and_prune
-from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.threads import pool_of
-from kbq_assets.ports.object_store import ObjectStore
 
 __all__ = [
     "ExtractionLimits",
@@ -73,12 +69,12 @@ def extract(
     """Run one extraction. The report names topics that stopped. Raises Unavailable, MissingState."""
     limits = limits or ExtractionLimits()
     started, started_ms = ports.clock.monotonic(), ports.clock.now_ms()
-    repair_and_prune(ports.store, done_files=limits.done_files)
+    refused = repair_and_prune(ports.store, done_files=limits.done_files)
     planned = plan(
         ports.store, ports.offsets, sources,
         now_ms=started_ms, only=only, limits=limits, open_backup=ports.open_backup,
     )  # fmt: skip
-    units = prepare(ports.store, planned)
+    units, refused_commits = prepare_each(ports.store, planned)
     with pool_of(ports.publishing_threads, "kbq-publish") as pool:
         ends, hints = planned.log_ends, limits.done_files
         publisher = Publisher(
@@ -89,39 +85,8 @@ def extract(
         run = _Run(ports, limits, units, (publisher, backups), on_progress)
         run.read_all()
     costs = charge(ports.store, run.usage, ports.new_run(), started_ms)
-    return run.report(planned, costs, ports.clock.monotonic() - started)
-
-
-def prepare(store: ObjectStore, planned: ExtractionPlan, log_store: ObjectStore | None = None) -> list[Unit]:
-    """Create the state that the plan needs, and return its units. ``log_store`` has the erasure logs, if another store
-    has."""
-    state.create_commits(store, [creation.commit() for creation in planned.creations], log_store)
-    for addition in planned.additions:
-        _change_partition(store, addition.topic_partition, partial(_add, addition))
-    for gap in planned.gaps:
-        _change_partition(store, gap.topic_partition, partial(_record_gap, gap))
-    return list(planned.units)
-
-
-def _change_partition(store: ObjectStore, tp: TopicPartition, function: Callable[[Commit], Commit]) -> None:
-    state.change_head(store, commit_path(tp.topic, shard_of(tp.partition)), function)
-
-
-def _add(addition: Addition, commit: Commit) -> Commit:
-    partition = addition.topic_partition.partition
-    if partition in commit.partitions:
-        return commit
-    # A partition of that number may have been reset away: its rows have older epochs.
-    since = commit.epoch if commit.epoch > 1 else 0
-    starting = commits.starting_at(addition.start, addition.leader_epoch, since)
-    return commit.with_partition(partition, starting)
-
-
-def _record_gap(gap: RecordedGap, commit: Commit) -> Commit:
-    partition = gap.topic_partition.partition
-    if commit.partitions[partition].next >= gap.until:
-        return commit
-    return commits.accept_gap(commit, partition, gap.until, gap.reason, gap.leader_epoch)
+    report = run.report(planned, costs, ports.clock.monotonic() - started)
+    return replace(report, stops=(*refused, *refused_commits, *report.stops))
 
 
 @dataclass

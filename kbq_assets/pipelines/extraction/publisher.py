@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kbq_assets.core.errors import (
+    ConfigurationError,
     Defect,
     NotFound,
     PreconditionFailed,
@@ -25,7 +26,7 @@ from kbq_assets.core.errors import (
 from kbq_assets.core.extraction.deaths import stop_of
 from kbq_assets.core.extraction.planning import is_other_topic
 from kbq_assets.core.extraction.publishing import rebase
-from kbq_assets.core.extraction.stops import PartitionStop
+from kbq_assets.core.extraction.stops import PartitionStop, refused_stop
 from kbq_assets.core.extraction.units import UnitOutcome
 from kbq_assets.core.protocol.commits import Commit, Stop, Window
 from kbq_assets.core.protocol.names import commit_path, shard_of
@@ -34,8 +35,9 @@ from kbq_assets.core.protocol.waits import StopReason, stop_commands
 from kbq_assets.core.protocol.watermarks import LogEnd, Shard, mark_ends
 from kbq_assets.pipelines.extraction.end_marks import mark_idle
 from kbq_assets.pipelines.protocol import manifests
-from kbq_assets.pipelines.protocol.done_files import write_done_files
+from kbq_assets.pipelines.protocol.done_files import NO_DONE_FILES, write_done_files
 from kbq_assets.pipelines.protocol.manifests import LostManifest
+from kbq_assets.pipelines.protocol.refusals import end_if_all
 from kbq_assets.pipelines.protocol.state import read_head, swap
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import OffsetReader
@@ -57,6 +59,7 @@ class _Published:
     outcomes: list[UnitOutcome] = field(default_factory=list)
     failures: dict[TopicPartition, str] = field(default_factory=dict)
     stops: list[PartitionStop] = field(default_factory=list)
+    refusal: ConfigurationError | None = None
     ended: float = 0.0
 
 
@@ -99,7 +102,8 @@ class Publisher:
         self._asked_ms = asked_ms
         self._waiting: dict[Shard, list[UnitOutcome]] = defaultdict(list)
         self._running: dict[Future[_Published], tuple[Shard, int]] = {}
-        self._last_swap: dict[Shard, float] = {}
+        #: when it ended, and whether the store refused it
+        self._last_swap: dict[Shard, tuple[float, ConfigurationError | None]] = {}
         self._unpublished = 0
         self.published: dict[TopicPartition, list[Window]] = {}
         self.failures: dict[TopicPartition, str] = {}
@@ -121,7 +125,7 @@ class Publisher:
         """
         self._collect()
         ripe = self._clock.monotonic() - SECONDS_BETWEEN_SWAPS
-        self._start([s for s in self._waiting if self._last_swap.get(s, ripe) <= ripe])
+        self._start([s for s in self._waiting if s not in self._last_swap or self._last_swap[s][0] <= ripe])
         self._collect()
         if self._unpublished > MOST_WAITING:
             self.flush()
@@ -152,18 +156,20 @@ class Publisher:
             self._running[self._pool.submit(self._publish, shard, outcomes, described)] = shard, windows
 
     def _collect(self) -> None:
-        """Take the results of the swaps that have ended. Raises what a swap raised, except for passing errors."""
+        """Take the results of the swaps that have ended. Raises ConfigurationError if each of many is refused."""
         for future in [future for future in self._running if future.done()]:
             shard, windows = self._running.pop(future)
             self._unpublished -= windows
             result = future.result()
-            self._last_swap[shard] = result.ended
+            self._last_swap[shard] = result.ended, result.refusal
             self.stops += result.stops
             for tp, message in result.failures.items():
                 self.failures.setdefault(tp, message)
             for outcome in result.outcomes:
                 self.published.setdefault(outcome.unit.range.topic_partition, []).extend(outcome.windows)
                 self.counts.add(outcome.windows)
+            if result.refusal is not None:
+                end_if_all([refusal for _, refusal in self._last_swap.values()])
 
     # In the pool's threads
 
@@ -177,6 +183,9 @@ class Publisher:
         try:
             now = described.result().get(shard[0])
             result = self._swapped(commit_path(*shard), self._timed(outcomes), now.topic_id if now else "")
+        except ConfigurationError as error:
+            result = _lost(outcomes, f"not published: {error}")
+            result.stops, result.refusal = [refused_stop(shard[0], "not published", error)], error
         except (TransientError, StateError) as error:
             result = _lost(outcomes, f"not published: {error}")
         except Exception as error:
@@ -203,10 +212,17 @@ class Publisher:
                 swap(self._store, current, wanted)
             except (PreconditionFailed, UnknownOutcome):
                 continue  # read again: listed windows are published, by this call or an earlier one
-            if self._done_files:
-                write_done_files(self._store, [f.done for o in ours for w in o.windows for f in w.files])
-            return _Published(ours, lost)
+            return _Published(ours, lost, self._announced(ours))
         return _lost(outcomes, f"{path} changed {_REBASES} times; the next run reads these windows again")
+
+    def _announced(self, outcomes: Iterable[UnitOutcome]) -> list[PartitionStop]:
+        """Write done files; return a stop for the topic if the store refuses one of them."""
+        if not self._done_files:
+            return []
+        names = [f.done for o in outcomes for w in o.windows for f in w.files]
+        failed = write_done_files(self._store, names).items()
+        refused = [(tp, error) for tp, error in failed if isinstance(error, ConfigurationError)]
+        return [refused_stop(tp.topic, NO_DONE_FILES, error) for tp, error in refused[:1]]
 
     def _apart(
         self,

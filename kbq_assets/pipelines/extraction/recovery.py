@@ -11,16 +11,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from kbq_assets.core.errors import Defect, PreconditionFailed, TransientError
+from kbq_assets.core.errors import ConfigurationError, Defect, PreconditionFailed, TransientError
 from kbq_assets.core.extraction.pruning import PATIENCE, files_to_announce, may_leave, plan_pruning
+from kbq_assets.core.extraction.stops import PartitionStop, refused_stop
 from kbq_assets.core.loading.file_warehouses import WarehouseStates
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.done_files import DoneFileName, done_path
 from kbq_assets.core.protocol.manifests import CommitParts, Manifest, packed, whole
 from kbq_assets.core.protocol.names import DONE, commit_path, shard_of
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.pipelines.protocol.done_files import write_done_files
+from kbq_assets.pipelines.protocol.done_files import NO_DONE_FILES, write_done_files
 from kbq_assets.pipelines.protocol.manifests import LostManifest, read_manifest
+from kbq_assets.pipelines.protocol.refusals import end_if_all
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
@@ -32,23 +34,29 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-def repair_and_prune(store: ObjectStore, *, done_files: bool = True) -> None:
+def repair_and_prune(store: ObjectStore, *, done_files: bool = True) -> list[PartitionStop]:
     """Write missing done files (E5), then drop loaded windows and set parked tables' files aside (E7).
 
     In this order: a partition's highest done file exists before its window can leave the commit (L7). If one cannot
-    be written now, a later run prunes its commit.
+    be written now, a later run prunes its commit. Return a stop for each topic whose done files the store refuses.
     """
     heads = state.read_heads(store, state.topic_registry(store))
-    states = state.warehouse_states(store)
+    states = state.warehouse_states(store, skips_refused=True)
+    refused: list[PartitionStop] = []
     found = parallel(lambda head: _alone(_examined, head, store, states), heads)
     current = [commit for commit in found if commit is not None]
     if done_files:
         existing = frozenset(entry.path for entry in store.list(DONE))
         expected = {c.path: _alone(_expected, c, states, existing) for c in current}
         wanted = [name for names in expected.values() for name in names or ()]
-        missing = {commit_path(tp.topic, shard_of(tp.partition)) for tp in write_done_files(store, wanted)}
+        failed = write_done_files(store, wanted)
+        end_if_all(failed.values())
+        refusals = {tp.topic: error for tp, error in failed.items() if isinstance(error, ConfigurationError)}
+        refused = [refused_stop(topic, NO_DONE_FILES, error) for topic, error in refusals.items()]
+        missing = {commit_path(tp.topic, shard_of(tp.partition)) for tp in failed}
         current = [c for c in current if expected[c.path] is not None and c.path not in missing]
     parallel(lambda commit: _alone(_prune, commit, store, states), current)
+    return refused
 
 
 def _alone(
@@ -63,7 +71,8 @@ def _alone(
     except TransientError:
         raise
     except Exception as error:
-        _LOGGER.error("%s is not pruned: %s", commit.path, Defect.of(error), exc_info=error)
+        trace = None if isinstance(error, ConfigurationError) else error
+        _LOGGER.error("%s is not pruned: %s", commit.path, Defect.of(error), exc_info=trace)
         return None
 
 

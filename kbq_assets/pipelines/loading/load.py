@@ -13,7 +13,7 @@ A crash at any point leaves states from which the next run continues.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
 from typing import Final
@@ -43,6 +43,7 @@ from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
 from kbq_assets.pipelines.ordering.released_hours import release_for
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
+from kbq_assets.pipelines.protocol.refusals import end_if_all
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.threads import pool_of
@@ -61,6 +62,8 @@ class LoadReport:
     seconds: float = 0.0
     deleted_done_files: int = 0
     verdicts: Verdicts = field(default_factory=dict)
+    #: commits that the store refuses, and why: the files of their topics wait
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -136,14 +139,15 @@ def load(
     on_table: Callable[[TableReport], None] = lambda report: None,
     cache: StateCache | None = None,
 ) -> LoadReport:
-    """Load every table's pending files. One table's failure does not stop the others."""
+    """Load every table's pending files. One table's failure does not stop the others. Raises ConfigurationError if each
+    of many tables or commits is refused."""
     started, options = ports.clock.monotonic(), options or LoadOptions()
     cycle = _Cycle(ports, options, cache or StateCache(ports.store), on_table)
     with pool_of(options.concurrency, "kbq-load") as pool:
         cycle.run(only, pool)
     reports = sorted(cycle.reports, key=lambda report: report.table)
     seconds = ports.clock.monotonic() - started
-    return LoadReport(tuple(reports), seconds, cycle.deleted_done_files, cycle.verdicts)
+    return LoadReport(tuple(reports), seconds, cycle.deleted_done_files, cycle.verdicts, cycle.refused)
 
 
 class _Cycle:
@@ -167,10 +171,15 @@ class _Cycle:
         self.reports: list[TableReport] = []
         self.verdicts: Verdicts = {}
         self.deleted_done_files = 0
+        self.refused: Mapping[str, str] = {}
+        self._ended: list[object] = []
 
     def run(self, only: frozenset[TableReference] | None, pool: Executor) -> None:
         """Give every table its turns until all have ended."""
         self._view = read_view(self._cache, self._options.blocks)
+        self.refused = self._view.refused
+        for path, why in self.refused.items():
+            _LOGGER.error("%s is not loaded: %s", path, why)
         tables = [table for table in self._view.tables if only is None or table in only]
         deadline = self._ports.clock.monotonic() + self._options.wait_seconds
         self._loaders = {t: TableLoader(self._ports, self._options, t, deadline) for t in tables}
@@ -274,6 +283,8 @@ class _Cycle:
     def _end(self, table: TableReference) -> None:
         self.reports.append(self._loaders[table].report())
         self._on_table(self.reports[-1])
+        self._ended.append(self._loaders[table].error)
+        end_if_all(self._ended)
 
     def _clean_up(self) -> None:
         """Delete done files of loaded files if a higher one exists (L4, L7). The clean-up retries failures."""

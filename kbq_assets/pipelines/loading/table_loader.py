@@ -52,6 +52,8 @@ class TableLoader:
     ) -> None:
         self._run = TableRun(ports, options, table, deadline)
         self._view: LoadView | None = None
+        #: that the table's run ended with
+        self.error: KbqError | None = None
 
     @property
     def loaded(self) -> list[JobInFlight]:
@@ -69,6 +71,7 @@ class TableLoader:
 
     def fail(self, error: KbqError) -> Turn:
         """End with an error."""
+        self.error = error
         return self._run.fail(error)
 
     def advance(self, view: LoadView) -> Turn:

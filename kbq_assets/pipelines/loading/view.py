@@ -25,12 +25,12 @@ from functools import cached_property
 from typing import TypeAlias, TypeVar
 
 from kbq_assets.core.errors import (
+    ConfigurationError,
     CorruptState,
     InvalidName,
     KbqError,
     MissingState,
     NotFound,
-    UnsupportedFormat,
 )
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.table_registry import TableRegistry
@@ -42,11 +42,13 @@ from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import (
     BACKLOG,
     COMMITS,
+    FIRST_WAREHOUSE,
     TABLE_REGISTRY,
     TABLES,
     TOPIC_REGISTRY,
     TableReference,
     commit_path,
+    shard_of,
     table_state_path,
 )
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -54,6 +56,7 @@ from kbq_assets.core.protocol.topic_registry import TopicEntry, TopicRegistry
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.refusals import end_if_all, is_refusal
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
@@ -89,6 +92,11 @@ class LoadView:
     def warehouse(self) -> str:
         """The warehouse whose tables these are."""
         return warehouse_of(self.cache.store)
+
+    @cached_property
+    def refused(self) -> Mapping[str, str]:
+        """Commits that the store refuses to this process, and why: the files of their topics wait."""
+        return {path: str(found) for path, found in self.commit_objects.items() if is_refusal(found)}
 
     @cached_property
     def staged(self) -> StagedContents:
@@ -140,8 +148,12 @@ class LoadView:
         return [c.path for c in self.chunks(table) if all(map(self._is_in_commit, c.value.files))]
 
     def _is_in_commit(self, file: StagedFile) -> bool:
-        """Whether a file lies below the position of its commit as it was read; so does one of an unreadable commit."""
+        """Whether a file lies below the position of its commit as it was read. So does one of an unreadable commit:
+        nobody changes that. Others may change a commit that is refused to this process: none of its files does."""
         name = file.name
+        topic, partition = name.topic_partition
+        if commit_path(topic, shard_of(partition)) in self.refused:
+            return False
         epoch, position = self.positions.get(name.topic_partition, (name.epoch, file.until))
         return name.epoch < epoch or (name.epoch == epoch and file.until <= position)
 
@@ -182,13 +194,13 @@ def read_view(cache: StateCache, blocks: FindBlocks | None = None) -> LoadView:
     """Read what changed since the last view. ``blocks`` decides what waits. Raises MissingState, Unavailable."""
     registry, states = read_states(cache)
     topics, objects = _read_commits(cache)
-    commits = tuple(c.value for c in _present(objects.values(), NotFound, CorruptState, UnsupportedFormat))
+    commits = tuple(c.value for c in _present(objects.values(), NotFound, CorruptState, ConfigurationError))
     view = LoadView(
         cache,
         registry,
         states,
         commits,
-        state.by_table(commits, warehouse_of(cache.store)),
+        _by_table(commits, warehouse_of(cache.store)),
         frozenset(path for commit in commits for path in commit.given_up),
         _backlog(cache.listing(BACKLOG)),
         topics,
@@ -209,6 +221,7 @@ def read_states(
     found: dict[TableReference, Versioned[TableState] | KbqError] = dict(
         zip(tables, cache.read(TableState, paths, listed), strict=True)
     )
+    end_if_all(found.values())
     for table, value in list(found.items()):
         if isinstance(value, NotFound):
             found.pop(table)
@@ -229,7 +242,9 @@ def _read_commits(
     listed = cache.listing(COMMITS)
     registry = _registry(cache, TopicRegistry, TOPIC_REGISTRY, listed) or state.topic_registry(cache.store)
     paths = [commit_path(t, shard) for t, e in registry.topics.items() for shard in (*e.active, *e.creating)]
-    return registry, dict(zip(paths, cache.read(Commit, paths, listed), strict=True))
+    found = cache.read(Commit, paths, listed)
+    end_if_all(found)
+    return registry, dict(zip(paths, found, strict=True))
 
 
 def _registry(cache: StateCache, cls: type[T], path: str, listed: Mapping[str, ObjectEntry]) -> T | None:
@@ -255,3 +270,14 @@ def _backlog(listed: Mapping[str, ObjectEntry]) -> dict[str, dict[str, ObjectEnt
             table = TableReference.parse(path.removeprefix(BACKLOG).partition("/")[0])
             chunks[str(table)][path] = entry
     return dict(chunks)
+
+
+def _by_table(
+    commits: Iterable[Commit], warehouse: str = FIRST_WAREHOUSE
+) -> Mapping[TableReference, list[StagedFile]]:
+    """Files of commits that are for a warehouse, per table."""
+    tables: dict[TableReference, list[StagedFile]] = {}
+    for commit in commits:
+        for file in filter(lambda file: warehouse in file.wanted_by, commit.files):
+            tables.setdefault(file.table, []).append(file)
+    return tables

@@ -18,6 +18,7 @@ from kbq_assets.pipelines.observation.run_log import RunLog
 from kbq_assets.pipelines.operate import adopt, bootstrap, commands
 from kbq_assets.pipelines.operate import clean as cleaning
 from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.operate.gone import propose_gone
 from kbq_assets.pipelines.operate.rejected import RejectedData
 from kbq_assets.pipelines.operate.remove_warehouse import propose_removal
 from kbq_assets.pipelines.operate.restage import ReadAgain, RestagePorts, propose_restage
@@ -62,6 +63,11 @@ class Operator:
     def new_schemas(self, topic: str) -> Proposal:
         """Accept the registry's present schemas of a topic."""
         return commands.propose_new_schemas(self.deployment.store, topic)
+
+    def gone(self, pattern: str) -> Proposal:
+        """Expect deleted topics no more, nor their backups."""
+        stores = (self.deployment.store, *self.backups.areas())
+        return propose_gone(stores, self.deployment.offsets, pattern)
 
     def accept_gap(self, tp: TopicPartition) -> Proposal:
         """Continue after a retention loss."""

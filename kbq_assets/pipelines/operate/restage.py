@@ -197,6 +197,7 @@ class _Restage:
         outcome = self._ports.read_again(unit)
         if outcome.stop is None:
             return outcome
+        self._ports.store.delete_many([f.path for window in outcome.windows for f in window.files])
         return self._ports.read_again(dataclasses.replace(unit, accept_errors_until=file.until))
 
 

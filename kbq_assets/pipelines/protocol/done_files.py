@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from kbq_assets.core.errors import InvalidName, TransientError
+from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.names import DONE
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.ports.object_store import ObjectStore
 
 LOGGER: Final = logging.getLogger("kbq.staging")
+#: What is wrong with a topic whose done files the store refuses.
+NO_DONE_FILES: Final = "what it publishes is loaded, but it lacks done files"
 
 
 def list_done_files(store: ObjectStore) -> Iterator[DoneFileName]:
@@ -36,8 +38,8 @@ def has_done_files(store: ObjectStore, topic: str, known: frozenset[str]) -> boo
     return False
 
 
-def write_done_files(store: ObjectStore, names: Iterable[DoneFileName]) -> frozenset[TopicPartition]:
-    """Create done files unless they exist. Return the partitions with files that the store did not take now.
+def write_done_files(store: ObjectStore, names: Iterable[DoneFileName]) -> Mapping[TopicPartition, Exception]:
+    """Create done files unless they exist. Return the partitions with files that the store did not take now, and why.
 
     Done files are hints, so the failure of one stops no run: the next run writes what is missing. A name that is too
     long is logged and skipped.
@@ -48,10 +50,11 @@ def write_done_files(store: ObjectStore, names: Iterable[DoneFileName]) -> froze
             wanted[name.format()] = name.topic_partition
         except InvalidName as error:
             LOGGER.warning("no done file for %s: %s", name.topic_partition, error.message)
-    missing = set[TopicPartition]()
-    for path, failure in store.create_empty(wanted).items():
-        if not isinstance(failure, TransientError):
-            raise failure
-        LOGGER.warning("no done file for %s yet: %s", wanted[path], failure.message)
-        missing.add(wanted[path])
-    return frozenset(missing)
+    failed = store.create_empty(wanted)
+    missing = {wanted[path]: failure for path, failure in failed.items()}
+    for tp, failure in missing.items():
+        LOGGER.warning(
+            "%s of %s done files are not written yet; %s: %s", len(failed), len(wanted), tp, failure
+        )
+        break
+    return missing

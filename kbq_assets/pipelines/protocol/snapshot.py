@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kbq_assets.core.backup.areas import has_tables
-from kbq_assets.core.errors import KbqError, NotFound, StateError, UnsupportedFormat
+from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, StateError
 from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, plan_extraction
 from kbq_assets.core.extraction.stops import PartitionStop, commit_stop, entry_stops, gone_stops
 from kbq_assets.core.extraction.throttle import ReadLimits
@@ -23,6 +23,7 @@ from kbq_assets.core.topics.source_list import SourceEntry, select_topics
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import has_done_files
+from kbq_assets.pipelines.protocol.refusals import end_if_all
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.kafka import OffsetReader
@@ -43,6 +44,8 @@ class Snapshot:
     others: tuple[str, ...] = ()
     #: stops of topics that are not selected: their entries have mistakes, or their commits cannot be used
     unselected: tuple[PartitionStop, ...] = ()
+    #: topics of the broker that an operator called deleted
+    returned: tuple[str, ...] = ()
 
     @property
     def settings(self) -> dict[str, TopicSettings]:
@@ -58,7 +61,7 @@ class Snapshot:
     ) -> ExtractionPlan:
         """The plan of an extraction (core/extraction/planning.py)."""
         planned = plan_extraction(self.topics, self.offsets, self.cluster_id, limits, run, ripe, now_ms)
-        return replace(planned, stops=(*planned.stops, *self.unselected))
+        return replace(planned, stops=(*planned.stops, *self.unselected), returned=self.returned)
 
 
 def read_snapshot(
@@ -90,9 +93,11 @@ def read_snapshot(
     offsets = reader.offsets(partitions_of(described[topic] for topic in wanted))
     stops = [] if known is None else [*_lost(registry, known[1], selected)]
     stops += entry_stops(entries, described.keys() | registry.topics.keys())
-    stops += gone_stops(entries, [name for name, entry in registry.topics.items() if entry.active], described)
+    expected = [name for name, entry in registry.topics.items() if entry.active and not entry.gone]
+    stops += gone_stops(entries, expected, described)
     chosen = tuple(stop for stop in stops if only is None or stop.topic_partition.topic in only)
-    return Snapshot(topics, offsets, reader.cluster_id(), others, chosen)
+    returned = tuple(name for name, entry in registry.topics.items() if entry.gone and name in described)
+    return Snapshot(topics, offsets, reader.cluster_id(), others, chosen, returned)
 
 
 def _lost(
@@ -125,17 +130,22 @@ def topic_snapshots(
         stored.get if stored is not None else _reader(store)
     )
 
+    stored_now = list[Versioned[Commit] | KbqError | None]()
+
     def snapshot(topic: str) -> TopicSnapshot:
         entry = registry.topics.get(topic, TopicEntry())
         shards = (*entry.active, *entry.creating)
         has_done = not shards and has_done_files(store, topic, known)
         found = {shard: find(commit_path(topic, shard)) for shard in shards}
+        stored_now.extend(found.values())
         commits = {shard: c.value for shard, c in found.items() if isinstance(c, Versioned)}
         return TopicSnapshot(
             selected[topic], described[topic], entry, commits, has_done, _problem(found.values())
         )
 
-    return tuple(parallel(snapshot, selected))
+    topics = tuple(parallel(snapshot, selected))
+    end_if_all(stored_now)
+    return topics
 
 
 def _reader(store: ObjectStore) -> Callable[[str], Versioned[Commit] | KbqError]:
@@ -144,8 +154,9 @@ def _reader(store: ObjectStore) -> Callable[[str], Versioned[Commit] | KbqError]
             head = state.read_head(store, path)  # a plan needs no windows
             state.check_manifests(store, head)
             return head
-        except (NotFound, StateError, UnsupportedFormat) as error:
-            return error  # the planner judges: an active shard that is missing stops its topic
+        except (NotFound, StateError, ConfigurationError) as error:
+            # The planner judges: a shard that is missing, or that the store refuses, stops its topic.
+            return error
 
     return read
 

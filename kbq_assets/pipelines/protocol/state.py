@@ -14,7 +14,9 @@ from typing import Generic, TypeVar, cast
 
 from kbq_assets.core.erasure.model import ErasureLog, log_path, raised
 from kbq_assets.core.errors import (
+    ConfigurationError,
     CorruptState,
+    KbqError,
     MissingState,
     NotFound,
     PreconditionFailed,
@@ -237,22 +239,37 @@ def create_commits(
     store: ObjectStore, commits: Sequence[Commit], log_store: ObjectStore | None = None
 ) -> list[Versioned[Commit]]:
     """`create_commit` for many, in two swaps of the registry: GCS allows one change per object and second.
-    ``log_store`` has the erasure logs, if another store has."""
+    ``log_store`` has the erasure logs, if another store has. One that is refused stays announced."""
+    created = create_each_commit(store, commits, log_store)
+    for found in created:
+        if isinstance(found, KbqError):
+            raise found
+    return [found for found in created if isinstance(found, Versioned)]
+
+
+def create_each_commit(
+    store: ObjectStore, commits: Sequence[Commit], log_store: ObjectStore | None = None
+) -> list[Versioned[Commit] | ConfigurationError]:
+    """`create_commits`, with the error in place of each commit that the store refuses."""
     if not commits:
         return []
     _establish(store, TopicRegistry, TOPIC_REGISTRY, COMMITS)
     keys = [(commit.topic, commit.shard) for commit in commits]
     change(store, TopicRegistry, TOPIC_REGISTRY, lambda r: reduce(lambda r, k: r.announce(*k), keys, r))
 
-    def create_one(commit: Commit) -> Versioned[Commit]:
+    def create_one(commit: Commit) -> Versioned[Commit] | ConfigurationError:
         path = commit_path(commit.topic, commit.shard)
-        # After the announcement: an erasure raises the commits that are announced (X2).
-        log = find(log_store or store, ErasureLog, log_path(commit.topic))
-        create(store, path, raised(commit, log.value.version if log else 0))
-        return read(store, Commit, path)
+        try:
+            # After the announcement: an erasure raises the commits that are announced (X2).
+            log = find(log_store or store, ErasureLog, log_path(commit.topic))
+            create(store, path, raised(commit, log.value.version if log else 0))
+            return read(store, Commit, path)
+        except ConfigurationError as refusal:
+            return refusal
 
     created = parallel(create_one, commits)
-    change(store, TopicRegistry, TOPIC_REGISTRY, lambda r: reduce(lambda r, k: r.activate(*k), keys, r))
+    made = [key for key, found in zip(keys, created, strict=True) if isinstance(found, Versioned)]
+    change(store, TopicRegistry, TOPIC_REGISTRY, lambda r: reduce(lambda r, k: r.activate(*k), made, r))
     return created
 
 
@@ -291,15 +308,18 @@ def read_commits(
 ) -> list[Versioned[Commit]]:
     """Every registered commit that can be read. A missing or unreadable one stops its own topic only (E1). Raises
     UnsupportedFormat for one of a newer release unless that is skipped, too."""
+    skipped = (UnsupportedFormat,) if skips_newer else ()
     found = parallel(
-        lambda path: _readable(lambda: read(store, Commit, path), skips_newer), _commit_paths(registry)
+        lambda path: _readable(lambda: read(store, Commit, path), *skipped), _commit_paths(registry)
     )
     return [commit for commit in found if commit is not None]
 
 
 def read_heads(store: ObjectStore, registry: TopicRegistry) -> list[Versioned[Commit]]:
-    """The heads of every registered commit that can be read."""
-    found = parallel(lambda path: _readable(lambda: read_head(store, path)), _commit_paths(registry))
+    """The heads of every registered commit that can be read, and that the store does not refuse."""
+    found = parallel(
+        lambda path: _readable(lambda: read_head(store, path), ConfigurationError), _commit_paths(registry)
+    )
     return [head for head in found if head is not None]
 
 
@@ -308,27 +328,25 @@ def _commit_paths(registry: TopicRegistry) -> list[str]:
 
 
 def read_table_states(
-    store: ObjectStore, registry: TableRegistry, *, skips_newer: bool = True
+    store: ObjectStore, registry: TableRegistry, *, skips_newer: bool = True, skips_refused: bool = False
 ) -> dict[TableReference, Versioned[TableState]]:
     """The states that exist and can be read: an unreadable one stops its own table only (L6). Raises UnsupportedFormat
-    for one of a newer release unless that is skipped, too."""
-    tables = registry.tables
+    for one of a newer release, and ConfigurationError for one that the store refuses, unless that is skipped, too."""
+    tables, skipped = registry.tables, list[type[KbqError]]()
+    skipped += [UnsupportedFormat] if skips_newer else []
+    skipped += [ConfigurationError] if skips_refused else []
     states = parallel(
-        lambda table: _readable(lambda: read(store, TableState, table_state_path(table)), skips_newer),
-        tables,
+        lambda table: _readable(lambda: read(store, TableState, table_state_path(table)), *skipped), tables
     )
     return {table: state for table, state in zip(tables, states, strict=True) if state is not None}
 
 
-def _readable(read_now: Callable[[], Versioned[T]], skips_newer: bool = True) -> Versioned[T] | None:
+def _readable(read_now: Callable[[], Versioned[T]], *skipped: type[KbqError]) -> Versioned[T] | None:
+    left_out: tuple[type[KbqError], ...] = (NotFound, CorruptState, *skipped)
     try:
         return read_now()
-    except (NotFound, CorruptState):
+    except left_out:
         return None
-    except UnsupportedFormat:
-        if skips_newer:
-            return None
-        raise
 
 
 def read_backlog(store: ObjectStore, table: TableReference) -> list[Versioned[BacklogChunk]]:
@@ -354,13 +372,14 @@ def areas(store: ObjectStore, registry: TableRegistry | None = None) -> dict[str
     return {name: WarehouseStore.of(store, name) for name in (FIRST_WAREHOUSE, *others)}
 
 
-def warehouse_states(store: ObjectStore) -> WarehouseStates:
-    """The readable table states of every warehouse."""
+def warehouse_states(store: ObjectStore, *, skips_refused: bool = False) -> WarehouseStates:
+    """The readable table states of every warehouse. Raises ConfigurationError for one that the store refuses, unless
+    that is skipped."""
     first = table_registry(WarehouseStore.of(store))
     states = {}
     for name, area in areas(store, first).items():
         registry = first if name == FIRST_WAREHOUSE else table_registry(area)
-        found = read_table_states(area, registry)
+        found = read_table_states(area, registry, skips_refused=skips_refused)
         states[name] = {table: versioned.value for table, versioned in found.items()}
     removed = (name for name, status in first.warehouses.items() if status == REMOVED)
     return WarehouseStates(states, frozenset(removed))
@@ -377,14 +396,3 @@ def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> di
                 files.extend((*job.files, *job.sources))
             files.extend(bad.file for bad in state.value.retried)
     return {file.path: file for file in files}
-
-
-def by_table(
-    commits: Iterable[Commit], warehouse: str = FIRST_WAREHOUSE
-) -> Mapping[TableReference, list[StagedFile]]:
-    """Files of commits that are for a warehouse, per table."""
-    tables: dict[TableReference, list[StagedFile]] = {}
-    for commit in commits:
-        for file in filter(lambda file: warehouse in file.wanted_by, commit.files):
-            tables.setdefault(file.table, []).append(file)
-    return tables

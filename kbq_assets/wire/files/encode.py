@@ -6,7 +6,8 @@ The encoder validates every record, appends the good ones to their files in offs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -61,7 +62,9 @@ class WindowEncoder:
     """The staged files of one window of one topic-partition.
 
     Call :meth:`add` with chunks in offset order, then :meth:`finish` once. Whatever ``resolve``, ``open_sink`` or a
-    sink's ``write`` raises comes out of :meth:`add`; drop the window then, its files are incomplete.
+    sink's ``write`` raises comes out of :meth:`add`; drop the window then, its files are incomplete. What ``resolve``
+    raises leaves the window as it was before the chunk. Given a chunk's rejects, ``ends_before`` returns the record
+    before which the window must end.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class WindowEncoder:
         resolve: Resolve,
         open_sink: OpenSink,
         hours: WindowHours | None = None,
+        ends_before: Callable[[Rejects], int | None] = lambda rejects: None,
     ) -> None:
         self._context = context
         self._resolve = resolve
@@ -77,10 +81,12 @@ class WindowEncoder:
         self._choices = TableChoices(context.max_tables)
         self._files = OpenFiles(context, open_sink)
         self._hours = hours
+        self._ends_before = ends_before
+        #: the chunk's records, by how they are appended once all of them are judged
         self._to_divide: list[RouteRows] = []
+        self._to_write: list[Callable[[], None]] = []
         self.rows = 0
-        #: the first record of the last chunk that belongs to the next window, if files have hours: then nothing of the
-        #: chunk was appended
+        #: the first record of the last chunk that belongs to the next window: then nothing of the chunk was appended
         self.later: int | None = None
 
     @property
@@ -96,6 +102,7 @@ class WindowEncoder:
     def add(self, chunk: Chunk, *, is_translated: bool = False) -> Rejects:
         """Append the good records of ``chunk`` to their files; returns all others. A position in a translated value is
         none of the record's."""
+        self._to_divide, self._to_write = [], []
         rejected = Rejections(positions=not is_translated)
         groups = (
             self._json_groups(chunk)
@@ -107,9 +114,11 @@ class WindowEncoder:
                 self._add_unreadable(chunk, schema_id, rows, rejected)
             else:
                 self._add_group(chunk, schema_id, rows, rejected)
-        if self._hours is not None:
-            self._divide(chunk, self._hours)
-        return rejected.sorted()
+        rejects = rejected.sorted()
+        self.later = self._ends_before(rejects)
+        if self.later is None:
+            self._append_all(chunk)
+        return rejects
 
     def rotate(self, *, max_bytes: int) -> tuple[EncodedFile, ...]:
         """Finish the files with at least ``max_bytes``; their next record opens a new file."""
@@ -192,8 +201,7 @@ class WindowEncoder:
                 chosen.append((choice, picked))
         own = captures.first(route.schema.program.captures - route.schema.program.routes)
         if self._hours is None:
-            self.rows += sum(len(picked) for _, picked in chosen)
-            self._files.write_each(chosen, schema_id, chunk, rows, own)
+            self._to_write.append(partial(self._write_each, chosen, schema_id, chunk, rows, own))
             return
         for choice, picked in chosen:
             self._write(RouteRows(choice, schema_id, rows[picked], own.take(picked)), chunk)
@@ -201,21 +209,36 @@ class WindowEncoder:
     def _write(self, part: RouteRows, chunk: Chunk) -> None:
         if self._hours is not None:
             self._to_divide.append(part)
+        else:
+            self._to_write.append(partial(self._write_part, part, chunk))
+
+    def _append_all(self, chunk: Chunk) -> None:
+        """Append the chunk's good records, unless files have hours and a record begins the next window."""
+        writes, self._to_write = self._to_write, []
+        for write in writes:
+            write()
+        parts, self._to_divide = self._to_divide, []
+        if self._hours is None or not parts:
             return
-        self._files.write(part.route, part.schema_id, chunk, part.rows, part.captures)
+        self.later = self._hours.later(chunk, parts, is_new=self.rows == 0)
+        if self.later is None:
+            for hour, part in self._hours.divide(chunk, parts):
+                self._write_part(part, chunk, hour)
+
+    def _write_part(self, part: RouteRows, chunk: Chunk, hour: int = 0) -> None:
+        self._files.write(part.route, part.schema_id, chunk, part.rows, part.captures, hour)
         self.rows += len(part.rows)
 
-    def _divide(self, chunk: Chunk, hours: WindowHours) -> None:
-        """Append the chunk's records to the files of their hours, unless a record begins the next window."""
-        parts, self._to_divide, self.later = self._to_divide, [], None
-        if not parts:
-            return
-        self.later = hours.later(chunk, parts, is_new=self.rows == 0)
-        if self.later is not None:
-            return
-        for hour, part in hours.divide(chunk, parts):
-            self._files.write(part.route, part.schema_id, chunk, part.rows, part.captures, hour)
-            self.rows += len(part.rows)
+    def _write_each(
+        self,
+        chosen: list[tuple[Route, Longs]],
+        schema_id: int,
+        chunk: Chunk,
+        rows: Longs,
+        captures: Captures,
+    ) -> None:
+        self._files.write_each(chosen, schema_id, chunk, rows, captures)
+        self.rows += sum(len(picked) for _, picked in chosen)
 
     def _route(self, schema_id: int) -> Route | RejectedSchema:
         if schema_id not in self._routes:
