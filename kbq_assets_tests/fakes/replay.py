@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import reduce
 from typing import Any, BinaryIO
 
 from kbq_assets.adapters.object_paths import check_path
@@ -243,7 +242,10 @@ class FakeReplayTables:
 
 def _at(record: Mapping[str, Any], path: str) -> Any:
     """A value of a record, None if it or what should hold it is null."""
-    return reduce(lambda value, name: (value or {}).get(name), path.split("."), record)
+    value: Any = record
+    for name in path.split("."):
+        value = (value or {}).get(name)
+    return value
 
 
 def _row(record: Mapping[str, Any]) -> Row:

@@ -32,7 +32,7 @@ from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import ErrorQuery, JobStatus, KafkaRange, Warehouse
 
 if TYPE_CHECKING:  # it loads kernels
-    from kbq_assets.wire.backup.read import RecordPlace
+    from kbq_assets.wire.backup.read import BlockPlace
 
 #: Load jobs of a table, the newest first, among which the job of a file is looked for. BigQuery answers ten a second.
 _JOBS: Final = 100
@@ -47,7 +47,7 @@ class Place:
     name: str
     text: str
     commands: tuple[str, ...] = ()
-    block: RecordPlace | None = None
+    block: BlockPlace | None = None
 
 
 def locate(view: LoadView, tp: TopicPartition, offset: int, warehouse: Warehouse | None) -> list[Place]:

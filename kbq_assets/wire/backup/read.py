@@ -26,7 +26,7 @@ _SMALLEST_ROW: Final = 10
 
 
 @dataclass(frozen=True)
-class RecordPlace:
+class BlockPlace:
     """Where a record is in a file: the number of its block and the byte at which the block begins, and the record's
     index in the block. Both numbers count from 0."""
 
@@ -49,7 +49,7 @@ def read_chunks(stream: Readable, epoch: int, window: OffsetRange) -> Iterator[t
         yield chunk, data
 
 
-def place_of(stream: Readable, epoch: int, window: OffsetRange, offset: int) -> RecordPlace | None:
+def place_of(stream: Readable, epoch: int, window: OffsetRange, offset: int) -> BlockPlace | None:
     """Where a file has the record of an offset; None if it has none. Reads the file up to the record's block. Raises
     DamagedFile."""
     counted = _Counted(stream)
@@ -66,7 +66,7 @@ def place_of(stream: Readable, epoch: int, window: OffsetRange, offset: int) -> 
         offsets = _found(buffer, [(count, len(data))], prefix)[0].offsets
         if offsets[-1] >= offset:
             index = int(np.searchsorted(offsets, offset))
-            return RecordPlace(number, byte, index) if offsets[index] == offset else None
+            return BlockPlace(number, byte, index) if offsets[index] == offset else None
         byte = counted.position
     return None
 

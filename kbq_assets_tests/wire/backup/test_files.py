@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.wire.backup.read import RecordPlace, place_of, read_chunks
+from kbq_assets.wire.backup.read import BlockPlace, place_of, read_chunks
 from kbq_assets.wire.backup.write import BLOCK_BYTES, BackupWriter
 from kbq_assets.wire.chunk import UNREADABLE_HEADERS, Chunk, Origins, RawRecord, Spans, decode_headers
 from kbq_assets.wire.files.codec import Codec
@@ -198,7 +198,7 @@ def test_a_record_is_found_by_block_byte_and_index_as_another_reader_counts_them
     many = [RawRecord(b"v" * (i * 40), 2 * i, i, b"k") for i in range(300)]
     data, _ = written(chunk_of(many[:170]), chunk_of(many[170:]), codec="deflate")
     expected = {
-        record["_kafka_offset"]: RecordPlace(number, block.offset, index)
+        record["_kafka_offset"]: BlockPlace(number, block.offset, index)
         for number, block in enumerate(fastavro.block_reader(io.BytesIO(data)))
         for index, record in enumerate(block)
     }
