@@ -197,9 +197,10 @@ def test_records_of_another_epoch_are_damage(epoch: int) -> None:
 def test_a_record_is_found_by_block_byte_and_index_as_another_reader_counts_them() -> None:
     many = [RawRecord(b"v" * (i * 40), 2 * i, i, b"k") for i in range(300)]
     data, _ = written(chunk_of(many[:170]), chunk_of(many[170:]), codec="deflate")
+    blocks: Any = fastavro.block_reader(io.BytesIO(data))
     expected = {
-        record["_kafka_offset"]: BlockPlace(number, block.offset, index)
-        for number, block in enumerate(fastavro.block_reader(io.BytesIO(data)))
+        int(record["_kafka_offset"]): BlockPlace(number, block.offset, index)
+        for number, block in enumerate(blocks)
         for index, record in enumerate(block)
     }
     assert len({place.block for place in expected.values()}) > 3
