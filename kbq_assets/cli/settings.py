@@ -60,8 +60,8 @@ def settings(open_parts: Callable[[], Spine], only_set: bool, as_json: bool) -> 
         shown = {name: (value, places.get(name, _DEFAULT)) for name, value in effective(found).items()}
         _print({n: row for n, row in shown.items() if not only_set or row[1] != _DEFAULT}, as_json)
         errors += _unknown_options(found)
-    for error in errors:
-        print_error(error)
+    for each in errors:
+        print_error(each)
     if errors:
         sys.exit(exit_code(errors[0]))
 
