@@ -370,10 +370,10 @@ class Parts:
 def parts(environ: Mapping[str, str] | None = None) -> Parts:
     """KBQ as an environment, by default this process's, and its settings file say. Raises ConfigurationError."""
     from kbq_assets.adapters.secrets import use_google
-    from kbq_assets.adapters.settings_file import read_settings, remembered_ports
+    from kbq_assets.adapters.settings_file import read_with_origins, remembered_ports
 
-    environ = read_settings(os.environ if environ is None else environ)
-    settings = parse_settings(environ, remembered_ports(environ))
+    environ, origins = read_with_origins(os.environ if environ is None else environ)
+    settings = parse_settings(environ, remembered_ports(environ), origins)
     use_google(settings.google.extract_credentials)
     return Parts(Adapters(settings))
 

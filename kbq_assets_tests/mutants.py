@@ -37,7 +37,7 @@ from kbq_assets_tests.simulation.backup_mutants import (
     ERASURE_MUTANTS,
     LATE_MUTANTS,
 )
-from kbq_assets_tests.simulation.error_replay_mutants import ERROR_REPLAY_MUTANTS
+from kbq_assets_tests.simulation.error_replay_mutants import ERROR_REPLAY_MUTANTS, OUT_OF_ORDER_MUTANTS
 from kbq_assets_tests.simulation.mutants import Mutant
 from kbq_assets_tests.simulation.promotion_mutants import LAKE_MUTANTS, PROMOTION_MUTANTS
 from kbq_assets_tests.simulation.statement_mutants import (
@@ -127,6 +127,8 @@ def _of_the_simulator() -> Iterator[Section]:
         ("Schedules of replays in a lake", "replays_in_a_lake_notice_when_a_rule_is_removed", LAKE_MUTANTS),
         ("Schedules of replays of error rows in a lake", "replays_of_error_rows_notice_when_a_rule_is_removed",
          ERROR_REPLAY_MUTANTS),
+        ("Schedules of error rows in ordered tables", "ordered_tables_notice_rows_that_no_decision_let_in",
+         OUT_OF_ORDER_MUTANTS),
         ("Schedules of ordered tables", "ordered_tables_notice_when_a_rule_is_removed", mutants.ORDER_MUTANTS),
         ("Schedules of tables by hour", "hours_notice_when_a_rule_is_removed", mutants.HOUR_MUTANTS),
         ("Schedules of statements", "the_simulator_notices_when_a_rule_of_statements_is_removed", STATEMENT_MUTANTS),

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from kbq_assets.core.config.parts import ENVIRONMENT
+from kbq_assets.core.config.settings import nearest_variable
 from kbq_assets.core.errors import ConfigurationError
 
 #: Read from the current folder if `KBQ_SETTINGS` names no other file.
@@ -24,11 +26,21 @@ _PORTS: Final = "local.json"
 
 def read_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """An environment over its settings file. Raises ConfigurationError for a file that is not one."""
+    return read_with_origins(environ)[0]
+
+
+def read_with_origins(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """An environment over its settings file, and where each variable is set: in the environment, in the file (its
+    path), or in both. Raises ConfigurationError for a file that is not one."""
     named = environ.get("KBQ_SETTINGS", "")
+    origins = {name: ENVIRONMENT for name in environ if name.startswith("KBQ_")}
     path = Path(named or SETTINGS_FILE)
     if not named and not path.is_file():
-        return dict(environ)
-    return {**_parsed(path), **environ, "KBQ_SETTINGS": str(path.absolute())}
+        return dict(environ), origins
+    found = _parsed(path)
+    for name in found:
+        origins[name] = f"{ENVIRONMENT}, not {path}" if name in environ else str(path)
+    return {**found, **environ, "KBQ_SETTINGS": str(path.absolute())}, origins
 
 
 def _parsed(path: Path) -> dict[str, str]:
@@ -42,12 +54,18 @@ def _parsed(path: Path) -> dict[str, str]:
     for name, value in found.items():
         is_plain = isinstance(value, str | int | float)
         if not name.startswith("KBQ_") or name == "KBQ_SETTINGS" or not is_plain:
-            raise ConfigurationError(
-                f"{path}: {name} is not a setting", next_step="`kbq settings` lists the variables"
-            )
+            raise ConfigurationError(f"{path}: {name} is not a setting", next_step=_meant(name, value))
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()
     }
+
+
+def _meant(name: str, value: object) -> str:
+    """The next step for a key that is no setting."""
+    if name.startswith("KBQ_SPARK_CONF_") and isinstance(value, dict):
+        return 'write the whole name in quotes: "KBQ_SPARK_CONF_spark.executor.memory" = "2g"'
+    near = nearest_variable(name)
+    return f"did you mean {near}?" if near not in ("", name) else "`kbq settings` lists the variables"
 
 
 def setting_line(name: str, value: str) -> str:

@@ -19,6 +19,7 @@ from kbq_assets.cli.context import (
     json_option,
     one_warehouse,
     pass_operator,
+    user,
     yes_option,
 )
 from kbq_assets.cli.render import console, echo_json, number, size, table
@@ -127,12 +128,24 @@ def show(operator: Operator, topic: str, partition: int, offset: int, raw: bool,
     metavar="MODULE:FUNCTION",
     help="A Python function that gets each error row and returns the value as it should have been.",
 )
+@click.option(
+    "--out-of-order",
+    metavar="WHY",
+    default="",
+    help="Add rows to tables with an order too, behind rows that readers have seen; kept in the table's audit list.",
+)
 @yes_option
 @json_option
 @one_warehouse
 @pass_operator
 def replay(
-    operator: Operator, topic: str | None, reason: str | None, function: str | None, yes: bool, as_json: bool
+    operator: Operator,
+    topic: str | None,
+    reason: str | None,
+    function: str | None,
+    out_of_order: str,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Parse bad records again with today's schemas and options; those that are good now become rows.
 
@@ -148,7 +161,8 @@ def replay(
             click.echo(f"{errors_table}: {tp} epoch {range_.epoch}: {number(rows)} error rows")
     if not yes:
         click.confirm("replay them?", abort=True)
-    report = replay_errors(operator.rejected.replay_ports, Selection(topic, reason, repair))
+    chosen = Selection(topic, reason, repair, out_of_order.strip(), user())
+    report = replay_errors(operator.rejected.replay_ports, chosen)
     if as_json:
         rows_by_table = {str(table): rows for table, rows in sorted(report.rows.items())}
         superseded = {str(table): rows for table, rows in sorted(report.superseded.items())}

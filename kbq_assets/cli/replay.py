@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 
@@ -70,6 +71,9 @@ def start(
     check_rate(source, rate or 0)
     only = frozenset(TableReference.parse(name.strip()) for name in tables.split(",") if name.strip())
     planned, proposal = replays.propose(topic, *ends, source, only)
+    if rate:
+        least = f"at least {planned.positions / rate:,.0f} seconds by --rate {rate}"
+        proposal = dataclasses.replace(proposal, lines=(*proposal.lines, least))
     confirm([proposal], yes=yes)
     _read(replays, planned.number, rate)
 
@@ -128,13 +132,15 @@ def status(replays: Replays, replay_number: int, as_json: bool) -> None:
 @json_option
 @pass_replays
 def diff(replays: Replays, replay_number: int, sample: int, as_json: bool) -> None:
-    """Compare the replay with the live rows of its range, by partition and day. Exit code 1 if it is not complete."""
+    """Compare the replay with the live rows of its range: rows, distinct offsets and keys by partition and day, and the
+    first rows that differ. Exit code 1 if it is not complete.
+    """
     found = replays.diff(replay_number, sample)
     if as_json:
         echo_json(_diff_document(found))
     else:
         _print_diff(found)
-    sys.exit(ExitCode.DONE if found.progress.is_done else ExitCode.FAILED)
+    sys.exit(ExitCode.DONE if found.is_complete else ExitCode.FAILED)
 
 
 @replay.command()
@@ -209,16 +215,19 @@ def _print(progress: ReplayProgress) -> None:
 
 
 def _print_diff(found: ReplayDiff) -> None:
-    shown = table(
-        "table", "#partition", "day", "#live rows", "#replay rows", "#live offsets", "#replay offsets"
-    )
+    counted = (f"#{side} {what}" for what in ("rows", "offsets", "keys") for side in ("live", "replay"))
+    shown = table("table", "#partition", "day", *counted)
     for day in found.days:
         counts = (day.live.rows, day.replay.rows, day.live.distinct, day.replay.distinct)
-        shown.add_row(str(day.table), str(day.at.partition), str(day.at.day or "none"), *map(number, counts))
+        keys = ("-" if count is None else number(count) for count in day.keys)
+        place = (str(day.table), str(day.at.partition), str(day.at.day or "none"))
+        shown.add_row(*place, *map(number, counts), *keys)
     console().print(shown)
     for line in _samples(found):
         click.echo(line)
     _print(found.progress)
+    loaded = f"the shadows have {number(found.shadow_rows)} of {number(found.progress.rows)} loaded rows"
+    click.echo(f"{'complete' if found.is_complete else 'not complete'}: {loaded}")
     click.echo("no value differs" if found.is_equal else "the replay differs from the live tables")
 
 
@@ -251,7 +260,7 @@ def _progress_document(progress: ReplayProgress) -> dict[str, object]:
 def _diff_document(found: ReplayDiff) -> dict[str, object]:
     return {
         **_progress_document(found.progress),
-        "complete": found.progress.is_done,
+        "complete": found.is_complete,
         "equal": found.is_equal,
         "days": [
             {
@@ -262,6 +271,8 @@ def _diff_document(found: ReplayDiff) -> dict[str, object]:
                 "replay_rows": day.replay.rows,
                 "live_offsets": day.live.distinct,
                 "replay_offsets": day.replay.distinct,
+                "live_keys": day.keys[0],
+                "replay_keys": day.keys[1],
             }
             for day in found.days
         ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import OffsetRange
@@ -28,12 +28,18 @@ class PartitionDay:
     day: date | None
 
 
+#: The columns of each table's key, as paths: `_kafka_key`, or `customer.id`.
+Keys: TypeAlias = Mapping[TableReference, tuple[str, ...]]
+
+
 @dataclass(frozen=True)
 class DayRows:
-    """Rows, and distinct offsets among them."""
+    """Rows, and distinct offsets among them; ``keys``: distinct keys, of rows that have all of the key's columns. None
+    if nobody asked for them, or the table has no such column."""
 
     rows: int
     distinct: int
+    keys: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,9 +96,10 @@ class ReplayTables(Protocol):
     one_transaction: bool
 
     def days(
-        self, tables: Collection[TableReference], rows: RowRange
+        self, tables: Collection[TableReference], rows: RowRange, keys: Keys | None = None
     ) -> Mapping[TableReference, Mapping[PartitionDay, DayRows]]:
-        """Rows of the range by partition and day, of those tables that exist. Raises Unavailable."""
+        """Rows of the range by partition and day, of those tables that exist, with distinct ``keys`` of those that it
+        names. Raises Unavailable."""
 
     def differences(
         self, live: TableReference, replay: TableReference, rows: RowRange, limit: int

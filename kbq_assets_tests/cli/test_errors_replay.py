@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.platform import GOOD, POISON, SCHEMAS, TOPIC, UNKNOWN_SCHEMA, FakePlatform
 
@@ -72,3 +73,57 @@ def test_a_function_that_cannot_be_used_is_refused(run: Shell, name: str, why: s
     result = run("errors", "replay", "--with", name, "--yes")
     assert result.exit_code == 1
     assert any(each in result.output for each in why.split("|"))
+
+
+@pytest.mark.parametrize("order", ["offset", "hour"])
+def test_rows_of_an_ordered_table_come_out_of_order_only_by_a_decision(
+    world: FakePlatform, run: Shell, order: str
+) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders order={order}\n")
+    for value in (GOOD, UNKNOWN_SCHEMA, GOOD):
+        world.produce(value=value)
+    run("extract")
+    run.done("resume", "--topic", TOPIC, "--as-errors", "--yes")
+    for command in ("extract", "load"):
+        run.done(command)
+    world.registry.schemas[99] = SCHEMAS[1]
+    refused = run("errors", "replay", "--yes")
+    assert refused.exit_code == 1
+    assert "shop.orders shows its rows in order" in refused.output
+    assert "kbq reset reads the range again" in refused.output
+    run.done("order", "hold", "shop.orders", "--reason", "later", "--yes")
+    held = run("errors", "replay", "--out-of-order", "ticket 12", "--yes")
+    assert (held.exit_code, "an operator holds it: later; kbq order release" in held.output) == (1, True)
+    run.done("order", "release", "shop.orders", "--yes")
+    assert "shop.orders: 1 rows added" in run.done("errors", "replay", "--out-of-order", "ticket 12", "--yes")
+    [found] = [each for each in run.json("order", "status", "--audit") if each["table"] == "shop.orders"]
+    [entry] = [each for each in found["audit"] if each["action"] == "out_of_order"]
+    assert (entry["reason"], entry["rows"]) == (f"{TOPIC}[0] offsets 1 to 1: ticket 12", 1)
+    assert entry["at_ms"] and entry["by"]
+    assert "no error row waits for a replay" in run.done("errors", "replay", "--yes")
+    assert run("reconcile", "--counts").exit_code == 0
+    world.produce()
+    for command in ("extract", "load", "check"):
+        run.done(command)
+
+
+def test_the_way_back_that_a_refusal_names_shows_the_row_in_its_place(
+    world: FakePlatform, run: Shell
+) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders order=offset\n")
+    for value in (GOOD, UNKNOWN_SCHEMA, GOOD):
+        world.produce(value=value)
+    run("extract")
+    run.done("resume", "--topic", TOPIC, "--as-errors", "--yes")
+    for command in ("extract", "load"):
+        run.done(command)
+    world.registry.schemas[99] = SCHEMAS[1]
+    assert "kbq reset reads the range again, in order" in run("errors", "replay", "--yes").output
+    run.done("reset", "--topic", TOPIC, "--at", "earliest", "--yes")
+    for command in ("extract", "load"):
+        run.done(command)
+    rows = world.warehouse.rows(TableReference("shop", "orders"))
+    newest = max(row.epoch for row in rows)
+    assert sorted(row.offset for row in rows if row.epoch == newest) == [0, 1, 2], (
+        "one job shows them at once"
+    )

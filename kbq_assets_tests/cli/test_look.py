@@ -1,4 +1,4 @@
-"""status, reconcile, errors, settings: what is shown is what is."""
+"""status, reconcile, errors: what is shown is what is."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from kbq_assets.adapters.kafka import options
 from kbq_assets.cli.context import ExitCode
 from kbq_assets.cli.errors import hex_dump
-from kbq_assets.cli.settings import effective
-from kbq_assets.core.config.redaction import REDACTED
-from kbq_assets.core.config.settings import VARIABLES, parse_settings
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.definitions import command_line
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.platform import GOOD, POISON, TOPIC, UNKNOWN_SCHEMA, FakePlatform
 
@@ -337,66 +331,6 @@ def test_a_hex_dump_has_sixteen_bytes_a_line() -> None:
         "00000000  30 31 32 33 34 35 36 37 38 39 3a 3b 3c 3d 3e 3f  0123456789:;<=>?",
         "00000010  40 41                                            @A",
     ]
-
-
-# settings
-
-
-def test_every_variable_is_listed_with_its_value(run: Shell, world: FakePlatform) -> None:
-    listed = {entry["name"]: entry for entry in run.json("settings")}
-    assert listed.keys() == VARIABLES.keys()
-    assert listed["KBQ_SOURCE_TOPICS"]["value"] == str(world.source_topics)
-    assert all(entry["meaning"] for entry in listed.values())
-    assert all(name in run.done("settings") for name in VARIABLES)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "shown"),
-    [
-        ("KBQ_REGISTRY_PASSWORD", "hunter2", REDACTED),
-        ("KBQ_REGISTRY_TOKEN", "hunter2", REDACTED),
-        ("KBQ_REGISTRY_PASSWORD", "env:REGISTRY_PASSWORD", "env:REGISTRY_PASSWORD"),
-        ("KBQ_REGISTRY_TOKEN", "file:/run/token", "file:/run/token"),
-        ("KBQ_REGISTRY_USERNAME", "kbq", "kbq"),
-        ("KBQ_REGISTRY_URL", "https://me:hunter2@registry:8081", f"https://{REDACTED}@registry:8081"),
-        ("KBQ_KAFKA_SASL_PASSWORD", "hunter2", REDACTED),
-        ("KBQ_KAFKA_SASL_MECHANISM", "PLAIN", "PLAIN"),
-        ("KBQ_KAFKA_SSL_KEY_LOCATION", "/etc/key.pem", "/etc/key.pem"),
-        ("KBQ_KAFKA_SSL_KEY_PEM", "hunter2", REDACTED),
-        ("KBQ_SPARK_CONF_spark.hadoop.fs.s3a.secret.key", "hunter2", REDACTED),
-        ("KBQ_SPARK_CONF_spark.executor.memory", "2g", "2g"),
-        ("KBQ_STAGING", "gs://bucket/prefix", "gs://bucket/prefix"),
-        # Malformed addresses and misspelled options
-        ("KBQ_REGISTRY_URL", "http://me:hun/ter2,@x@registry", f"http://{REDACTED}@registry"),
-        ("KBQ_REGISTRY_URL", "me:hunter2@registry:8081", f"{REDACTED}@registry:8081"),
-        ("KBQ_KAFKA_BOOTSTRAP_SERVERS", "SASL://me:hunter2@a:1", f"SASL://{REDACTED}@a:1"),
-        ("KBQ_KAFKA_SASL_PASWORD", "hunter2", REDACTED),
-        ("KBQ_KAFKA_SALS_MECHANISM", "hunter2", REDACTED),
-        ("KBQ_SPARK_CONF_spark.hadoop.dbPasword", "hunter2", REDACTED),
-        ("KBQ_SPARK_CONF_spark.executorEnv.DB", "hunter2", REDACTED),
-        ("KBQ_SPARK_CONF_spark.driver.extraJavaOptions", "-Dx=1 -Ddb.password=hunter2", REDACTED),
-        ("KBQ_SPARK_CONF_spark.hadoop.metastore", "jdbc:oracle:thin:me/hunter2@db", REDACTED),
-    ],
-)
-def test_values_are_shown_and_secrets_are_not(name: str, value: str, shown: str) -> None:
-    assert effective(parse_settings({name: value}))[name] == shown
-
-
-@pytest.mark.parametrize("option", sorted(options.ALLOWED))
-def test_an_option_that_the_kafka_adapter_hides_is_hidden_here(option: str) -> None:
-    hidden = options.redacted({option: "hunter2"})[option] != "hunter2"
-    name = f"KBQ_KAFKA_{option.upper().replace('.', '_')}"
-    assert (effective(parse_settings({name: "hunter2"}))[name] == REDACTED) >= hidden
-
-
-def test_the_list_is_shown_even_when_a_variable_is_wrong(world: FakePlatform) -> None:
-    def open_parts() -> FakePlatform:
-        raise ConfigurationError("unknown variable KBQ_HOM", next_step="did you mean KBQ_HOME?")
-
-    result = CliRunner().invoke(command_line(), ["settings"], obj=open_parts)
-    assert result.exit_code == 1
-    assert "KBQ_HOME" in result.stdout
-    assert "did you mean KBQ_HOME?" in result.stderr
 
 
 def test_a_source_list_that_is_not_there_is_named(tmp_path: Path, world: FakePlatform, run: Shell) -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from kbq_assets.core.observation.run_totals import EXTRACTION, RunTotals, TopicCost, WorkerUse, totals_path
+from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets_tests.cli.conftest import Shell
-from kbq_assets_tests.fakes.platform import POISON, SOURCES, TOPIC, FakePlatform
+from kbq_assets_tests.fakes.platform import GOOD, POISON, SOURCES, TOPIC, FakePlatform
 
 ORDERS = TableReference("shop", "orders")
 SHADOW = TableReference("shop", "_kbq_replay_1_orders")
@@ -59,6 +61,27 @@ def test_a_range_is_read_into_shadows_and_nothing_live_changes(world: FakePlatfo
     run.done("check")
 
 
+def test_a_plan_estimates_the_time_of_reading_at_the_measured_rate(world: FakePlatform, run: Shell) -> None:
+    used = TopicCost(core_seconds=18.0, records=9, seconds=36.0)
+    path, start = totals_path(EXTRACTION), ("replay", "start", TOPIC, *RANGE[:-1])
+
+    def plan(totals: RunTotals, *more: str) -> str:
+        world.store.delete(path)
+        world.store.create(path, codec.dumps(totals))
+        return run(*start, *more, answer="n\n").stdout
+
+    shown = plan(RunTotals(costs={TOPIC: used}, workers=(WorkerUse(), WorkerUse())))
+    assert "about 8.0 processor seconds, as measured of this topic" in shown
+    assert (
+        "about 16.0 seconds in one task at the measured 0.2 records a second, 8.0 in 2 at once, as the last run had"
+        in shown
+    )
+    alone = plan(RunTotals(costs={TOPIC: used}), "--rate", "2")
+    assert "about 16.0 seconds in one task at the measured 0.2 records a second\n" in alone
+    assert "at least 2 seconds by --rate 2" in alone
+    assert "in one task" not in plan(RunTotals(costs={TOPIC: TopicCost(core_seconds=18.0)}))
+
+
 def test_the_live_topic_goes_on_during_a_replay_that_is_half_done(world: FakePlatform, run: Shell) -> None:
     world.kills = lambda unit: True
     assert run("replay", "start", TOPIC, *RANGE).exit_code == 75
@@ -91,6 +114,41 @@ def test_a_replay_that_was_not_read_to_its_end_is_seen_until_somebody_decides(
     damaged = run("check")
     assert (damaged.exit_code, "replays/3.json" in damaged.output) == (1, True)
     assert "replays/3.json" in run.done("status")
+
+
+def test_distinct_keys_are_compared_where_a_table_keeps_them(world: FakePlatform, run: Shell) -> None:
+    run.done("replay", "start", TOPIC, *RANGE)
+    [first, _] = run.json("replay", "diff", "1")["days"]
+    assert (first["live_keys"], first["replay_keys"]) == (None, None)
+    shown = [line.split() for line in run.done("replay", "diff", "1").splitlines()]
+    assert shown[1][-6:] == ["3", "3", "3", "3", "-", "-"]
+    world.source_topics.write_text(f"{SOURCES.rstrip()} keys=true\n")
+    for key in (b"a", b"b", b"a", None):
+        world.kafka.produce(TopicPartition(TOPIC, 0), GOOD, key=key)
+    world.kafka.produce(TopicPartition(TOPIC, 0), POISON, key=b"c")
+    cycle(run)
+    world.source_topics.write_text(f"{SOURCES.rstrip().replace('table=orders', 'table=sales')} keys=true\n")
+    run.done("replay", "start", TOPIC, "--from", "0:6", "--until", "0:11", "--yes")
+    found = run.json("replay", "diff", "2")["days"]
+    assert [(day["table"], day["live_keys"], day["replay_keys"]) for day in found] == [
+        ("shop.kbq_errors", 1, 1),
+        ("shop.orders", 2, 0),
+        ("shop.sales", 0, 2),
+    ]
+
+
+def test_a_shadow_that_lost_rows_is_not_complete_and_replaces_nothing(
+    world: FakePlatform, run: Shell
+) -> None:
+    run.done("replay", "start", TOPIC, *RANGE)
+    assert "complete: the shadows have 4 of 4 loaded rows" in run.done("replay", "diff", "1").splitlines()
+    world.warehouse.stored[SHADOW].rows.pop()
+    lost = run("replay", "diff", "1")
+    assert (lost.exit_code, "not complete: the shadows have 3 of 4 loaded rows" in lost.stdout) == (1, True)
+    refused = run("replay", "promote", "1", "--yes")
+    assert refused.exit_code == 3
+    assert "the shadows have 3 rows of the 4 that were loaded into them" in refused.stderr
+    assert "next: kbq replay drop 1" in refused.stderr
 
 
 def test_a_repaired_route_is_seen_in_the_difference(world: FakePlatform, run: Shell) -> None:
@@ -196,12 +254,14 @@ def test_what_is_refused_is_read_again_into_another_table(world: FakePlatform, r
 def test_an_upsert_tables_plan_and_diff_say_what_decides_about_its_keys(
     world: FakePlatform, run: Shell
 ) -> None:
-    world.source_topics.write_text(SOURCES.replace("table=orders", f"table=orders2 load=upsert {KEYED}"))
+    world.source_topics.write_text(SOURCES.replace("table=orders", "table=orders2 load=upsert key=x"))
     run.done("reset", "--topic", TOPIC, "--at", "earliest", "--yes")
     cycle(run)
     assert "a promotion gives each key of the range its newest record" in run.done(
         "replay", "start", TOPIC, *RANGE
     )
+    days = run.json("replay", "diff", "1")["days"]
+    assert [day["replay_keys"] for day in days if day["table"] == "shop.orders2"] == [1, 1], "x is always 1"
     assert "4 records decide about their keys" in run.done("replay", "promote", "1", "--yes")
     assert run.json("reconcile", "--counts")["findings"] == []
     run.done("replay", "rollback", "1", "--yes")

@@ -73,6 +73,26 @@ class ReplayTablesContract:
             REPLAYED: {PartitionDay(0, DAY): DayRows(2, 2)},
         }
 
+    def test_distinct_keys_are_counted_where_a_table_has_the_key_s_columns(
+        self, warehouse: Warehouse, replays: ReplayTables, stage: Stage
+    ) -> None:
+        notes = ("a", "b", "a", None, "b")
+        self.fill(
+            warehouse, stage, OTHER, [record(o, epoch=1, id=o % 2, note=n) for o, n in enumerate(notes)]
+        )
+        both = rows_in((0, 0, 5))
+        for key, expected in (
+            (("note",), 2),  # a, b
+            (("id", "note"), 3),  # 0 a, 1 b, 0 b
+            (("note", "_kafka_offset"), 4),
+            (("nothing",), None),
+            (("note.of",), None),
+            ((), None),
+        ):
+            found = replays.days([OTHER, LIVE], both, {OTHER: key})
+            assert found[OTHER] == {PartitionDay(0, DAY): DayRows(5, 5, expected)}, key
+            assert found[LIVE][PartitionDay(0, DAY)].keys is None
+
     def test_differing_rows_are_named_in_order(self, replays: ReplayTables) -> None:
         assert replays.differences(LIVE, REPLAYED, rows_in((0, 1, 10)), 10) == (
             RowDifference(0, 1, only="live"),

@@ -11,8 +11,17 @@ from kbq_assets.adapters.object_paths import check_path
 from kbq_assets.core.errors import JobAlreadyExists, JobFailed
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import REPLAY_COLUMN, check_own
+from kbq_assets.core.statements.keys import has_paths
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore, ObjectWriter, StoredFile, StoredObject
-from kbq_assets.ports.replay import DayRows, PartitionDay, ReplaceJob, Replacement, RowDifference, RowRange
+from kbq_assets.ports.replay import (
+    DayRows,
+    Keys,
+    PartitionDay,
+    ReplaceJob,
+    Replacement,
+    RowDifference,
+    RowRange,
+)
 from kbq_assets.ports.warehouse import JobError, JobStatus
 from kbq_assets_tests.fakes.memory_store import create_each, delete_each
 from kbq_assets_tests.fakes.warehouse import FakeTable, FakeWarehouse, Row, WarehouseView
@@ -110,7 +119,7 @@ class FakeReplayTables:
             self._view.write(operation, target, call)
 
     def days(
-        self, tables: Collection[TableReference], rows: RowRange
+        self, tables: Collection[TableReference], rows: RowRange, keys: Keys | None = None
     ) -> Mapping[TableReference, Mapping[PartitionDay, DayRows]]:
         found: dict[TableReference, dict[PartitionDay, DayRows]] = {}
         for table in tables:
@@ -119,7 +128,14 @@ class FakeReplayTables:
             by_day: dict[PartitionDay, list[int]] = {}
             for row in filter(lambda row: _within(row, rows), stored.rows):
                 by_day.setdefault(PartitionDay(row.partition, stored.dates.get(row)), []).append(row.offset)
-            found[table] = {at: DayRows(len(o), len(set(o))) for at, o in by_day.items()}
+            key, records = (keys or {}).get(table, ()), self._rows(table, rows)
+            found[table] = {}
+            for at, offsets in by_day.items():
+                known = None
+                if has_paths(stored.columns, key):
+                    values = {tuple(_at(records[at.partition, o], path) for path in key) for o in offsets}
+                    known = sum(None not in value for value in values)
+                found[table][at] = DayRows(len(offsets), len(set(offsets)), known)
         return found
 
     def differences(
@@ -222,6 +238,14 @@ class FakeReplayTables:
             if place in found:
                 found[place] = record
         return found
+
+
+def _at(record: Mapping[str, Any], path: str) -> Any:
+    """A value of a record, None if it or what should hold it is null."""
+    value: Any = record
+    for name in path.split("."):
+        value = (value or {}).get(name)
+    return value
 
 
 def _row(record: Mapping[str, Any]) -> Row:

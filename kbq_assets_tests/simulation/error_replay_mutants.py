@@ -8,7 +8,7 @@ from typing import Any
 from kbq_assets.core.errors_replay.tables import begin_replay, end_replay
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import table_state_path
-from kbq_assets.pipelines.errors_replay import steps
+from kbq_assets.pipelines.errors_replay import steps, target
 from kbq_assets.pipelines.errors_replay.steps import SteppedReplays
 from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.simulation.mutants import Mutant
@@ -59,6 +59,14 @@ def _marks_later(self: SteppedReplays, errors: Any, intent: Any, *, gives_up: bo
     return found
 
 
+def _silently(*_: Any, **__: Any) -> None:
+    """Rows come out of order, and no decision says so."""
+
+
+#: Schedules of ordered tables with replays of error rows notice these.
+OUT_OF_ORDER_MUTANTS = (
+    Mutant("rows come out of order before the state says so", "ER8", ((target, "_let_in", _silently),)),
+)
 #: Schedules of replays of error rows notice these.
 ERROR_REPLAY_MUTANTS = (
     Mutant("rows land before the intent is there", "ER7", ((SteppedReplays, "_enter", _lands_first),)),

@@ -197,7 +197,7 @@ def check_audit(world: World) -> str:
     """Skipped rows that no decision in the audit list gives up; "" if there are none."""
     for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
         order, decided = found.value.order, Counter[str]()
-        for entry in (*_archived(world, table, order), *order.audit):
+        for entry in (*archived(world, table, order), *order.audit):
             decided[entry.action] += entry.rows
         skipped = sum(bad.file.rows for bad in found.value.quarantined if bad.error.startswith("skipped: "))
         # A skip that its ledger never heard of is decided, and the statement runs again (S5).
@@ -207,7 +207,8 @@ def check_audit(world: World) -> str:
     return ""
 
 
-def _archived(world: World, table: TableReference, order: TableOrder) -> list[AuditEntry]:
+def archived(world: World, table: TableReference, order: TableOrder) -> list[AuditEntry]:
+    """The older decisions about a table."""
     entries: list[AuditEntry] = []
     while len(entries) < order.archived:
         entries.extend(state.read(world.store, AuditChunk, audit_path(table, len(entries))).value.entries)

@@ -174,6 +174,8 @@ MENDING = dataclasses.replace(
     load=3.0, run_job=6.0, operate=1.0, reset_rate=0.05, recreate=0.0, spoil_a_file=0.05,
 )  # fmt: skip
 MENDED = Recipe("112pppgt", replays_errors=True, one_transaction=False)
+#: The same of ordered tables, which operators let the rows into.
+LET_IN = dataclasses.replace(MENDED, settings=MENDED.settings.with_options(order="offset"))
 #: The same beside erasures.
 ERASING_MENDED = dataclasses.replace(ERASING, replay_errors=5.0)
 ERASED_MENDED = dataclasses.replace(ERASED, kinds="11ppgbbab", replays_errors=True, one_transaction=False)
@@ -203,6 +205,7 @@ KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "replays_lake": (PROMOTING, REPLAYED_LAKE),
     "replays_upserts": (PROMOTING, REPLAYED_UPSERTS),
     "error_replays_lake": (MENDING, MENDED),
+    "error_replays_ordered": (MENDING, LET_IN),
     "error_replays_lake_erasures": (ERASING_MENDED, ERASED_MENDED),
 }
 

@@ -31,7 +31,7 @@ from kbq_assets_tests.simulation.backup_mutants import (
     ERASURE_MUTANTS,
     LATE_MUTANTS,
 )
-from kbq_assets_tests.simulation.error_replay_mutants import ERROR_REPLAY_MUTANTS
+from kbq_assets_tests.simulation.error_replay_mutants import ERROR_REPLAY_MUTANTS, OUT_OF_ORDER_MUTANTS
 from kbq_assets_tests.simulation.manifest_mutants import MANIFEST_MUTANTS
 from kbq_assets_tests.simulation.mutants import (
     A_NEW_ID,
@@ -64,6 +64,7 @@ from kbq_assets_tests.simulation.schedule import (
     FAILING,
     FUTURE,
     HOURLY,
+    LET_IN,
     MENDED,
     MENDING,
     MERGING,
@@ -443,6 +444,17 @@ def test_replays_of_error_rows_notice_when_a_rule_is_removed(mutant: Mutant) -> 
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
         for seed in _seeds(mutant.seed, 300):
             run_schedule(seed, MENDING, MENDED)
+
+
+def test_error_rows_come_out_of_order_only_by_a_decision_that_ordered_tables_keep() -> None:
+    assert sum(run_schedule(seed, MENDING, LET_IN).met["error rows replayed"] for seed in range(6)) > 20
+
+
+@pytest.mark.parametrize("mutant", OUT_OF_ORDER_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_ordered_tables_notice_rows_that_no_decision_let_in(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
+        for seed in _seeds(mutant.seed, 300):
+            run_schedule(seed, MENDING, LET_IN)
 
 
 def test_error_rows_of_a_lake_do_not_bring_back_what_is_erased() -> None:

@@ -7,7 +7,7 @@ transaction: https://cloud.google.com/bigquery/docs/transactions
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final, TypeAlias
@@ -25,7 +25,17 @@ from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import REPLAY_COLUMN, SHADOW, check_own
-from kbq_assets.ports.replay import DayRows, PartitionDay, ReplaceJob, Replacement, RowDifference, RowRange
+from kbq_assets.core.statements.dialects import BIGQUERY
+from kbq_assets.core.statements.keys import has_paths
+from kbq_assets.ports.replay import (
+    DayRows,
+    Keys,
+    PartitionDay,
+    ReplaceJob,
+    Replacement,
+    RowDifference,
+    RowRange,
+)
 from kbq_assets.ports.warehouse import EVERYTHING, JobStatus
 
 #: Ids of jobs that took effect: each transaction adds its own. A script may fail after its COMMIT.
@@ -47,11 +57,14 @@ class BigQueryReplayTables:
         self._session = session
 
     def days(
-        self, tables: Collection[TableReference], rows: RowRange
+        self, tables: Collection[TableReference], rows: RowRange, keys: Keys | None = None
     ) -> Mapping[TableReference, Mapping[PartitionDay, DayRows]]:
-        """Rows of the range by partition and day: a query of narrow columns per table."""
+        """Rows of the range by partition and day: a query of narrow columns per table, and of the key's."""
         found = catalog.find_all(self._session, tables)
-        return {table: self._days(table, stored, rows) for table, stored in found.items()}
+        return {
+            table: self._days(table, stored, rows, (keys or {}).get(table, ()))
+            for table, stored in found.items()
+        }
 
     def differences(
         self, live: TableReference, replay: TableReference, rows: RowRange, limit: int
@@ -179,9 +192,9 @@ class BigQueryReplayTables:
         return self._session.bytes_read(table.table_id, Query(sql, (*parameters, *dates)))
 
     def _days(
-        self, table: TableReference, stored: bigquery.Table, rows: RowRange
+        self, table: TableReference, stored: bigquery.Table, rows: RowRange, key: Sequence[str] = ()
     ) -> dict[PartitionDay, DayRows]:
-        found = self._session.query(str(table), _counts(stored, rows))
+        found = self._session.query(str(table), _counts(stored, rows, key))
         return {PartitionDay(*row[:2]): DayRows(*row[2:]) for row in found}
 
     def _days_of(
@@ -299,15 +312,26 @@ def _where(rows: RowRange) -> tuple[str, tuple[_Parameter, ...]]:
     )
 
 
-def _counts(table: bigquery.Table, rows: RowRange) -> Query:
-    """Rows and offsets of the range by partition and day."""
+def _counts(table: bigquery.Table, rows: RowRange, key: Sequence[str] = ()) -> Query:
+    """Rows, offsets and keys of the range by partition and day."""
     where, parameters = _where(rows)
     day = _DATE if _has_date(table) else "CAST(NULL AS DATE)"
     sql = (
-        f"SELECT _kafka_partition, {day} AS day, COUNT(*), COUNT(DISTINCT _kafka_offset) FROM {_name(table)}"
-        f" WHERE {_all(all_partitions(table), where)} GROUP BY 1, 2 ORDER BY 1, 2"
+        f"SELECT _kafka_partition, {day} AS day, COUNT(*), COUNT(DISTINCT _kafka_offset), {_distinct_keys(table, key)}"
+        f" FROM {_name(table)} AS t WHERE {_all(all_partitions(table), where)} GROUP BY 1, 2 ORDER BY 1, 2"
     )
     return Query(sql, parameters)
+
+
+def _distinct_keys(table: bigquery.Table, key: Sequence[str]) -> str:
+    if not has_paths(_columns(table), key):
+        return "CAST(NULL AS INT64)"
+    parts = [BIGQUERY.path("t", path) for path in key]
+    if len(parts) == 1:
+        return f"COUNT(DISTINCT {parts[0]})"
+    unknown = " OR ".join(f"{part} IS NULL" for part in parts)
+    text = "CONCAT(" + ", ' ', ".join(f"TO_JSON_STRING({part})" for part in parts) + ")"
+    return f"COUNT(DISTINCT IF({unknown}, NULL, {text}))"
 
 
 def _lone(side: Side, is_live: bool, rows: RowRange, limit: int) -> Query:

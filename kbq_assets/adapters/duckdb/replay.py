@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -15,9 +15,20 @@ from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, 
 from kbq_assets.adapters.duckdb.statements import PERMANENT
 from kbq_assets.adapters.duckdb.types import quoted
 from kbq_assets.core.errors import JobFailed
+from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import REPLAY_COLUMN, check_own
-from kbq_assets.ports.replay import DayRows, PartitionDay, ReplaceJob, Replacement, RowDifference, RowRange
+from kbq_assets.core.statements.dialects import DUCKDB
+from kbq_assets.core.statements.keys import has_paths
+from kbq_assets.ports.replay import (
+    DayRows,
+    Keys,
+    PartitionDay,
+    ReplaceJob,
+    Replacement,
+    RowDifference,
+    RowRange,
+)
 from kbq_assets.ports.warehouse import EVERYTHING, JobStatus
 
 _DATE: Final = "event_date"
@@ -33,12 +44,14 @@ class DuckDbReplayTables:
         self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
 
     def days(
-        self, tables: Collection[TableReference], rows: RowRange
+        self, tables: Collection[TableReference], rows: RowRange, keys: Keys | None = None
     ) -> Mapping[TableReference, Mapping[PartitionDay, DayRows]]:
         """Rows of the range by partition and day."""
         with self._writing() as connection:
             found = {
-                table: _days(connection, table, rows) for table in tables if schema.exists(connection, table)
+                table: _days(connection, table, rows, (keys or {}).get(table, ()))
+                for table in tables
+                if schema.exists(connection, table)
             }
         return found
 
@@ -106,16 +119,25 @@ def _within(rows: RowRange) -> tuple[str, list[Any]]:
 
 
 def _days(
-    connection: duckdb.DuckDBPyConnection, table: TableReference, rows: RowRange
+    connection: duckdb.DuckDBPyConnection, table: TableReference, rows: RowRange, key: Sequence[str]
 ) -> dict[PartitionDay, DayRows]:
     where, values = _within(rows)
     day = _DATE if _DATE in _names(connection, table) else "NULL::DATE"
     found = connection.execute(
-        f"SELECT _kafka_partition, {day}, count(*), count(DISTINCT _kafka_offset)"
-        f" FROM {schema.name_of(connection, table)} WHERE {where} GROUP BY 1, 2 ORDER BY 1, 2",
+        f"SELECT _kafka_partition, {day}, count(*), count(DISTINCT _kafka_offset),"
+        f" {_distinct_keys(schema.columns(connection, table) or (), key)}"
+        f" FROM {schema.name_of(connection, table)} AS t WHERE {where} GROUP BY 1, 2 ORDER BY 1, 2",
         values,
     ).fetchall()
     return {PartitionDay(*row[:2]): DayRows(*row[2:]) for row in found}
+
+
+def _distinct_keys(columns: Collection[Column], key: Sequence[str]) -> str:
+    if not has_paths(columns, key):
+        return "NULL"
+    parts = [DUCKDB.path("t", path) for path in key]
+    known = " AND ".join(f"{part} IS NOT NULL" for part in parts)
+    return f"count(DISTINCT ({', '.join(parts)})) FILTER (WHERE {known})"
 
 
 def _differences(

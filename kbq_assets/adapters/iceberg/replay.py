@@ -27,7 +27,15 @@ from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import REPLAY_COLUMN, check_own
 from kbq_assets.ports.compaction import OpenRewriter
-from kbq_assets.ports.replay import DayRows, PartitionDay, ReplaceJob, Replacement, RowDifference, RowRange
+from kbq_assets.ports.replay import (
+    DayRows,
+    Keys,
+    PartitionDay,
+    ReplaceJob,
+    Replacement,
+    RowDifference,
+    RowRange,
+)
 
 #: Attempts against compaction and other writers of a table: its loads wait.
 _ATTEMPTS: Final = 20
@@ -44,7 +52,7 @@ class LakeReplayTables:
         self._open_rewriter = open_rewriter
 
     def days(
-        self, tables: Collection[TableReference], rows: RowRange
+        self, tables: Collection[TableReference], rows: RowRange, keys: Keys | None = None
     ) -> Mapping[TableReference, Mapping[PartitionDay, DayRows]]:
         """Rows of the range by partition and day."""
         found = {}
@@ -52,7 +60,8 @@ class LakeReplayTables:
             with lake_errors(str(reference)):
                 table = self._lake.table(reference)
                 if table is not None:
-                    found[reference] = replayed_rows.days(table, _places(rows))
+                    key = (keys or {}).get(reference, ())
+                    found[reference] = replayed_rows.days(table, _places(rows), key)
         return found
 
     def differences(

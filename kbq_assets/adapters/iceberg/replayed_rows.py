@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
@@ -16,6 +17,7 @@ from kbq_assets.adapters.iceberg import schema
 from kbq_assets.adapters.iceberg.data_files import by_name, where
 from kbq_assets.adapters.iceberg.erased_rows import is_erased
 from kbq_assets.core.erasure.offsets import RowPlaces, offsets_of
+from kbq_assets.core.statements.keys import has_paths
 from kbq_assets.ports.replay import DayRows, PartitionDay, RowDifference
 from kbq_assets.ports.warehouse import EVERYTHING
 from kbq_assets.wire.arrow.row_hash import row_hashes
@@ -26,20 +28,45 @@ _ROW: Final = np.dtype([("partition", np.int64), ("offset", np.int64), ("hash", 
 _PLACE: Final = ["partition", "offset"]
 
 
-def days(table: Table, rows: RowPlaces) -> dict[PartitionDay, DayRows]:
-    """Rows by partition and day: eight bytes a row."""
-    found: dict[PartitionDay, list[npt.NDArray[np.int64]]] = defaultdict(list)
+def days(table: Table, rows: RowPlaces, key: Sequence[str] = ()) -> dict[PartitionDay, DayRows]:
+    """Rows by partition and day, and the distinct values of the columns ``key``, by their hashes: 8 or 16 bytes a
+    row."""
+    found: dict[PartitionDay, list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]] = defaultdict(list)
     dated = {_DATE} & {field.name for field in table.schema().fields}
-    for batch in _rows(table, rows, (*schema.POSITIONS, *dated)):
-        day = batch[_DATE] if dated else pa.nulls(batch.num_rows)
-        columns = {"partition": batch["_kafka_partition"], "day": day, "offset": batch["_kafka_offset"]}
+    key = key if has_paths(schema.columns_in(table), key) else ()
+    for batch in _rows(table, rows, (*schema.POSITIONS, *dated, *(path.partition(".")[0] for path in key))):
+        columns = {
+            "partition": batch["_kafka_partition"],
+            "day": batch[_DATE] if dated else pa.nulls(batch.num_rows),
+            "offset": batch["_kafka_offset"],
+            "key": _key_hashes(batch, key),
+        }
         grouped = pa.table(columns).group_by(["partition", "day"], use_threads=False)
-        lists = grouped.aggregate([("offset", "list")])
+        lists = grouped.aggregate([("offset", "list"), ("key", "list")])
         for row in range(lists.num_rows):
             at = PartitionDay(lists["partition"][row].as_py(), lists["day"][row].as_py())
-            found[at].append(lists["offset_list"][row].values.to_numpy())
-    counted = {at: np.concatenate(offsets) for at, offsets in found.items()}
-    return {at: DayRows(len(offsets), len(np.unique(offsets))) for at, offsets in counted.items()}
+            both = (lists[name][row].values.drop_null().to_numpy() for name in ("offset_list", "key_list"))
+            found[at].append((next(both), next(both)))
+    counted = {at: [np.concatenate(part) for part in zip(*parts, strict=True)] for at, parts in found.items()}
+    return {
+        at: DayRows(len(offsets), len(np.unique(offsets)), len(np.unique(hashes)) if key else None)
+        for at, (offsets, hashes) in counted.items()
+    }
+
+
+def _key_hashes(batch: pa.RecordBatch, key: Sequence[str]) -> pa.Array:
+    """A hash of each row's key; NULL if a part of it is, or there is no key."""
+    if not key:
+        return pa.nulls(batch.num_rows, pa.uint64())
+    parts = []
+    for path in key:
+        name, *rest = path.split(".")
+        parts.append(pc.struct_field(batch[name], rest) if rest else batch[name])
+    hashes = row_hashes(pa.RecordBatch.from_arrays(parts, names=list(key)))
+    is_missing = np.zeros(batch.num_rows, bool)
+    for part in parts:
+        is_missing |= part.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(hashes, mask=is_missing)
 
 
 def shared(one: Collection[Table], other: Collection[Table], rows: RowPlaces) -> int:

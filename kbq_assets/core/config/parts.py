@@ -23,6 +23,9 @@ from kbq_assets.core.config.variables import (
 
 #: Of commands' log lines; the first is the default.
 LOG_FORMATS: Final = ("text", "json")
+#: Origins of variables that no file sets. `kbq local up` remembers its ports.
+ENVIRONMENT: Final = "environment"
+LOCAL_STACK: Final = "kbq local up"
 #: By default, on a bucket: with the defaults, the first event of a quiet partition is a row within 30 minutes.
 QUIET_SECONDS: Final = 600
 KafkaReader: TypeAlias = Literal["auto", "fetch", "librdkafka"]
@@ -169,7 +172,7 @@ _PORT: Final = "{}, or a free one if that is taken"
 @dataclass(frozen=True)
 class LocalSettings:
     """This machine: the settings file, and the ports of the local stack. Ports that no variable sets, not in ``fixed``,
-    are remembered and may change."""
+    are remembered and may change. ``origins`` say where each variable was set: ENVIRONMENT, a file, or LOCAL_STACK."""
 
     file: str = variable(
         "KBQ_SETTINGS",
@@ -196,6 +199,7 @@ class LocalSettings:
         shown_default=_PORT.format(38081),
     )
     fixed: frozenset[str] = frozenset()
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ With nothing set, everything points at the local stack of `kbq local up` below `
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,6 +28,8 @@ from kbq_assets.core.config.locations import (
 )
 from kbq_assets.core.config.notices import NotifySettings
 from kbq_assets.core.config.parts import (
+    ENVIRONMENT,
+    LOCAL_STACK,
     QUIET_SECONDS,
     CatalogSettings,
     DagsterSettings,
@@ -167,7 +170,7 @@ class Settings:
         hidden = {each.name for each in dataclasses.fields(self) if each.metadata == _DRIVER_ONLY}
         blank = {name: part() for name, part in parts_in(Settings) if name in hidden}
         kafka = dataclasses.replace(self.kafka, advisory_group="")
-        local = dataclasses.replace(self.local, file="")
+        local = dataclasses.replace(self.local, file="", origins={})
         return dataclasses.replace(
             self, spark=SparkSettings(self.spark.master), kafka=kafka, local=local, **blank
         )
@@ -205,12 +208,38 @@ def values_of(settings: Settings) -> dict[str, str]:
     return found
 
 
-def parse_settings(environ: Mapping[str, str], local_ports: Mapping[str, int] | None = None) -> Settings:
-    """Parse `KBQ_*` variables; ``local_ports`` replace defaults of the local stack. Raises ConfigurationError for an
-    unknown or malformed variable; it never shows a value that may be secret."""
-    _refuse_unknown(environ)
+class UnknownVariables(ConfigurationError):
+    """Variables that KBQ does not have. ``others`` are the settings without them, None if these are wrong too."""
+
+    others: Settings | None = None
+
+
+def parse_settings(
+    environ: Mapping[str, str],
+    local_ports: Mapping[str, int] | None = None,
+    origins: Mapping[str, str] | None = None,
+) -> Settings:
+    """Parse `KBQ_*` variables; ``local_ports`` replace defaults of the local stack. ``origins`` say where each variable
+    was set, by default in the environment. Raises ConfigurationError for a malformed variable and UnknownVariables for
+    unknown ones; it never shows a value that may be secret."""
+    origins = (
+        {name: ENVIRONMENT for name in environ if name.startswith("KBQ_")} if origins is None else origins
+    )
+    unknown = {name: origins.get(name, ENVIRONMENT) for name in environ if _is_unknown(name)}
+    if not unknown:
+        return _parsed(environ, local_ports or {}, origins)
+    error = _unknown_variables(unknown)
+    with contextlib.suppress(ConfigurationError):
+        known = {name: value for name, value in environ.items() if name not in unknown}
+        error.others = _parsed(known, local_ports or {}, origins)
+    raise error
+
+
+def _parsed(
+    environ: Mapping[str, str], local_ports: Mapping[str, int], origins: Mapping[str, str]
+) -> Settings:
     home = Path(environ.get("KBQ_HOME", ".kbq")).absolute()
-    local = _local(environ, local_ports or {})
+    local = _local(environ, local_ports, origins)
     warehouse_urls = environ.get("KBQ_WAREHOUSE", f"duckdb:{home / 'warehouse.duckdb'}")
     staging_url = environ.get("KBQ_STAGING", str(home / "staging"))
     warehouses = parse_warehouses(warehouse_urls)
@@ -243,11 +272,14 @@ def parse_settings(environ: Mapping[str, str], local_ports: Mapping[str, int] | 
     )
 
 
-def _local(environ: Mapping[str, str], remembered: Mapping[str, int]) -> LocalSettings:
+def _local(
+    environ: Mapping[str, str], remembered: Mapping[str, int], origins: Mapping[str, str]
+) -> LocalSettings:
     declared = {name: each.name for name, each in declared_in(LocalSettings) if name.endswith("_port")}
     fixed = frozenset(name for name, variable in declared.items() if variable in environ)
     known = {name: port for name, port in remembered.items() if name in declared}
-    return parse_part(LocalSettings, environ, **known, fixed=fixed)
+    ports = {declared[name]: LOCAL_STACK for name in known if name not in {*fixed}}
+    return parse_part(LocalSettings, environ, **known, fixed=fixed, origins=ports | dict(origins))
 
 
 def _run(environ: Mapping[str, str], *, is_bigquery: bool) -> RunSettings:
@@ -269,10 +301,22 @@ def _spark_options(environ: Mapping[str, str]) -> dict[str, str]:
     return {n.removeprefix(_SPARK_PREFIX): v for n, v in environ.items() if n.startswith(_SPARK_PREFIX)}
 
 
-def _refuse_unknown(environ: Mapping[str, str]) -> None:
+def _is_unknown(name: str) -> bool:
     prefixes = (_KAFKA_PREFIX, _SPARK_PREFIX, *_TEST_VARIABLES)
-    for name in environ:
-        if name.startswith("KBQ_") and name not in VARIABLES and not name.startswith(prefixes):
-            near = difflib.get_close_matches(name, VARIABLES, 1)
-            hint = f"did you mean {near[0]}?" if near else "`kbq settings` lists the variables"
-            raise ConfigurationError(f"unknown variable {name}", next_step=hint)
+    return name.startswith("KBQ_") and name not in VARIABLES and not name.startswith(prefixes)
+
+
+def nearest_variable(name: str) -> str:
+    """The variable that a misspelled name may mean; "" if none is near."""
+    full = name.upper() if name.upper().startswith("KBQ_") else f"KBQ_{name.upper()}"
+    return next(iter(difflib.get_close_matches(full, VARIABLES, 1)), "")
+
+
+def _unknown_variables(unknown: Mapping[str, str]) -> UnknownVariables:
+    """The error of unknown names, by the place of each."""
+    names = [name if place == ENVIRONMENT else f"{name} in {place}" for name, place in unknown.items()]
+    near = [found for name in unknown if (found := nearest_variable(name))]
+    return UnknownVariables(
+        f"unknown variable{'s' * (len(names) > 1)} {', '.join(names)}",
+        next_step=f"did you mean {', '.join(near)}?" if near else "`kbq settings` lists the variables",
+    )

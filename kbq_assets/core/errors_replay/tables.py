@@ -1,4 +1,4 @@
-"""Which tables take rows of replayed error rows, and how (PROTOCOL ER4 to ER6)."""
+"""Which tables take rows of replayed error rows, and how (PROTOCOL ER4 to ER6, ER8)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from kbq_assets.core.ordering.table_order import TableOrder
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.rules import UPSERT, StatementRule
 from kbq_assets.core.statements.switching import lasting_rule
+from kbq_assets.core.topics.ordering_options import APPLY
 
 _READ_AGAIN = "kbq reset reads the range again, in order"
+_LET_IN = f"{_READ_AGAIN}; kbq errors replay --out-of-order REASON adds them behind these"
 _LATER = "kbq load, then replay again"
 
 
@@ -24,16 +26,15 @@ def rule_for(
     *,
     is_ordered: bool,
     are_changes: bool,
+    lets_in: bool = False,
 ) -> StatementRule:
     """How replayed rows change a table. ``wanted`` are the rules that its topics ask for, ``is_ordered``: whether they
-    ask for an order; ``are_changes``: the rows are change events. Raises Refused."""
+    ask for an order; ``are_changes``: the rows are change events; ``lets_in``: an operator adds them out of order.
+    Raises Refused."""
     rule = lasting_rule(table, state, wanted)
     if rule.appends:
-        if is_ordered or state.order != TableOrder():
-            raise Refused(
-                f"{table} shows its rows in order, and these come before rows that readers have seen",
-                next_step=_READ_AGAIN,
-            )
+        if shows_order(state, is_ordered=is_ordered):
+            check_let_in(table, state, is_ordered=is_ordered, lets_in=lets_in)
         return rule
     if rule.kind != UPSERT or are_changes:
         what = "change events" if are_changes else f"load={rule.kind}"
@@ -43,6 +44,36 @@ def rule_for(
     _check_order(table, state)
     _check_idle(table, state)
     return rule
+
+
+def check_late_rows(table: TableReference, late_rows: str) -> None:
+    """Raise Refused if the topic's option decides about rows of complete hours, as a replay cannot."""
+    if late_rows != APPLY:
+        raise Refused(
+            f"{table}: late_rows={late_rows} decides about rows of complete hours", next_step=_READ_AGAIN
+        )
+
+
+def shows_order(state: TableState, *, is_ordered: bool) -> bool:
+    """Whether readers of a table count on an order of its rows. ``is_ordered``: its topic asks for one."""
+    return is_ordered or state.order != TableOrder()
+
+
+def check_let_in(table: TableReference, state: TableState, *, is_ordered: bool, lets_in: bool) -> None:
+    """Raise Refused unless an operator may add rows to an ordered table behind rows that readers have seen (ER8)."""
+    rule = state.order.rule
+    if rule.gates or rule.late != APPLY:
+        what = "each row passes a gate in its batch" if rule.gates else "late rows park it"
+        raise Refused(f"{table}: {what}", next_step=_READ_AGAIN)
+    if not lets_in:
+        raise Refused(
+            f"{table} shows its rows in order, and these come before rows that readers have seen",
+            next_step=_LET_IN,
+        )
+    if is_ordered and not rule.by:
+        raise Refused(f"{table}: its order begins with its next batch", next_step=f"{_LATER}; {_READ_AGAIN}")
+    if held := state.order.why_held:
+        raise Refused(f"{table}: {held}", next_step=f"kbq order release {table}, then replay again")
 
 
 def give_up_id(state: TableState) -> TableState:

@@ -204,8 +204,7 @@ class TableState(codec.Stored):
 
 def mark_key(file: StagedFile) -> str:
     """The key of a file's mark: topic, partition, epoch, schema id. No topic name has a '/'."""
-    name = file.name
-    return f"{name.topic_partition.topic}/{name.topic_partition.partition}/{name.epoch}/{name.schema_id}"
+    return file.name.mark_key
 
 
 def rows_key(file: StagedFile) -> str:

@@ -59,12 +59,20 @@ def skew(workers: Iterable[WorkerUse]) -> float:
 
 @dataclass(frozen=True)
 class TopicCost(Stored):
-    """A topic's processor seconds so far. ``cost`` also keeps what earlier versions' cost functions returned."""
+    """A topic's processor seconds so far. ``cost`` also keeps what earlier versions' cost functions returned.
+    ``records`` were read in ``seconds`` of tasks; both count since the release that first stored them."""
 
     owner: str = ""
     cost_center: str = ""
     cost: float = 0.0
     core_seconds: float = 0.0
+    records: int = 0
+    seconds: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Records a second of one task; 0 if unknown."""
+        return self.records / self.seconds if self.seconds else 0.0
 
     def plus(self, used: Usage) -> TopicCost:
         """With one more run; its owner replaces the earlier one."""
@@ -74,6 +82,8 @@ class TopicCost(Stored):
             cost_center=used.cost_center,
             cost=round(self.cost + used.core_seconds, 6),
             core_seconds=round(self.core_seconds + used.core_seconds, 6),
+            records=self.records + used.records,
+            seconds=round(self.seconds + used.seconds, 3),
         )
 
 

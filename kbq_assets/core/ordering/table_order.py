@@ -73,7 +73,8 @@ class AuditEntry(Stored):
     """One decision about a table's batches. It is kept."""
 
     at_ms: int
-    #: retry, skip, continue, hold or release; order or load: a change of that option
+    #: retry, skip, continue, hold or release; order or load: a change of that option; out_of_order: rows came behind
+    #: those of later offsets
     action: str
     #: 0: of none
     batch: int

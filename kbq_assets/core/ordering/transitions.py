@@ -110,6 +110,11 @@ def release(state: TableState, entry: AuditEntry) -> TableState:
     return _audited(released, entry)
 
 
+def let_in(state: TableState, entry: AuditEntry) -> TableState:
+    """Rows come behind those of later offsets (ER8)."""
+    return _audited(state, dataclasses.replace(entry, action="out_of_order", batch=state.order.settled))
+
+
 def marked(state: TableState, now_ms: int) -> TableState:
     """The marker that the table waits for is there."""
     marker = state.order.rule.hold_until

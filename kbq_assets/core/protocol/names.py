@@ -112,6 +112,12 @@ class StagedFileName:
         base = f"{tp.topic}.{tp.partition}.{self.table}.{self.schema_id}.{self.first_offset}.avro"
         return f"{STAGING}{self.epoch}-{self.attempt}/{checked_length(base)}"
 
+    @property
+    def mark_key(self) -> str:
+        """What a table's state calls the mark that covers the file."""
+        tp = self.topic_partition
+        return f"{tp.topic}/{tp.partition}/{self.epoch}/{self.schema_id}"
+
     @classmethod
     def parse(cls, path: str) -> StagedFileName:
         """Parse a path below the store's root. Raises InvalidName."""

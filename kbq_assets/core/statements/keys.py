@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from kbq_assets.core.errors import WrongOptions
@@ -24,6 +24,20 @@ def key_columns(
     that a table lacks, or that identifies no row."""
     known = tuple(columns)
     return tuple(_key_column(table, path, known, option) for path in key)
+
+
+def has_paths(columns: Iterable[Column], paths: Collection[str]) -> bool:
+    """Whether a table has columns, or fields of records, at all of some paths, and there are any."""
+    known = tuple(columns)
+    return bool(paths) and all(_has_path(known, path) for path in paths)
+
+
+def _has_path(columns: Iterable[Column], path: str) -> bool:
+    name, _, rest = path.partition(".")
+    column = next((column for column in columns if column.name == name), None)
+    if column is None or column.mode == "REPEATED":
+        return False
+    return not rest or _has_path(column.fields, rest)
 
 
 def _key_column(table: TableReference, path: str, columns: Iterable[Column], option: str) -> Column:

@@ -24,6 +24,7 @@ from kbq_assets.extras.where.locate import (
     locate_copy,
     locate_file,
     locate_job,
+    path_in_store,
 )
 from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.operate.operator import Operator
@@ -55,7 +56,9 @@ pass_adapters: Part[HasSource] = Part("adapters")
 @click.option("--time", "moment", metavar="TIME", help="The first record of each partition at or after it.")
 @click.option("--key", help="Records with this key, as text. Reads all of the topic, or of the partition.")
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Records with a key.")
-@click.option("--file", "path", metavar="PATH", help="A file: staging/….avro or backup/….avro.")
+@click.option(
+    "--file", "path", metavar="PATH", help="A staged file or one of the backup: its path or address."
+)
 @click.option("--job", "job_id", metavar="ID", help="A load job: kbq-….")
 @click.option("--query/--no-query", default=True, help="Search the tables too; BigQuery bills the query.")
 @json_option
@@ -77,7 +80,7 @@ def where(
     as_json: bool,
 ) -> None:
     """Where a record is: not extracted yet, in a staged file, in a table, in the error table, in quarantine, given up;
-    and in which file of the backup.
+    and in which file and block of the backup.
 
     Exit code 1 if it is nowhere.
 
@@ -111,12 +114,13 @@ def _show_files(
 ) -> NoReturn:
     """Show where a file is, or the files of a job, and end."""
     warehouse = operator.deployment.warehouse
+    path = None if path is None else path_in_store(path)
     if path is None:
         found = locate_job(view, job_id, warehouse)
     elif path.startswith(BACKUP):
         found = locate_copy(operator.backups, path)
     else:
-        found = locate_file(view, path)
+        found = locate_file(view, path, warehouse)
     _print(found, as_json)
     if not found and not as_json:
         click.echo("nothing is known of it")

@@ -3,34 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
-from kbq_assets.core.backup.backup_names import BackupFileName
+from kbq_assets.core.backup.backup_names import BACKUP, BackupFileName
 from kbq_assets.core.erasure.offsets import has
-from kbq_assets.core.errors import KbqError
+from kbq_assets.core.errors import InvalidName, KbqError, NotFound
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
-from kbq_assets.core.protocol.names import StagedFileName, TableReference, quarantine_path
+from kbq_assets.core.protocol.names import (
+    QUARANTINE,
+    STAGING,
+    StagedFileName,
+    TableReference,
+    quarantine_path,
+    staged_path,
+)
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import park_commands
+from kbq_assets.core.replay.model import AREAS
 from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.pipelines.backup.backups import Backups
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.observation.status import feeds_of
 from kbq_assets.pipelines.protocol.erasures import erased_of
-from kbq_assets.ports.warehouse import ErrorQuery, KafkaRange, Warehouse
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.warehouse import ErrorQuery, JobStatus, KafkaRange, Warehouse
+
+if TYPE_CHECKING:  # it loads kernels
+    from kbq_assets.wire.backup.read import BlockPlace
+
+#: Load jobs of a table, the newest first, among which the job of a file is looked for. BigQuery answers ten a second.
+_JOBS: Final = 100
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a record is, may be or was. ``kind``: commit, staged file, quarantine, table, error table or
-    backup."""
+    """Where a record is, may be or was. ``kind``: commit, staged file, quarantine, table, error table, backup, load job
+    or replay. ``block``: of a record in a backup's file."""
 
     kind: str
     name: str
     text: str
     commands: tuple[str, ...] = ()
+    block: BlockPlace | None = None
 
 
 def locate(view: LoadView, tp: TopicPartition, offset: int, warehouse: Warehouse | None) -> list[Place]:
@@ -49,12 +66,29 @@ def locate(view: LoadView, tp: TopicPartition, offset: int, warehouse: Warehouse
 
 
 def locate_copies(backups: Backups, tp: TopicPartition, offset: int) -> list[Place]:
-    """The backup's files with an offset, or why they are not known."""
+    """The backup's files with an offset, and its block there, or why they are not known. Reads the files up to it."""
     try:
         files = backups.copies(tp, offset)
+        return [_copied_record(backups.area(tp.topic), file, offset) for file in files]
     except KbqError as error:
         return [Place("backup", tp.topic, error.message, (error.next_step,) if error.next_step else ())]
-    return [_copy(file) for file in files]
+
+
+def _copied_record(area: ObjectStore, file: StagedFile, offset: int) -> Place:
+    from kbq_assets.wire.backup.read import place_of
+    from kbq_assets.wire.files.read_container import DamagedFile
+
+    name, copy = BackupFileName.parse(file.path), _copy(file)
+    try:
+        with area.open_read(file.path) as stream:
+            found = place_of(stream, name.epoch, name.range, offset)
+    except (DamagedFile, NotFound) as error:
+        verify = f"kbq backup verify --topic {name.range.topic_partition.topic}"
+        return replace(copy, text=f"{copy.text}: {error.message}", commands=(verify,))
+    if found is None:
+        return replace(copy, text=f"{copy.text}; none has offset {offset}: it has no record, or was erased")
+    at = f"block {found.block} at byte {found.byte}, record {found.index} of the block (from 0)"
+    return replace(copy, text=f"{copy.text}: {at}", block=found)
 
 
 def _copy(file: StagedFile) -> Place:
@@ -64,23 +98,72 @@ def _copy(file: StagedFile) -> Place:
     return Place("backup", file.path, text)
 
 
-def locate_file(view: LoadView, path: str) -> list[Place]:
-    """Where a staged file is, or its copy in quarantine. Raises InvalidName."""
+def path_in_store(text: str) -> str:
+    """The path of a file below the root of its store, from a path, an address (``gs://…``) or a place on a disk."""
+    parts = text.split("/")
+    if len(parts) >= 5 and parts[-5] == AREAS.rstrip("/"):
+        return "/".join(parts[-5:])
+    for root, depth, kept in ((STAGING, 3, 2), (QUARANTINE, 3, 2), (QUARANTINE, 4, 2), (BACKUP, 4, 3)):
+        if len(parts) >= depth and parts[-depth] == root.rstrip("/"):
+            return root + "/".join(parts[-kept:])
+    return text
+
+
+def locate_file(view: LoadView, path: str, warehouse: Warehouse) -> list[Place]:
+    """Where a staged file is, its copy in quarantine, or the load job that took it. Raises InvalidName, Unavailable."""
+    if path.startswith(AREAS):
+        number = path.split("/")[1]
+        return [Place("replay", path, f"a file of replay {number}", (f"kbq replay status {number}",))]
+    path = staged_path(path) if path.startswith(QUARANTINE) else path
     name = StagedFileName.parse(path)
-    known = [place for place in _in_files(view, name.table, name.topic_partition, None) if place.name == path]
-    what = f"{name.topic_partition} from offset {name.first_offset}, epoch {name.epoch}, for {name.table}"
-    gone = "no commit, backlog or quarantine lists it: it is loaded, or was given up"
-    return known or [Place("staged file", path, f"{what}: {gone}")]
+    names = (path, quarantine_path(path))
+    known = [
+        place for place in _in_files(view, name.table, name.topic_partition, None) if place.name in names
+    ]
+    return known or _gone(view, name, path, warehouse)
+
+
+def _gone(view: LoadView, name: StagedFileName, path: str, warehouse: Warehouse) -> list[Place]:
+    """A file that no state lists any more: loaded, or not."""
+    mark = _state(view, name.table).marks.get(name.mark_key, 0)
+    until = (
+        f"{name.table} has everything of its schema below offset {mark}"
+        if mark
+        else "nothing is loaded of it"
+    )
+    if mark <= name.first_offset:
+        why = f"no commit, backlog or quarantine lists it: its attempt failed, or it was given up; {until}"
+        return [Place("staged file", path, f"{_what(name)}: {why}")]
+    for job in _jobs(view, name.table, warehouse):
+        if job.error is None and any(uri.endswith(path) for uri in job.source_uris):
+            text = f"loaded it into {name.table}: {job.output_rows:,} rows of {len(job.source_uris):,} files"
+            return [
+                Place("staged file", path, f"{_what(name)}: loaded"),
+                Place("load job", job.job_id, text, (f"kbq where --job {job.job_id}",)),
+            ]
+    which = f"none of the last {_JOBS} jobs read it under this name: it was merged, or another attempt's was loaded"
+    return [Place("staged file", path, f"{_what(name)}: {until}; {which}")]
+
+
+def _jobs(view: LoadView, table: TableReference, warehouse: Warehouse) -> Iterator[JobStatus]:
+    """The ended load jobs of a table that the warehouse still knows, the newest first."""
+    current = _state(view, table)
+    for number in range(current.sequence, max(0, current.sequence - _JOBS), -1):
+        job_id = f"kbq-{current.uuid}-{number}"
+        job = warehouse.get_job(job_id, warehouse.project, warehouse.location, table)
+        if job is not None and job.state == "DONE":
+            yield job
 
 
 def locate_copy(backups: Backups, path: str) -> list[Place]:
     """The range and the place of a backup's file. Raises InvalidName."""
     range_ = BackupFileName.parse(path).range
-    for file in backups.copies(range_.topic_partition, range_.from_offset):
-        if file.path == path:
-            return [_copy(file)]
-    gone = "the backup lists no such file: it is older than KBQ_BACKUP_DAYS, or its attempt failed"
-    return [Place("backup", path, gone, ("kbq backup status", "kbq clean"))]
+    found = [_copy(file) for file in backups.copies(range_.topic_partition, range_.from_offset)]
+    if own := [copy for copy in found if copy.name == path]:
+        return own
+    why = "it was merged, an erasure wrote it again" if found else "it is older than KBQ_BACKUP_DAYS"
+    gone = f"the backup lists no such file: {why}, or its attempt failed"
+    return [Place("backup", path, gone, ("kbq backup status", "kbq clean")), *found]
 
 
 def locate_job(view: LoadView, job_id: str, warehouse: Warehouse) -> list[Place]:
@@ -96,9 +179,24 @@ def locate_job(view: LoadView, job_id: str, warehouse: Warehouse) -> list[Place]
     if job is None:
         return []
     outcome = f"failed: {job.error.message}" if job.error else f"loaded {job.output_rows:,} rows in all"
-    return [
-        Place("staged file", uri, outcome if job.state == "DONE" else job.state) for uri in job.source_uris
-    ]
+    outcome = outcome if job.state == "DONE" else job.state
+    if not job.source_uris:
+        return [
+            Place("load job", job_id, f"{outcome}; it read no files: a statement, or an id that was given up")
+        ]
+    return [Place("staged file", uri, f"{_from_uri(uri)}{outcome}") for uri in job.source_uris]
+
+
+def _from_uri(uri: str) -> str:
+    """The records of a file by its address; "" if it is none of KBQ's."""
+    try:
+        return f"{_what(StagedFileName.parse(path_in_store(uri)))}: "
+    except InvalidName:
+        return ""
+
+
+def _what(name: StagedFileName) -> str:
+    return f"{name.topic_partition} from offset {name.first_offset}, epoch {name.epoch}, for {name.table}"
 
 
 def _no_commit(view: LoadView, tp: TopicPartition) -> Place:

@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 
 from kbq_assets.core.errors import JobFailed, Refused, Unavailable
 from kbq_assets.core.errors_replay.selection import Left, batches, why_left
+from kbq_assets.core.errors_replay.tables import check_late_rows
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WindowLimits
 from kbq_assets.core.loading.tables import IncompatibleColumn, TableOptions
+from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import TableReference, commit_path, schema_path, shard_of
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
@@ -55,11 +57,14 @@ class ReplayPorts:
 
 @dataclass(frozen=True)
 class Selection:
-    """The error rows to replay: of a topic, with a reason, or all; ``repair`` changes their values first."""
+    """The error rows to replay: of a topic, with a reason, or all; ``repair`` changes their values first.
+    ``out_of_order``: why they come into ordered tables too, behind rows that readers have seen; ``by``: who says so."""
 
     topic: str | None = None
     reason: str | None = None
     repair: Repair | None = None
+    out_of_order: str = ""
+    by: str = ""
 
 
 @dataclass
@@ -229,7 +234,15 @@ class _ErrorsReplay:
         uris = {store.uri(file.path): file for file in files}
         ports = TargetPorts(store, self.ports.warehouse, self.ports.table_options)
         try:
-            own = prepare(ports, table, schema, self.range.topic, is_ordered=settings.ordering.order != NONE)
+            check_late_rows(table, settings.ordering.late_rows)
+            own = prepare(
+                ports,
+                table,
+                schema,
+                self.range.topic,
+                is_ordered=settings.ordering.order != NONE,
+                entry=self._decision(files),
+            )
             self._mark_errors()
             done = self.replays.replay(
                 ErrorReplay(table, self.errors, tuple(uris), schema, store.now_ms(), uris, own)
@@ -242,6 +255,15 @@ class _ErrorsReplay:
             self.report.rows[table] += done.added
         if done.superseded:
             self.report.superseded[table] += done.superseded
+
+    def _decision(self, files: Sequence[StagedFile]) -> AuditEntry | None:
+        """What an ordered table's state says of the rows of these files; None if no operator lets them in."""
+        if not self.chosen.out_of_order:
+            return None
+        first, last = min(f.name.first_offset for f in files), max(f.until for f in files) - 1
+        why = f"{self._tp} offsets {first} to {last}: {self.chosen.out_of_order}"
+        rows = sum(file.rows for file in files)
+        return AuditEntry(self.ports.store.now_ms(), "", 0, why, self.chosen.by, rows=rows)
 
     def _mark_errors(self) -> None:
         """Give the error table the column of the mark."""

@@ -1,4 +1,4 @@
-"""Gives a table what replayed rows need, and renders the statement that applies them (PROTOCOL ER4 to ER6)."""
+"""Gives a table what replayed rows need, and renders the statement that applies them (PROTOCOL ER4 to ER6, ER8)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from kbq_assets.core.errors import KbqError, PreconditionFailed, Refused
-from kbq_assets.core.errors_replay.tables import give_up_id, rule_for
+from kbq_assets.core.errors_replay.tables import check_let_in, give_up_id, rule_for, shows_order
 from kbq_assets.core.loading.origins import doubt, with_label
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column, TableOptions, clusterable, columns_of, plan_table_change
+from kbq_assets.core.ordering.table_order import AuditEntry
+from kbq_assets.core.ordering.transitions import let_in
 from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
 from kbq_assets.core.replay.model import Phase
 from kbq_assets.core.statements.changes import are_changes
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.statements.upsert import effective_sql, upsert_sql
+from kbq_assets.pipelines.ordering.decisions import decide
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.replay.start import read_replays
@@ -40,17 +43,29 @@ class TargetPorts:
 
 
 def prepare(
-    ports: TargetPorts, table: TableReference, schema: str, topic: str, *, is_ordered: bool
+    ports: TargetPorts,
+    table: TableReference,
+    schema: str,
+    topic: str,
+    *,
+    is_ordered: bool,
+    entry: AuditEntry | None = None,
 ) -> ReplayStatement | None:
     """Create or alter the table for rows of a staged schema; return the statement that applies them, None if they are
-    added. ``is_ordered``: the topic asks for an order. Raises Refused if the table belongs to another staging area, is
-    gone, or takes no replayed rows; IncompatibleColumn."""
+    added. ``is_ordered``: the topic asks for an order; ``entry``: the decision to add rows out of order, which the
+    table's state gets first (ER8). Raises Refused if the table belongs to another staging area, is gone, or takes no
+    replayed rows; IncompatibleColumn."""
     store, warehouse = ports.store, ports.warehouse
     current = _table_state(store, table)
     known = current.value if current else TableState("")
     options = ports.options(table, frozenset({topic}) | {mark.partition("/")[0] for mark in known.marks})
     rule = rule_for(
-        table, known, options.rules, is_ordered=is_ordered, are_changes=are_changes(columns_of(schema))
+        table,
+        known,
+        options.rules,
+        is_ordered=is_ordered,
+        are_changes=are_changes(columns_of(schema)),
+        lets_in=entry is not None,
     )
     staging_id = state.table_registry(store).staging_id
     stored = warehouse.find_table(table)
@@ -63,10 +78,20 @@ def prepare(
         warehouse.create_table(table, columns, clusterable(with_label(options, staging_id), columns))
     elif change or columns != change.columns:
         warehouse.update_columns(table, columns)
+    if rule.appends and entry is not None and shows_order(known, is_ordered=is_ordered):
+        _let_in(store, table, entry, is_ordered=is_ordered)
     if rule.appends or current is None:
         return None
     _fence(store, table, current)
     return _statement(warehouse, table, rule, columns, schema, known.definition.statements.applied)
+
+
+def _let_in(store: ObjectStore, table: TableReference, entry: AuditEntry, *, is_ordered: bool) -> None:
+    def change(now: TableState) -> TableState:
+        check_let_in(table, now, is_ordered=is_ordered, lets_in=True)
+        return let_in(now, entry)
+
+    decide(store, table, change)
 
 
 def _check_accepted(store: ObjectStore, table: TableReference) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from kbq_assets.core.errors import Refused
+from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import Replay, ReplayProgress
 from kbq_assets.core.topics.error_tables import is_error_table
@@ -25,6 +26,15 @@ class DayDiff:
     live: DayRows
     replay: DayRows
 
+    @property
+    def keys(self) -> tuple[int | None, int | None]:
+        """Distinct keys, here and there; None where the table keeps none."""
+        live, replay = self.live.keys, self.replay.keys
+        return (
+            0 if live is None and not self.live.rows and replay is not None else live,
+            0 if replay is None and not self.replay.rows and live is not None else replay,
+        )
+
 
 @dataclass(frozen=True)
 class ReplayDiff:
@@ -43,7 +53,20 @@ class ReplayDiff:
     @property
     def is_equal(self) -> bool:
         """Whether a promotion would change no value."""
-        return not any(self.rows.values()) and all(day.live == day.replay for day in self.days)
+        counts = ((day.live, day.replay) for day in self.days)
+        return not any(self.rows.values()) and all(
+            (live.rows, live.distinct) == (replay.rows, replay.distinct) for live, replay in counts
+        )
+
+    @property
+    def shadow_rows(self) -> int:
+        """Rows of the range in the shadows."""
+        return sum(day.replay.rows for day in self.days)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every position is read, and every row that it gave is in a shadow."""
+        return self.progress.is_done and self.shadow_rows >= self.progress.rows
 
     @property
     def table_lines(self) -> tuple[str, ...]:
@@ -79,6 +102,11 @@ def check_records(replay: Replay, found: ReplayDiff) -> None:
             next_step=f"kbq replay drop {replay.number}, and replay offsets before or after theirs: error rows with"
             " _kbq_replayed_at",
         )
+    if found.shadow_rows < found.progress.rows:
+        raise Refused(
+            f"the shadows have {found.shadow_rows:,} rows of the {found.progress.rows:,} that were loaded into them",
+            next_step=f"kbq replay drop {replay.number}, and start the replay again",
+        )
     live = sum(day.live.rows for day in found.days) + found.left_out
     if live > found.progress.records:
         raise Refused(
@@ -88,6 +116,14 @@ def check_records(replay: Replay, found: ReplayDiff) -> None:
         )
 
 
+def _key_of(table: TableReference, state: TableState | None) -> tuple[str, ...]:
+    """The columns of a table that have the keys of its rows, if it keeps them."""
+    if is_error_table(table):
+        return ("key",)
+    rule = state.definition.statements.rule if state else None
+    return rule.key if rule and rule.key else ("_kafka_key",)
+
+
 def compare(
     live: Deployment,
     tables: ReplayTables,
@@ -95,13 +131,18 @@ def compare(
     progress: ReplayProgress,
     replayed: Collection[TableReference],
     sample: int,
+    *,
+    with_keys: bool = False,
 ) -> ReplayDiff:
-    """Compare the range in all tables that have rows of the topic, or get some. Raises Unavailable."""
+    """Compare the range in all tables that have rows of the topic, or get some. ``with_keys`` counts distinct keys,
+    which BigQuery bills. Raises Unavailable."""
     topic = ReplayedTopic.read(live, replay.topic)
     known = sorted({*topic.tables(replay.topic), *replayed})
     found = [table for table in known if replay.covers(table)]
     rows = rows_of(replay)
-    counted = tables.days([*known, *map(replay.shadow, found)], rows)
+    keys = {table: _key_of(table, topic.states.get(table)) for table in found if with_keys}
+    keys |= {replay.shadow(table): key for table, key in keys.items()}
+    counted = tables.days([*known, *map(replay.shadow, found)], rows, keys)
     left_out = sum(
         day.rows for table in known if table not in found for day in counted.get(table, {}).values()
     )

@@ -165,7 +165,15 @@ class Replays:
         if replay.phase in (Phase.DROPPED, Phase.ACCEPTED):
             raise Refused(f"replay {number} is {replay.phase}", next_step="kbq replay list")
         area = self.area(replay)
-        return compare(self.live, self.open_tables(), replay, area.progress(), list(area.states()), sample)
+        return compare(
+            self.live,
+            self.open_tables(),
+            replay,
+            area.progress(),
+            list(area.states()),
+            sample,
+            with_keys=True,
+        )
 
     # Promotion ----------------------------------------------------------------------------------------------------
 

@@ -213,7 +213,7 @@ def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterab
     rows = sum(each.rows for by_day in counted.values() for each in by_day.values())
     between = f", {len(days)} days of partitions from {days[0]} to {days[-1]}" if days else ""
     yield f"these positions have {rows:,} rows now in {sum(map(bool, counted.values()))} tables{between}"
-    yield _cost(live, replay.topic, records, found.totals.records)
+    yield from _cost(live, replay.topic, records, found.totals.records)
     yield "fills shadow tables next to the live ones: no live table, position or load changes"
     if replay.only:
         yield f"fills {', '.join(replay.only)} alone; other tables of the topic keep their rows"
@@ -235,11 +235,16 @@ def rows_of(replay: Replay) -> RowRange:
     return RowRange(replay.topic, replay.epoch, replay.ranges)
 
 
-def _cost(live: Deployment, topic: str, records: int, measured: int) -> str:
+def _cost(live: Deployment, topic: str, records: int, measured: int) -> Iterable[str]:
     """Cost and time by what the topic's extractions used so far."""
     totals = state.find(live.store, RunTotals, totals_path(EXTRACTION))
     used = totals.value.costs.get(topic) if totals else None
-    if used is None or not measured:
-        return "cost and time: unknown, since no run of this topic was measured"
+    if totals is None or used is None or not measured:
+        yield "cost and time: unknown, since no run of this topic was measured"
+        return
     seconds = used.core_seconds * records / measured
-    return f"about {seconds:,.1f} processor seconds, as measured of this topic; load jobs as for new records"
+    yield f"about {seconds:,.1f} processor seconds, as measured of this topic; load jobs as for new records"
+    if used.rate:
+        alone, tasks = records / used.rate, max(1, len(totals.value.workers))
+        at_once = f", {alone / tasks:,.1f} in {tasks} at once, as the last run had" if tasks > 1 else ""
+        yield f"about {alone:,.1f} seconds in one task at the measured {used.rate:,.1f} records a second{at_once}"

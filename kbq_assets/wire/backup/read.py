@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final, TypeAlias, get_args
 
 import numpy as np
@@ -24,13 +25,20 @@ _ROOM: Final = _CHUNK_BYTES + 2 * BLOCK_BYTES + PADDING
 _SMALLEST_ROW: Final = 10
 
 
+@dataclass(frozen=True)
+class BlockPlace:
+    """Where a record is in a file: the number of its block and the byte at which the block begins, and the record's
+    index in the block. Both numbers count from 0."""
+
+    block: int
+    byte: int
+    index: int
+
+
 def read_chunks(stream: Readable, epoch: int, window: OffsetRange) -> Iterator[tuple[Chunk, Bytes]]:
     """The records of a file in chunks, each with the bytes of its blocks. Raises DamagedFile for any byte that the
     writer cannot have written."""
-    header = read_header(stream)
-    if header.codec not in get_args(Codec):
-        raise DamagedFile(f"its codec {header.codec!r} is not one of KBQ's")
-    prefix = row_prefix(epoch, window.topic_partition.partition)
+    header, prefix = _known_header(stream), row_prefix(epoch, window.topic_partition.partition)
     position = window.from_offset
     for buffer, blocks in _joined(stream, header):
         chunk, data = _found(buffer, blocks, prefix)
@@ -39,6 +47,49 @@ def read_chunks(stream: Readable, epoch: int, window: OffsetRange) -> Iterator[t
             raise DamagedFile(f"blocks have offsets from {offsets[0]} to {offsets[-1]}, out of order")
         position = int(offsets[-1]) + 1
         yield chunk, data
+
+
+def place_of(stream: Readable, epoch: int, window: OffsetRange, offset: int) -> BlockPlace | None:
+    """Where a file has the record of an offset; None if it has none. Reads the file up to the record's block. Raises
+    DamagedFile."""
+    counted = _Counted(stream)
+    header, prefix = _known_header(counted), row_prefix(epoch, window.topic_partition.partition)
+    byte = counted.position
+    for number, (count, packed) in enumerate(read_blocks(counted, header)):
+        try:
+            data = decompress(header.codec, packed)
+        except BadBlock as error:
+            raise DamagedFile(error.message) from error
+        buffer = np.zeros(len(data) + PADDING, np.uint8)
+        buffer[: len(data)] = np.frombuffer(data, np.uint8)
+        _check_count(count, len(data))
+        offsets = _found(buffer, [(count, len(data))], prefix)[0].offsets
+        if offsets[-1] >= offset:
+            index = int(np.searchsorted(offsets, offset))
+            return BlockPlace(number, byte, index) if offsets[index] == offset else None
+        byte = counted.position
+    return None
+
+
+class _Counted:
+    """A file that knows how far it was read."""
+
+    def __init__(self, stream: Readable) -> None:
+        self._stream = stream
+        self.position = 0
+
+    def read(self, size: int, /) -> bytes:
+        """Up to ``size`` bytes; fewer at the end."""
+        data = self._stream.read(size)
+        self.position += len(data)
+        return data
+
+
+def _known_header(stream: Readable) -> Header:
+    header = read_header(stream)
+    if header.codec not in get_args(Codec):
+        raise DamagedFile(f"its codec {header.codec!r} is not one of KBQ's")
+    return header
 
 
 def _joined(stream: Readable, header: Header) -> Iterator[tuple[Bytes, list[_Block]]]:
@@ -58,12 +109,16 @@ def _joined(stream: Readable, header: Header) -> Iterator[tuple[Bytes, list[_Blo
                 size = decompress_into("null", data, buffer)
         except BadBlock as error:
             raise DamagedFile(error.message) from error
-        if not 0 < count <= size // _SMALLEST_ROW:
-            raise DamagedFile(f"a block claims {count} records in {size} bytes")
+        _check_count(count, size)
         used += size
         blocks.append((count, used))
     if blocks:
         yield buffer, blocks
+
+
+def _check_count(count: int, size: int) -> None:
+    if not 0 < count <= size // _SMALLEST_ROW:
+        raise DamagedFile(f"a block claims {count} records in {size} bytes")
 
 
 def _found(buffer: Bytes, blocks: list[_Block], prefix: Bytes) -> tuple[Chunk, Bytes]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kbq_assets.core.errors import Refused
-from kbq_assets.core.errors_replay.tables import rule_for
+from kbq_assets.core.errors_replay.tables import check_late_rows, rule_for
 from kbq_assets.core.loading.replacing import Replacing
 from kbq_assets.core.loading.table_state import Definition, JobInFlight, Parked, TableState
 from kbq_assets.core.ordering.table_order import FailedBatch, Hold, OrderRule, TableOrder
@@ -29,9 +29,13 @@ def upserted(order: TableOrder | None = None, **changes: object) -> TableState:
 
 
 def rule(
-    state: TableState, *wanted: StatementRule, is_ordered: bool = False, changes: bool = False
+    state: TableState,
+    *wanted: StatementRule,
+    is_ordered: bool = False,
+    changes: bool = False,
+    lets_in: bool = False,
 ) -> StatementRule:
-    return rule_for(TABLE, state, wanted, is_ordered=is_ordered, are_changes=changes)
+    return rule_for(TABLE, state, wanted, is_ordered=is_ordered, are_changes=changes, lets_in=lets_in)
 
 
 def test_rows_of_an_appended_table_are_added_also_after_it_was_one_of_upserts() -> None:
@@ -94,3 +98,35 @@ def test_change_events_and_a_topic_that_asks_for_an_order_are_refused() -> None:
         rule(upserted(), UPSERT, changes=True)
     with pytest.raises(Refused, match="in order"):
         rule(IDLE, APPEND, is_ordered=True)
+
+
+@pytest.mark.parametrize("by", ["offset", "hour", ""])
+def test_an_operator_lets_rows_into_an_appended_table_in_order(by: str) -> None:
+    ordered = replace(IDLE, order=TableOrder(OrderRule(by), 3))
+    with pytest.raises(Refused, match="in order") as refused:
+        rule(ordered, APPEND)
+    assert "kbq reset" in refused.value.next_step
+    assert "kbq errors replay --out-of-order" in refused.value.next_step
+    assert rule(ordered, APPEND, is_ordered=bool(by), lets_in=True) == APPEND
+
+
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        (TableOrder(OrderRule("offset", ("person",)), 3), "each row passes a gate"),
+        (TableOrder(OrderRule("hour", late="park"), 3), "late rows park it"),
+        (TableOrder(OrderRule("offset"), 3, hold=Hold("history")), "an operator holds it: history"),
+        (TableOrder(OrderRule("offset", hold_until="x"), 3), "it waits for the marker x"),
+        (TableOrder(), "its order begins with its next batch"),
+    ],
+)
+def test_no_operator_lets_rows_past_a_gate_a_hold_or_a_complete_hour(order: TableOrder, why: str) -> None:
+    with pytest.raises(Refused, match=why) as refused:
+        rule(replace(IDLE, order=order), APPEND, is_ordered=True, lets_in=True)
+    assert "--out-of-order" not in refused.value.next_step
+
+
+def test_an_option_about_late_rows_keeps_them_out() -> None:
+    check_late_rows(TABLE, "apply")
+    with pytest.raises(Refused, match="late_rows=table"):
+        check_late_rows(TABLE, "table")

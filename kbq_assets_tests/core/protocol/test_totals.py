@@ -125,13 +125,14 @@ def test_the_last_success_outlives_later_failures() -> None:
 def test_totals_remember_few_runs_and_every_topics_cost() -> None:
     totals = RunTotals()
     for number in range(50):
-        cost = Usage(f"t{number % 2}", "team", "cc", core_seconds=1.5)
+        cost = Usage(f"t{number % 2}", "team", "cc", records=30, seconds=2.0, core_seconds=1.5)
         totals = totals.plus(RunEnd(str(number), True, 1.0, number, costs=(cost,)))
     assert len(totals.recent) < 10
     assert totals.costs == {
-        "t0": TopicCost("team", "cc", 37.5, 37.5),
-        "t1": TopicCost("team", "cc", 37.5, 37.5),
+        "t0": TopicCost("team", "cc", 37.5, 37.5, 750, 50.0),
+        "t1": TopicCost("team", "cc", 37.5, 37.5, 750, 50.0),
     }
+    assert (totals.costs["t0"].rate, TopicCost().rate) == (15.0, 0.0)
 
 
 @pytest.mark.parametrize(

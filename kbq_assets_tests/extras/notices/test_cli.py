@@ -92,4 +92,4 @@ def test_a_test_arrives_at_a_real_server_and_no_output_shows_its_address(
         assert len(server.posted) == 1
     assert SECRET not in output
     assert shown["KBQ_NOTIFY"] == "webhook:http://127.0.0.1/***"
-    assert shown["KBQ_WEBHOOK_SECRET"] == "***"
+    assert shown["KBQ_WEBHOOK_SECRET"] == "set"

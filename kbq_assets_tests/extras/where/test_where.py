@@ -78,7 +78,11 @@ def test_a_record_s_copies_are_named_by_file_and_epoch(world: FakePlatform, run:
     places = json.loads(run.done("where", TOPIC, "0", "1", "--json"))
     [copy] = [place for place in places if place["kind"] == "backup"]
     assert copy["name"] in world.store.objects and copy["name"].startswith(f"backup/{TOPIC}/")
-    assert copy["text"] == "3 records of offsets 0 to 2, epoch 1"
+    found = "3 records of offsets 0 to 2, epoch 1: block 0 at byte {}, record 1 of the block (from 0)"
+    assert copy["text"] == found.format(copy["block"]["byte"])
+    data = world.store.objects[copy["name"]].data
+    marker = data[-16:]  # it ends the header, then every block
+    assert copy["block"] == {"block": 0, "byte": data.index(marker) + len(marker), "index": 1}
     assert (len(places) == 1) == (backup == "only"), "nothing is said of tables that there are not"
     run.done("backup", "reset", "--topic", TOPIC, "--yes")
     run.done("extract")
@@ -104,7 +108,36 @@ def test_a_copy_explains_no_missing_row(world: FakePlatform, run: Shell) -> None
         run.done(command)
     next(iter(world.warehouse.stored.values())).rows.clear()
     lost = run(*RECORD)
-    assert lost.exit_code == 1 and "3 records of offsets 0 to 2, epoch 1" in lost.stdout
+    assert lost.exit_code == 1 and "3 records of offsets 0 to 2, epoch 1: block 0 at byte" in lost.stdout
+
+
+def test_a_copy_says_that_it_lacks_an_offset_or_is_damaged(world: FakePlatform, run: Shell) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders backup=only\n")
+    world.produce()
+    world.kafka.gap(TP)
+    world.produce()
+    run.done("extract")
+    assert "none has offset 1: it has no record, or was erased" in run.done("where", TOPIC, "0", "1")
+    assert "record 1 of the block (from 0)" in run.done("where", TOPIC, "0", "2")
+    [path] = [path for path in world.objects() if path.startswith(f"backup/{TOPIC}/")]
+    world.store.objects[path] = replace(world.store.objects[path], data=b"Obj")
+    damaged = run.done("where", TOPIC, "0", "2")
+    assert (
+        "it is not an Avro container file" in damaged
+        and f"next: kbq backup verify --topic {TOPIC}" in damaged
+    )
+
+
+def test_a_file_of_the_backup_that_was_merged_names_the_merged_one(world: FakePlatform, run: Shell) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders backup=only\n")
+    for _ in range(12):
+        world.produce()
+        run.done("extract")
+    before = sorted(path for path in world.objects() if path.startswith(f"backup/{TOPIC}/"))
+    run.done("backup", "compact", "--topic", TOPIC)
+    [gone, merged] = run.json("where", "--file", before[5])
+    assert "it was merged" in gone["text"] and "/merge-" in merged["name"]
+    assert "record 0 of the block" in run.done("where", TOPIC, "0", "5")
 
 
 def test_a_backup_that_cannot_be_read_keeps_no_other_place_away(world: FakePlatform, run: Shell) -> None:
@@ -147,7 +180,7 @@ def test_a_record_that_a_policy_skipped_is_nowhere(world: FakePlatform, run: She
     assert (result.exit_code, "no row, file or gap holds it" in result.stdout) == (1, True)
 
 
-def test_a_file_and_a_job(world: FakePlatform, run: Shell) -> None:
+def test_a_file_and_a_job_lead_to_each_other(world: FakePlatform, run: Shell) -> None:
     world.produce(2)
     run.done("extract")
     path = staged(world)
@@ -156,10 +189,60 @@ def test_a_file_and_a_job(world: FakePlatform, run: Shell) -> None:
     jobs = world.warehouse.jobs.values()
     [job] = {each.status.job_id for each in jobs if any(path in uri for uri in each.status.source_uris)}
     [place] = run.json("where", "--job", job)
-    assert path in place["name"] and "2 rows" in place["text"]
+    assert path in place["name"]
+    assert place["text"] == f"{TOPIC}[0] from offset 0, epoch 1, for shop.orders: loaded 2 rows in all"
+    world.produce(1, partition=1)
     run.done("extract")
-    assert "it is loaded, or was given up" in run.done("where", "--file", path)
+    run.done("load")
+    run.done("extract")
+    [file, loaded] = run.json("where", "--file", path)
+    assert file["text"].endswith("for shop.orders: loaded")
+    assert (loaded["kind"], loaded["name"]) == ("load job", job)
+    assert loaded["text"] == "loaded it into shop.orders: 2 rows of 1 files"
+    assert loaded["commands"] == [f"kbq where --job {job}"]
     assert run("where", "--job", "kbq-unknown-1").exit_code == 1
+
+
+def test_the_name_of_another_attempt_s_file_is_not_taken_for_loaded(world: FakePlatform, run: Shell) -> None:
+    world.produce(2)
+    run.done("extract")
+    path = staged(world)
+    other = path.replace("/1-", "/1-x")
+    assert "nothing is loaded of it" in run.done("where", "--file", other)
+    for command in ("load", "extract"):
+        run.done(command)
+    [place] = run.json("where", "--file", other)
+    assert (
+        "shop.orders has everything of its schema below offset 2; none of the last 100 jobs read it"
+        in place["text"]
+    )
+    later = other.replace(".0.avro", ".2.avro")
+    assert "its attempt failed, or it was given up" in run.done("where", "--file", later)
+
+
+def test_files_are_found_by_their_addresses_too(world: FakePlatform, run: Shell) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders backup=true\n")
+    world.produce(2)
+    run.done("extract")
+    path = staged(world)
+    [copy] = [path for path in world.objects() if path.startswith(f"backup/{TOPIC}/")]
+    for address in (f"gs://bucket/staging/{path}", f"file:///kbq/backup/{path}", f"/kbq/{path}"):
+        assert run.json("where", "--file", address)[0]["name"] == path
+    assert run.json("where", "--file", f"gs://other/x/{copy}")[0]["name"] == copy
+    of_replay = run.json("where", "--file", f"gs://bucket/replayed/7/{path}")
+    assert (of_replay[0]["kind"], of_replay[0]["commands"]) == ("replay", ["kbq replay status 7"])
+
+
+@pytest.mark.parametrize("folder", ["staging", "quarantine", "gs://bucket/quarantine/lake"])
+def test_a_file_in_quarantine(world: FakePlatform, run: Shell, folder: str) -> None:
+    world.produce()
+    run.done("extract")
+    path = staged(world)
+    world.warehouse.bad_paths.add(path)
+    run.done("load")
+    run.done("extract")
+    shown = run.done("where", "--file", path.replace("staging", folder))
+    assert f"next: kbq quarantine retry {path}" in shown
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ import pytest
 
 from kbq_assets.adapters.duckdb.errors_replay import DuckDbErrorReplays
 from kbq_assets.core.loading.table_options import table_options
+from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import codec
+from kbq_assets.core.protocol.names import table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import Bounds, Phase, Replay, replay_path
 from kbq_assets.core.statements import upsert
@@ -307,6 +309,39 @@ def test_an_upsert_table_in_offset_order_takes_newer_records(tmp_path: Path) -> 
     report = bench.replay()
     assert (report.superseded, report.left) == ({A: 1}, {})
     assert dict(bench.rows(VALUES)) == {b"older": 2, b"newer": 4, b"gone": 5, b"alone": 6}
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_replay_that_dies_leaves_no_row_out_of_order_that_no_decision_names(
+    tmp_path: Path, commits: bool
+) -> None:
+    bench = ErrorBench(tmp_path, order="offset", load="append", key="", tombstones="skip")
+    bench.change(b"k", 1, schema=BAD)
+    bench.change(b"k", 2)
+    bench.cycle()
+    bench.register()
+    replays = bench.duckdb.errors_replay
+    assert isinstance(replays, DuckDbErrorReplays)
+    whole = replays.replay
+
+    def decisions() -> list[str]:
+        known = state.read(bench.store, TableState, table_state_path(A)).value
+        return [each.reason for each in known.order.audit if each.action == "out_of_order"]
+
+    def dies(replay: ErrorReplay) -> Replayed:
+        assert decisions() == [f"{TOPIC}[0] offsets 0 to 0: ticket 12"]
+        if commits:
+            whole(replay)
+        raise KeyboardInterrupt
+
+    with patch.object(replays, "replay", dies), pytest.raises(KeyboardInterrupt):
+        bench.replay(out_of_order="ticket 12")
+    report = bench.replay(out_of_order="ticket 13")
+    assert (report.rows, report.left) == ({} if commits else {A: 1}, {})
+    assert len(decisions()) == (1 if commits else 2)
+    late = bench.rows("SELECT _kafka_offset, _kbq_replayed_at IS NOT NULL FROM d.A ORDER BY 1")
+    assert late == [(0, True), (1, False)]
+    assert bench.waiting() == 0
 
 
 def test_rows_wait_while_a_promotion_can_be_rolled_back(tmp_path: Path) -> None:

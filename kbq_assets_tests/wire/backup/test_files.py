@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.wire.backup.read import read_chunks
+from kbq_assets.wire.backup.read import BlockPlace, place_of, read_chunks
 from kbq_assets.wire.backup.write import BLOCK_BYTES, BackupWriter
 from kbq_assets.wire.chunk import UNREADABLE_HEADERS, Chunk, Origins, RawRecord, Spans, decode_headers
 from kbq_assets.wire.files.codec import Codec
@@ -192,3 +192,22 @@ def test_records_of_another_epoch_are_damage(epoch: int) -> None:
     data, _ = written(chunk_of(RECORDS))
     with pytest.raises(DamagedFile):
         list(read_chunks(io.BytesIO(data), epoch, OffsetRange(TP, 0, 2**41)))
+
+
+def test_a_record_is_found_by_block_byte_and_index_as_another_reader_counts_them() -> None:
+    many = [RawRecord(b"v" * (i * 40), 2 * i, i, b"k") for i in range(300)]
+    data, _ = written(chunk_of(many[:170]), chunk_of(many[170:]), codec="deflate")
+    blocks: Any = fastavro.block_reader(io.BytesIO(data))
+    expected = {
+        int(record["_kafka_offset"]): BlockPlace(number, block.offset, index)
+        for number, block in enumerate(blocks)
+        for index, record in enumerate(block)
+    }
+    assert len({place.block for place in expected.values()}) > 3
+    range_ = OffsetRange(TP, 0, 600)
+    assert {offset: place_of(io.BytesIO(data), 2, range_, offset) for offset in expected} == expected
+    assert [place_of(io.BytesIO(data), 2, range_, offset) for offset in (1, 301, 599)] == [None] * 3
+    with pytest.raises(DamagedFile):
+        place_of(io.BytesIO(data[:-20]), 2, range_, 598)
+    with pytest.raises(DamagedFile):
+        place_of(io.BytesIO(data), 3, range_, 0)
