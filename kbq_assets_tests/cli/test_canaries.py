@@ -29,7 +29,6 @@ ENVIRON = {
     "KBQ_DAGSTER_POSTGRES_URL": f"postgresql://me:{CANARY}@db/dagster",
     "KBQ_NOTIFY": f"webhook:https://hooks.example/{CANARY}",
     "KBQ_WEBHOOK_SECRET": CANARY,
-    "KBQ_REPORTERS": f"webhook:https://hooks.example/{CANARY}",
 }
 #: They serve until they are interrupted, write or fetch hundreds of megabytes, or start programs.
 NOT_HERE = {"ui", "serve", "pack", "demo", "local"}
