@@ -29,8 +29,8 @@ class DuckDbReplayTables:
 
     one_transaction: bool = True
 
-    def __init__(self, path: Path, lock_timeout_seconds: float = 60, memory_limit: str = "1GB") -> None:
-        self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
+    def __init__(self, path: Path) -> None:
+        self._database = DuckDbDatabase(path)
 
     def days(
         self, tables: Collection[TableReference], rows: RowRange

@@ -13,7 +13,12 @@ import duckdb
 
 from kbq_assets.adapters.duckdb import jobs, schema, summaries
 from kbq_assets.adapters.duckdb.comparison import compare
-from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
+from kbq_assets.adapters.duckdb.database import (
+    LOCK_TIMEOUT_SECONDS,
+    DuckDbDatabase,
+    storage_errors,
+    transaction,
+)
 from kbq_assets.adapters.duckdb.erasure import DuckDbErasureTables
 from kbq_assets.adapters.duckdb.error_rows import read_error_rows
 from kbq_assets.adapters.duckdb.errors_replay import DuckDbErrorReplays, counting
@@ -58,7 +63,7 @@ class DuckDbWarehouse:
     process holds the lock for ``lock_timeout_seconds``, Unavailable names it. ``open_uri`` opens source files.
 
     Memory: some 300 MB, and DuckDB's share of a transaction until its commit. That is up to
-    ``memory_limit``, and beyond it about 8 bytes per value: limit a job (`LoadLimits`) if memory is scarce.
+    `MEMORY_LIMIT`, and beyond it about 8 bytes per value: limit a job (`LoadLimits`) if memory is scarce.
     """
 
     project: str = LOCAL
@@ -80,12 +85,11 @@ class DuckDbWarehouse:
         self,
         path: Path,
         *,
-        lock_timeout_seconds: float = 60,
-        memory_limit: str = "1GB",
+        lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
         open_uri: OpenUri = open_file_uri,
     ) -> None:
         self.path = path
-        self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
+        self._database = DuckDbDatabase(path, lock_timeout_seconds)
         self.session = self._database.session
         self.statements: Statements | None = DuckDbStatements(self._writing, self._read, transaction)
         self.errors_replay: ErrorReplays | ErrorReplaySteps | None = DuckDbErrorReplays(

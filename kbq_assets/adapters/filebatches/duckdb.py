@@ -37,10 +37,8 @@ _PASSING: Final = (TransientError, MemoryError, duckdb.OperationalError)
 class DuckDbFileLoads:
     """`FileLoads` over one DuckDB file. ``source`` has the batches: files of a bucket are copied here for a job."""
 
-    def __init__(
-        self, path: Path, source: ObjectStore, lock_timeout_seconds: float = 60, memory_limit: str = "1GB"
-    ) -> None:
-        self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
+    def __init__(self, path: Path, source: ObjectStore) -> None:
+        self._database = DuckDbDatabase(path)
         self._source = source
 
     def check(self, config: Mapping[str, Any], sql: str) -> None:
