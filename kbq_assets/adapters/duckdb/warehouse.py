@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import duckdb
 
-from kbq_assets.adapters.duckdb import jobs, schema, summaries
+from kbq_assets.adapters.duckdb import load_jobs, schema, summaries
 from kbq_assets.adapters.duckdb.comparison import compare
 from kbq_assets.adapters.duckdb.database import (
     LOCK_TIMEOUT_SECONDS,
@@ -108,28 +108,28 @@ class DuckDbWarehouse:
         with self._writing() as connection:
             try:
                 with transaction(connection, job.job_id):
-                    jobs.record(
+                    load_jobs.record(
                         connection, JobStatus(job.job_id, "DONE", job.source_uris), job.table, job.labels
                     )
                     rows = _load(connection, job, self._open_uri)
-                    jobs.set_output_rows(connection, job.job_id, rows)
+                    load_jobs.set_output_rows(connection, job.job_id, rows)
             except LoadError as error:
                 failed = JobStatus(job.job_id, "DONE", job.source_uris, error=_job_error(error))
                 with transaction(connection, job.job_id):
-                    jobs.record(connection, failed, job.table, job.labels)
+                    load_jobs.record(connection, failed, job.table, job.labels)
 
     def get_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> JobStatus | None:
         """A job's status, None if no such id was inserted."""
         _check_place(project, location)
-        return self._read(lambda connection: jobs.find(connection, job_id), None)
+        return self._read(lambda connection: load_jobs.find(connection, job_id), None)
 
     def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
         """Use up an id with a job that does nothing."""
         _check_place(project, location)
         with self._writing() as connection, transaction(connection, job_id):
-            jobs.record(connection, JobStatus(job_id, "DONE", ()))
+            load_jobs.record(connection, JobStatus(job_id, "DONE", ()))
 
     def cancel_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
@@ -256,7 +256,7 @@ class DuckDbWarehouse:
     @contextmanager
     def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
         with storage_errors(), self._database.writing() as connection:
-            jobs.create_tables(connection)
+            load_jobs.create_tables(connection)
             yield connection
 
     def _read(self, query: Callable[[duckdb.DuckDBPyConnection], Result], default: Result) -> Result:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kbq_assets.core.backup.backup_names import BackupFileName
-from kbq_assets.core.erasure.offsets import has
+from kbq_assets.core.erasure.offset_sets import has
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions

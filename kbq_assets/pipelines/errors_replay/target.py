@@ -14,7 +14,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column, TableOptions, clusterable, columns_of, plan_table_change
 from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
 from kbq_assets.core.replay.model import Phase
-from kbq_assets.core.statements.changes import are_changes
+from kbq_assets.core.statements.change_data import are_changes
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.statements.upsert import effective_sql, upsert_sql
 from kbq_assets.pipelines.protocol import state

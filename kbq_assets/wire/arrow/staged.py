@@ -89,7 +89,9 @@ class StagedTables:
                 yield from self._all(waiting, files)
         yield from self._all(waiting, files)
 
-    def _all(self, waiting: dict[str, _SharedBlocks], files: Mapping[str, StagedFile]) -> Iterator[StagedBatch]:
+    def _all(
+        self, waiting: dict[str, _SharedBlocks], files: Mapping[str, StagedFile]
+    ) -> Iterator[StagedBatch]:
         while waiting:
             schema, ready = waiting.popitem()
             yield from self._decoded(schema, ready.blocks, files)
