@@ -18,6 +18,7 @@ from kbq_assets_tests.sizes import HOURS_PROPERTY, SCHEDULES_PROPERTY
 
 pytest_plugins = [
     "kbq_assets_tests.fixtures.cpu_limit",
+    "kbq_assets_tests.fixtures.current_folder",
     "kbq_assets_tests.fixtures.distribution",
     "kbq_assets_tests.fixtures.local_stack",
     "kbq_assets_tests.fixtures.variables",

@@ -17,6 +17,7 @@ from kbq_assets.definitions import Parts
 from kbq_assets.defs.extraction.engine import ENGINE
 from kbq_assets_tests.defs.world import TOPIC, PlatformWorld
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
+from kbq_assets_tests.fixtures.variables import Variables
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dagster.BetaWarning"),
@@ -50,10 +51,10 @@ ATTRIBUTES = {
 
 
 @pytest.fixture
-def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[PlatformWorld, dg.Definitions]]:
+def loaded(tmp_path: Path, variables: Variables) -> Iterator[tuple[PlatformWorld, dg.Definitions]]:
     """A project with the component, loaded as `dg` does."""
-    monkeypatch.setenv("KBQ_DATASET", "from_the_environment")
-    monkeypatch.setenv("KBQ_EXTRACT_SECONDS", "77")
+    variables["KBQ_DATASET"] = "from_the_environment"
+    variables["KBQ_EXTRACT_SECONDS"] = "77"
     FakeTopics.world = PlatformWorld(tmp_path)
     with create_defs_folder_sandbox() as sandbox:
         path = sandbox.scaffold_component(

@@ -1,4 +1,4 @@
-"""The HTTP client of the schema registry, webhooks and reporters.
+"""The HTTP client of the schema registry and of webhooks.
 
 Each request has a limit of time and of size, whatever the server sends how slowly. A redirection is followed on the
 same host alone, never from https to http, and without the ``Authorization`` header. No error shows an address or an

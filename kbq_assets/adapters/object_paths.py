@@ -9,17 +9,18 @@ from kbq_assets.core.protocol.names import MAX_BASE_NAME
 
 #: Google Cloud Storage's limit for a whole path, in bytes.
 MAX_PATH: Final = 1024
+_NO_NAMES: Final = frozenset(("", ".", ".."))
 
 
 def check_path(path: str) -> str:
     """Return ``path``, or raise InvalidName."""
-    parts = path.split("/")
     # Only a leading dot is refused, since stores use such names for their own files: a topic's name may start with one.
-    if path.startswith(".") or not path.isprintable() or any(part in ("", ".", "..") for part in parts):
+    if path.startswith(".") or not path.isprintable() or not _NO_NAMES.isdisjoint(path.split("/")):
         raise _refused(
             path, "relative and printable, without empty parts, '.' and '..', and do not start with a dot"
         )
-    if len(path.encode()) > MAX_PATH or any(len(part.encode()) > MAX_BASE_NAME for part in parts):
+    data = path.encode()
+    if len(data) > MAX_PATH or max(map(len, data.split(b"/"))) > MAX_BASE_NAME:
         raise _refused(path, f"at most {MAX_PATH} bytes long, {MAX_BASE_NAME} between two '/'")
     return path
 

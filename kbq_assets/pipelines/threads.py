@@ -37,11 +37,13 @@ def parallel(function: Callable[[R], T], items: Iterable[R]) -> list[T]:
     """Apply a function that waits for the store to each item; results in order. In threads, if there are many and one
     had to wait."""
     items, found = list(items), list[T]()
+    if len(items) < _PARALLEL_FROM:
+        return [function(item) for item in items]
     for item in items:
         started, busy = time.monotonic(), time.thread_time()
         found.append(function(item))
         waited = time.monotonic() - started - (time.thread_time() - busy)
-        if waited > _WAITING_SECONDS and len(items) >= _PARALLEL_FROM:
+        if waited > _WAITING_SECONDS:
             break
     with ThreadPoolExecutor(16) as pool:
         return [*found, *pool.map(function, items[len(found) :])]

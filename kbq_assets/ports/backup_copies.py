@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from kbq_assets.core.backup.backup_names import BackupFileName
-from kbq_assets.core.erasure import offsets as sets
-from kbq_assets.core.erasure.offsets import Offsets
+from kbq_assets.core.erasure import offset_sets as sets
+from kbq_assets.core.erasure.offset_sets import Offsets
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.ports.object_store import ObjectStore

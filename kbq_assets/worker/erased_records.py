@@ -10,7 +10,7 @@ import numpy as np
 
 from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.erasure.model import ErasureLog, check_version, log_path
-from kbq_assets.core.erasure.offsets import Offsets
+from kbq_assets.core.erasure.offset_sets import Offsets
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit

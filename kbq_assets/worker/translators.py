@@ -91,7 +91,7 @@ def _translator(
         return _of_documents(topic, settings, ports, registry, chosen_by, lost)
     if settings.records.format == "debezium":
         # Imported here, as other topics have no use for it.
-        from kbq_assets.worker.debezium.changes import ChangeRows
+        from kbq_assets.worker.debezium.change_events import ChangeRows
 
         return ChangeRows(topic, settings, registry, lambda: ports.store, has_order=has_order)
     if settings.records.format == "protobuf":
@@ -125,6 +125,6 @@ def _of_documents(
     if made is None or not records.validate:
         return made
     # Imported here, as other topics need no validator.
-    from kbq_assets.worker.json.checks import DocumentChecks
+    from kbq_assets.worker.json.violations import DocumentChecks
 
     return ScreenedValues(DocumentChecks(settings, registry), settings, made, level=1)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from kbq_assets.adapters.backup import BackupLog, BackupSource
 from kbq_assets.core.backup.backup_names import state_path
-from kbq_assets.core.erasure import offsets as sets
+from kbq_assets.core.erasure import offset_sets as sets
 from kbq_assets.core.erasure.model import ErasureLog
-from kbq_assets.core.erasure.offsets import Offsets
+from kbq_assets.core.erasure.offset_sets import Offsets
 from kbq_assets.core.errors import (
     ConfigurationError,
     NotFound,

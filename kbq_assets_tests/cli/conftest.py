@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,17 @@ from kbq_assets_tests.fakes.platform import FakePlatform
 
 
 class Shell:
-    """Runs `kbq` as a process of its own would: each command opens its own platform over the same world."""
+    """Runs `kbq` as a process of its own would: each command opens its own platform over the same world. ``ports``
+    replace those of the world."""
 
-    def __init__(self, world: FakePlatform) -> None:
+    def __init__(self, world: FakePlatform, **ports: Any) -> None:
         self.world = world
+        self._ports = ports
 
     def __call__(self, *args: str, answer: str | None = None) -> Result:
         """Run a command; an error that is none of KBQ's is the test's."""
-        result = CliRunner().invoke(command_line(), args, obj=self.world.reopened, input=answer)
+        reopened = partial(self.world.reopened, **self._ports)
+        result = CliRunner().invoke(command_line(), args, obj=reopened, input=answer)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result

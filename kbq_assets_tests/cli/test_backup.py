@@ -139,13 +139,10 @@ def test_a_backup_further_behind_than_the_topic_allows_fails_its_check(
     assert backup_check(run) == ""
 
 
-def test_without_backups_nobody_asks_for_their_place(
-    world: FakePlatform, run: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_backups_nobody_asks_for_their_place(world: FakePlatform) -> None:
     world.produce(2)
+    run = Shell(world, backup=lambda area, role: _Away())
     run.done("extract")
-    reopened = world.reopened
-    monkeypatch.setattr(world, "reopened", lambda: reopened(backup=lambda area, role: _Away()))
     run.done("check")
     assert "backup" not in run.done("status")
     found = {r["subject"]: r for r in run.json("check")["checks"] if r["check"] == "no_backup_is_stopped"}
@@ -233,20 +230,18 @@ def _closed(area: str, role: object) -> ObjectStore:
 
 @pytest.mark.parametrize("away", [lambda area, role: _Away(), _closed])
 def test_a_place_out_of_reach_is_seen_and_comes_back_without_help(
-    backed_up: FakePlatform, run: Shell, monkeypatch: pytest.MonkeyPatch, away: Callable[..., ObjectStore]
+    backed_up: FakePlatform, run: Shell, away: Callable[..., ObjectStore]
 ) -> None:
     backed_up.produce(2)
-    reopened = backed_up.reopened
-    monkeypatch.setattr(backed_up, "reopened", lambda: reopened(backup=away))
-    result = run("extract")
+    without = Shell(backed_up, backup=away)
+    result = without("extract")
     assert result.exit_code == 1
     assert "backup_unreachable" in result.stdout
-    assert run.json("status")["partitions"][0]["position"] == 5
-    assert run("backup", "status").exit_code == 1
-    assert "all of it: backup_unreachable: " in backup_check(run)
-    assert "next: bring it back" in run.done("status")
-    assert run.json("status")["stops"] == [], "the tables go on"
-    monkeypatch.setattr(backed_up, "reopened", reopened)
+    assert without.json("status")["partitions"][0]["position"] == 5
+    assert without("backup", "status").exit_code == 1
+    assert "all of it: backup_unreachable: " in backup_check(without)
+    assert "next: bring it back" in without.done("status")
+    assert without.json("status")["stops"] == [], "the tables go on"
     run.done("extract")
     assert positions(run)[f"{TOPIC}[0]"] == (1, 5)
 

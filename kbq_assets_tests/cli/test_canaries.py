@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pytest
@@ -29,7 +28,6 @@ ENVIRON = {
     "KBQ_DAGSTER_POSTGRES_URL": f"postgresql://me:{CANARY}@db/dagster",
     "KBQ_NOTIFY": f"webhook:https://hooks.example/{CANARY}",
     "KBQ_WEBHOOK_SECRET": CANARY,
-    "KBQ_REPORTERS": f"webhook:https://hooks.example/{CANARY}",
 }
 #: They serve until they are interrupted, write or fetch hundreds of megabytes, or start programs.
 NOT_HERE = {"ui", "serve", "pack", "demo", "local"}
@@ -59,11 +57,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> FakePlatform:
     return world
 
 
+@pytest.mark.usefixtures("current_folder")
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_no_command_prints_a_secret(
-    command: tuple[str, ...], world: FakePlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_no_command_prints_a_secret(command: tuple[str, ...], world: FakePlatform) -> None:
     for more in ([], ["--json"], ["--yes"]):
         arguments = ["--debug", *command, *more]
         result = CliRunner().invoke(command_line(), arguments, obj=world.reopened, input="y\n")

@@ -26,7 +26,7 @@ def broken(world: FakePlatform, run: Shell) -> FakePlatform:
 
 
 def test_a_schema_that_was_registered_and_a_function_that_repairs_bring_error_rows_back(
-    broken: FakePlatform, run: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broken: FakePlatform, run: Shell, current_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken.registry.schemas[99] = SCHEMAS[1]
     first = run("errors", "replay", "--yes")
@@ -34,11 +34,10 @@ def test_a_schema_that_was_registered_and_a_function_that_repairs_bring_error_ro
     assert f"shop.kbq_errors: {TOPIC}[0] epoch 1: 2 error rows" in first.output
     assert "shop.orders: 1 rows added" in first.output
     assert f"1 error rows stay: today's parser refuses them too ({TOPIC}[0] offset 2" in first.output
-    (tmp_path / "mending.py").write_text(
+    (current_folder / "mending.py").write_text(
         f"def good(row):\n    assert row.reason\n    return {GOOD!r} if row.value == {POISON!r} else None\n"
     )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(current_folder)
     second = run("errors", "replay", "--with", "mending:good", "--yes", "--json")
     assert second.exit_code == 0
     assert json.loads(second.stdout) == {

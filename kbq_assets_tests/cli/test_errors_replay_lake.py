@@ -69,7 +69,7 @@ def dies(run: Shell, operation: str, *, before: bool) -> Callable[[], Any]:
 
 
 def test_a_schema_that_was_registered_and_a_function_that_repairs_bring_error_rows_back(
-    world: LakeWorld, run: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: LakeWorld, run: Shell, current_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = run(*REPLAY)
     assert first.exit_code == 1
@@ -78,11 +78,10 @@ def test_a_schema_that_was_registered_and_a_function_that_repairs_bring_error_ro
     assert f"1 error rows stay: today's parser refuses them too ({TOPIC}[0] offset 2" in first.output
     assert (world.offsets(ORDERS), waiting(world)) == (ALL[:2], ALL[2:])
     is_whole(run)
-    (tmp_path / "lake_mending.py").write_text(
+    (current_folder / "lake_mending.py").write_text(
         f"def good(row):\n    assert row.reason\n    return {GOOD!r} if row.value == {POISON!r} else None\n"
     )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(current_folder)
     second = run(*REPLAY, "--with", "lake_mending:good", "--json")
     assert (second.exit_code, json.loads(second.stdout)["rows"]) == (0, {"shop.orders": 1})
     assert "no error row waits for a replay" in run.done(*REPLAY)

@@ -31,6 +31,21 @@ def loaded(world: FakePlatform, run: Shell) -> Shell:
     return run
 
 
+def refusing(world: FakePlatform, refused: TableReference, error: KbqError) -> Shell:
+    """`kbq` over the world's warehouse, in which a table's columns cannot be read."""
+
+    class Refusing:
+        def columns(self, table: TableReference) -> object:
+            if table == refused:
+                raise error
+            return world.warehouse.columns(table)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(world.warehouse, name)
+
+    return Shell(world, warehouse=Refusing)
+
+
 # status
 
 
@@ -50,21 +65,11 @@ def test_status_shows_lag_backlog_errors_and_rows(world: FakePlatform, loaded: S
     assert "lag 0 positions, 0 new partitions; 2 rows to load; 0 stopped, 0 parked" in loaded.done("status")
 
 
-def test_a_table_whose_last_load_failed_is_not_ready(
-    world: FakePlatform, loaded: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_whose_last_load_failed_is_not_ready(world: FakePlatform, loaded: Shell) -> None:
     world.produce(2)
     loaded.done("extract")
-    columns = world.warehouse.columns
-
-    def refuse(table: TableReference) -> object:
-        if table == ORDERS:
-            raise NotFound("the project is gone", next_step="ask its owner")
-        return columns(table)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(world.warehouse, "columns", refuse)
-        assert loaded("load").exit_code == ExitCode.FAILED
+    gone = NotFound("the project is gone", next_step="ask its owner")
+    assert refusing(world, ORDERS, gone)("load").exit_code == ExitCode.FAILED
     # The next commands are other processes: only what the load stored can tell them.
     tables = {t["table"]: (t["state"], t["message"]) for t in loaded.json("status")["tables"]}
     why = "the last load failed: NotFound: the project is gone\n  next: ask its owner"
@@ -83,17 +88,11 @@ def test_a_table_whose_last_load_failed_is_not_ready(
     loaded.done("check")
 
 
-def test_a_table_that_gets_no_answer_for_long_fails_its_check(
-    world: FakePlatform, loaded: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(table: TableReference) -> object:
-        raise Unavailable(f"no answer about {table}: " + "x" * 100_000)
-
+def test_a_table_that_gets_no_answer_for_long_fails_its_check(world: FakePlatform, loaded: Shell) -> None:
+    silent = refusing(world, ORDERS, Unavailable(f"no answer about {ORDERS}: " + "x" * 100_000))
     world.produce(2)
     loaded.done("extract")
-    with monkeypatch.context() as patched:
-        patched.setattr(world.warehouse, "columns", refuse)
-        assert loaded("load").exit_code == ExitCode.TRY_AGAIN
+    assert silent("load").exit_code == ExitCode.TRY_AGAIN
     orders = next(t for t in loaded.json("status")["tables"] if t["table"] == "shop.orders")
     assert orders["state"] == "failing"
     assert orders["message"].startswith("the last load failed: Unavailable: no answer about shop.orders: xxx")
@@ -101,9 +100,7 @@ def test_a_table_that_gets_no_answer_for_long_fails_its_check(
     loaded.done("check")
     world.clock.sleep(HALF_AN_HOUR)
     loaded.done("check")
-    with monkeypatch.context() as patched:
-        patched.setattr(world.warehouse, "columns", refuse)
-        assert loaded("load").exit_code == ExitCode.TRY_AGAIN
+    assert silent("load").exit_code == ExitCode.TRY_AGAIN
     assert "no_table_is_parked: shop.orders: its last load failed: Unavailable" in loaded("check").output
     loaded.done("load")
     loaded.done("check")
@@ -141,15 +138,13 @@ def test_a_partition_whose_extractions_get_no_answer_is_shown_until_one_does(
     ],
 )
 def test_a_run_that_an_error_ends_is_shown_until_one_succeeds(
-    world: FakePlatform, run: Shell, monkeypatch: pytest.MonkeyPatch, error: KbqError, code: ExitCode
+    world: FakePlatform, run: Shell, error: KbqError, code: ExitCode
 ) -> None:
     def no_engine(store: object = None) -> object:
         raise error
 
     world.produce(3)
-    with monkeypatch.context() as patched:
-        patched.setattr(world, "_engine", no_engine)
-        assert run("extract").exit_code == code
+    assert Shell(world, engine=no_engine)("extract").exit_code == code
     said = f"{TOPIC}: interrupted: in 1 runs in a row: {type(error).__name__}: {error.message}"
     assert said in run.done("status")
     assert (f"{TOPIC}: all of it: interrupted" in run("check").output) == (code == ExitCode.FAILED)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kbq_assets.core.erasure.offsets import RowPlaces, offsets_of
+from kbq_assets.core.erasure.offset_sets import RowPlaces, offsets_of
 from kbq_assets.core.errors import JobAlreadyExists
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kbq_assets.core.erasure.offsets import RowPlaces
+from kbq_assets.core.erasure.offset_sets import RowPlaces
 from kbq_assets.core.errors import JobAlreadyExists, JobFailed
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.commits import StagedFile

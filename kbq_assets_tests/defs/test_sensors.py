@@ -12,7 +12,6 @@ from dagster._core.remote_origin import (
     RemoteRepositoryOrigin,
 )
 
-from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs import sensors
@@ -324,16 +323,11 @@ def test_a_job_that_a_dead_run_left_is_recorded_by_the_next(
     assert world.warehouse.duplicates() == {}
 
 
-def test_a_store_that_is_out_of_reach_is_reported(
-    world: PlatformWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def down(prefix: str, start_after: str = "") -> None:
-        raise Unavailable("the store does not answer")
-
+def test_a_store_that_is_out_of_reach_is_reported(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
     world.produce(1)
     world.run("extract_job", instance)
-    monkeypatch.setattr(world.store, "get", down)
-    assert "the store does not answer" in reason(evaluate(world, "done_file_sensor", instance))
+    world.store.down = True
+    assert "the store is down" in reason(evaluate(world, "done_file_sensor", instance))
 
 
 def test_automation_runs_by_default(world: PlatformWorld) -> None:

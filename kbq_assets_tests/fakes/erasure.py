@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kbq_assets.core.erasure.offsets import RowPlaces, has, offsets_of
+from kbq_assets.core.erasure.offset_sets import RowPlaces, has, offsets_of
 from kbq_assets.core.errors import JobAlreadyExists
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.error_tables import is_error_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kbq_assets.core.erasure.offsets import RowPlaces, has, offsets_of
+from kbq_assets.core.erasure.offset_sets import RowPlaces, has, offsets_of
 from kbq_assets.core.errors import JobFailed, UnknownOutcome
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.errors_replay import ErrorReplay, Replayed

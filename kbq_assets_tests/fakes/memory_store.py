@@ -34,10 +34,12 @@ _SCHEME = "memory:///"
 
 
 class FaultyMemoryStore:
-    """The `ObjectStore` port in memory. Its own methods never fail; those of a `view` ask ``faults`` first."""
+    """The `ObjectStore` port in memory. Its own methods fail only while it is ``down``, to readers; those of a `view`
+    ask ``faults`` first."""
 
     def __init__(self, faults: Callable[[Call], Outcome] | None = None) -> None:
         self.faults = faults
+        self.down = False
         self.late: list[LateCall] = []
         self.objects: dict[str, StoredObject] = {}
         self.time_ms = 1_700_000_000_000
@@ -67,9 +69,14 @@ class FaultyMemoryStore:
         """The path of an address that `uri` gave out."""
         return uri.removeprefix(_SCHEME)
 
+    def _check_up(self) -> None:
+        if self.down:
+            raise Unavailable("the store is down")
+
     # The port
 
     def get(self, path: str) -> StoredObject:
+        self._check_up()
         found = self.objects.get(check_path(path))
         if found is None:
             raise NotFound(f"{path} does not exist")
@@ -89,6 +96,7 @@ class FaultyMemoryStore:
             return self._store(path, data)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        self._check_up()
         with self._lock:
             listed = [(path, found) for path, found in self.objects.items() if path.startswith(prefix)]
         entries = (

@@ -187,7 +187,7 @@ class World:
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Rows of the warehouse, by SQL."""
         # A process that has just loaded, or looks itself, may hold the file's lock for another moment.
-        with DuckDbDatabase(self.folder / "warehouse.duckdb", 120.0, "1GB").reading() as connection:
+        with DuckDbDatabase(self.folder / "warehouse.duckdb", 120.0).reading() as connection:
             return connection.execute(sql).fetchall()
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from kbq_assets_tests.model import extractor, janitor, loader, operator, promises
 from kbq_assets_tests.model.canonical import canonical
@@ -30,6 +31,7 @@ from kbq_assets_tests.model.world import (
 )
 
 Transition = tuple[Label, World, bool]
+_KEPT_WORLDS: Final = 50_000
 
 PROGRAMS: dict[str, ModuleType] = {
     "extractors": extractor,
@@ -65,7 +67,12 @@ class StagingAndLoading:
     def successors(self, state: World) -> Iterator[Transition]:
         """Every single step: of a process, of the warehouse, of a late call, of bad luck."""
         for label, world, is_fault in self._raw_successors(state):
-            yield label, canonical(self.scope, world) if self.reduce else world, is_fault
+            yield label, self._canonical(world) if self.reduce else world, is_fault
+
+    @cached_property
+    def _canonical(self) -> Callable[[World], World]:
+        """Half of the steps lead to a world that another step led to shortly before."""
+        return lru_cache(_KEPT_WORLDS)(partial(canonical, self.scope))
 
     def _raw_successors(self, world: World) -> Iterator[Transition]:
         for role, program in PROGRAMS.items():

@@ -18,7 +18,7 @@ import fastavro
 from kbq_assets.core.backup.areas import area_of
 from kbq_assets.core.backup.backup_names import BACKUP, STATE, BackupFileName
 from kbq_assets.core.config.settings import parse_settings
-from kbq_assets.core.erasure import offsets as sets
+from kbq_assets.core.erasure import offset_sets as sets
 from kbq_assets.core.erasure.model import Erasure, ErasurePhase
 from kbq_assets.core.erasure.selection import PersonRecords
 from kbq_assets.core.errors import InvalidName, KbqError

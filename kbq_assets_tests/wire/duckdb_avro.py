@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +24,20 @@ import json, sys, duckdb
 connection = duckdb.connect()
 connection.execute("SET enable_progress_bar = false")  # which `python -c` shows after two seconds
 connection.execute("load avro")
-found = connection.execute("select * from read_avro(?) order by _kafka_offset", [sys.argv[1]])
-columns = {each[0]: str(each[1]) for each in found.description}
-print(json.dumps({"columns": columns, "rows": [dict(zip(columns, row)) for row in found.fetchall()]}, default=str))
+for file in sys.argv[1:]:
+    found = connection.execute("select * from read_avro(?) order by _kafka_offset", [file])
+    columns = {each[0]: str(each[1]) for each in found.description}
+    rows = [dict(zip(columns, row)) for row in found.fetchall()]
+    print(json.dumps({"columns": columns, "rows": rows}, default=str))
 """
 
 
-def read(file: Path) -> dict[str, Any]:
-    """``columns`` and their types, ``rows`` by offset; what JSON has no type for is text."""
+def read(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Of each file ``columns`` and their types, ``rows`` by offset; what JSON has no type for is text."""
     folder = _installed()
     # It looks for its extensions below HOME.
-    found: dict[str, Any] = json.loads(_run(folder, {"HOME": str(folder)}, "-c", _READ, str(file)))
-    return found
+    shown = _run(folder, {"HOME": str(folder)}, "-c", _READ, *map(str, files))
+    return [json.loads(line) for line in shown.splitlines()]
 
 
 def _installed() -> Path:

@@ -15,6 +15,7 @@ from kbq_assets_tests.pipelines.bench import SETTINGS, TP, Bench
 from kbq_assets_tests.wire import duckdb_avro
 
 RECORDS = 2_000
+CODECS: tuple[Codec, ...] = ("snappy", "deflate", "null")
 
 
 def staged(codec: Codec, schema: Any, values: list[bytes], path: Path) -> Path:
@@ -30,33 +31,33 @@ def staged(codec: Codec, schema: Any, values: list[bytes], path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("codec", ["snappy", "deflate", "null"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_duckdb_reads_every_row(kind: RecordKind, codec: Codec, tmp_path: Path) -> None:
-    file = staged(codec, kind.schema, avro_values(kind, RECORDS), tmp_path / "staged.avro")
-    found = duckdb_avro.read(file)
-    assert [row["_kafka_offset"] for row in found["rows"]] == list(range(RECORDS))
-    assert (found["columns"]["ts"], found["columns"]["event_date"]) == ("TIMESTAMP", "DATE")
-    assert {row["event_date"] for row in found["rows"]} == {"2026-01-01"}
-    assert {field["name"] for field in kind.schema["fields"]} <= found["columns"].keys()
-    plain = ("id", "user", "page", "ms", "score", "ok", "kind")
-    with file.open("rb") as opened:
-        expected: list[Any] = list(fastavro.reader(opened))
-    assert [[row[name] for name in plain] for row in found["rows"]] == [
-        [row[name] for name in plain] for row in expected
-    ]
+def test_duckdb_reads_every_row(kind: RecordKind, tmp_path: Path) -> None:
+    values = avro_values(kind, RECORDS)
+    files = [staged(codec, kind.schema, values, tmp_path / f"{codec}.avro") for codec in CODECS]
+    for file, found in zip(files, duckdb_avro.read(files), strict=True):
+        assert [row["_kafka_offset"] for row in found["rows"]] == list(range(RECORDS))
+        assert (found["columns"]["ts"], found["columns"]["event_date"]) == ("TIMESTAMP", "DATE")
+        assert {row["event_date"] for row in found["rows"]} == {"2026-01-01"}
+        assert {field["name"] for field in kind.schema["fields"]} <= found["columns"].keys()
+        plain = ("id", "user", "page", "ms", "score", "ok", "kind")
+        with file.open("rb") as opened:
+            expected: list[Any] = list(fastavro.reader(opened))
+        assert [[row[name] for name in plain] for row in found["rows"]] == [
+            [row[name] for name in plain] for row in expected
+        ]
 
 
-@pytest.mark.parametrize("codec", ["snappy", "deflate", "null"])
-def test_dates_of_records_are_dates(codec: Codec, tmp_path: Path) -> None:
+def test_dates_of_records_are_dates(tmp_path: Path) -> None:
     date = {"type": "int", "logicalType": "date"}
     fields = [{"name": "day", "type": date}, {"name": "perhaps", "type": ["null", date]}]
+    schema = {"type": "record", "name": "A", "fields": fields}
     bodies = [b"\x06\x02\x08", b"\x06\x00"]
     values = [b"\x00\x00\x00\x00\x01" + body for body in bodies]
-    file = staged(codec, {"type": "record", "name": "A", "fields": fields}, values, tmp_path / "staged.avro")
-    found = duckdb_avro.read(file)
-    assert (found["columns"]["day"], found["columns"]["perhaps"]) == ("DATE", "DATE")
-    assert [(row["day"], row["perhaps"]) for row in found["rows"]] == [
-        ("1970-01-04", "1970-01-05"),
-        ("1970-01-04", None),
-    ]
+    files = [staged(codec, schema, values, tmp_path / f"{codec}.avro") for codec in CODECS]
+    for found in duckdb_avro.read(files):
+        assert (found["columns"]["day"], found["columns"]["perhaps"]) == ("DATE", "DATE")
+        assert [(row["day"], row["perhaps"]) for row in found["rows"]] == [
+            ("1970-01-04", "1970-01-05"),
+            ("1970-01-04", None),
+        ]

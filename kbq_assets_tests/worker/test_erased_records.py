@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kbq_assets.core.erasure.offsets import offsets_of
+from kbq_assets.core.erasure.offset_sets import offsets_of
 from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.worker.erased_records import without

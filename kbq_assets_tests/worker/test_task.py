@@ -76,7 +76,7 @@ def test_references_travel_and_what_they_refer_to_does_not(
         ("KBQ_DAGSTER_POSTGRES_URL", f"postgresql://me:{CANARY}@host/dagster"),
         ("KBQ_SPARK_CONF_spark.authenticate.secret", CANARY),
         ("KBQ_WEBHOOK_SECRET", CANARY),
-        ("KBQ_REPORTERS", f"webhook:https://host/{CANARY}"),
+        ("KBQ_NOTIFY", f"webhook:https://host/{CANARY}"),
     ],
 )
 def test_what_tasks_have_no_use_for_stays_here(name: str, value: str) -> None:

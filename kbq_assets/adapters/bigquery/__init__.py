@@ -5,7 +5,7 @@
     warehouse.py    BigQueryWarehouse, the port's adapter
     connect.py      `bigquery://project?location=EU` to a client
     session.py      the calls that the parts share
-    jobs.py         a job's request, and the meaning of its status
+    load_jobs.py    a job's request, and the meaning of its status
     outcomes.py     answers and silence of the API as KBQ's errors: the table of outcomes
     schema.py       columns and tables in the API's form
     catalog.py      creating, changing and listing tables

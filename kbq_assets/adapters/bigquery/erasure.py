@@ -12,11 +12,11 @@ from typing import Final
 
 from google.cloud import bigquery
 
-from kbq_assets.adapters.bigquery import jobs
+from kbq_assets.adapters.bigquery import load_jobs
 from kbq_assets.adapters.bigquery.insertions import JobKey, insert_query
 from kbq_assets.adapters.bigquery.queries import Query, all_partitions, loaded_rows
 from kbq_assets.adapters.bigquery.session import Session
-from kbq_assets.core.erasure.offsets import POSITIONS, RowPlaces, offsets_of, pairs, positions_in
+from kbq_assets.core.erasure.offset_sets import POSITIONS, RowPlaces, offsets_of, pairs, positions_in
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import OpenRewriter
@@ -96,8 +96,8 @@ class BigQueryErasureTables:
         config = bigquery.QueryJobConfig(
             use_legacy_sql=False,
             query_parameters=list(_parameters(job.rows)),
-            labels={jobs.ERASURE: job.digest},
-            job_timeout_ms=jobs.JOB_TIMEOUT_MS,
+            labels={load_jobs.ERASURE: job.digest},
+            job_timeout_ms=load_jobs.JOB_TIMEOUT_MS,
         )
         text = "\n".join(("BEGIN TRANSACTION;", *deletions, "COMMIT TRANSACTION;"))
         key = JobKey(job.job_id, session.project, session.location)

@@ -10,7 +10,7 @@ from typing import Final
 
 from google.cloud import bigquery
 
-from kbq_assets.adapters.bigquery import comparison, jobs, schema
+from kbq_assets.adapters.bigquery import comparison, load_jobs, schema
 from kbq_assets.adapters.bigquery.outcomes import calls
 from kbq_assets.adapters.bigquery.queries import PROBE_PREFIX
 from kbq_assets.adapters.bigquery.session import Session
@@ -31,7 +31,7 @@ def probe(session: Session, clock: Clock, job: LoadJob) -> JobError | None:
     if real is None:
         return JobError("notFound", f"table {job.table} does not exist", transient=True)
     with loaded(session, clock, job, real) as (_, error):
-        return jobs.probe_error(error) if error else None
+        return load_jobs.probe_error(error) if error else None
 
 
 def compare(session: Session, clock: Clock, job: LoadJob, limit: int, which: Comparable) -> RowComparison:

@@ -48,9 +48,9 @@ _VERSION: Final = 3
 class BigQueryReaders:
     """Reads and extends the lists of datasets, and the policies of tables."""
 
-    def __init__(self, client: bigquery.Client, patience_seconds: float = _PATIENCE) -> None:
+    def __init__(self, client: bigquery.Client) -> None:
         self._client = client
-        self._retry = DEFAULT_RETRY.with_timeout(patience_seconds)
+        self._retry = DEFAULT_RETRY.with_timeout(_PATIENCE)
 
     def readers(self, place: ReadablePlace) -> frozenset[str] | None:
         """Members who may read the place by its own list or policy."""

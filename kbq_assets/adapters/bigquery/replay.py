@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from google.cloud import bigquery
 
-from kbq_assets.adapters.bigquery import catalog, jobs, schema
+from kbq_assets.adapters.bigquery import catalog, load_jobs, schema
 from kbq_assets.adapters.bigquery.insertions import JobKey, insert_query
 from kbq_assets.adapters.bigquery.outcomes import calls
 from kbq_assets.adapters.bigquery.queries import Query, all_partitions, hours_since
@@ -135,12 +135,12 @@ class BigQueryReplayTables:
                 bigquery.ScalarQueryParameter("job", "STRING", job.job_id),
                 *dates,
             ],
-            labels={jobs.REPLAY: "true"},
-            job_timeout_ms=jobs.JOB_TIMEOUT_MS,
+            labels={load_jobs.REPLAY: "true"},
+            job_timeout_ms=load_jobs.JOB_TIMEOUT_MS,
         )
         text = "\n".join(
             (
-                *(f"{jobs.SOURCE}{source}" for source in job.sources),
+                *(f"{load_jobs.SOURCE}{source}" for source in job.sources),
                 "BEGIN TRANSACTION;",
                 f"INSERT INTO {ended} (job) VALUES (@job);",
                 *(statement for statement, _ in parts),

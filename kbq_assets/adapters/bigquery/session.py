@@ -9,7 +9,7 @@ from google.api_core import exceptions as api
 from google.cloud import bigquery
 from google.cloud.bigquery.retry import DEFAULT_JOB_RETRY, DEFAULT_RETRY
 
-from kbq_assets.adapters.bigquery import jobs
+from kbq_assets.adapters.bigquery import load_jobs
 from kbq_assets.adapters.bigquery.insertions import TIMEOUT_SECONDS, JobKey, insert_load, insert_query
 from kbq_assets.adapters.bigquery.outcomes import calls, reason_of
 from kbq_assets.adapters.bigquery.queries import Query
@@ -66,14 +66,17 @@ class Session:
 
     def insert_load(self, job: LoadJob, target: bigquery.TableReference, timeout_ms: int) -> None:
         """Send a load once. Raises by the table of outcomes."""
-        key, config = JobKey(job.job_id, job.project, job.location), jobs.load_configuration(job, timeout_ms)
+        key, config = (
+            JobKey(job.job_id, job.project, job.location),
+            load_jobs.load_configuration(job, timeout_ms),
+        )
         insert_load(self.client, f" of table {job.table}", job.source_uris, target, key, config)
 
     def insert_burn(self, job_id: str, project: str, location: str) -> None:
         """Send a query that reads nothing, once. Raises by the table of outcomes."""
-        config = self.query_config(labels=dict(jobs.BURNED))
+        config = self.query_config(labels=dict(load_jobs.BURNED))
         key = JobKey(job_id, project, location)
-        insert_query(self.client, f" of project {project}", jobs.BURN_SQL, key, config)
+        insert_query(self.client, f" of project {project}", load_jobs.BURN_SQL, key, config)
 
     def find_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
         """A job's status, None if BigQuery has no such id there."""
@@ -88,8 +91,8 @@ class Session:
                         next_step="check KBQ_BIGQUERY_ENDPOINT",
                     ) from error
                 return None
-        status = jobs.status_of(job_id, job)
-        if jobs.is_script_of_files(job):
+        status = load_jobs.status_of(job_id, job)
+        if load_jobs.is_script_of_files(job):
             return dataclasses.replace(status, changed_rows=self._fewest_changed(job_id, project, location))
         return status
 
@@ -97,7 +100,7 @@ class Session:
         """The fewest rows that a statement of a script changed; -1 if none is to change rows."""
         with calls(f"statements of job {script}", "bigquery.jobs.list"):
             listed = self.client.list_jobs(project, parent_job=script, **self.repeated)
-            ids = [each.job_id for each in listed if jobs.changes_rows(each)]
+            ids = [each.job_id for each in listed if load_jobs.changes_rows(each)]
         # A list may leave statistics out.
         found = [self.find_job(each, project, location) for each in ids]
         return min((each.changed_rows for each in found if each is not None), default=-1)

@@ -13,7 +13,7 @@ from typing import Final
 
 from google.cloud import bigquery
 
-from kbq_assets.adapters.bigquery import jobs, schema
+from kbq_assets.adapters.bigquery import load_jobs, schema
 from kbq_assets.adapters.bigquery.insertions import TIMEOUT_SECONDS, JobKey, insert_query
 from kbq_assets.adapters.bigquery.outcomes import calls, insertion
 from kbq_assets.adapters.bigquery.queries import Query
@@ -24,7 +24,7 @@ from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.dialects import BIGQUERY, Dialect
 from kbq_assets.core.statements.side_tables import SCRATCH_PREFIX, ledger_table
-from kbq_assets.core.statements.tokens import split
+from kbq_assets.core.statements.sql_tokens import split
 from kbq_assets.ports.statements import LedgerRow, StatementJob
 
 #: A scratch table that nobody drops expires. A batch that waits longer is loaded again.
@@ -131,7 +131,9 @@ class BigQueryStatements:
         text = transaction(self.sql_name(ledger_table(job.target)), job)
         # No key of its own: a script has no result, and its tables have theirs.
         config = bigquery.QueryJobConfig(
-            use_legacy_sql=False, labels={jobs.STATEMENT: job.digest}, job_timeout_ms=jobs.JOB_TIMEOUT_MS
+            use_legacy_sql=False,
+            labels={load_jobs.STATEMENT: job.digest},
+            job_timeout_ms=load_jobs.JOB_TIMEOUT_MS,
         )
         key = JobKey(job.job_id, job.project, job.location)
         insert_query(self._session.client, f" of table {job.target}", text, key, config)

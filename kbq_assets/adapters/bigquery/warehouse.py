@@ -9,7 +9,7 @@ from datetime import date
 
 from google.cloud import bigquery
 
-from kbq_assets.adapters.bigquery import catalog, jobs, probe, queries, schema
+from kbq_assets.adapters.bigquery import catalog, load_jobs, probe, queries, schema
 from kbq_assets.adapters.bigquery.erasure import BigQueryErasureTables
 from kbq_assets.adapters.bigquery.errors_replay import BigQueryErrorReplays
 from kbq_assets.adapters.bigquery.outcomes import calls
@@ -80,7 +80,9 @@ class BigQueryWarehouse:
 
     def insert_job(self, job: LoadJob) -> None:
         """Submit a load. The table in `outcomes` lists its errors."""
-        self._session.insert_load(job, self._session.reference(job.table, job.project), jobs.JOB_TIMEOUT_MS)
+        self._session.insert_load(
+            job, self._session.reference(job.table, job.project), load_jobs.JOB_TIMEOUT_MS
+        )
 
     def get_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None

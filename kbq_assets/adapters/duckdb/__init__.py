@@ -4,7 +4,7 @@
 
     warehouse.py    DuckDbWarehouse, the port's adapter
     database.py     opening the file: the lock, its wait, its errors
-    jobs.py         the table of jobs
+    load_jobs.py    the table of jobs
     load.py         staged files (wire/arrow) into a table, in bounded batches
     error_rows.py   reading error tables
     types.py        BigQuery's column types as DuckDB's

@@ -32,6 +32,9 @@ from kbq_assets.core.errors import (
 
 _log = logging.getLogger(__name__)
 
+LOCK_TIMEOUT_SECONDS: Final = 60.0
+#: Of DuckDB's own memory, in its syntax.
+MEMORY_LIMIT: Final = "1GB"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 #: A session closes the file between two of its parts after so long, for a moment: others poll as often.
 _MOST_SECONDS_OPEN, _SECONDS_CLOSED = 1.0, 0.05
@@ -52,12 +55,11 @@ class _ThreadSession(threading.local):
 
 
 class DuckDbDatabase:
-    """A DuckDB file. ``memory_limit`` limits DuckDB's own memory, in its syntax (``1GB``)."""
+    """A DuckDB file. A call waits for its lock, up to ``lock_timeout_seconds``."""
 
-    def __init__(self, path: Path, lock_timeout_seconds: float, memory_limit: str) -> None:
+    def __init__(self, path: Path, lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> None:
         self.path = path.absolute()
         self._timeout = lock_timeout_seconds
-        self._memory_limit = memory_limit
         self._session = _ThreadSession()
 
     @contextmanager
@@ -140,7 +142,7 @@ class DuckDbDatabase:
             connection = self._connect(read_only, deadline)
             try:
                 connection.execute("SET TimeZone = 'UTC'")
-                connection.execute(f"SET memory_limit = '{self._memory_limit}'")
+                connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
                 yield connection
             finally:
                 connection.close()

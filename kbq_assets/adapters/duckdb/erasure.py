@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 
 import duckdb
 
-from kbq_assets.adapters.duckdb import jobs, schema
+from kbq_assets.adapters.duckdb import load_jobs, schema
 from kbq_assets.adapters.duckdb.errors_replay import loaded
 from kbq_assets.adapters.duckdb.types import quoted
-from kbq_assets.core.erasure.offsets import POSITIONS, RowPlaces, offsets_of, pairs, positions_in
+from kbq_assets.core.erasure.offset_sets import POSITIONS, RowPlaces, offsets_of, pairs, positions_in
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import OpenRewriter
 from kbq_assets.ports.erasure import ErasedRows, ErasureJob
@@ -61,7 +61,7 @@ class DuckDbErasureTables:
     def erase(self, job: ErasureJob, open_rewriter: OpenRewriter) -> None:
         """Delete the rows, in one transaction with the job's row."""
         with self._writing() as connection, self._transaction(connection, job.job_id):
-            jobs.record(connection, JobStatus(job.job_id, "DONE", job.sources))
+            load_jobs.record(connection, JobStatus(job.job_id, "DONE", job.sources))
             for table in job.tables:
                 if at := _positions(connection, table):
                     name = schema.name_of(connection, table)

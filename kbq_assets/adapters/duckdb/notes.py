@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import duckdb
 
-from kbq_assets.adapters.duckdb import jobs
+from kbq_assets.adapters.duckdb import load_jobs
 from kbq_assets.adapters.duckdb.types import qualified, quoted
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import Column
@@ -49,7 +49,7 @@ def write_notes(
             rows[path, _TAG] = column.policy_tag
     if rows:
         connection.executemany(
-            f"INSERT OR REPLACE INTO {jobs.NOTES} VALUES (?, ?, ?, ?, ?)",
+            f"INSERT OR REPLACE INTO {load_jobs.NOTES} VALUES (?, ?, ?, ?, ?)",
             [[table.dataset, table.table, path, kind, text] for (path, kind), text in rows.items()],
         )
 
@@ -89,7 +89,7 @@ def _described(column: Column, notes: Notes, prefix: str) -> Column:
 def _noted(connection: duckdb.DuckDBPyConnection, table: TableReference) -> Notes:
     try:
         rows = connection.execute(
-            f'SELECT path, kind, text FROM {jobs.NOTES} WHERE dataset = ? AND "table" = ?',
+            f'SELECT path, kind, text FROM {load_jobs.NOTES} WHERE dataset = ? AND "table" = ?',
             [table.dataset, table.table],
         ).fetchall()
     except duckdb.CatalogException:  # an older file, written before notes existed

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import duckdb
 
-from kbq_assets.adapters.duckdb import jobs, schema
+from kbq_assets.adapters.duckdb import load_jobs, schema
 from kbq_assets.adapters.duckdb.comparison import differing_columns
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
 from kbq_assets.adapters.duckdb.statements import PERMANENT
@@ -40,8 +40,8 @@ class DuckDbReplayTables:
 
     one_transaction: bool = True
 
-    def __init__(self, path: Path, lock_timeout_seconds: float = 60, memory_limit: str = "1GB") -> None:
-        self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
+    def __init__(self, path: Path) -> None:
+        self._database = DuckDbDatabase(path)
 
     def days(
         self, tables: Collection[TableReference], rows: RowRange, keys: Keys | None = None
@@ -89,9 +89,9 @@ class DuckDbReplayTables:
     def replace(self, job: ReplaceJob) -> None:
         """Replace ranges, in one transaction with the job's row."""
         with self._writing() as connection, transaction(connection, job.job_id):
-            jobs.record(connection, JobStatus(job.job_id, "DONE", job.sources))
+            load_jobs.record(connection, JobStatus(job.job_id, "DONE", job.sources))
             inserted = sum(_replace(connection, each, job.rows) for each in job.replacements)
-            jobs.set_output_rows(connection, job.job_id, inserted)
+            load_jobs.set_output_rows(connection, job.job_id, inserted)
 
     def drop(self, tables: Collection[TableReference]) -> None:
         """Delete a replay's own tables."""
@@ -105,7 +105,7 @@ class DuckDbReplayTables:
     @contextmanager
     def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
         with storage_errors(), self._database.writing() as connection:
-            jobs.create_tables(connection)
+            load_jobs.create_tables(connection)
             yield connection
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import duckdb
 
-from kbq_assets.adapters.duckdb import jobs
+from kbq_assets.adapters.duckdb import load_jobs
 from kbq_assets.adapters.duckdb.notes import described, notes_of, write_notes
 from kbq_assets.adapters.duckdb.types import (
     column_of,
@@ -24,7 +24,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.side_tables import SCRATCH_PREFIX
 
 #: Schemas that are not for data: KBQ's own, and those of DuckDB's catalogs.
-_RESERVED: Final = frozenset({jobs.SCHEMA, "information_schema", "pg_catalog"})
+_RESERVED: Final = frozenset({load_jobs.SCHEMA, "information_schema", "pg_catalog"})
 _POSITION_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch")
 _HERE: Final = "database_name = current_database()"
 _REBUILT: Final = "temp.kbq_rebuilt"
@@ -200,7 +200,7 @@ def _catalog(connection: duckdb.DuckDBPyConnection) -> str:
 def _noted(connection: duckdb.DuckDBPyConnection, key: list[str]) -> dict[str, str]:
     try:
         rows = connection.execute(
-            f'SELECT path, type FROM {jobs.TYPES} WHERE dataset = ? AND "table" = ?', key
+            f'SELECT path, type FROM {load_jobs.TYPES} WHERE dataset = ? AND "table" = ?', key
         ).fetchall()
     except duckdb.CatalogException:  # a file that KBQ has not written to yet
         return {}
@@ -210,7 +210,7 @@ def _noted(connection: duckdb.DuckDBPyConnection, key: list[str]) -> dict[str, s
 def _note(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted: Iterable[Column]) -> None:
     for path, type_ in noted_types(wanted):
         connection.execute(
-            f"INSERT OR REPLACE INTO {jobs.TYPES} VALUES (?, ?, ?, ?)",
+            f"INSERT OR REPLACE INTO {load_jobs.TYPES} VALUES (?, ?, ?, ?)",
             [table.dataset, table.table, path, type_],
         )
 

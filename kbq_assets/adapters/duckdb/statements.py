@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import duckdb
 
-from kbq_assets.adapters.duckdb import jobs, schema
+from kbq_assets.adapters.duckdb import load_jobs, schema
 from kbq_assets.adapters.duckdb.types import duckdb_type, quoted
 from kbq_assets.core.errors import ConfigurationError, JobFailed
 from kbq_assets.core.loading.tables import Column
@@ -78,7 +78,7 @@ class DuckDbStatements:
             if not schema.exists(connection, table):
                 return
             connection.execute(f"DROP TABLE {schema.name_of(connection, table)}")
-            for noted in (jobs.TYPES, jobs.NOTES):
+            for noted in (load_jobs.TYPES, load_jobs.NOTES):
                 connection.execute(
                     f'DELETE FROM {noted} WHERE dataset = ? AND "table" = ?', [table.dataset, table.table]
                 )
@@ -150,12 +150,12 @@ class DuckDbStatements:
         with self._writing() as connection:
             try:
                 with self._transaction(connection, job.job_id):
-                    jobs.record(connection, status, job.target)
+                    load_jobs.record(connection, status, job.target)
                     _run(connection, job)
             except _Failed as error:
                 failed = JobError(error.reason, str(error), transient=False)
                 with self._transaction(connection, job.job_id):
-                    jobs.record(
+                    load_jobs.record(
                         connection,
                         JobStatus(job.job_id, "DONE", (_SOURCE,), error=failed, statement=job.digest),
                         job.target,

@@ -11,9 +11,14 @@ from typing import Final, TypeVar
 
 import duckdb
 
-from kbq_assets.adapters.duckdb import jobs, schema, summaries
+from kbq_assets.adapters.duckdb import load_jobs, schema, summaries
 from kbq_assets.adapters.duckdb.comparison import compare
-from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
+from kbq_assets.adapters.duckdb.database import (
+    LOCK_TIMEOUT_SECONDS,
+    DuckDbDatabase,
+    storage_errors,
+    transaction,
+)
 from kbq_assets.adapters.duckdb.erasure import DuckDbErasureTables
 from kbq_assets.adapters.duckdb.error_rows import read_error_rows
 from kbq_assets.adapters.duckdb.errors_replay import DuckDbErrorReplays, counting
@@ -58,7 +63,7 @@ class DuckDbWarehouse:
     process holds the lock for ``lock_timeout_seconds``, Unavailable names it. ``open_uri`` opens source files.
 
     Memory: some 300 MB, and DuckDB's share of a transaction until its commit. That is up to
-    ``memory_limit``, and beyond it about 8 bytes per value: limit a job (`LoadLimits`) if memory is scarce.
+    `MEMORY_LIMIT`, and beyond it about 8 bytes per value: limit a job (`LoadLimits`) if memory is scarce.
     """
 
     project: str = LOCAL
@@ -80,12 +85,11 @@ class DuckDbWarehouse:
         self,
         path: Path,
         *,
-        lock_timeout_seconds: float = 60,
-        memory_limit: str = "1GB",
+        lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
         open_uri: OpenUri = open_file_uri,
     ) -> None:
         self.path = path
-        self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
+        self._database = DuckDbDatabase(path, lock_timeout_seconds)
         self.session = self._database.session
         self.statements: Statements | None = DuckDbStatements(self._writing, self._read, transaction)
         self.errors_replay: ErrorReplays | ErrorReplaySteps | None = DuckDbErrorReplays(
@@ -104,28 +108,28 @@ class DuckDbWarehouse:
         with self._writing() as connection:
             try:
                 with transaction(connection, job.job_id):
-                    jobs.record(
+                    load_jobs.record(
                         connection, JobStatus(job.job_id, "DONE", job.source_uris), job.table, job.labels
                     )
                     rows = _load(connection, job, self._open_uri)
-                    jobs.set_output_rows(connection, job.job_id, rows)
+                    load_jobs.set_output_rows(connection, job.job_id, rows)
             except LoadError as error:
                 failed = JobStatus(job.job_id, "DONE", job.source_uris, error=_job_error(error))
                 with transaction(connection, job.job_id):
-                    jobs.record(connection, failed, job.table, job.labels)
+                    load_jobs.record(connection, failed, job.table, job.labels)
 
     def get_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> JobStatus | None:
         """A job's status, None if no such id was inserted."""
         _check_place(project, location)
-        return self._read(lambda connection: jobs.find(connection, job_id), None)
+        return self._read(lambda connection: load_jobs.find(connection, job_id), None)
 
     def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
         """Use up an id with a job that does nothing."""
         _check_place(project, location)
         with self._writing() as connection, transaction(connection, job_id):
-            jobs.record(connection, JobStatus(job_id, "DONE", ()))
+            load_jobs.record(connection, JobStatus(job_id, "DONE", ()))
 
     def cancel_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
@@ -252,7 +256,7 @@ class DuckDbWarehouse:
     @contextmanager
     def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
         with storage_errors(), self._database.writing() as connection:
-            jobs.create_tables(connection)
+            load_jobs.create_tables(connection)
             yield connection
 
     def _read(self, query: Callable[[duckdb.DuckDBPyConnection], Result], default: Result) -> Result:

@@ -8,7 +8,7 @@ from typing import Any
 from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery.insertions import JobKey, insert_load, insert_query
-from kbq_assets.adapters.bigquery.jobs import JOB_TIMEOUT_MS, STATEMENT
+from kbq_assets.adapters.bigquery.load_jobs import JOB_TIMEOUT_MS, STATEMENT
 from kbq_assets.core.filebatches.hive import check_hive
 from kbq_assets.ports.file_loads import FileJob
 

@@ -1,4 +1,4 @@
-"""Batches of files in DuckDB: a job's row and its rows are one transaction, as of the warehouse's other jobs."""
+"""Batches of files in DuckDB: a job's row and its rows are one transaction, as of the warehouse's other load_jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import duckdb
 
-from kbq_assets.adapters.duckdb import jobs
+from kbq_assets.adapters.duckdb import load_jobs
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
 from kbq_assets.adapters.filebatches import external, reading
 from kbq_assets.adapters.filebatches.local_files import LocalFiles
@@ -43,10 +43,8 @@ _FILE: Final = re.compile(r"^\s*file = (.*)$", re.MULTILINE)
 class DuckDbFileLoads:
     """`FileLoads` over one DuckDB file. ``source`` has the batches: files of a bucket are copied here for a job."""
 
-    def __init__(
-        self, path: Path, source: ObjectStore, lock_timeout_seconds: float = 60, memory_limit: str = "1GB"
-    ) -> None:
-        self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
+    def __init__(self, path: Path, source: ObjectStore) -> None:
+        self._database = DuckDbDatabase(path)
         self._source = source
 
     def check(self, config: Mapping[str, Any], sql: str) -> None:
@@ -71,9 +69,9 @@ class DuckDbFileLoads:
         with self._writing() as connection, LocalFiles(self._source, job.sizes) as files:
             try:
                 with transaction(connection, job.job_id):
-                    jobs.record(connection, status, labels=job.labels)
+                    load_jobs.record(connection, status, labels=job.labels)
                     apply = external.run if job.sql else _load
-                    jobs.set_output_rows(connection, job.job_id, apply(connection, job, files))
+                    load_jobs.set_output_rows(connection, job.job_id, apply(connection, job, files))
             except Exception as error:
                 if _passes(error):
                     raise
@@ -82,12 +80,12 @@ class DuckDbFileLoads:
                 )
                 failed = dataclasses.replace(status, error=why)
                 with transaction(connection, job.job_id):
-                    jobs.record(connection, failed, labels=job.labels)
+                    load_jobs.record(connection, failed, labels=job.labels)
 
     @contextmanager
     def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
         with storage_errors(), self._database.writing() as connection:
-            jobs.create_tables(connection)
+            load_jobs.create_tables(connection)
             yield connection
 
 

@@ -8,7 +8,7 @@
     types.py        BigQuery's column types as Iceberg's
     schema.py       tables: columns, notes, partitions, their evolution
     job_records.py  the jobs of a table, in its properties: pure
-    jobs.py         which jobs of a table have ended
+    load_jobs.py    which jobs of a table have ended
     writer.py       staged Avro to rows of a table
     parquet_files.py  rows to Parquet files, one per partition
     tasks.py        the same in tasks of a large job, and the job that collects their files

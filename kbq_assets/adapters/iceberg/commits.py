@@ -34,12 +34,7 @@ COMPLETE_UNTIL, COMPLETE_HOUR = "kbq.complete-until", "kbq.complete-until-hour"
 
 
 def commit_job(
-    table: Table,
-    record: JobRecord,
-    files: Iterable[DataFile] = (),
-    *,
-    replace: bool = False,
-    pause: Callable[[float], None] = time.sleep,
+    table: Table, record: JobRecord, files: Iterable[DataFile] = (), *, replace: bool = False
 ) -> tuple[JobRecord, ...]:
     """Commit a job's snapshot; return the records that the table forgets with it.
 
@@ -51,7 +46,7 @@ def commit_job(
         try:
             return _attempt(table, record, added, replace)
         except CommitFailedException:
-            pause(random.uniform(0, min(_LONGEST_PAUSE, 0.05 * 2**attempt)))
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.05 * 2**attempt)))
             _read_again(table, record, table.refresh)
             known = job_records.find(table.properties, record.job_id)
             if known is not None and known.commit == record.commit:

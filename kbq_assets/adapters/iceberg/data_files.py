@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from kbq_assets.adapters.iceberg import schema
 from kbq_assets.adapters.iceberg.erased_rows import is_erased
 from kbq_assets.adapters.iceberg.whole_days import coarse_spec
-from kbq_assets.core.erasure.offsets import RowPlaces
+from kbq_assets.core.erasure.offset_sets import RowPlaces
 from kbq_assets.core.errors import JobFailed
 
 #: Bytes of Arrow that are read at once.

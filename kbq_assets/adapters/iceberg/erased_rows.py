@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kbq_assets.core.erasure.offsets import RowPlaces
+from kbq_assets.core.erasure.offset_sets import RowPlaces
 
 
 def without(batch: pa.RecordBatch, rows: RowPlaces) -> pa.RecordBatch:

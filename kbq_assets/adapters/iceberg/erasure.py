@@ -33,12 +33,12 @@ from kbq_assets.adapters.iceberg.data_files import touched, where
 from kbq_assets.adapters.iceberg.erased_rows import is_erased
 from kbq_assets.adapters.iceberg.housekeeping import DEFAULT_AGE, GRACE, MAX_AGE
 from kbq_assets.adapters.iceberg.job_records import JobRecord
-from kbq_assets.adapters.iceberg.jobs import LakeJobs
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
+from kbq_assets.adapters.iceberg.load_jobs import LakeJobs
 from kbq_assets.adapters.iceberg.rewrites import Rewrite, discard
 from kbq_assets.adapters.iceberg.whole_days import replace
 from kbq_assets.core.compaction.model import Rewritten
-from kbq_assets.core.erasure.offsets import RowPlaces, offsets_of
+from kbq_assets.core.erasure.offset_sets import RowPlaces, offsets_of
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference

@@ -18,15 +18,15 @@ from pyiceberg.table import Table
 from kbq_assets.adapters.iceberg.data_files import rows_at, touched
 from kbq_assets.adapters.iceberg.erased_rows import is_erased
 from kbq_assets.adapters.iceberg.job_records import JobRecord
-from kbq_assets.adapters.iceberg.jobs import LakeJobs
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
+from kbq_assets.adapters.iceberg.load_jobs import LakeJobs
 from kbq_assets.adapters.iceberg.replaced_files import CopiedRows, ReplacedFiles
 from kbq_assets.adapters.iceberg.rewrite import rewrite
 from kbq_assets.adapters.iceberg.rewrites import Rewrite
 from kbq_assets.adapters.iceberg.schema import columns_in
 from kbq_assets.adapters.iceberg.writer import ParquetWriter
 from kbq_assets.core.compaction.model import RewriteTask, Rewritten
-from kbq_assets.core.erasure.offsets import RowPlaces, offsets_of
+from kbq_assets.core.erasure.offset_sets import RowPlaces, offsets_of
 from kbq_assets.core.errors import JobFailed, Unavailable
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplay

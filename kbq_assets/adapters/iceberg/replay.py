@@ -16,11 +16,11 @@ from kbq_assets.adapters.iceberg.commits import JOB_ID, commit_once, turn_retrie
 from kbq_assets.adapters.iceberg.data_files import rows_at, touched
 from kbq_assets.adapters.iceberg.housekeeping import delete_table
 from kbq_assets.adapters.iceberg.job_records import JobRecord
-from kbq_assets.adapters.iceberg.jobs import LakeJobs
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
+from kbq_assets.adapters.iceberg.load_jobs import LakeJobs
 from kbq_assets.adapters.iceberg.replaced_files import CopiedRows, ReplacedFiles
 from kbq_assets.adapters.iceberg.rewrites import Rewrite
-from kbq_assets.core.erasure.offsets import RowPlaces
+from kbq_assets.core.erasure.offset_sets import RowPlaces
 from kbq_assets.core.errors import JobAlreadyExists, JobFailed, Unavailable
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import TableOptions

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from kbq_assets.adapters.iceberg import schema
 from kbq_assets.adapters.iceberg.data_files import by_name, where
 from kbq_assets.adapters.iceberg.erased_rows import is_erased
-from kbq_assets.core.erasure.offsets import RowPlaces, offsets_of
+from kbq_assets.core.erasure.offset_sets import RowPlaces, offsets_of
 from kbq_assets.core.statements.keys import has_paths
 from kbq_assets.ports.replay import DayRows, PartitionDay, RowDifference
 from kbq_assets.ports.warehouse import EVERYTHING

@@ -13,7 +13,7 @@ from kbq_assets.adapters.iceberg.data_files import coarse_id
 from kbq_assets.adapters.iceberg.lake import IcebergLake
 from kbq_assets.adapters.iceberg.rewrite import rewrite
 from kbq_assets.core.compaction.model import FileGroup, RewriteTask, Rewritten
-from kbq_assets.core.erasure.offsets import RowPlaces
+from kbq_assets.core.erasure.offset_sets import RowPlaces
 from kbq_assets.core.errors import JobFailed
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import IN_PROCESS_BYTES, OpenRewriter, Rewriter

@@ -21,8 +21,8 @@ from kbq_assets.adapters.iceberg.compaction import LakeCompaction
 from kbq_assets.adapters.iceberg.erasure import LakeErasureTables
 from kbq_assets.adapters.iceberg.errors_replay import LakeErrorReplays
 from kbq_assets.adapters.iceberg.job_records import JobRecord
-from kbq_assets.adapters.iceberg.jobs import LakeJobs, record_of
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
+from kbq_assets.adapters.iceberg.load_jobs import LakeJobs, record_of
 from kbq_assets.adapters.iceberg.tasks import LargeJobs, job_writer
 from kbq_assets.adapters.iceberg.writer import ParquetWriter
 from kbq_assets.core.errors import (

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.erasure.model import CopiedEpochs, Erasure
-from kbq_assets.core.erasure.offsets import Offsets
+from kbq_assets.core.erasure.offset_sets import Offsets
 from kbq_assets.core.protocol.commits import Commit, StagedFile, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import shard_of

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from kbq_assets.core.erasure import offsets as sets
-from kbq_assets.core.erasure.offsets import Offsets
+from kbq_assets.core.erasure import offset_sets as sets
+from kbq_assets.core.erasure.offset_sets import Offsets
 from kbq_assets.core.errors import InvalidName, MissingState
 from kbq_assets.core.protocol.codec import INLINE, RESTORE, Stored
 from kbq_assets.core.protocol.commits import Commit, StagedFile

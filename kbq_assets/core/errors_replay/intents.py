@@ -7,7 +7,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.erasure.offsets import Offsets, RowPlaces
+from kbq_assets.core.erasure.offset_sets import Offsets, RowPlaces
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference

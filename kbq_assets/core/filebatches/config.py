@@ -68,7 +68,6 @@ class FileBatchConfig:
     ordered: bool = False
     load: Mapping[str, Any] = field(default_factory=dict)
     sql: str = ""
-    sql_path: str = ""
     external: Mapping[str, Any] = field(default_factory=dict)
     data_source: str = ""
 
@@ -113,7 +112,6 @@ def config_of(
         is_ordered(batch, listing, defaults),
         _checked(batch, load),
         "" if sql is None else _text(sql.path, read(sql)),
-        "" if sql is None else sql.path,
         _external(external[0].path, read(external[0])) if external else {"sourceFormat": "PARQUET"},
         str(load.get("dataSourceName", "")),
     )

@@ -2,9 +2,9 @@
 
 Types are BigQuery's names; the local warehouse maps them to its own. The mapping is BigQuery's for Avro with
 ``useAvroLogicalTypes`` and ``decimalTargetTypes=[NUMERIC, BIGNUMERIC, STRING]``:
-https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro#avro_conversions. In short: a union of
-several types is a STRUCT with one field set, a map a REPEATED STRUCT<key, value>, ``duration`` BYTES, ``uuid``
-a STRING; fields, unions and arrays of nothing but null have no column; arrays of arrays have no type.
+https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro#avro_conversions. In short: a union of types is
+a STRUCT with one field set, a map a REPEATED STRUCT<key, value>, ``duration`` BYTES, ``uuid`` a STRING; fields, unions
+and arrays of nothing but null have no column; arrays of arrays have no type.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from kbq_assets.core.avro import tree as avro
@@ -46,6 +47,8 @@ MAX_STRUCT_DEPTH = 15
 MAX_COLUMNS = 10_000
 #: A schema that uses its records often may have 2**100 columns: counting ends here.
 _MOST_COUNTED = 10 * MAX_COLUMNS
+#: Columns of longer schemas are not kept.
+_MOST_KEPT = 32_768
 #: https://cloud.google.com/bigquery/docs/schemas#column_names
 _COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}", re.ASCII)
 _LEVELS = ("", "NONE", "LOW", "MEDIUM", "HIGH")
@@ -125,11 +128,15 @@ class IncompatibleColumn(ConfigurationError):
 
 def columns_of(schema: str) -> tuple[Column, ...]:
     """The columns of an Avro record schema. Raises EncodingError if no warehouse column can hold a type."""
+    return (_columns_of if len(schema) <= _MOST_KEPT else _columns_of.__wrapped__)(schema)
+
+
+@lru_cache(maxsize=128)
+def _columns_of(schema: str) -> tuple[Column, ...]:
     root = avro.parse(avro.load_schema(schema))
     if not isinstance(root, avro.RecordType):
         raise _refused("", f"{avro.branch_name(root)}, which is not a record,", "stage records")
-    record = visit(root, _Columns())
-    columns = record.fields if record is not None else ()
+    columns = record.fields if (record := visit(root, _Columns())) is not None else ()
     if (count := _check_names(columns, "")) > MAX_COLUMNS:
         raise _too_many(str(count))
     return columns

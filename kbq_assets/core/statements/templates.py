@@ -16,9 +16,9 @@ from typing import Final
 
 from kbq_assets.core.errors import WrongOptions
 from kbq_assets.core.statements.dialects import BIGQUERY, DUCKDB, Dialect
+from kbq_assets.core.statements.sql_tokens import Token, tokens_of
 from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.statements.targets import Target
-from kbq_assets.core.statements.tokens import Token, tokens_of
 
 _ALLOWED: Final = ("DELETE", "INSERT", "MERGE", "SELECT", "UPDATE", "WITH")
 _CHANGES: Final = frozenset({"DELETE", "INSERT", "MERGE", "UPDATE"})

@@ -20,7 +20,7 @@ from kbq_assets.core.debezium.change_columns import CHANGE_COLUMNS
 from kbq_assets.core.loading.table_notes import OWN_COLUMNS
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import PARTITIONS_PER_SHARD
-from kbq_assets.core.statements import changes
+from kbq_assets.core.statements import change_data
 from kbq_assets.core.statements.dialects import Dialect
 from kbq_assets.core.statements.expressions import greater, is_tombstone, same
 from kbq_assets.core.statements.rules import DELETED, MARK, TIMESTAMP, StatementRule
@@ -39,7 +39,7 @@ _TYPES: Final = ("STRING", "INT64", "INT64", "INT64")
 @dataclass(frozen=True)
 class Upsert:
     """The inputs of an upsert's text. Names are in SQL; ``columns`` are the table's. ``tombstones``: every row of the
-    batch is a deletion; ``flag`` is the column that says which are. ``changes``: they are change events (changes.py).
+    batch is a deletion; ``flag`` is the column that says which are. ``changes``: they are change events.
     ``converts``: the table's rows were appended."""
 
     dialect: Dialect
@@ -72,7 +72,7 @@ def upsert_sql(upsert: Upsert) -> str:
     if not upsert.one_partition and upsert.rule.tie != TIMESTAMP:
         statements.append(_refusal(upsert))
     if upsert.changes:
-        statements.append(changes.truncation(upsert.target, upsert.columns, upsert.rule))
+        statements.append(change_data.truncation(upsert.target, upsert.columns, upsert.rule))
     statements.append(_merge(upsert))
     if upsert.remembers and (upsert.tombstones or upsert.flag):
         statements.append(_memory(upsert, _newest(upsert, _batch(upsert), _is_deleted(upsert, "b"))))
@@ -124,14 +124,16 @@ def _is_deleted(upsert: Upsert, alias: str) -> str:
 
 def _batch(upsert: Upsert) -> str:
     """The rows of the batch that change any."""
-    return changes.AFTER_TRUNCATION if upsert.changes else SCRATCH
+    return change_data.AFTER_TRUNCATION if upsert.changes else SCRATCH
 
 
-def _kept(upsert: Upsert) -> changes.KeptColumns:
+def _kept(upsert: Upsert) -> change_data.KeptColumns:
     """The columns whose value may be that of the table."""
     partition = ", ".join(key_of(upsert, "b"))
     roots = {path.partition(".")[0] for path in upsert.rule.key}
-    return changes.kept_columns(upsert.dialect, upsert.columns if upsert.changes else (), partition, roots)
+    return change_data.kept_columns(
+        upsert.dialect, upsert.columns if upsert.changes else (), partition, roots
+    )
 
 
 def is_newer(upsert: Upsert, left: str, right: str, of: tuple[str, ...] = POSITION, time: str = TIME) -> str:

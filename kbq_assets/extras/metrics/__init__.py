@@ -1,1 +1,1 @@
-"""Metrics of KBQ: `kbq serve`, Prometheus families, reporters."""
+"""Metrics of KBQ: `kbq serve`, Prometheus families."""

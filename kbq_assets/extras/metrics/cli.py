@@ -26,12 +26,11 @@ def serve(observer: Observer, host: str, port: int) -> None:
     There is no authentication: on another address than loopback, put an authenticating proxy in front. State and broker
     are read every KBQ_SERVE_SECONDS in the background. If one is away, its last values are shown, with their age.
     """
-    from kbq_assets.extras.metrics.reporters import open_reporter
     from kbq_assets.extras.metrics.service import server
 
     end_in_order()
     try:
-        server.serve(observer, host, port, _announce, open_reporter)
+        server.serve(observer, host, port, _announce)
     except KeyboardInterrupt:
         click.echo("stopped")
 

@@ -1,11 +1,11 @@
-"""Measurements for all reporters: families of samples, in Prometheus' terms."""
+"""Measurements: families of samples, in Prometheus' terms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 
 from kbq_assets.core.protocol.totals import Histogram
 
@@ -73,14 +73,3 @@ def bounded(
     if rest := [values[name] for name in names[most:]]:
         kept[OTHER] = join(rest)
     return kept
-
-
-def document(families: Iterable[Family], time_ms: int) -> dict[str, Any]:
-    """All families as a document, without buckets."""
-    metrics = [
-        {"name": family.name + sample.suffix, "labels": dict(sample.labels), "value": sample.value}
-        for family in families
-        for sample in family.samples
-        if sample.suffix != "_bucket"
-    ]
-    return {"time_ms": time_ms, "metrics": metrics}

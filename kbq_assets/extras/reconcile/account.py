@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kbq_assets.core.erasure.offsets import Offsets, has
+from kbq_assets.core.erasure.offset_sets import Offsets, has
 from kbq_assets.core.errors import NotFound, StateError
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.counts import Counts

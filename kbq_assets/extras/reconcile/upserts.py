@@ -18,7 +18,7 @@ from typing import Any, Final
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.debezium.change_columns import DELETED as ROW_DELETED
 from kbq_assets.core.debezium.change_columns import OP, TRUNCATE
-from kbq_assets.core.erasure.offsets import Offsets
+from kbq_assets.core.erasure.offset_sets import Offsets
 from kbq_assets.core.errors import JobFailed, KbqError
 from kbq_assets.core.loading.table_notes import has_own_columns_alone
 from kbq_assets.core.loading.table_state import TableState
@@ -26,7 +26,7 @@ from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
-from kbq_assets.core.statements.changes import are_changes
+from kbq_assets.core.statements.change_data import are_changes
 from kbq_assets.core.statements.rules import DELETED, MARK, UPSERT, StatementRule
 from kbq_assets.core.statements.side_tables import deleted_table
 from kbq_assets.core.topics.topic_settings import TopicSettings

@@ -60,13 +60,12 @@ def compare_values(
     commits: Iterable[Commit],
     broker: dict[TopicPartition, BrokerOffsets],
     choice: str = SAMPLE,
-    chance: random.Random | None = None,
 ) -> ValueReport:
     """Compare rows with the records that the broker still has. Each run samples other ranges."""
     commits = list(commits)
     if not warehouse.compares:
         return ValueReport(problems=(NO_VALUES,), uncompared=tuple(sorted({c.topic for c in commits})))
-    report, chance = ValueReport(), chance or random.Random()
+    report, chance = ValueReport(), random.Random()
     ranges = [
         (commit, OffsetRange(tp, first, state.next))
         for commit in commits

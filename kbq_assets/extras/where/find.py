@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kbq_assets.core.backup.commits import windows_of
-from kbq_assets.core.erasure.offsets import pairs
+from kbq_assets.core.erasure.offset_sets import pairs
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.protocol.commits import Commit, Window
 from kbq_assets.core.protocol.names import commit_path, shard_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kbq_assets.core.backup.backup_names import BACKUP, BackupFileName
-from kbq_assets.core.erasure.offsets import has
+from kbq_assets.core.erasure.offset_sets import has
 from kbq_assets.core.errors import InvalidName, KbqError, NotFound
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions

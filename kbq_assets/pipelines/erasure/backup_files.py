@@ -11,10 +11,10 @@ from functools import partial
 from kbq_assets.core.backup.backup_names import BackupFileName, merge_attempt
 from kbq_assets.core.backup.below_log_start import copies_of
 from kbq_assets.core.backup.merging import begun
-from kbq_assets.core.erasure import offsets as sets
+from kbq_assets.core.erasure import offset_sets as sets
 from kbq_assets.core.erasure.forgotten_records import copied_offsets, rewritten
 from kbq_assets.core.erasure.model import Erasure
-from kbq_assets.core.erasure.offsets import Offsets
+from kbq_assets.core.erasure.offset_sets import Offsets
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import commit_path, shard_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kbq_assets.core.erasure.model import Erasure, erasure_path
-from kbq_assets.core.erasure.offsets import RowPlaces
+from kbq_assets.core.erasure.offset_sets import RowPlaces
 from kbq_assets.core.errors import KbqError, Refused, TransientError
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.deployment import Deployment

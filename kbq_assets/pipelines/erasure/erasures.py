@@ -29,7 +29,7 @@ from kbq_assets.core.erasure.model import (
     erasure_path,
     parse_erasure_path,
 )
-from kbq_assets.core.erasure.offsets import size
+from kbq_assets.core.erasure.offset_sets import size
 from kbq_assets.core.erasure.selection import PersonRecords
 from kbq_assets.core.errors import NotFound, PreconditionFailed, Refused, TransientError
 from kbq_assets.core.loading.file_warehouses import REMOVED

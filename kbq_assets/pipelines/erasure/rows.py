@@ -19,7 +19,7 @@ from kbq_assets.core.erasure.model import (
     key_of,
     turn_of,
 )
-from kbq_assets.core.erasure.offsets import RowPlaces
+from kbq_assets.core.erasure.offset_sets import RowPlaces
 from kbq_assets.core.errors import (
     ConfigurationError,
     JobAlreadyExists,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kbq_assets.core.backup.backup_names import BackupFileName
-from kbq_assets.core.erasure import offsets as sets
+from kbq_assets.core.erasure import offset_sets as sets
 from kbq_assets.core.erasure.forgotten_records import epochs_of_log, is_present
 from kbq_assets.core.erasure.model import ErasedPartition, Erasure, ErasureTimes
-from kbq_assets.core.erasure.offsets import MOST_OFFSETS, offsets_of
+from kbq_assets.core.erasure.offset_sets import MOST_OFFSETS, offsets_of
 from kbq_assets.core.erasure.positions import RecordPosition
 from kbq_assets.core.erasure.selection import PersonRecords
 from kbq_assets.core.errors import NotFound, Refused, TransientError

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.erasure.offsets import has, offsets_of
+from kbq_assets.core.erasure.offset_sets import has, offsets_of
 from kbq_assets.core.errors import JobAlreadyExists, JobFailed, Refused, Unavailable
 from kbq_assets.core.errors_replay.intents import ReplayIntent
 from kbq_assets.core.errors_replay.tables import begin_replay, end_replay

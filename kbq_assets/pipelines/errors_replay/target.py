@@ -16,7 +16,7 @@ from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.ordering.transitions import let_in
 from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
 from kbq_assets.core.replay.model import Phase
-from kbq_assets.core.statements.changes import are_changes
+from kbq_assets.core.statements.change_data import are_changes
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.statements.upsert import effective_sql, upsert_sql
 from kbq_assets.pipelines.ordering.decisions import decide

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kbq_assets.core.errors import KbqError, MissingState, NotFound, TransientError
 from kbq_assets.core.filebatches import table_batches
-from kbq_assets.core.filebatches.registry import PrefixRegistry
+from kbq_assets.core.filebatches.prefix_registry import PrefixRegistry
 from kbq_assets.core.filebatches.state_names import (
     applied_path,
     decisions_path,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbq_assets.core.erasure.model import Erasure, ErasureLog, log_path, raised, with_erasure
-from kbq_assets.core.erasure.offsets import Offsets
+from kbq_assets.core.erasure.offset_sets import Offsets
 from kbq_assets.core.errors import NotFound, Unavailable
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit

@@ -13,8 +13,8 @@ from kbq_assets.core.statements.billing import excess
 from kbq_assets.core.statements.keys import key_columns
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.statements.side_tables import deleted_table, scratch_table
+from kbq_assets.core.statements.sql_tokens import split
 from kbq_assets.core.statements.table_statements import SCRATCH, BatchStatement
-from kbq_assets.core.statements.tokens import split
 from kbq_assets.core.statements.upsert import deleted_columns
 from kbq_assets.pipelines.loading.restaging import fit
 from kbq_assets.pipelines.loading.table_run import TableRun

@@ -15,7 +15,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column, TableChange, TableOptions, columns_of
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.statements import changes
+from kbq_assets.core.statements import change_data
 from kbq_assets.core.statements.keys import key_columns
 from kbq_assets.core.statements.rules import (
     DELETED,
@@ -183,7 +183,7 @@ def _upsert(
             f"{run.table}: a batch has tombstones and other records, which its statement cannot tell apart",
             next_step="order=none: an upsert needs no order",
         )
-    of_changes = any(map(changes.are_changes, staged))
+    of_changes = any(map(change_data.are_changes, staged))
     if of_changes and converts and has_rows:
         raise WrongOptions(
             f"{run.table}: its rows are changes that were appended, which cannot become last states in place",
@@ -204,7 +204,7 @@ def upsert_of(
     """The upsert of a table with its ``own`` columns by rows that are ``staged`` with these: of tombstones, or of
     others."""
     names = {column.name for each in staged for column in each}
-    of_changes = any(map(changes.are_changes, staged))
+    of_changes = any(map(change_data.are_changes, staged))
     return Upsert(
         statements.dialect,
         rule,

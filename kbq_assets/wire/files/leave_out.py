@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 import fastavro
 
 from kbq_assets.core.avro import tree as avro
-from kbq_assets.core.erasure.offsets import Offsets, has
+from kbq_assets.core.erasure.offset_sets import Offsets, has
 from kbq_assets.wire.arrow.avro_types import value_of
 from kbq_assets.wire.arrow.container import read_blocks, read_header
 from kbq_assets.wire.arrow.decode import Decoder

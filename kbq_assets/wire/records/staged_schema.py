@@ -135,16 +135,16 @@ def staged_schema(
     return _staged(source, record, metadata, BodyKind.AVRO, routes)
 
 
-def json_staged_schema(metadata: MetadataColumns, *, name: str = "Json") -> StagedSchema:
+def json_staged_schema(metadata: MetadataColumns) -> StagedSchema:
     """The staged schema of a JSON topic: the document (null for a tombstone) and the metadata."""
     document = {"type": "string", "sqlType": "JSON"}  # marks a JSON column for BigQuery's Avro loader
-    schema = {"type": "record", "name": name, "fields": [{"name": "payload", "type": ["null", document]}]}
+    schema = {"type": "record", "name": "Json", "fields": [{"name": "payload", "type": ["null", document]}]}
     return _staged(schema, _record(schema), metadata, BodyKind.JSON)
 
 
-def tombstone_schema(metadata: MetadataColumns, *, name: str = "Tombstone") -> StagedSchema:
+def tombstone_schema(metadata: MetadataColumns) -> StagedSchema:
     """The staged schema of tombstones as rows: the metadata alone, all other columns stay null."""
-    schema: dict[str, Any] = {"type": "record", "name": name, "fields": []}
+    schema: dict[str, Any] = {"type": "record", "name": "Tombstone", "fields": []}
     return _staged(schema, _record(schema), metadata, BodyKind.EMPTY)
 
 

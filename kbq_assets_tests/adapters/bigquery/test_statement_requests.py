@@ -11,10 +11,10 @@ from kbq_assets.core.errors import JobFailed, Unavailable
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.statements.dialects import BIGQUERY
 from kbq_assets.core.statements.rules import SCD2, UPSERT, VALID_FROM, VALID_TO, StatementRule
+from kbq_assets.core.statements.sql_tokens import split
 from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.statements.targets import Target
 from kbq_assets.core.statements.texts import text_of
-from kbq_assets.core.statements.tokens import split
 from kbq_assets.core.statements.upsert import Upsert, upsert_sql
 from kbq_assets.ports.statements import StatementJob, Statements
 from kbq_assets_tests.adapters.bigquery.canned import (

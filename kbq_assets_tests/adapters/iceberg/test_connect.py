@@ -17,6 +17,7 @@ from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.wire.arrow.staged import open_file_uri
 from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, avro_file, load_job, records
+from kbq_assets_tests.fixtures.variables import Variables
 
 
 def address(text: str) -> LakeAddress:
@@ -47,12 +48,10 @@ def test_a_bucket_has_its_catalog_below_the_home(tmp_path: Path) -> None:
     assert home.is_dir()
 
 
-def test_a_named_catalog_is_that_of_pyicebergs_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__TYPE", "sql")
-    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", f"sqlite:///{tmp_path}/prod.db")
-    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__WAREHOUSE", f"file://{tmp_path}/lake")
+def test_a_named_catalog_is_that_of_pyicebergs_configuration(tmp_path: Path, variables: Variables) -> None:
+    variables["PYICEBERG_CATALOG__PROD__TYPE"] = "sql"
+    variables["PYICEBERG_CATALOG__PROD__URI"] = f"sqlite:///{tmp_path}/prod.db"
+    variables["PYICEBERG_CATALOG__PROD__WAREHOUSE"] = f"file://{tmp_path}/lake"
     lake = open_lake(address("iceberg:prod"), tmp_path, open_file_uri)
     lake.create_table(TABLE, columns_of(SCHEMA), TableOptions())
     assert (tmp_path / "prod.db").exists()

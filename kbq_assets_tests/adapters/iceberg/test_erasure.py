@@ -19,7 +19,7 @@ from kbq_assets.adapters.iceberg.housekeeping import MAX_AGE, delete_orphans
 from kbq_assets.adapters.iceberg.job_records import REMEMBERED_ERASURES, JobRecord
 from kbq_assets.adapters.iceberg.rewrite import rewrite
 from kbq_assets.core.compaction.model import DAY_MS, RewriteTask, Rewritten
-from kbq_assets.core.erasure.offsets import RowPlaces
+from kbq_assets.core.erasure.offset_sets import RowPlaces
 from kbq_assets.core.errors import JobFailed, Unavailable
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.ports.erasure import ErasedRows, ErasureJob, ErasureTables

@@ -28,6 +28,7 @@ from kbq_assets_tests.contracts.warehouse import (
     records,
 )
 from kbq_assets_tests.defs.instance.postgres import postgres, query
+from kbq_assets_tests.fixtures.variables import Variables
 
 pytestmark = pytest.mark.slow
 
@@ -75,11 +76,11 @@ class TestCompaction(CompactionContract):
 
 
 def test_a_named_catalog_on_postgres_is_the_same_for_every_process(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: str, tmp_path: Path, variables: Variables
 ) -> None:
     name = next(NAMES)
     for key, value in {"TYPE": "sql", "URI": server, "WAREHOUSE": f"file://{tmp_path}/lake"}.items():
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__{name.upper()}__{key}", value)
+        variables[f"PYICEBERG_CATALOG__{name.upper()}__{key}"] = value
     writer, reader = (open_lake(LakeAddress(catalog=name), tmp_path, open_file_uri) for _ in range(2))
     writer.create_table(TABLE, columns_of(SCHEMA), TableOptions())
     writer.insert_job(one_row_job(tmp_path))

@@ -105,10 +105,10 @@ def one_row_job(folder: Path) -> LoadJob:
 
 
 def test_a_named_catalog_may_be_a_rest_server(
-    server: RestCatalogServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: RestCatalogServer, tmp_path: Path, variables: Variables
 ) -> None:
     for key, value in {"TYPE": "rest", "URI": server.url}.items():
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__PROD__{key}", value)
+        variables[f"PYICEBERG_CATALOG__PROD__{key}"] = value
     writer, reader = (open_lake(LakeAddress(catalog="prod"), tmp_path, open_file_uri) for _ in range(2))
     writer.create_table(TABLE, columns_of(SCHEMA), TableOptions())
     writer.insert_job(one_row_job(tmp_path))

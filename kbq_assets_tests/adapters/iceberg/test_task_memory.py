@@ -7,6 +7,7 @@ import json
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import fastavro
@@ -83,16 +84,22 @@ def avro_of(shape: Block) -> tuple[str, bytes]:
     return schema, parts[0] + b"".join(part[header.tell() :] for part in parts[1:])
 
 
+#: The bounds of a task, a hundredth as large.
+SMALL: dict[str, tuple[ModuleType, object]] = {
+    "_BATCH_BYTES": (staged, 40 << 10),
+    "_PAST": (decode, decode._Past(1 << 30)),
+    "_STARTED_BYTES": (decode, 0),
+    "_RECORDS": (decode, 100),
+    "_LISTS": (decode, 100),
+    "_FLAT_VALUES": (decode, 5_000),
+    "_BATCH_VALUES": (kernel, 10_000),
+}
+
+
 @pytest.fixture
 def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a task has them, a hundredth as large."""
-    monkeypatch.setattr(staged, "_BATCH_BYTES", 40 << 10)
-    monkeypatch.setattr(decode, "_PAST", decode._Past(1 << 30))
-    monkeypatch.setattr(decode, "_STARTED_BYTES", 0)
-    monkeypatch.setattr(decode, "_RECORDS", 100)
-    monkeypatch.setattr(decode, "_LISTS", 100)
-    monkeypatch.setattr(decode, "_FLAT_VALUES", 5_000)
-    monkeypatch.setattr(kernel, "_BATCH_VALUES", 10_000)
+    for name, (module, bound) in SMALL.items():
+        monkeypatch.setattr(module, name, bound)
 
 
 def peak(table: Table, uris: list[str]) -> int:

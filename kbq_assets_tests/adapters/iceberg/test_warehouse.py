@@ -12,7 +12,7 @@ from typing import BinaryIO
 import pytest
 from pyiceberg.table import Table
 
-from kbq_assets.adapters.iceberg import IcebergWarehouse, commits, jobs
+from kbq_assets.adapters.iceberg import IcebergWarehouse, commits, load_jobs
 from kbq_assets.adapters.iceberg import parquet_files as writer_module
 from kbq_assets.adapters.iceberg.commits import commit_job, turn_retries_off
 from kbq_assets.adapters.iceberg.job_records import REMEMBERED, JobRecord
@@ -186,7 +186,7 @@ def test_retries_that_someone_turned_on_are_turned_off_before_a_commit(
     assert stored(lake).properties[RETRIES] == "0"
 
 
-@pytest.mark.parametrize("at", [jobs, commits], ids=["before it reads", "after it was outrun"])
+@pytest.mark.parametrize("at", [load_jobs, commits], ids=["before it reads", "after it was outrun"])
 def test_turning_retries_off_brings_no_ended_job_back(
     lake: IcebergWarehouse, stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch, at: ModuleType
 ) -> None:

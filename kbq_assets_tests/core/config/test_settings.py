@@ -123,10 +123,9 @@ def test_an_endpoint_is_a_plain_url(value: str) -> None:
 
 
 def test_the_environment_wins_over_the_file_and_the_file_over_remembered_ports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    current_folder: Path,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    remember_ports(tmp_path / ".kbq", {"kafka_port": 1111, "registry_port": 2222})
+    remember_ports(current_folder / ".kbq", {"kafka_port": 1111, "registry_port": 2222})
     assert parts({}).deployment.settings.kafka.bootstrap_servers == "127.0.0.1:1111"
     Path("kbq.toml").write_text('KBQ_LOCAL_KAFKA_PORT = 3333\nKBQ_DATASET = "filed"\nKBQ_ENV = "filed"\n')
     found = parts({"KBQ_ENV": "set"}).deployment.settings

@@ -195,7 +195,7 @@ def test_the_nearest_statement_and_external_table_count() -> None:
             "d/t/_config/external.json": {"sourceFormat": "AVRO"},
         },
     )
-    assert (config.sql, config.sql_path) == ("near", "d/t/inc/_config/bq_transform.sql")
+    assert config.sql == "near"
     assert config.external == {"sourceFormat": "AVRO"}
 
 

@@ -8,10 +8,10 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.statements.dialects import BIGQUERY, DUCKDB, Dialect
 from kbq_assets.core.statements.rules import StatementRule
+from kbq_assets.core.statements.sql_tokens import tokens_of
 from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.statements.targets import Target
 from kbq_assets.core.statements.templates import check_sql, sql_text
-from kbq_assets.core.statements.tokens import tokens_of
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 GOOD = "INSERT INTO {{ table }} ({{columns}}) SELECT {{ columns }} FROM {{ batch }}"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 
 import dagster as dg
 import pytest
 
-from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import TableReference, table_state_path
@@ -87,12 +85,9 @@ def test_a_table_that_dagster_has_not_loaded_gets_its_partition(
 
 
 def test_a_store_that_is_down_reports_nothing_and_forgets_nothing(
-    loaded: PlatformWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    loaded: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
-    def down(*arguments: object) -> Sequence[object]:
-        raise Unavailable("no answer", next_step="wait")
-
-    monkeypatch.setattr(loaded.store, "list", down)
+    loaded.store.down = True
     sensor = hours_complete_sensor(loaded.parts.observer, job=refresh, tables=[TABLE])
     for result in (evaluate(loaded, "completeness_sensor", instance, "c"), _tick(sensor, instance, "c")):
         assert (result.cursor, list(result.asset_events), _runs(result)) == ("c", [], [])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,11 +23,10 @@ INIT = ("init", "--company", "shop", "--domain", "sales", "--team", "sales", "--
 
 
 @pytest.fixture
-def init(world: FakePlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+def init(world: FakePlatform, tmp_path: Path) -> Iterator[Shell]:
     """`kbq` in an empty folder, whose settings are read as by a process of its own."""
     folder = tmp_path / "new"
     folder.mkdir()
-    monkeypatch.chdir(folder)
     world.topic_admin.live = {
         "shop.orders": LiveTopic(2, 1),
         "clicks": LiveTopic(1, 1),
@@ -43,7 +44,8 @@ def init(world: FakePlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
             return CliRunner().invoke(command_line(), args, obj=opened, input=answer)
 
-    return Fresh(world)
+    with contextlib.chdir(folder):
+        yield Fresh(world)
 
 
 def test_init_writes_settings_catalog_and_checks_and_validates(init: Shell) -> None:
@@ -86,8 +88,8 @@ def test_init_asks_for_topics_in_a_terminal(init: Shell, monkeypatch: pytest.Mon
     assert {each["topic"]: each["archived"] for each in found} == {"clicks": True, "shop.orders": True}
 
 
-def test_true_and_false_of_toml_are_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("current_folder")
+def test_true_and_false_of_toml_are_settings() -> None:
     Path("kbq.toml").write_text("KBQ_BACKUP = true\n")
     assert parse_settings(read_settings({})).backup.topics == "true"
 

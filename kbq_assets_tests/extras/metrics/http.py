@@ -41,10 +41,10 @@ class Site:
 
 
 @contextmanager
-def site(parts: Parts, *, metrics: bool = True) -> Iterator[Site]:
+def site(parts: Parts) -> Iterator[Site]:
     """Serve until the end of the block."""
     watches = Watches(parts.deployment, parts.observer.arrivals)
-    app = build_app(watches, metrics=metrics)
+    app = build_app(watches)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

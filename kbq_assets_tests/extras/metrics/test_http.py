@@ -220,12 +220,6 @@ def test_a_place_of_backups_out_of_reach_keeps_no_other_metric_away(world: FakeP
     assert found["kbq_records_total"] == {(TOPIC,): 3}
 
 
-def test_without_prometheus_among_the_reporters_there_is_no_such_page(world: FakePlatform) -> None:
-    with site(world.parts, metrics=False) as running:
-        assert running.get("/metrics")[0] == 404
-        assert running.get("/healthcheck")[0] == 200
-
-
 def test_labels_of_any_text_are_read_back_as_they_were(world: FakePlatform) -> None:
     text = 'a "quoted" \\ line\nbreak'
     assert values([labelled("kbq_x", GAUGE, "x", "l", {text: 1.0})]) == {"kbq_x": {(text,): 1.0}}

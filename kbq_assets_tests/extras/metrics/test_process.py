@@ -23,8 +23,6 @@ def started(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         "KBQ_HOME": str(tmp_path),
         "KBQ_SOURCE_TOPICS": str(tmp_path / "topics.txt"),
         "KBQ_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9",
-        "KBQ_REPORTERS": "prometheus,log",
-        "KBQ_REPORT_SECONDS": "5",
     }
     with subprocess.Popen(
         [KBQ, "serve", "--port", "0"], env=environ, stdout=subprocess.PIPE, text=True, bufsize=1

@@ -9,7 +9,6 @@ import pytest
 
 from kbq_assets.adapters import http
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.definitions import Parts
 from kbq_assets.extras.notices.senders import open_notifiers
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.hook_server import hook_server
@@ -80,13 +79,7 @@ def test_a_test_arrives_at_a_real_server_and_no_output_shows_its_address(
     with hook_server() as server:
         environ = {"KBQ_NOTIFY": f"webhook:{server.url}/{SECRET}", "KBQ_WEBHOOK_SECRET": SECRET}
         world = FakePlatform(tmp_path, environ=environ)
-        shell = Shell(world)
-        reopened = world.reopened
-
-        def parts() -> Parts:
-            return reopened(notifiers=lambda: open_notifiers(world.settings.extras.notify, world.clock))
-
-        monkeypatch.setattr(world, "reopened", parts)
+        shell = Shell(world, notifiers=lambda: open_notifiers(world.settings.extras.notify, world.clock))
         output = shell.done("notify", "--test") + shell.done("settings")
         shown = {v["name"]: v["value"] for v in shell.json("settings")}
         assert len(server.posted) == 1

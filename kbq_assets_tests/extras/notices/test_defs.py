@@ -150,14 +150,11 @@ def test_a_failure_that_could_not_be_sent_is_a_red_tick_and_the_next_one_is_sent
 
 
 def test_a_failure_is_reported_while_the_store_is_away(
-    world: NotifiedWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    world: NotifiedWorld, instance: dg.DagsterInstance
 ) -> None:
-    def get(path: str) -> None:
-        raise Unavailable("the store does not answer")
-
-    monkeypatch.setattr(world.store, "get", get)
+    world.store.down = True
     world.react(instance, world.run("extract_job", instance))
-    assert "the store does not answer" in world.notifier.taken[0].text
+    assert "the store is down" in world.notifier.taken[0].text
     with pytest.raises(Unavailable):
         world.tick(instance)
 

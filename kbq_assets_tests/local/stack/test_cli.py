@@ -19,6 +19,7 @@ from kbq_assets.local.stack import LocalStack, on_free_ports
 from kbq_assets.local.stack.cli import stack_of
 from kbq_assets.local.stack.health import ports
 from kbq_assets_tests.fixtures.local_stack import free_ports
+from kbq_assets_tests.fixtures.variables import Variables
 
 
 def run(home: Path, ports: list[int], *arguments: str) -> Result:
@@ -70,11 +71,11 @@ def test_a_taken_port_that_nobody_chose_becomes_a_free_one_before_anything_is_in
 
 @pytest.mark.kafka
 def test_a_running_stack_keeps_its_ports_and_every_command_finds_them(
-    local_stack: LocalStack, monkeypatch: pytest.MonkeyPatch
+    local_stack: LocalStack, variables: Variables
 ) -> None:
-    monkeypatch.setenv("KBQ_HOME", str(local_stack.home))
+    variables["KBQ_HOME"] = str(local_stack.home)
     for name in ("KAFKA", "CONTROLLER", "REGISTRY"):
-        monkeypatch.delenv(f"KBQ_LOCAL_{name}_PORT", raising=False)
+        variables.pop(f"KBQ_LOCAL_{name}_PORT", None)
     local_stack.up()
     found = parts().deployment.settings
     assert (found.kafka.bootstrap_servers, found.registry.url) == (
@@ -82,7 +83,7 @@ def test_a_running_stack_keeps_its_ports_and_every_command_finds_them(
         local_stack.registry_url,
     )
     assert on_free_ports(local_stack, ()) == local_stack
-    monkeypatch.setenv("KBQ_LOCAL_KAFKA_PORT", str(free_ports(1)[0]))
+    variables["KBQ_LOCAL_KAFKA_PORT"] = str(free_ports(1)[0])
     kafka, _ = ports(stack_of(parts().deployment.settings))
     sentence = f"runs on port {local_stack.kafka_port}, and KBQ_LOCAL_KAFKA_PORT says"
     assert (kafka.outcome, sentence in kafka.found) == (Outcome.FAIL, True)

@@ -38,6 +38,7 @@ from kbq_assets.ports.compaction import Rewriter
 from kbq_assets.ports.load_tasks import RunTasks, WriteTask, WrittenFiles
 from kbq_assets.ports.warehouse import ErrorQuery, LoadJob
 from kbq_assets_tests.fakes.faults import Crash
+from kbq_assets_tests.fixtures.variables import Variables
 from kbq_assets_tests.pipelines.bench import ERRORS, TP, A, B, Bench
 
 
@@ -230,6 +231,12 @@ def filled(bench: LakeBench) -> Iterator[LakeBench]:
     yield bench
 
 
+@pytest.fixture
+def planned_by_pyiceberg(variables: Variables) -> None:
+    """Polars asks pyiceberg for a table's files, and reads them on its own."""
+    variables["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
+
+
 def folder_of(bench: LakeBench, table: TableReference) -> str:
     stored = bench.lake.lake.table(table)
     assert stored is not None
@@ -239,14 +246,14 @@ def folder_of(bench: LakeBench, table: TableReference) -> str:
 # Importing ClickHouse and Polars takes seconds, which each of pytest's workers would pay to collect this file.
 
 
-def test_clickhouse_reads_the_rows(filled: LakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clickhouse_reads_the_rows(filled: LakeBench) -> None:
     import chdb
 
-    monkeypatch.chdir("/")  # ClickHouse reads files below its folder alone
     query = (
         f"SELECT _kafka_offset, x, y, _kbq_schema_id FROM icebergLocal('{folder_of(filled, A)}') ORDER BY 1"
     )
-    found = chdb.query(query, "CSV")  # type: ignore[no-untyped-call]
+    with contextlib.chdir("/"):  # ClickHouse reads files below its folder alone
+        found = chdb.query(query, "CSV")  # type: ignore[no-untyped-call]
     rows = [line.split(",") for line in str(found).splitlines()]
     assert rows == [
         ["0", "1", r"\N", "1"],
@@ -257,9 +264,8 @@ def test_clickhouse_reads_the_rows(filled: LakeBench, monkeypatch: pytest.Monkey
     ]
 
 
-def test_others_read_files_of_hours_and_of_whole_days(
-    filled: LakeBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("planned_by_pyiceberg")
+def test_others_read_files_of_hours_and_of_whole_days(filled: LakeBench) -> None:
     import chdb
     import polars as pl
 
@@ -271,11 +277,11 @@ def test_others_read_files_of_hours_and_of_whole_days(
     view = filled.lake.compaction.view(A)
     assert view is not None
     assert {file.coarse for file in view.files} == {True, False}
-    monkeypatch.chdir("/")
     where = "_kafka_timestamp < '1970-02-01' AND event_date = '1970-01-01'"
     query = f"SELECT _kafka_offset FROM icebergLocal('{folder_of(filled, A)}') WHERE {where} ORDER BY 1"
-    assert str(chdb.query(query, "CSV")).split() == ["0", "1", "3", "4", "5", "6", "7"]  # type: ignore[no-untyped-call]
-    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    with contextlib.chdir("/"):
+        found = chdb.query(query, "CSV")  # type: ignore[no-untyped-call]
+    assert str(found).split() == ["0", "1", "3", "4", "5", "6", "7"]
     stored = filled.lake.lake.table(A)
     assert stored is not None
     frame = pl.scan_iceberg(stored.metadata_location, reader_override="native")
@@ -283,13 +289,11 @@ def test_others_read_files_of_hours_and_of_whole_days(
     assert wanted["_kafka_offset"].to_list() == [3, 5, 7]
 
 
-def test_the_documents_lines_read_the_rows_by_the_table_s_name(
-    filled: LakeBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("planned_by_pyiceberg")
+def test_the_documents_lines_read_the_rows_by_the_table_s_name(filled: LakeBench) -> None:
     import polars as pl
     from pyiceberg.catalog.sql import SqlCatalog
 
-    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     folder = Path(folder_of(filled, A)).parent.parent
     text = (Path(__file__).parents[3] / "docs" / "iceberg.md").read_text(encoding="utf-8")
     [lines] = re.findall(r"```python\n(from pyiceberg.*?)```", text, re.DOTALL)
@@ -308,10 +312,10 @@ def test_the_demo_counts_rows_by_clickhouse(filled: LakeBench) -> None:
     assert clickhouse_counts(folder, {B: 0, A: 0}) == {B: (1, 1), A: (5, 5)}
 
 
-def test_polars_reads_the_rows(filled: LakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("planned_by_pyiceberg")
+def test_polars_reads_the_rows(filled: LakeBench) -> None:
     import polars as pl
 
-    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # it reads the files on its own
     stored = filled.lake.lake.table(A)
     assert stored is not None
     frame = pl.scan_iceberg(stored.metadata_location, reader_override="native")

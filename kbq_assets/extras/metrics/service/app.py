@@ -15,8 +15,8 @@ from kbq_assets.extras.metrics.service.exposition import CONTENT_TYPE, expositio
 from kbq_assets.extras.metrics.service.watches import DISTRIBUTION, Watches
 
 
-def build_app(watches: Watches, *, metrics: bool = True) -> Starlette:
-    """The application. ``metrics``: whether Prometheus is among the reporters."""
+def build_app(watches: Watches) -> Starlette:
+    """The application."""
 
     def show_status(request: Request) -> Response:
         return JSONResponse(watches.document())
@@ -29,7 +29,7 @@ def build_app(watches: Watches, *, metrics: bool = True) -> Starlette:
         Route("/healthcheck", _healthcheck),
         Route("/version", _version),
         Route("/status", show_status),
-        *([Route("/metrics", show_metrics)] if metrics else []),
+        Route("/metrics", show_metrics),
     ]
     return Starlette(routes=routes)
 

@@ -1,18 +1,14 @@
-"""The process: a socket, the watches, the reports, uvicorn; SIGTERM or Ctrl-C stops them in order."""
+"""The process: a socket, the watches, uvicorn; SIGTERM or Ctrl-C stops them in order."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from functools import partial
 
 import uvicorn
 
-from kbq_assets.core.config.service import PROMETHEUS, ReporterChoice
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.extras.metrics.reporters import Reporter
 from kbq_assets.extras.metrics.service.app import build_app
-from kbq_assets.extras.metrics.service.watch import Repeater
 from kbq_assets.extras.metrics.service.watches import Watches
 from kbq_assets.pipelines.observation.observer import Observer
 
@@ -20,23 +16,11 @@ from kbq_assets.pipelines.observation.observer import Observer
 _LAST_REQUESTS_SECONDS = 5
 
 
-def serve(
-    observer: Observer,
-    host: str,
-    port: int,
-    announce: Callable[[str], None],
-    open_reporter: Callable[[ReporterChoice], Reporter],
-) -> None:
+def serve(observer: Observer, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Serve until a signal. Raises ConfigurationError."""
-    deployment = observer.deployment
-    settings = deployment.settings.extras.service
-    reporters = {c.name: open_reporter(c) for c in settings.reporters if c.name != PROMETHEUS}
-    watches = Watches(deployment, observer.arrivals)
-    clock, seconds = deployment.clock, settings.report_seconds
-    reporting = Repeater("reports", partial(watches.report, reporters), clock, seconds, seconds)
-    app = build_app(watches, metrics=settings.has_prometheus)
+    watches = Watches(observer.deployment, observer.arrivals)
     config = uvicorn.Config(
-        app,
+        build_app(watches),
         lifespan="off",
         access_log=False,
         log_config=None,
@@ -44,13 +28,10 @@ def serve(
     )
     with _bound(host, port) as listening:
         watches.start()
-        if reporters:
-            reporting.start()
         announce(_url(listening))
         try:
             uvicorn.Server(config).run(sockets=[listening])
         finally:
-            reporting.stop()
             watches.stop()
 
 

@@ -1,4 +1,4 @@
-"""Repeats a call in a thread. The watch of a dependency keeps the last reading while the dependency is away."""
+"""The watch of a dependency: a thread that polls it, and the last reading while it is away."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 _LOGGER: Final = logging.getLogger("kbq.service")
 #: A poll that takes longer counts as failed while it runs.
 _PATIENCE_SECONDS: Final = 60.0
-#: The pause after a slow call, as a multiple of its time: calls take at most a tenth of the time.
+#: The pause after a slow poll, as a multiple of its time: polls take at most a tenth of the time.
 _PAUSES: Final = 10
 
 
@@ -31,50 +31,32 @@ class LastReading(Generic[T]):
     error: str = ""
 
 
-class Repeater:
-    """Makes a call again and again in a thread, the first time after ``first_seconds``."""
-
-    def __init__(
-        self, name: str, call: Callable[[], object], clock: Clock, seconds: float, first_seconds: float = 0.0
-    ) -> None:
-        self.name = name
-        self._call = call
-        self._clock = clock
-        self._seconds = seconds
-        self._first_seconds = first_seconds
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._go_on, name=f"kbq-{name}", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self, timeout_seconds: float = 5.0) -> None:
-        """End the thread. Waits for a call under way, and abandons it if it takes too long."""
-        self._end.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout_seconds)
-
-    def _go_on(self) -> None:
-        pause = self._first_seconds
-        while not self._end.wait(pause):
-            begun = self._clock.monotonic()
-            self._call()
-            pause = max(self._seconds, _PAUSES * (self._clock.monotonic() - begun))
-
-
-class Watch(Repeater, Generic[T]):
-    """Polls with `poll`, one thread at a time; `start` polls in a thread."""
+class Watch(Generic[T]):
+    """Polls with `poll`, one thread at a time; `start` polls again and again in a thread."""
 
     def __init__(self, name: str, read: Callable[[], T], clock: Clock, seconds: float) -> None:
-        super().__init__(name, self.poll, clock, seconds)
+        self.name = name
         self._read = read
+        self._clock = clock
+        self._seconds = seconds
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, name=f"kbq-{name}", daemon=True)
         self._one_at_a_time = threading.Lock()
         self._value: T | None = None
         self._good_at: float | None = None
         self._is_up: bool | None = None
         self._error = ""
         self._begun: float | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout_seconds: float = 5.0) -> None:
+        """End the thread. Waits for a poll under way, and abandons it if it takes too long."""
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
 
     def poll(self) -> None:
         """Poll once, now."""
@@ -97,6 +79,13 @@ class Watch(Repeater, Generic[T]):
         if begun is not None and now - begun > _PATIENCE_SECONDS:
             return LastReading(self._value, age, False, f"no answer for {now - begun:.0f} seconds")
         return LastReading(self._value, age, self._is_up, self._error)
+
+    def _go_on(self) -> None:
+        pause = 0.0
+        while not self._end.wait(pause):
+            begun = self._clock.monotonic()
+            self.poll()
+            pause = max(self._seconds, _PAUSES * (self._clock.monotonic() - begun))
 
     def _fail(self, error: Exception) -> None:
         if not isinstance(error, KbqError):

@@ -5,8 +5,7 @@ Requests use the last readings and never ask a dependency.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, Final
@@ -19,7 +18,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.extras.metrics.arrivals import arrival_families
 from kbq_assets.extras.metrics.express_metrics import kbe_families
-from kbq_assets.extras.metrics.families import COUNTER, GAUGE, Family, Sample, labelled
+from kbq_assets.extras.metrics.families import GAUGE, Family, Sample, labelled
 from kbq_assets.extras.metrics.kbq_metrics import Measured, kbq_families
 from kbq_assets.extras.metrics.observe import (
     BrokerReading,
@@ -29,7 +28,6 @@ from kbq_assets.extras.metrics.observe import (
     read_broker,
     read_state,
 )
-from kbq_assets.extras.metrics.reporters import Reporter
 from kbq_assets.extras.metrics.service.watch import LastReading, Watch
 from kbq_assets.pipelines.backup.status import BackupsStatus, read_backups
 from kbq_assets.pipelines.deployment import Deployment
@@ -43,7 +41,6 @@ _NO_JOB: Final = "kbq-is-it-there"
 #: A lake keeps jobs with their tables: without one it would search them all.
 _NO_TABLE: Final = TableReference("kbq", "no_table")
 DISTRIBUTION: Final = "kbq-assets"
-_LOGGER: Final = logging.getLogger("kbq.service")
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,6 @@ class Watches:
         self.backups = Watch("backups", self._read_backups, clock, seconds)
         self.files = Watch("files", self._read_arrivals, clock, seconds)
         self.store = Watch("store", self._read_store, clock, seconds)
-        self.failed_reports: dict[str, int] = {}
         self._files: FileCount | None = None
 
     @property
@@ -106,17 +102,6 @@ class Watches:
         arrivals = self.files.last.value or Arrivals()
         of_files = arrival_families(arrivals, self._deployment.clock.now_ms())
         return [*self._own(), *of_files, *(shown.families if shown else ())]
-
-    def report(self, reporters: Mapping[str, Reporter]) -> None:
-        """Send all metrics to each reporter. A failing reporter does not affect the others."""
-        families, now_ms = self.families(), self._deployment.clock.now_ms()
-        for name, reporter in reporters.items():
-            try:
-                reporter.report(families, now_ms)
-            except Exception as error:
-                # A server that is away, or a bug: the next report has all values.
-                self.failed_reports[name] = self.failed_reports.get(name, 0) + 1
-                _LOGGER.warning("the reporter %s failed: %s: %s", name, type(error).__name__, error)
 
     def document(self) -> dict[str, object]:
         """The document of `kbq status`, as far as it could be read, with the age of its readings."""
@@ -182,8 +167,6 @@ class Watches:
         yield labelled("kbq_up", GAUGE, "Whether a dependency answered the last poll", "dependency", up)
         text = "Age of the values shown for a dependency"
         yield labelled("kbq_reading_age_seconds", GAUGE, text, "dependency", ages)
-        text = "Reports that failed since the service started"
-        yield labelled("kbq_failed_reports_total", COUNTER, text, "reporter", dict(self.failed_reports))
 
     def _problems(self, shown: Shown | None) -> Iterator[dict[str, object]]:
         for watch in self.watches:

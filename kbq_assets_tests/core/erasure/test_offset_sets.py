@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq_assets.core.erasure import offsets as sets
+from kbq_assets.core.erasure import offset_sets as sets
 
 NUMBERS = st.sets(st.integers(0, 60))
 

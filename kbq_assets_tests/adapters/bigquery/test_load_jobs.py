@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.cloud import bigquery
 
-from kbq_assets.adapters.bigquery import jobs
+from kbq_assets.adapters.bigquery import load_jobs
 from kbq_assets.ports.warehouse import JobError, JobStatus
 from kbq_assets_tests.adapters.bigquery.canned import PROJECT, URIS, job_resource, loaded
 
@@ -15,7 +15,7 @@ from kbq_assets_tests.adapters.bigquery.canned import PROJECT, URIS, job_resourc
 def status_of(resource: dict[str, Any]) -> JobStatus:
     client = bigquery.Client.__new__(bigquery.Client)
     client.project = PROJECT
-    return jobs.status_of("j1", client.job_from_resource(resource))
+    return load_jobs.status_of("j1", client.job_from_resource(resource))
 
 
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
@@ -93,8 +93,8 @@ def test_a_reason_is_transient_when_the_same_files_may_load_later(reason: str, t
 
 def test_a_statement_that_lost_against_another_one_may_succeed_later() -> None:
     text = "Transaction is aborted due to concurrent update against table d.t"
-    assert jobs.job_error({"reason": "invalidQuery", "message": text}).transient
-    assert not jobs.job_error({"reason": "invalidQuery", "message": "no such column"}).transient
+    assert load_jobs.job_error({"reason": "invalidQuery", "message": text}).transient
+    assert not load_jobs.job_error({"reason": "invalidQuery", "message": "no such column"}).transient
 
 
 def test_an_error_names_the_file_wherever_bigquery_says_it() -> None:
@@ -105,9 +105,9 @@ def test_an_error_names_the_file_wherever_bigquery_says_it() -> None:
         {"reason": "invalid", "message": "third"},
         {"reason": "invalid", "message": "a hundred more"},
     ]
-    error = jobs.job_error(result, more)
+    error = load_jobs.job_error(result, more)
     assert error.message == f"Error while reading data ({URIS[1]}); EOF reached File: {URIS[1]}; third"
 
 
 def test_an_error_without_details_is_an_error() -> None:
-    assert jobs.job_error({}) == JobError("", "no message", transient=False)
+    assert load_jobs.job_error({}) == JobError("", "no message", transient=False)
