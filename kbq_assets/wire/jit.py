@@ -63,10 +63,9 @@ class _KernelCache(_FunctionCache):  # type: ignore[misc]
     that a worker takes for all kernels. Compiled code needs none of it, and the compiler loads it on its own."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled function for a signature; None if it is not in the cache."""
+        """The compiled function for a signature; None if the cache does not have it, or cannot be read."""
         with self._guard_against_spurious_io_errors():
             return self._load_overload(sig, target_context)
-        return None  # damaged on disk: compile again
 
 
 def inlined(function: F) -> F:
