@@ -123,3 +123,16 @@ def _run(script: str, environment: dict[str, str] | None = None) -> str:
     return subprocess.run(
         command, cwd=REPOSITORY, check=True, capture_output=True, text=True, env=environment
     ).stdout
+
+
+def test_a_kernel_from_the_cache_does_not_load_the_compiler(tmp_path: Path) -> None:
+    module = tmp_path / "doubling.py"
+    module.write_text(
+        "import sys\nfrom kbq_assets.wire.jit import kernel\n"
+        "@kernel\ndef double(number: int) -> int:\n    return 2 * number\n"
+        "print(double(21), 'numba.typed.dictobject' in sys.modules)\n"
+    )
+    environ = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, str(module)]
+    runs = [subprocess.run(command, env=environ, capture_output=True, text=True, check=True) for _ in "12"]
+    assert [run.stdout.split() for run in runs] == [["42", "True"], ["42", "False"]]

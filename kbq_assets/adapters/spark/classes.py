@@ -8,6 +8,7 @@ without it. The install step writes it: ``python -m kbq_assets.worker.warm``. AD
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import pyspark
 
@@ -23,11 +25,26 @@ from kbq_assets.adapters.java import JavaRuntime
 _SECONDS = 180.0
 
 
+#: At the address that it was written for: elsewhere Java would adjust, and so copy, most of its pages.
+_AS_WRITTEN: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
+
+
 def archive_options(java: JavaRuntime) -> list[str]:
     """JVM options that use the archive; empty if there is no archive."""
-    name = archive_name(java)
-    found = [folder / name for folder in _folders() if _is_trusted(folder / name)]
-    return [f"-XX:SharedArchiveFile={found[0]}", "-Xshare:auto"] if found else []
+    found = _found(archive_name(java))
+    return [f"-XX:SharedArchiveFile={found}", "-Xshare:auto", *_AS_WRITTEN] if found else []
+
+
+def kept_command(java: JavaRuntime) -> list[str] | None:
+    """Options and class path with which Spark's scripts started the JVM that wrote the archive, without KBQ's own;
+    None if there is no archive."""
+    found = _found(command_file(Path(archive_name(java))).name)
+    return list(json.loads(found.read_text())) if found else None
+
+
+def command_file(archive: Path) -> Path:
+    """The file beside an archive that has its `kept_command`."""
+    return archive.with_suffix(".json")
 
 
 def archive_name(java: JavaRuntime) -> str:
@@ -57,10 +74,15 @@ def _written(java: JavaRuntime, scratch: Path, folder: Path) -> Path | None:
     with suppress(subprocess.TimeoutExpired):
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
         if done.returncode == 0 and made.is_file():
-            for old in folder.glob("spark-*.jsa"):
+            for old in folder.glob("spark-*.js*"):
                 old.unlink()
+            command_file(made).replace(command_file(kept))
             return made.replace(kept)
     return None
+
+
+def _found(name: str) -> Path | None:
+    return next((folder / name for folder in _folders() if _is_trusted(folder / name)), None)
 
 
 def _folders() -> Iterator[Path]:

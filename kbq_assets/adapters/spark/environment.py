@@ -34,6 +34,7 @@ PACKAGES: Final = (
     "numba",
     "pyspark",
     "requests",
+    "zstandard",
 )
 #: Packed if one of the warehouses is a lake: its compaction runs on workers.
 LAKE_PACKAGES: Final = ("fastavro", "pyarrow", "pyiceberg", "sqlalchemy")

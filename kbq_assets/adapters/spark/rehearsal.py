@@ -1,14 +1,18 @@
-"""Starts a session as every run does, so that its JVM archives the classes: ``… ARCHIVE FOLDER``."""
+"""Starts a session as every run does, so that its JVM archives the classes: ``… ARCHIVE FOLDER``. Beside the archive it
+writes the JVM's options and class path, as Spark's scripts found them."""
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kbq_assets.adapters.spark.session import QUICK_JVM, prepare_environment, spark_config
+from kbq_assets.adapters.spark.classes import command_file
+from kbq_assets.adapters.spark.session import LOG4J, QUICK_JVM, prepare_environment, spark_config
 from kbq_assets.core.config.parts import SparkSettings
 
 
@@ -27,6 +31,10 @@ def main(archive: str, folder: str) -> int:
     for _ in range(2):
         context.parallelize([1], 1).map(str).collect()
     gateway: Any = context._gateway
+    runtime = gateway.jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+    own = (*shlex.split(QUICK_JVM), "-XX:ArchiveClassesAtExit=", f"-D{LOG4J}=")
+    options = [option for option in runtime.getInputArguments() if not option.startswith(own)]
+    command_file(Path(archive)).write_text(json.dumps([*options, "-cp", runtime.getClassPath()]))
     session.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()

@@ -13,16 +13,17 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import py4j.protocol
+import pyspark
 from pyspark import SparkConf, SparkContext
 
 from kbq_assets.adapters.java import find_java
-from kbq_assets.adapters.spark.classes import archive_options
+from kbq_assets.adapters.spark.classes import archive_options, kept_command
 from kbq_assets.adapters.spark.engine import DYNAMIC_ALLOCATION
 from kbq_assets.adapters.spark.environment import FOLDER, PYTHON
 from kbq_assets.core.config.parts import SparkSettings
@@ -36,12 +37,20 @@ KEPT_EVENT_LOGS: Final = 200
 #: Arguments of `spark-submit`, which PySpark starts (https://spark.apache.org/docs/latest/submitting-applications.html).
 _SUBMIT = "PYSPARK_SUBMIT_ARGS"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+#: Where PySpark finds `bin/spark-submit`.
+_HOME: Final = "SPARK_HOME"
+#: What `spark-submit` runs for PySpark in the end.
+_GATEWAY: Final = "org.apache.spark.api.python.PythonGatewayServer"
+#: Variables that change what Spark's scripts start, besides those that `prepare_environment` sets.
+_READ_BY_SCRIPTS: Final = ("SPARK_", "HADOOP_", "YARN_", "PYSPARK_SUBMIT_ARGS")
+_OWN_VARIABLES: Final = ("SPARK_LAUNCHER_OPTS", "SPARK_LOCAL_IP")
 #: No record passes through a JVM: it is short-lived and does little, so the quick compiler and the serial collector
 #: suit it. The driver's young generation holds all the garbage of a short run.
 #: Measured: start and stop take half the processor time, 8 s instead of 15.
 _QUICK_EXECUTOR = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK_JVM = f"{_QUICK_EXECUTOR} -Xmn320m"
-_LOG4J: Final = "log4j2.configurationFile"
+#: Java's property that names the configuration of Spark's log.
+LOG4J: Final = "log4j2.configurationFile"
 #: Errors alone, from the start on: Spark's own defaults print four lines before `setLogLevel` can ask for less.
 _QUIET_LOG: Final = """\
 appender.console.type=Console
@@ -140,8 +149,10 @@ def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iter
     """A context for one run, stopped after it. A SQL session would take twice the time to start."""
     prepare_environment(settings, home)
     options = spark_config(settings, home, daemon)
+    java = find_java(home / "java")
+    command = kept_command(java) if _is_plain(settings) else None
     with _without_numpy_arguments():
-        context = _started(options)
+        context = _started(options, [str(java.executable), *command] if command else [])
         context.setLogLevel("ERROR")
         try:
             yield context
@@ -156,40 +167,71 @@ def _stop(context: SparkContext) -> None:
         _LOGGER.warning("Spark did not stop in order: %s", error)
 
 
-def _started(options: Mapping[str, str]) -> SparkContext:
+def _is_plain(settings: SparkSettings) -> bool:
+    """Whether Spark's scripts would add nothing to the kept command: no option of the user's, no variable that they
+    read, no file of defaults."""
+    theirs = (name for name in os.environ if name.startswith(_READ_BY_SCRIPTS) and name not in _OWN_VARIABLES)
+    has_files = (Path(pyspark.__file__).parent / "conf").is_dir()
+    return settings.is_local and not settings.options and not any(theirs) and not has_files
+
+
+def _started(options: Mapping[str, str], command: Sequence[str]) -> SparkContext:
     config = SparkConf()
     if config.getAll():  # the JVM of an earlier context: its defaults show that it runs
         return SparkContext.getOrCreate(config.setAll(list(options.items())))
-    with private_options(options):
+    with private_options(options, command):
         return SparkContext.getOrCreate(config)
 
 
 @contextmanager
-def private_options(options: Mapping[str, str]) -> Iterator[None]:
+def private_options(options: Mapping[str, str], command: Sequence[str] = ()) -> Iterator[None]:
     """Start JVMs with these options in this block. They stand in files that only this user can read.
 
     The JVM's own options must stand in its command line: Java reads them from a file as well. Unless they configure
-    Spark's log, only its errors are printed.
+    Spark's log, only its errors are printed. With a ``command``, Java and its options, Spark's scripts do not run: they
+    start a shell, a Python and a JVM to find that command, and then a JVM that sets up Ivy first.
     """
-    before = os.environ.get(_SUBMIT)
     with tempfile.TemporaryDirectory(prefix="kbq-spark-") as folder:
         java, properties, log = (Path(folder) / name for name in ("java", "spark.conf", "log4j2.properties"))
         log.write_text(_QUIET_LOG)
         arguments = shlex.split(options.get(_JAVA_OPTIONS, ""))
-        if not any(_LOG4J in argument for argument in arguments):
-            arguments.append(f"-D{_LOG4J}={log}")
+        if not any(LOG4J in argument for argument in arguments):
+            arguments.append(f"-D{LOG4J}={log}")
+        if command:
+            theirs = [f"-D{key}={value}" for key, value in options.items() if key != _JAVA_OPTIONS]
+            java.write_text("\n".join(map(_java_quoted, [*arguments, *command[1:], *theirs, _GATEWAY])))
+            _write_script(Path(folder, "bin", "spark-submit"), f"{shlex.quote(command[0])} @{java}")
+            with _variable(_HOME, folder):
+                yield
+            return
         java.write_text("\n".join(map(_java_quoted, arguments)))
         lines = {**options, _JAVA_OPTIONS: f"@{java}"}.items()
         properties.write_text("\n".join(f"{_escaped(key)}={_escaped(value)}" for key, value in lines))
         file = f"--properties-file {shlex.quote(str(properties))} --load-spark-defaults"
-        os.environ[_SUBMIT] = f"{file} {before or 'pyspark-shell'}"
-        try:
+        with _variable(_SUBMIT, f"{file} {os.environ.get(_SUBMIT) or 'pyspark-shell'}"):
             yield
-        finally:
-            if before is None:
-                del os.environ[_SUBMIT]
-            else:
-                os.environ[_SUBMIT] = before
+
+
+def _write_script(path: Path, java: str) -> None:
+    """What PySpark starts instead of Spark's `bin/spark-submit`."""
+    path.parent.mkdir()
+    home = shlex.quote(str(Path(pyspark.__file__).parent))
+    path.write_text(f"#!/bin/sh\n{_HOME}={home} PYTHONHASHSEED=0 exec {java}\n")
+    path.chmod(0o700)
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable in this block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _java_quoted(argument: str) -> str:

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from kbq_assets.wire.jit import copy_bytes, inlined, kernel, load_byte, store_byte
-from kbq_assets.wire.records.scan import read_long, write_long
+from kbq_assets.wire.jit import inlined, kernel, load_byte, store_byte
+from kbq_assets.wire.records.scan import read_long, write_long, write_span
 
 # A record's numbers, for laying.
 OFFSET: Final = 0
@@ -60,8 +60,7 @@ def lay_rows(
             store_byte(out, at, 0)
             at += 1
         else:
-            copy_bytes(out, at, headers, header[row], header_end[row] - header[row])
-            at += header_end[row] - header[row]
+            at = write_span(out, at, headers, header[row], header_end[row])
         at = _put_nullable(out, at, raw, raw_from[row], raw_end[row])
         row += 1
     return row, at
@@ -91,8 +90,7 @@ def _put_nullable(out: Any, at: int, buffer: Any, start: int, end: int) -> int:
         return at + 1
     store_byte(out, at, 2)
     at = write_long(out, at + 1, end - start)
-    copy_bytes(out, at, buffer, start, end - start)
-    return at + end - start
+    return write_span(out, at, buffer, start, end)
 
 
 @kernel

@@ -23,16 +23,13 @@ from kbq_assets.wire.chunk import (
     encode_long,
 )
 from kbq_assets.wire.files.blocks import SharedBlocks
-from kbq_assets.wire.jit import copy_bytes, inlined, int64, kernel, load_word, store_byte, store_word
+from kbq_assets.wire.jit import inlined, int64, kernel, store_byte
 from kbq_assets.wire.records.event_time import DAY_MICROS
-from kbq_assets.wire.records.scan import write_long
+from kbq_assets.wire.records.scan import write_long, write_span
 from kbq_assets.wire.records.staged_schema import BodyKind, StagedSchema
 
 _LONG = 10
 """Bytes of the longest variable-length integer."""
-
-_SHORT = 64
-"""Bytes up to which a copy in words is faster than a call of memcpy."""
 
 _KINDS = {BodyKind.AVRO: 0, BodyKind.JSON: 1, BodyKind.EMPTY: 2}
 _AVRO, _JSON = _KINDS[BodyKind.AVRO], _KINDS[BodyKind.JSON]
@@ -135,17 +132,6 @@ _NO_LONGS = np.empty(0, np.int64)
 
 
 @inlined
-def _write_span(block: Any, position: int, buffer: Any, start: int, end: int) -> int:
-    size = end - start
-    if size <= _SHORT:  # whole words, into the room behind: a call would take longer
-        for index in range(0, size, 8):
-            store_word(block, position + index, load_word(buffer, start + index))
-    else:
-        copy_bytes(block, position, buffer, start, size)
-    return position + size
-
-
-@inlined
 def _size(spans: Any, row: int) -> int:
     wanted, _, starts, ends = spans
     return ends[row] - starts[row] if wanted else 0
@@ -170,33 +156,33 @@ def _append(target: Any, suffix: Any, values: Any, keys: Any, headers: Any, reco
             return k
         used += slot * room
         if kind == _AVRO:
-            used = _write_span(pool, used, buffer, start + prefix, end)
+            used = write_span(pool, used, buffer, start + prefix, end)
         elif kind == _JSON and start < 0:
             store_byte(pool, used, 0)
             used += 1
         elif kind == _JSON:
             store_byte(pool, used, 2)
             used = write_long(pool, used + 1, end - start)
-            used = _write_span(pool, used, buffer, start, end)
-        used = _write_span(pool, used, before, 0, len(before))
+            used = write_span(pool, used, buffer, start, end)
+        used = write_span(pool, used, before, 0, len(before))
         used = write_long(pool, used, offsets[row])
         timestamp = timestamps[row]
         if timestamp < 0 or timestamp >= END_OF_TIME:
             timestamp = int64(NO_TIMESTAMP)
         used = write_long(pool, used, timestamp)
-        used = _write_span(pool, used, between, 0, len(between))
+        used = write_span(pool, used, between, 0, len(between))
         if has_key and key_starts[row] < 0:
             store_byte(pool, used, 0)
             used += 1
         elif has_key:
             store_byte(pool, used, 2)
             used = write_long(pool, used + 1, key_ends[row] - key_starts[row])
-            used = _write_span(pool, used, key_buffer, key_starts[row], key_ends[row])
+            used = write_span(pool, used, key_buffer, key_starts[row], key_ends[row])
         if has_headers and header_starts[row] < 0:
             store_byte(pool, used, 0)
             used += 1
         elif has_headers:
-            used = _write_span(pool, used, header_buffer, header_starts[row], header_ends[row])
+            used = write_span(pool, used, header_buffer, header_starts[row], header_ends[row])
         time = times[k] if len(times) else max(timestamp, 0) * 1000
         if has_event_time:
             used = write_long(pool, used, time)

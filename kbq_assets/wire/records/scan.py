@@ -11,8 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kbq_assets.wire.jit import inlined, int64, load_byte, load_word, outlined, store_byte, trailing_zeros
+from kbq_assets.wire.jit import (
+    copy_bytes,
+    inlined,
+    int64,
+    load_byte,
+    load_word,
+    outlined,
+    store_byte,
+    store_word,
+    trailing_zeros,
+)
 from kbq_assets.wire.records.reasons import Reason
+
+_SHORT = 64
+"""Bytes up to which a copy in words is faster than a call of memcpy."""
 
 TRUNCATED = int(Reason.TRUNCATED)
 INT_OVERFLOW = int(Reason.INT_OVERFLOW)
@@ -124,6 +137,18 @@ def write_long(block: Any, position: int, value: int) -> int:
         position += 1
     store_byte(block, position, rest)
     return position + 1
+
+
+@inlined
+def write_span(block: Any, position: int, buffer: Any, start: int, end: int) -> int:
+    """Copy bytes; the result is the position after them. Up to seven more are read and written, as padding."""
+    size = end - start
+    if size <= _SHORT:  # a call would take longer
+        for index in range(0, size, 8):
+            store_word(block, position + index, load_word(buffer, start + index))
+    else:
+        copy_bytes(block, position, buffer, start, size)
+    return position + size
 
 
 @inlined
