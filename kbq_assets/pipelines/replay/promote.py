@@ -106,6 +106,8 @@ class Replacer:
     direction: Direction
     #: the replay's counts of all tables of the topic
     totals: Counts = field(default_factory=Counts)
+    #: records of the range, by partition, of which the replay made no rows
+    passed_over: Mapping[int, int] = field(default_factory=dict)
 
     def run(self, number: int) -> Replay:
         """Replace the rows, or continue to. Raises Refused, Unavailable; then the same call continues."""
@@ -307,11 +309,14 @@ class Replacer:
         waiting = self._waiting(replay)
         if len(waiting) == len(replay.tables):
             changes = promotion.changes_of(replay, {t: found.rows for t, found in waiting.items()})
+            passed_over = self.passed_over if self.direction is PROMOTE else None
             for shard in shards_of(self.live.store, replay.topic):
                 state.change_head(
                     self.live.store,
                     commit_path(replay.topic, shard),
-                    lambda commit: promotion.replaced(commit, replay.job_id, replay.epoch, changes),
+                    lambda commit: promotion.replaced(
+                        commit, replay.job_id, replay.epoch, changes, replay.warehouse, passed_over
+                    ),
                 )
         self._leave(replay)
         return self._end(replay, self.direction.after)
