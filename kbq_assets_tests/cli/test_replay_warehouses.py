@@ -15,14 +15,14 @@ from kbq_assets.core.replay.model import is_shadow
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.cli.test_erase import PERSON, start
 from kbq_assets_tests.cli.test_erase_warehouses import TwoFakes, is_whole, rows
-from kbq_assets_tests.cli.test_replay import cycle
+from kbq_assets_tests.cli.test_replay import ORDERS, cycle
 from kbq_assets_tests.cli.test_replay_promotion import ALL, KEPT, MOVED
 from kbq_assets_tests.cli.test_warehouses import BOTH
 from kbq_assets_tests.fakes.faults import Crash, Outcome
 from kbq_assets_tests.fakes.platform import GOOD, SCHEMAS, TOPIC, UNKNOWN_SCHEMA
 from kbq_assets_tests.fakes.replay import FakeReplayTables
 from kbq_assets_tests.fakes.script import Script
-from kbq_assets_tests.fakes.warehouse import FakeWarehouse
+from kbq_assets_tests.fakes.warehouse import FakeTable, FakeWarehouse
 
 WRONG = BOTH.replace("table=orders", "table=sales")
 RANGE = ("--from", "0:2,1:1", "--until", "0:4,1:2", "--yes")
@@ -291,6 +291,65 @@ def test_an_erasure_waits_for_a_replay_of_any_warehouse(world: TwoFakes, run: Sh
     assert (0, 6) not in rows(world, "lake", "_kbq_replay_2_orders")
     run.done("replay", "promote", "2", "--yes")
     assert (0, 6) not in rows(world, "lake")
+    is_whole(run)
+
+
+def test_a_warehouse_that_never_loaded_anything_is_filled_and_then_loaded(tmp_path: Path) -> None:
+    world = TwoFakes(tmp_path, f"{TOPIC} dataset=shop table=orders\n")
+    run = Shell(world)
+    world.produce(6)
+    world.produce(3, partition=1)
+    cycle(run)
+    world.source_topics.write_text(BOTH)
+    read(run, "lake", "--yes")
+    run.done("replay", "promote", "1", "--yes")
+    assert rows(world, "lake") == ALL
+    # The id names the staging area: another one that fills this warehouse has other jobs.
+    job_id = json.loads(world.store.get("replays/1.json").data)["job_id"]
+    staging_id = json.loads(world.store.get("tables/lake/_tables.json").data)["staging"]
+    assert staging_id and job_id == f"kbq-replay-{staging_id}-1-1"
+    world.produce(1)
+    cycle(run)
+    assert rows(world, "lake") == sorted([*ALL, (0, 6)])
+    is_whole(run)
+
+
+@pytest.mark.parametrize("foreign", [True, False])
+def test_a_table_of_another_staging_area_is_not_filled(tmp_path: Path, foreign: bool) -> None:
+    world = TwoFakes(tmp_path, f"{TOPIC} dataset=shop table=orders\n")
+    run = Shell(world)
+    world.produce(3)
+    cycle(run)
+    world.source_topics.write_text(BOTH)
+    lake, mains = lake_of(world), world.warehouse.stored[ORDERS]
+    lake.stored[ORDERS] = FakeTable(mains.columns, mains.options, rows=[*mains.rows] if foreign else [])
+    read(run, "lake", "--yes")
+    promoted = run("replay", "promote", "1", "--yes")
+    assert (promoted.exit_code, "could double them" in promoted.output) == (
+        (3, True) if foreign else (0, False)
+    )
+    world.produce(1)
+    run.done("extract")
+    assert (run("load").exit_code == 0) != foreign
+    assert rows(world, "lake") == [(0, offset) for offset in range(3 if foreign else 4)]
+
+
+def test_error_rows_wait_for_promotions_of_their_own_warehouse_alone(tmp_path: Path) -> None:
+    world = TwoFakes(tmp_path, BOTH.strip() + " error_share=1\n")
+    run = Shell(world)
+    for value in (GOOD, UNKNOWN_SCHEMA, GOOD):
+        world.produce(value=value)
+    run("extract")
+    run.done("resume", "--topic", TOPIC, "--as-errors", "--yes")
+    cycle(run)
+    read(run, "lake", "--from", "0:0", "--until", "0:1", "--yes")
+    run.done("replay", "promote", "1", "--yes")
+    world.registry.schemas[99] = SCHEMAS[1]
+    waits = run("--warehouse", "lake", "errors", "replay", "--yes")
+    assert (waits.exit_code, "kbq replay accept 1" in waits.output) == (1, True)
+    assert "1 rows added" in run.done("--warehouse", "main", "errors", "replay", "--yes")
+    run.done("replay", "accept", "1", "--yes")
+    assert "1 rows added" in run.done("--warehouse", "lake", "errors", "replay", "--yes")
     is_whole(run)
 
 

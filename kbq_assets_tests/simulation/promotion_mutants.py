@@ -1,10 +1,11 @@
-"""Rules of promotions removed: schedules of replays must notice each (PROTOCOL R3 to R7)."""
+"""Rules of promotions removed: schedules of replays must notice each (PROTOCOL R3 to R7, R12, R13)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kbq_assets.core.replay import promotion
+from kbq_assets.core.replay.model import Replay
 from kbq_assets.pipelines.loading import replacing
 from kbq_assets.pipelines.replay import promote, replays
 from kbq_assets.pipelines.replay.parts import ReplaceParts
@@ -36,6 +37,16 @@ def _ends_with_the_first(self: ReplaceParts) -> int:
     return len(self.parts) if replaced(self) else 0
 
 
+def _settled_in_the_first(replay: Replay, *found: Any) -> None:
+    if not replay.warehouse:
+        check_settled(replay, *found)
+
+
+def _counted_for_the_first(commit: Any, job_id: str, epoch: int, changes: Any, *_: Any) -> Any:
+    return counted(commit, job_id, epoch, changes, passed_over={})
+
+
+check_settled, counted = promotion.check_settled, promotion.replaced
 give_up, replaced = ReplaceParts.give_up, ReplaceParts.replaced
 
 
@@ -53,6 +64,14 @@ PROMOTION_MUTANTS = (
            ((promote, "free_tables", _nobody_is_freed), (replays, "free_tables", _nobody_is_freed)), seed=57),
     Mutant("a rollback ignores later promotions", "R7",
            ((promote, "check_latest", _nothing), (replays, "check_latest", _nothing)), seed=72),
+)  # fmt: skip
+
+#: Schedules of replays of two warehouses notice these.
+WAREHOUSE_REPLAY_MUTANTS = (
+    Mutant("a promotion asks for the loads of the first warehouse alone", "R13",
+           ((promotion, "check_settled", _settled_in_the_first),)),
+    Mutant("commits count every promotion for the first warehouse", "R13",
+           ((promotion, "replaced", _counted_for_the_first),), seed=1),
 )  # fmt: skip
 
 #: Schedules of replays in a lake notice these.

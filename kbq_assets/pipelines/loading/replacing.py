@@ -66,6 +66,16 @@ def enter(
             clock.sleep(POLL_SECONDS)
 
 
+def staging_id_of(live: Deployment, tables: Iterable[TableReference]) -> str:
+    """The staging area's id in the warehouse. If nothing was ever loaded there, ``tables`` are registered first: a job
+    id without it could be that of another staging area (R3). "" if there are none."""
+    store = live.load_store
+    if not state.table_registry(store).staging_id:
+        for table in tables:
+            state.create_table_state(store, table, LoadPorts(store, live.warehouse, live.clock).new_uuid())
+    return state.table_registry(store).staging_id
+
+
 def _swapped(live: Deployment, current: Versioned[TableState], wanted: Replacing) -> bool:
     try:
         state.swap(live.load_store, current, replacements.begin_replacing(current.value, wanted))

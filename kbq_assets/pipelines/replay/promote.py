@@ -26,13 +26,15 @@ from kbq_assets.core.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from kbq_assets.core.loading.origins import with_label
+from kbq_assets.core.loading.origins import LABEL, doubt, labelled, with_label
 from kbq_assets.core.loading.replacing import Replacing
+from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.counts import Counts
-from kbq_assets.core.protocol.names import TableReference, commit_path
+from kbq_assets.core.protocol.names import TABLES, TableReference, commit_path, table_state_path
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.replay import promotion
 from kbq_assets.core.replay.model import REPLACEMENT, Phase, Replay, check_alone, check_latest, replay_path
 from kbq_assets.pipelines.deployment import Deployment
@@ -80,6 +82,19 @@ def free_tables(live: Deployment, replay: Replay) -> list[TableReference]:
             replacing.leave(live, [table], waits.job_id, done=False)
             freed.append(table)
     return freed
+
+
+def own_notes(live: Deployment, table: TableReference, staging_id: str, again: str) -> TableNotes | None:
+    """The label of a table that has none yet. Raises Refused if another staging area feeds it (L12)."""
+    current = state.find(live.load_store, TableState, table_state_path(table))
+    stored = live.warehouse.find_table(table)
+    found = doubt(
+        current.value if current else TableState(""), stored, staging_id, live.load_store.uri(TABLES)
+    )
+    if found is not None and found.reason == ParkReason.FOREIGN_ROWS:
+        raise Refused(f"{table}: {found.text}", next_step=f"kbq adopt --table {table}, then {again}")
+    is_labelled = stored is None or stored.labels.get(LABEL) == staging_id
+    return None if is_labelled else labelled(TableNotes(), staging_id)
 
 
 def _again(replay: Replay) -> str:
@@ -136,7 +151,6 @@ class Replacer:
 
     def _begin(self, number: int) -> Replay:
         """Name the job and the tables, unless the replay does."""
-        staging_id = state.table_registry(self.live.load_store).staging_id
 
         def change(replay: Replay) -> Replay:
             if replay.phase in (self.direction.during, self.direction.after):
@@ -144,15 +158,15 @@ class Replacer:
             if replay.phase not in self.direction.before:
                 raise Refused(f"replay {number} is {replay.phase}", next_step=f"kbq replay status {number}")
             attempt = replay.attempt + 1
+            # A rollback changes the tables that the promotion changed. Some have no such row now.
+            tables = tables_of(replay) if self.direction is ROLL_BACK else self._affected(replay)
+            staging_id = replacing.staging_id_of(self.live, tables)
             return dataclasses.replace(
                 replay,
                 phase=str(self.direction.during),
                 attempt=attempt,
                 job_id=f"{REPLACEMENT}{staging_id}-{number}-{attempt}",
-                # A rollback changes the tables that the promotion changed. Some have no such row now.
-                tables=replay.tables
-                if self.direction is ROLL_BACK
-                else tuple(map(str, self._affected(replay))),
+                tables=tuple(map(str, tables)),
             )
 
         return state.change(self.live.store, Replay, replay_path(number), change).value
@@ -254,7 +268,8 @@ class Replacer:
             if self.live.warehouse.columns(table) is None:
                 wanted = with_label(options(table, frozenset({replay.topic})), staging_id)
                 self.live.warehouse.create_table(table, columns, wanted)
-            self.live.warehouse.update_columns(table, columns)
+            notes = own_notes(self.live, table, staging_id, f"kbq replay promote {replay.number}")
+            self.live.warehouse.update_columns(table, columns, notes)
         keyed = KeyedTables(self.live, replay)
         for table, rule in keyed.among(tables_of(replay)).items():
             keyed.prepare(table, rule)
