@@ -225,36 +225,53 @@ def test_counts_change_in_the_warehouse_of_the_replay_alone(tmp_path: Path) -> N
     assert {(each["totals"]["loaded"], each["totals"]["errors"]) for each in totals.values()} == {(3, 0)}
 
 
-@pytest.mark.parametrize("moved", [False, True])
-def test_rows_of_a_warehouse_that_was_down_keep_the_epoch_of_their_records(
-    world: TwoFakes, run: Shell, monkeypatch: pytest.MonkeyPatch, moved: bool
-) -> None:
-    """Its marks end below the epoch's end; those of the other, and its backlog, say where that is."""
-    monkeypatch.setattr("kbq_assets.pipelines.extraction.recovery.PATIENCE", 0)
-    world.down = True
-    world.produce(2)
-    run.done("extract")
-    run.done("--warehouse", "main", "load")
-    world.produce(1)
-    run.done("extract")
-    run.done("--warehouse", "main", "load")
-    run.done("extract")
-    assert [entry.path for entry in world.store.list("backlog/lake/")] != []
+def reset_of_the_other_partition(run: Shell) -> None:
+    """A new epoch, of which the commit says nothing about partition 0."""
     run.done("reset", "--topic", TOPIC, "--partition", "1", "--at", "latest", "--yes")
-    world.down = False
-    if moved:
-        run.done("load")
-        run.done("load")
-    ends = ("--from", "0:6", "--until", "0:8", "--yes")
-    read(run, "lake", *ends)
+
+
+LAST = ("--from", "0:6", "--until", "0:8", "--yes")
+
+
+def test_rows_that_no_warehouse_has_loaded_keep_the_epoch_of_their_records(
+    world: TwoFakes, run: Shell
+) -> None:
+    """No mark says where the epoch ends: a backlog does, whose rows would come beside those of another epoch."""
+    world.source_topics.write_text(WRONG)
+    for name in ("main", "lake"):
+        run.done("--warehouse", name, "park", "--table", "shop.sales", "--yes")
+    world.produce(2)
+    for _ in range(2):
+        run.done("extract")
+        run("load")
+    reset_of_the_other_partition(run)
+    world.source_topics.write_text(BOTH)
+    read(run, "lake", *LAST)
     assert run.json("replay", "status", "1")["epoch"] == 1
-    promoted = run("replay", "promote", "1", "--yes")
-    assert (promoted.exit_code == 0) == moved, promoted.output
+    refused = run("replay", "promote", "1", "--yes")
+    assert (refused.exit_code, "is not loaded" in refused.output) == (3, True)
+    for name in ("main", "lake"):
+        run.done("--warehouse", name, "resume", "--table", "shop.sales", "--yes")
     run.done("load")
-    run.done("load")
-    if not moved:
-        run.done("replay", "promote", "1", "--yes")
-    assert len(rows(world, "lake")) == len(set(rows(world, "lake")))
+    run.done("replay", "promote", "1", "--yes")
+    assert tables(world, "lake") == (ALL, [(0, 6), (0, 7)])
+    assert tables(world, "main") == (sorted([*ALL, (0, 6), (0, 7)]), [])
+    run.done("reconcile", "--counts")
+
+
+def test_rows_that_a_warehouse_was_not_given_keep_the_epoch_of_their_records(
+    world: TwoFakes, run: Shell
+) -> None:
+    """The marks of the first warehouse alone say where the epoch ends."""
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders\n")
+    world.produce(2)
+    cycle(run)
+    reset_of_the_other_partition(run)
+    world.source_topics.write_text(BOTH)
+    read(run, "lake", *LAST)
+    assert run.json("replay", "status", "1")["epoch"] == 1
+    run.done("replay", "promote", "1", "--yes")
+    assert tables(world, "lake") == (ALL, [(0, 6), (0, 7)])
     run.done("reconcile", "--counts")
 
 
