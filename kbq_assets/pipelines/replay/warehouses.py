@@ -34,7 +34,7 @@ def check_goes_to(settings: Settings, topic: str, options: TopicSettings, commit
     partitions = [found for commit in commits for found in commit.partitions.values()]
     was_given = any(given_by_windows(found, name).positions for found in partitions)
     if name not in _wanted(options) and not was_given:
-        wanted = " or ".join(map(settings.warehouse_named, _wanted(options)))
+        wanted = settings.warehouse_named(_wanted(options)[0])
         raise Refused(
             f"{topic} does not go to warehouse {settings.warehouse_named(name)}",
             next_step=f"kbq --warehouse {wanted} replay start {topic}, or name it in the topic's option warehouses",
