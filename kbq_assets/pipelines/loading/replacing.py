@@ -66,13 +66,12 @@ def enter(
             clock.sleep(POLL_SECONDS)
 
 
-def staging_id_of(live: Deployment, tables: Iterable[TableReference]) -> str:
-    """The staging area's id in the warehouse. If nothing was ever loaded there, ``tables`` are registered first: a job
-    id without it could be that of another staging area (R3). "" if there are none."""
+def new_staging_id(live: Deployment, tables: Iterable[TableReference]) -> str:
+    """The staging area's id in a warehouse where nothing was ever loaded, which ``tables`` give it: a job id without it
+    could be that of another staging area (R3). "" if there are none."""
     store = live.load_store
-    if not state.table_registry(store).staging_id:
-        for table in tables:
-            state.create_table_state(store, table, LoadPorts(store, live.warehouse, live.clock).new_uuid())
+    for table in tables:
+        state.create_table_state(store, table, LoadPorts(store, live.warehouse, live.clock).new_uuid())
     return state.table_registry(store).staging_id
 
 

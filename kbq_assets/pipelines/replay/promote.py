@@ -28,7 +28,7 @@ from kbq_assets.core.errors import (
 )
 from kbq_assets.core.loading.origins import LABEL, doubt, labelled, with_label
 from kbq_assets.core.loading.replacing import Replacing
-from kbq_assets.core.loading.table_notes import TableNotes
+from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.commits import StagedFile
@@ -84,17 +84,15 @@ def free_tables(live: Deployment, replay: Replay) -> list[TableReference]:
     return freed
 
 
-def own_notes(live: Deployment, table: TableReference, staging_id: str, again: str) -> TableNotes | None:
-    """The label of a table that has none yet. Raises Refused if another staging area feeds it (L12)."""
+def check_own_table(
+    live: Deployment, table: TableReference, stored: StoredTable, staging_id: str, again: str
+) -> None:
+    """Raise Refused if another staging area feeds a table (L12)."""
     current = state.find(live.load_store, TableState, table_state_path(table))
-    stored = live.warehouse.find_table(table)
-    found = doubt(
-        current.value if current else TableState(""), stored, staging_id, live.load_store.uri(TABLES)
-    )
+    known = current.value if current else TableState("")
+    found = doubt(known, stored, staging_id, live.load_store.uri(TABLES))
     if found is not None and found.reason == ParkReason.FOREIGN_ROWS:
         raise Refused(f"{table}: {found.text}", next_step=f"kbq adopt --table {table}, then {again}")
-    is_labelled = stored is None or stored.labels.get(LABEL) == staging_id
-    return None if is_labelled else labelled(TableNotes(), staging_id)
 
 
 def _again(replay: Replay) -> str:
@@ -151,6 +149,7 @@ class Replacer:
 
     def _begin(self, number: int) -> Replay:
         """Name the job and the tables, unless the replay does."""
+        staging_id = state.table_registry(self.live.load_store).staging_id
 
         def change(replay: Replay) -> Replay:
             if replay.phase in (self.direction.during, self.direction.after):
@@ -160,12 +159,12 @@ class Replacer:
             attempt = replay.attempt + 1
             # A rollback changes the tables that the promotion changed. Some have no such row now.
             tables = tables_of(replay) if self.direction is ROLL_BACK else self._affected(replay)
-            staging_id = replacing.staging_id_of(self.live, tables)
+            own_id = staging_id or replacing.new_staging_id(self.live, tables)
             return dataclasses.replace(
                 replay,
                 phase=str(self.direction.during),
                 attempt=attempt,
-                job_id=f"{REPLACEMENT}{staging_id}-{number}-{attempt}",
+                job_id=f"{REPLACEMENT}{own_id}-{number}-{attempt}",
                 tables=tuple(map(str, tables)),
             )
 
@@ -265,10 +264,13 @@ class Replacer:
         staging_id = state.table_registry(self.live.load_store).staging_id
         for table in tables_of(replay):
             columns = self._columns(replay, table)
-            if self.live.warehouse.columns(table) is None:
+            stored, notes = self.live.warehouse.find_table(table), None
+            if stored is None:
                 wanted = with_label(options(table, frozenset({replay.topic})), staging_id)
                 self.live.warehouse.create_table(table, columns, wanted)
-            notes = own_notes(self.live, table, staging_id, f"kbq replay promote {replay.number}")
+            elif stored.labels.get(LABEL) != staging_id:
+                check_own_table(self.live, table, stored, staging_id, f"kbq replay promote {replay.number}")
+                notes = labelled(TableNotes(), staging_id)
             self.live.warehouse.update_columns(table, columns, notes)
         keyed = KeyedTables(self.live, replay)
         for table, rule in keyed.among(tables_of(replay)).items():
