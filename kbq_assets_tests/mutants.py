@@ -39,7 +39,11 @@ from kbq_assets_tests.simulation.backup_mutants import (
 )
 from kbq_assets_tests.simulation.error_replay_mutants import ERROR_REPLAY_MUTANTS, OUT_OF_ORDER_MUTANTS
 from kbq_assets_tests.simulation.mutants import Mutant
-from kbq_assets_tests.simulation.promotion_mutants import LAKE_MUTANTS, PROMOTION_MUTANTS
+from kbq_assets_tests.simulation.promotion_mutants import (
+    LAKE_MUTANTS,
+    PROMOTION_MUTANTS,
+    WAREHOUSE_REPLAY_MUTANTS,
+)
 from kbq_assets_tests.simulation.statement_mutants import (
     ANY_SKIP,
     FORGOTTEN_RULE,
@@ -125,6 +129,8 @@ def _of_the_simulator() -> Iterator[Section]:
         ("Late publications", "late_publications_notice_when_a_rule_is_removed", LATE_MUTANTS),
         ("Schedules of replays", "replays_notice_when_a_rule_is_removed", PROMOTION_MUTANTS),
         ("Schedules of replays in a lake", "replays_in_a_lake_notice_when_a_rule_is_removed", LAKE_MUTANTS),
+        ("Schedules of replays of two warehouses", "replays_of_two_warehouses_notice_when_a_rule_is_removed",
+         WAREHOUSE_REPLAY_MUTANTS),
         ("Schedules of replays of error rows in a lake", "replays_of_error_rows_notice_when_a_rule_is_removed",
          ERROR_REPLAY_MUTANTS),
         ("Schedules of error rows in ordered tables", "ordered_tables_notice_rows_that_no_decision_let_in",

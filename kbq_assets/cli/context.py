@@ -67,7 +67,7 @@ class Part(Generic[T]):
 
         @functools.wraps(command)
         def with_part(*args: P.args, **kwargs: P.kwargs) -> R:
-            return command(getattr(_parts(), self._name), *args, **kwargs)
+            return command(opened(self._name), *args, **kwargs)
 
         return with_part
 
@@ -103,9 +103,19 @@ def current_extractor() -> Extractor:
     return extractor
 
 
+def opened(name: str) -> Any:
+    """A part of this invocation's warehouse, as `Part` passes it."""
+    return getattr(_parts(), name)
+
+
 def choose_warehouse(name: str) -> None:
     """Let the parts of this invocation be those of one warehouse."""
     click.get_current_context().meta[_WAREHOUSE] = name
+
+
+def chosen_warehouse() -> str:
+    """The warehouse that `kbq --warehouse` names; "" if it names none."""
+    return str(click.get_current_context().meta.get(_WAREHOUSE, ""))
 
 
 def _undecided() -> tuple[str, ...]:
@@ -127,9 +137,13 @@ def one_warehouse(command: Callable[P, R]) -> Callable[P, R]:
     return of_one
 
 
-def check_one_warehouse() -> None:
-    """Raises UsageError if it is unknown which of several warehouses is meant."""
+def check_one_warehouse(among: Sequence[str] = ()) -> None:
+    """Raises UsageError if it is unknown which of several warehouses is meant: of ``among``, by default all."""
     if names := _undecided():
+        if len(among) == 1:
+            choose_warehouse(among[0])
+            return
+        names = tuple(among) or names
         given = shlex.join(click.get_current_context().meta.get(ARGUMENTS, ()))
         raise click.UsageError(
             "\n".join(["which warehouse?", *(f"  next: kbq --warehouse {name} {given}" for name in names)])

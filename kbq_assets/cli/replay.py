@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Concatenate, ParamSpec
 
 import click
 
-from kbq_assets.cli.context import ExitCode, Part, confirm, json_option, yes_option
+from kbq_assets.cli.context import (
+    ExitCode,
+    Part,
+    check_one_warehouse,
+    choose_warehouse,
+    chosen_warehouse,
+    confirm,
+    json_option,
+    opened,
+    pass_deployment,
+    yes_option,
+)
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.cli.run import positions_bar
+from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import BACKUP, KAFKA, Phase, Replay, ReplayProgress
 from kbq_assets.core.replay.positions import EARLIEST, LATEST, parse_position
+from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.replay.diff import ReplayDiff
 from kbq_assets.pipelines.replay.replays import Replays, check_rate
+from kbq_assets.pipelines.replay.start import find_replay
+from kbq_assets.pipelines.replay.warehouses import check_named, warehouses_of
 
+P = ParamSpec("P")
 pass_replays: Part[Replays] = Part("replays")
 _number = click.argument("replay_number", type=click.IntRange(1), metavar="N")
 _rate = click.option(
@@ -26,6 +44,21 @@ _rate = click.option(
     metavar="RECORDS",
     help="Most records to read in a second.",
 )
+
+
+def _of_its_warehouse(command: Callable[Concatenate[Replays, int, P], None]) -> Callable[..., None]:
+    """A command about one replay, which names its warehouse. If `kbq --warehouse` names another, it is refused."""
+
+    @functools.wraps(command)
+    def of_its_warehouse(replay_number: int, *args: P.args, **kwargs: P.kwargs) -> None:
+        if not chosen_warehouse():
+            live = opened("deployment")
+            found = find_replay(live.store, replay_number)
+            check_named(live.settings, found)
+            choose_warehouse(live.settings.warehouse_named(found.warehouse))
+        command(opened("replays"), replay_number, *args, **kwargs)
+
+    return of_its_warehouse
 
 
 @click.group()
@@ -51,9 +84,9 @@ def replay() -> None:
 )
 @_rate
 @yes_option
-@pass_replays
+@pass_deployment
 def start(
-    replays: Replays,
+    live: Deployment,
     topic: str,
     first: str,
     until: str,
@@ -65,8 +98,12 @@ def start(
     """Show what a replay reads and costs, then read it into shadow tables.
 
     The range is read with today's source list, schemas and pseudonyms. Ctrl-C stops it between two windows; `kbq replay
-    resume` continues. Exit code 1 if something stops it, 75 if something did not answer.
+    resume` continues. Exit code 1 if something stops it, 75 if something did not answer. It fills one warehouse: of
+    several that the topic goes to, `kbq --warehouse NAME replay start` names it, and later commands know it.
     """
+    if not chosen_warehouse():
+        check_one_warehouse(warehouses_of(live.settings, live.sources, topic))
+    replays: Replays = opened("replays")
     ends = parse_position("--from", first, EARLIEST), parse_position("--until", until, LATEST)
     check_rate(source, rate or 0)
     only = frozenset(TableReference.parse(name.strip()) for name in tables.split(",") if name.strip())
@@ -82,7 +119,7 @@ def start(
 @_number
 @click.option("--as-errors", is_flag=True, help="Accept the bad records that stopped it as error rows.")
 @_rate
-@pass_replays
+@_of_its_warehouse
 def resume(replays: Replays, replay_number: int, as_errors: bool, rate: int | None) -> None:
     """Continue a replay that was stopped or that failed."""
     replays.resume(replay_number, as_errors=as_errors)
@@ -93,30 +130,41 @@ def resume(replays: Replays, replay_number: int, as_errors: bool, rate: int | No
 @json_option
 @pass_replays
 def list_replays(replays: Replays, as_json: bool) -> None:
-    """List all replays."""
-    found = replays.list()
+    """List all replays; with `kbq --warehouse`, those of one warehouse."""
+    settings = replays.live.settings
+    found = [
+        each for each in replays.list() if each.warehouse == settings.warehouse_area or not chosen_warehouse()
+    ]
     if as_json:
-        echo_json([_document(each) for each in found])
+        echo_json([_document(each, settings) for each in found])
         return
-    shown = table("#replay", "topic", "phase", "#epoch", "#positions")
+    of_several = ["warehouse"] if len(settings.warehouses) > 1 else []
+    shown = table("#replay", "topic", *of_several, "phase", "#epoch", "#positions")
     for each in found:
-        shown.add_row(str(each.number), each.topic, each.phase, str(each.epoch), number(each.positions))
+        names = [settings.warehouse_named(each.warehouse) for _ in of_several]
+        shown.add_row(
+            str(each.number), each.topic, *names, each.phase, str(each.epoch), number(each.positions)
+        )
     console().print(shown if found else "there is no replay")
 
 
 @replay.command()
 @_number
 @json_option
-@pass_replays
+@_of_its_warehouse
 def status(replays: Replays, replay_number: int, as_json: bool) -> None:
     """Show how far a replay is, and what stops it."""
     found = replays.find(replay_number)
     progress = ReplayProgress() if found.phase in (Phase.DROPPED, Phase.ACCEPTED) else replays.progress(found)
     replaced = {str(name): done for name, done in replays.replaced(found).items()}
     if as_json:
-        echo_json({**_document(found), **_progress_document(progress), "replaced": replaced})
+        echo_json(
+            {**_document(found, replays.live.settings), **_progress_document(progress), "replaced": replaced}
+        )
         return
-    click.echo(f"replay {found.number} of {found.topic}: {found.phase}")
+    name = replays.live.settings.warehouse_named(found.warehouse)
+    within = f" in {name}" if name else ""
+    click.echo(f"replay {found.number} of {found.topic}{within}: {found.phase}")
     for line in (*found.ranges, *found.only):
         click.echo(f"  {line}")
     for name, done in replaced.items():
@@ -130,7 +178,7 @@ def status(replays: Replays, replay_number: int, as_json: bool) -> None:
     "--sample", type=click.IntRange(0, 1000), default=10, show_default=True, help="Differing rows per table."
 )
 @json_option
-@pass_replays
+@_of_its_warehouse
 def diff(replays: Replays, replay_number: int, sample: int, as_json: bool) -> None:
     """Compare the replay with the live rows of its range: rows, distinct offsets and keys by partition and day, and the
     first rows that differ. Exit code 1 if it is not complete.
@@ -146,7 +194,7 @@ def diff(replays: Replays, replay_number: int, sample: int, as_json: bool) -> No
 @replay.command()
 @_number
 @yes_option
-@pass_replays
+@_of_its_warehouse
 def promote(replays: Replays, replay_number: int, yes: bool) -> None:
     """Replace the live rows of the range by those of the replay, in one transaction over all tables; in a lake, by one
     commit of each table.
@@ -160,7 +208,7 @@ def promote(replays: Replays, replay_number: int, yes: bool) -> None:
 @replay.command()
 @_number
 @yes_option
-@pass_replays
+@_of_its_warehouse
 def rollback(replays: Replays, replay_number: int, yes: bool) -> None:
     """Bring the former rows of the range back; rows that were loaded since stay."""
     confirm([replays.propose_rollback(replay_number)], yes=yes)
@@ -168,7 +216,7 @@ def rollback(replays: Replays, replay_number: int, yes: bool) -> None:
 
 @replay.command("continue")
 @_number
-@pass_replays
+@_of_its_warehouse
 def continue_replacement(replays: Replays, replay_number: int) -> None:
     """Complete a promotion or a rollback that was interrupted."""
     found = replays.continue_(replay_number)
@@ -178,7 +226,7 @@ def continue_replacement(replays: Replays, replay_number: int) -> None:
 @replay.command()
 @_number
 @yes_option
-@pass_replays
+@_of_its_warehouse
 def accept(replays: Replays, replay_number: int, yes: bool) -> None:
     """Keep the promoted rows for good: delete the copies of the former ones, the shadows and the staged files."""
     confirm([replays.propose_accept(replay_number)], yes=yes)
@@ -187,7 +235,7 @@ def accept(replays: Replays, replay_number: int, yes: bool) -> None:
 @replay.command()
 @_number
 @yes_option
-@pass_replays
+@_of_its_warehouse
 def drop(replays: Replays, replay_number: int, yes: bool) -> None:
     """Delete a replay's shadow tables and staged files; the live tables stay as they are."""
     confirm([replays.propose_drop(replay_number)], yes=yes)
@@ -240,10 +288,11 @@ def _samples(found: ReplayDiff) -> Sequence[str]:
     ]
 
 
-def _document(found: Replay) -> dict[str, object]:
+def _document(found: Replay, settings: Settings) -> dict[str, object]:
     return {
         "replay": found.number,
         "topic": found.topic,
+        "warehouse": settings.warehouse_named(found.warehouse),
         "source": found.source,
         "tables": list(found.only),
         "phase": found.phase,

@@ -18,6 +18,7 @@ from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.cli.test_erase import CANARY, PERSON, named, staged, start
 from kbq_assets_tests.cli.test_warehouses import BOTH
 from kbq_assets_tests.fakes.platform import GOOD, POISON, TOPIC, FakePlatform
+from kbq_assets_tests.fakes.replay import FakeReplayTables
 from kbq_assets_tests.fakes.warehouse import FakeWarehouse
 
 OTHERS_ROWS = [(0, 0), (0, 2), (1, 1)]
@@ -41,6 +42,7 @@ class TwoFakes(FakePlatform):
         adapters = super()._over(live, settings)
         if settings.warehouse_area:
             adapters.warehouse = self.open_lake  # type: ignore[method-assign]
+            adapters.replay_tables = lambda: FakeReplayTables(self.open_lake())  # type: ignore[method-assign]
         return adapters
 
     def open_lake(self) -> FakeWarehouse:

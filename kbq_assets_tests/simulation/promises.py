@@ -54,6 +54,7 @@ def _schema_ids(world: World) -> Callable[[Row], object]:
 def check_no_loss(world: World) -> None:
     """Every record below a partition's position is in its table, in quarantine, skipped or given up on purpose."""
     quarantined, wanted_table = _quarantined(world), replays.wanted_table(world)
+    is_brought = replays.is_brought(world)
     stored: dict[TopicPartition, dict[int, TableReference]] = defaultdict(dict)
     for commit in world.commits():
         for holder, row in world.warehouse.log:
@@ -69,8 +70,9 @@ def check_no_loss(world: World) -> None:
                 excused = excused or is_erased(offset)
                 if position.start <= offset < position.next and wanted and not excused:
                     found = stored[tp].get(offset)
-                    table = wanted_table(Row(commit.epoch, *tp, offset), wanted)
-                    if found != (table if world.is_wanted(tp, commit.epoch, offset) else None):
+                    row = Row(commit.epoch, *tp, offset)
+                    table, is_here = wanted_table(row, wanted), world.is_wanted(tp, commit.epoch, offset)
+                    if found != (table if is_here or is_brought(row) else None):
                         raise PromiseBroken(f"NO LOSS: {tp} offset {offset} is in {found}, not in {table}")
             unknown = {o for o in stored[tp] if o not in expected}
             if unknown:
@@ -228,9 +230,10 @@ def check_all(world: World) -> None:
     if world.defects:
         raise PromiseBroken(f"DEFECT: {world.defects[:5]}")
     for name in world.warehouses:
-        _check(world.as_seen_by(name) if name else world)
+        seen = world.as_seen_by(name) if name else world
+        _check(seen)
+        check_replays(seen)
     check_backup(world)
-    check_replays(world)
 
 
 def _check(world: World) -> None:

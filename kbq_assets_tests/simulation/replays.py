@@ -1,7 +1,8 @@
-"""Replays in the simulator: what runs, and what must hold (PROTOCOL R1 to R8).
+"""Replays in the simulator: what runs, and what must hold (PROTOCOL R1 to R8, R13).
 
 Operators start, read, promote, roll back and accept replays of random ranges while everything else goes on. Replays
-with an odd number route their rows to another dataset, so a promotion moves rows between tables.
+with an odd number route their rows to another dataset, so a promotion moves rows between tables. Of several warehouses,
+each replay is for any one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.replay.brought import lacking
 from kbq_assets.core.replay.model import Phase, Replay, is_shadow
 from kbq_assets.core.replay.positions import EARLIEST, LATEST, Position
 from kbq_assets.core.topics.error_tables import is_error_table
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 #: Where replays with an odd number put rows that live loads put into `d`.
 OTHER: Final = "e"
 _SETTINGS: Final = parse_settings({"KBQ_HOME": "/nowhere"})
+#: Of a world with two warehouses, the first of which has no stored name.
+_TWO: Final = replace(_SETTINGS, warehouse_urls="main=duckdb:/nowhere/a,lake=duckdb:/nowhere/b")
 #: Replays that are neither accepted nor dropped, at most.
 _OPEN: Final = 3
 _ENDED: Final = (Phase.ACCEPTED, Phase.DROPPED)
@@ -101,14 +105,16 @@ def _start(world: World, name: str) -> None:
     first, until = Position(EARLIEST), Position(LATEST)
     if world.random.random() < 0.7:
         first, until = (Position(offsets={n: each[i] for n, each in ends.items()}) for i in (0, 1))
-    replay, proposal = _replays(world, name, 0).propose(world.topic, first, until)
+    warehouse = world.random.choice(list(world.warehouses)) if world.others else FIRST_WAREHOUSE
+    replay, proposal = _replays(world, name, 0, warehouse).propose(world.topic, first, until)
     proposal.apply()
     world.met["started"] += 1
-    _replays(world, name, replay.number).read(replay.number)
+    _replays(world, name, replay.number, warehouse).read(replay.number)
 
 
 def _continue(world: World, name: str, replay: Replay) -> None:
-    replays, number, chance = _replays(world, name, replay.number), replay.number, world.random.random()
+    replays, number = _replays(world, name, replay.number, replay.warehouse), replay.number
+    chance = world.random.random()
     if replay.phase == Phase.READING:
         replays.resume(number)
         replays.read(number)
@@ -124,40 +130,51 @@ def _continue(world: World, name: str, replay: Replay) -> None:
     else:
         replays.propose_promotion(number).apply()
         world.met["promoted"] += 1
+        world.met[f"promoted in {replay.warehouse}"] += 1
 
 
 def finish(world: World, name: str) -> None:
     """A patient operator ends what began, and ends some replays for good."""
-    for number in sorted(_waited_for(world) | {each.number for each in _changing(world)}):
-        with suppress(KbqError):
-            _replays(world, name, number).continue_(number)
+    waited_for = _waited_for(world)
     for each in read_replays(world.store):
-        replays = _replays(world, name, each.number)
+        replays = _replays(world, name, each.number, each.warehouse)
+        if each.is_changing or each.number in waited_for:
+            with suppress(KbqError):
+                replays.continue_(each.number)
+    for each in read_replays(world.store):
+        replays = _replays(world, name, each.number, each.warehouse)
         with suppress(KbqError):
             if each.phase == Phase.PROMOTED and each.number % 3 == 0:
                 replays.propose_accept(each.number).apply()
 
 
-def _changing(world: World) -> list[Replay]:
-    return [each for each in read_replays(world.store) if each.is_changing]
+def _own(world: World) -> list[Replay]:
+    """The replays of the world's warehouse."""
+    return [each for each in read_replays(world.store) if each.warehouse == world.area]
 
 
 def _waited_for(world: World) -> set[int]:
     """The replays that tables wait for."""
-    states = state.read_table_states(world.store, state.table_registry(world.store)).values()
-    return {found.value.definition.replacing.replay for found in states if found.value.definition.replacing}
+    states = [
+        found.value.definition.replacing
+        for area in state.areas(world.store).values()
+        for found in state.read_table_states(area, state.table_registry(area)).values()
+    ]
+    return {found.replay for found in states if found}
 
 
-def _replays(world: World, name: str, number: int) -> Replays:
-    """Replays as a process sees them, with the source list that a replay is read and promoted by."""
-    store, kafka, warehouse = world.store.view(name), world.kafka.view(name), world.warehouse.view(name)
+def _replays(world: World, name: str, number: int, area: str) -> Replays:
+    """Replays of a warehouse as a process sees them, with the source list that a replay is read and promoted by."""
+    store, kafka, fake = world.store.view(name), world.kafka.view(name), world.warehouses[area]
+    warehouse = fake.view(name)
     load = "append" if world.recipe.settings.statement.rule.appends else "upsert key=x"
-    settings = _settings(OTHER if number % 2 else "d", load)
+    settings = _settings(OTHER if number % 2 else "d", load, warehouses=bool(world.others))
+    settings = settings.for_warehouse(settings.warehouse_named(area))
 
     def below(folder: str) -> _Area:
         own = StoreBelow(store, folder)
         registry = world.registry.view(name, world.scheduler.decide)
-        return _Area(settings, own, WorkerPorts(own, kafka, registry, world.clock))
+        return _Area(settings.below(folder), own, WorkerPorts(own, kafka, registry, world.clock))
 
     live = Deployment(
         settings,
@@ -170,14 +187,14 @@ def _replays(world: World, name: str, number: int) -> Replays:
         lambda role: (),
         lambda area, role: store,
     )
-    return Replays(
-        live, below, lambda: FakeReplayTables(world.warehouse, warehouse, partial(draw_error, world))
-    )
+    return Replays(live, below, lambda: FakeReplayTables(fake, warehouse, partial(draw_error, world)))
 
 
-def _settings(dataset: str, load: str) -> Settings:
-    text = f"shop.events dataset={dataset} route=record_name error_share=1.0 complete_after_seconds=60 load={load}\n"
-    return replace(_SETTINGS, catalog=replace(_SETTINGS.catalog, source_topics=cast("Any", _Listed(text))))
+def _settings(dataset: str, load: str, *, warehouses: bool) -> Settings:
+    text = f"shop.events dataset={dataset} route=record_name error_share=1.0 complete_after_seconds=60 load={load}"
+    text += " warehouses=main,lake\n" if warehouses else "\n"
+    made = _TWO if warehouses else _SETTINGS
+    return replace(made, catalog=replace(made.catalog, source_topics=cast("Any", _Listed(text))))
 
 
 def is_keyed(world: World, table: TableReference) -> bool:
@@ -198,7 +215,8 @@ def draw_error(world: World) -> JobError | None:
 
 def tables(world: World) -> Iterator[TableReference]:
     """The tables that replays brought into being."""
-    return (table for table in sorted(state.table_registry(world.store).tables) if table.dataset == OTHER)
+    known = {t for area in state.areas(world.store).values() for t in state.table_registry(area).tables}
+    return (table for table in sorted(known) if table.dataset == OTHER)
 
 
 def live_rows(log: list[tuple[TableReference, Row]]) -> list[tuple[TableReference, Row]]:
@@ -208,16 +226,15 @@ def live_rows(log: list[tuple[TableReference, Row]]) -> list[tuple[TableReferenc
 
 def is_replaced(world: World) -> Callable[[Row], bool]:
     """Whether a row is of a range that was replaced once: it became visible in no order."""
-    ranges = [_range(each) for each in read_replays(world.store) if each.attempt]
+    ranges = [_range(each) for each in _own(world) if each.attempt]
     return lambda row: any(_has(each, row) for each in ranges)
 
 
 def wanted_table(world: World) -> Callable[[Row, TableReference], TableReference]:
     """Where a row belongs by the promotions that hold, the latest first, if live loads put it into a table."""
-    holding = (each for each in read_replays(world.store) if each.phase in (Phase.PROMOTED, Phase.ACCEPTED))
     ranges = [
         (_range(each), OTHER if each.number % 2 else "d")
-        for each in sorted(holding, key=lambda each: -each.turn)
+        for each in sorted(_holding(world), key=lambda each: -each.turn)
     ]
 
     def wanted(row: Row, table: TableReference) -> TableReference:
@@ -225,6 +242,16 @@ def wanted_table(world: World) -> Callable[[Row, TableReference], TableReference
         return TableReference(dataset, table.table)
 
     return wanted
+
+
+def is_brought(world: World) -> Callable[[Row], bool]:
+    """Whether a promotion that holds brought a row, which the warehouse was perhaps never given."""
+    ranges = [_range(each) for each in _holding(world)]
+    return lambda row: any(_has(each, row) for each in ranges)
+
+
+def _holding(world: World) -> list[Replay]:
+    return [each for each in _own(world) if each.phase in (Phase.PROMOTED, Phase.ACCEPTED)]
 
 
 def _range(replay: Replay) -> tuple[int, dict[int, range]]:
@@ -241,7 +268,7 @@ def _has(ranges: tuple[int, dict[int, range]], row: Row) -> bool:
 def broken(world: World, has_quarantined: Callable[[TopicPartition], bool]) -> Iterator[str]:
     """What does not hold of replays: each has ended its job, no table waits, and commits count the rows that are in
     tables now."""
-    yield from (f"replay {each.number} is {each.phase}" for each in _changing(world))
+    yield from (f"replay {each.number} is {each.phase}" for each in _own(world) if each.is_changing)
     for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
         if found.value.definition.replacing:
             yield f"{table} waits for {found.value.definition.replacing}"
@@ -253,7 +280,9 @@ def broken(world: World, has_quarantined: Callable[[TopicPartition], bool]) -> I
 
 def _miscounted(world: World, commit: Commit, number: int) -> Iterator[str]:
     at = commit.partitions[number]
-    given, rows, errors = at.totals_for(""), Counter[str](), 0
+    given, rows, errors = at.totals_for(world.area), Counter[str](), 0
+    if (lacks := lacking(at, world.area)) < 0:
+        yield f"partition {number} was brought {-lacks} rows too many"
     for table, row in world.warehouse.log:
         if row.partition == number and row.epoch >= at.since and row.offset >= at.start:
             errors += is_error_table(table)

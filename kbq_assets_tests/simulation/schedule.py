@@ -168,6 +168,9 @@ REPLAYED = Recipe(replays=True)
 REPLAYED_LAKE = dataclasses.replace(REPLAYED, one_transaction=False)
 #: The same of tables that a statement keeps: promotions wait for their batches, and never run beside one.
 REPLAYED_UPSERTS = dataclasses.replace(REPLAYED, settings=STATEMENTS.settings)
+#: The same of two warehouses with loaders of their own, each repaired by replays of its own.
+REPLAYED_TWO = dataclasses.replace(TWO_WAREHOUSES, replays=True)
+PROMOTING_TWO = dataclasses.replace(PROMOTING, replay=9.0, run_job=12.0)
 #: Two operators at once replay error rows of a lake, each into another dataset.
 MENDING = dataclasses.replace(
     ROUGH, steps=1500, event_rate=0.15, fault_rate=0.012, stall_rate=0.02, replay_errors=9.0, produce=3.0, extract=3.0,
@@ -204,6 +207,7 @@ KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "replays": (PROMOTING, REPLAYED),
     "replays_lake": (PROMOTING, REPLAYED_LAKE),
     "replays_upserts": (PROMOTING, REPLAYED_UPSERTS),
+    "replays_two_warehouses": (PROMOTING_TWO, REPLAYED_TWO),
     "error_replays_lake": (MENDING, MENDED),
     "error_replays_ordered": (MENDING, LET_IN),
     "error_replays_lake_erasures": (ERASING_MENDED, ERASED_MENDED),
@@ -335,7 +339,8 @@ def settle(world: World) -> None:
     if backups.has_backup(world):
         world.backup.behind.extend(backups.check_alone(world))
         _finish(world)
-    world.warehouse.log[:] = replays.live_rows(world.warehouse.log)
+    for warehouse in world.warehouses.values():
+        warehouse.log[:] = replays.live_rows(warehouse.log)
     error_replays.as_error_rows(world)
 
 

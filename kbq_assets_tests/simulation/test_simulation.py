@@ -45,7 +45,11 @@ from kbq_assets_tests.simulation.mutants import (
     WAREHOUSE_MUTANTS,
     Mutant,
 )
-from kbq_assets_tests.simulation.promotion_mutants import LAKE_MUTANTS, PROMOTION_MUTANTS
+from kbq_assets_tests.simulation.promotion_mutants import (
+    LAKE_MUTANTS,
+    PROMOTION_MUTANTS,
+    WAREHOUSE_REPLAY_MUTANTS,
+)
 from kbq_assets_tests.simulation.races import run_late_publication, run_late_skip, run_two_loaders
 from kbq_assets_tests.simulation.schedule import (
     APPLYING,
@@ -72,9 +76,11 @@ from kbq_assets_tests.simulation.schedule import (
     ORDERED,
     ORDERING,
     PROMOTING,
+    PROMOTING_TWO,
     REPLAY,
     REPLAYED,
     REPLAYED_LAKE,
+    REPLAYED_TWO,
     REPLAYED_UPSERTS,
     REPLAYING,
     RESTARTING,
@@ -433,6 +439,21 @@ def test_replays_in_a_lake_notice_when_a_rule_is_removed(mutant: Mutant) -> None
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
         for seed in _seeds(mutant.seed, 300):
             run_schedule(seed, PROMOTING, REPLAYED_LAKE)
+
+
+def test_each_of_two_warehouses_is_repaired_by_replays_of_its_own() -> None:
+    met, wanted = Counter[str](), {"promoted in ", "promoted in lake", "continued", "rolled back", "accepted"}
+    for seed in range(60):
+        if seed < 8 or not wanted <= met.keys():
+            met += run_schedule(seed, PROMOTING_TWO, REPLAYED_TWO).met
+    assert wanted <= met.keys()
+
+
+@pytest.mark.parametrize("mutant", WAREHOUSE_REPLAY_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_replays_of_two_warehouses_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
+        for seed in _seeds(mutant.seed, 300):
+            run_schedule(seed, PROMOTING_TWO, REPLAYED_TWO)
 
 
 def test_error_rows_of_a_lake_come_back_once_while_everything_else_goes_on() -> None:

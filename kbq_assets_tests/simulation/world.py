@@ -263,8 +263,7 @@ class World:
         self.defects: list[str] = []
         self.out_of_order: list[str] = []
         self._produced = 0
-        #: every row that a load job made visible, whatever replays did with it since
-        self.loads = list[tuple[TableReference, Row]]()
+        self.loads_by = {name: list[tuple[TableReference, Row]]() for name in self.warehouses}
         self.late_by = {name: Counter[TableReference]() for name in self.warehouses}
         self.late_rows = self.late_by[""]
         self.too_early: list[str] = []
@@ -369,10 +368,15 @@ class World:
         """The hour of a row's record, by its business time; of another record's where the topic was recreated since."""
         return self._told[TopicPartition(row.topic, row.partition), row.offset] // HOUR_MS
 
+    @property
+    def loads(self) -> list[tuple[TableReference, Row]]:
+        """Every row that a load job made visible in the warehouse, whatever replays did with it since."""
+        return self.loads_by[self.area]
+
     def _note_loads(self, warehouse: str, rows: list[tuple[TableReference, Row]]) -> None:
         """Rows that become visible of an hour that is complete. A job in flight holds back its hours until it is
         recorded, so the order does not matter."""
-        self.loads += rows
+        self.loads_by[warehouse] += rows
         states = state.warehouse_states(self.store).by_name[warehouse]
         for table, row in rows:
             if self.hour_of(row) < states[table].hours.until:

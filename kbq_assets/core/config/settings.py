@@ -136,13 +136,17 @@ class Settings:
         return dataclasses.replace(self, chosen=self._index(name))
 
     def below(self, folder: str) -> Settings:
-        """The same settings with a staging area of its own, below this one, the same backups, and for the first
-        warehouse alone."""
+        """The same settings with a staging area of its own, below this one, the same backups, and for the chosen
+        warehouse alone, which is the first one there."""
         staging_url = f"{self.staging_url.rstrip('/')}/{folder}"
         backup = dataclasses.replace(self.backup, location=self.backup.location or self.staging_url)
         return dataclasses.replace(
             self, staging_url=staging_url, backup=backup, warehouse_urls=self.warehouse_url, chosen=0
         )
+
+    def warehouse_named(self, stored: str) -> str:
+        """The name in `KBQ_WAREHOUSE` of a stored one; "" if there is only one, without a name."""
+        return self.warehouses[0].name if stored == FIRST_WAREHOUSE else stored
 
     def stored_warehouses(self, names: Iterable[str]) -> tuple[str, ...]:
         """Names of `KBQ_WAREHOUSE` as stored state has them; empty for the first alone (PROTOCOL W2)."""

@@ -14,7 +14,8 @@ damage of any size; CRC-32 would miss one of 4 billion torn objects, and could n
 object. It covers the bytes as stored and not a canonical form, so that a read needs no second encoding. Older versions
 refuse the object by its number; later formats use the same beginning. Objects of format 1 have no checksum. Format 3
 differs from 2 by the manifests of commits, format 4 from 3 by the order of tables, format 5 from 4 by the tables that a
-replay is limited to, format 7 from 4 by the number of a merge of backup files, format 8 by a replay of error rows.
+replay is limited to, format 7 from 4 by the number of a merge of backup files, format 8 by a replay of error rows,
+format 9 from 5 by the warehouse of a replay.
 """
 
 from __future__ import annotations
@@ -49,8 +50,10 @@ MERGED: Final = 6
 MERGING: Final = 7
 #: The format of an error table's state while a replay of its rows in a lake has not ended.
 REPLAYING: Final = 8
+#: The format of a replay for a warehouse besides the first.
+ELSEWHERE: Final = 9
 #: The highest format that this version reads.
-HIGHEST: Final = REPLAYING
+HIGHEST: Final = ELSEWHERE
 #: The last format without a checksum.
 _UNCHECKED: Final = 1
 _CHECKSUM_BYTES: Final = 16

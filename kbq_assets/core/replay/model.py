@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import Final
 
 from kbq_assets.core.errors import InvalidName, Refused
-from kbq_assets.core.protocol.codec import CHOSEN, FORMAT, Stored
+from kbq_assets.core.protocol.codec import CHOSEN, ELSEWHERE, FORMAT, Stored
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.names import TableReference, parse_number
+from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, TableReference, parse_number
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 
 REPLAYS: Final = "replays/"
@@ -81,11 +81,14 @@ class Replay(Stored):
     only: tuple[str, ...] = ()
     #: whether records without a value are rows, which delete their key in an upsert table (R11)
     tombstones: bool = False
+    #: the stored name of the warehouse that it fills, compares and replaces in (R13)
+    warehouse: str = FIRST_WAREHOUSE
 
     @property
     def stored_format(self) -> int:
-        """Releases that know no chosen tables would delete the rows of all others (R10)."""
-        return CHOSEN if self.only else FORMAT
+        """Releases that know no chosen tables would delete the rows of all others (R10); those that know no warehouse,
+        the rows of the first (R13)."""
+        return ELSEWHERE if self.warehouse else CHOSEN if self.only else FORMAT
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -126,6 +129,11 @@ class Replay(Stored):
         return self.phase in (Phase.PROMOTING, Phase.ROLLING_BACK)
 
     @property
+    def is_ended(self) -> bool:
+        """Whether it was accepted or dropped: no table or file of its own is left."""
+        return self.phase in (Phase.ACCEPTED, Phase.DROPPED)
+
+    @property
     def ended(self) -> int:
         """The replacements that have ended: the last of their attempts."""
         return self.attempt - self.is_changing
@@ -142,9 +150,9 @@ def check_latest(
     replaced, and the later rollback would bring those of this replay back (R7). In the ``keyed`` tables, any two ranges
     may have records of a key (R11)."""
     shared = {*map(str, keyed)}
-    for other in others:
+    for other in _beside(replay, others):
         overlaps = _overlap(replay, other) or bool(shared & {*replay.tables} & {*other.tables})
-        if other.number == replay.number or not overlaps:
+        if not overlaps:
             continue
         later = (other.turn, other.number) > (replay.turn, replay.number)
         rollback = f"kbq replay rollback {replay.number}"
@@ -168,12 +176,17 @@ def check_latest(
 
 def check_alone(replay: Replay, others: Iterable[Replay]) -> None:
     """Raise Refused while another replay changes rows of the range: both could add a row for the same record (R3)."""
-    for other in others:
-        if other.number != replay.number and other.is_changing and _overlap(replay, other):
+    for other in _beside(replay, others):
+        if other.is_changing and _overlap(replay, other):
             raise Refused(
                 f"replay {other.number} replaces rows of its range now",
                 next_step=f"kbq replay continue {other.number}, then kbq replay promote {replay.number}",
             )
+
+
+def _beside(replay: Replay, others: Iterable[Replay]) -> Iterable[Replay]:
+    """The other replays of its warehouse: those of another one replace no row of its tables (R13)."""
+    return (o for o in others if o.number != replay.number and o.warehouse == replay.warehouse)
 
 
 def _overlap(one: Replay, other: Replay) -> bool:

@@ -10,7 +10,8 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, TableReference
+from kbq_assets.core.replay.brought import with_brought
 from kbq_assets.core.replay.model import REPLAY_COLUMN, Replay
 from kbq_assets.core.statements.rules import PARK, TIMESTAMP, UPSERT, StatementRule
 from kbq_assets.core.statements.switching import lasting_rule
@@ -186,12 +187,24 @@ def changes_of(replay: Replay, changes: Mapping[TableReference, Mapping[str, int
     return found
 
 
-def replaced(commit: Commit, job_id: str, epoch: int, changes: Mapping[int, Counts]) -> Commit:
-    """A commit after a replacement, once (R5). A partition that was reset since does not count these rows."""
+def replaced(
+    commit: Commit,
+    job_id: str,
+    epoch: int,
+    changes: Mapping[int, Counts],
+    warehouse: str = FIRST_WAREHOUSE,
+    passed_over: Mapping[int, int] | None = None,
+) -> Commit:
+    """A commit after a replacement in a warehouse, once (R5). A partition that was reset since does not count these
+    rows. ``passed_over`` are the range's records, by partition, of which the replay made no rows; None for a
+    rollback."""
     for partition, counts in sorted(changes.items()):
         found = commit.partitions.get(partition)
-        if found is None or found.since > epoch or job_id in found.replaced:
+        if found is None or found.since > epoch or job_id in found.changes_of(warehouse):
             continue
-        kept = {**found.replaced, job_id: counts}
+        key = f"{warehouse}/{job_id}" if warehouse else job_id
+        left_out = None if passed_over is None else passed_over.get(partition, 0)
+        own = with_brought(counts, found, job_id, warehouse, left_out)
+        kept = {**found.replaced, key: own}
         commit = commit.with_partition(partition, dataclasses.replace(found, replaced=kept))
     return commit

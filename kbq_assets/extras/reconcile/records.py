@@ -19,6 +19,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import STAGING, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.replay.brought import lacking
 from kbq_assets.core.replay.model import is_shadow
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
@@ -237,11 +238,10 @@ def _given_in_part(commits: Iterable[Commit], warehouse: str) -> tuple[dict[str,
     partly = set()
     for commit in commits:
         for partition in commit.partitions.values():
-            all_ = sum(partition.changes_of(warehouse).values(), partition.totals)
-            own = partition.totals_for(warehouse)
+            own, others = partition.totals_for(warehouse), lacking(partition, warehouse)
             given[commit.topic] += own.staged + own.errors
-            every[commit.topic] += all_.staged + all_.errors
-            if (own.staged, own.errors) != (all_.staged, all_.errors):
+            every[commit.topic] += own.staged + own.errors + others
+            if others:
                 partly.add(commit.topic)
     nothing = frozenset(topic for topic in partly if not given[topic])
     text = "{}: the warehouse was given {:,} of {:,} rows, which were counted, and not compared one by one"

@@ -27,8 +27,6 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.replay.start import read_replays
 
-_CLOSED = frozenset({ReplayPhase.ACCEPTED, ReplayPhase.DROPPED})
-
 
 @dataclass(frozen=True)
 class ErasedTopic:
@@ -126,7 +124,7 @@ def _backed_up(live: Deployment, topic: str) -> Mapping[int, Commit]:
 
 def open_replays(live: Deployment, topic: str) -> list[Replay]:
     """The replays of a topic whose tables and files may have its records."""
-    return [each for each in read_replays(live.store) if each.topic == topic and each.phase not in _CLOSED]
+    return [each for each in read_replays(live.store) if each.topic == topic and not each.is_ended]
 
 
 def check_replays(live: Deployment, topic: str, next_step: str) -> None:

@@ -22,6 +22,7 @@ from kbq_assets.core.statements.upsert import effective_sql, upsert_sql
 from kbq_assets.pipelines.ordering.decisions import decide
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
 from kbq_assets.pipelines.replay.start import read_replays
 from kbq_assets.pipelines.statements.prepare import upsert_of
 from kbq_assets.ports.errors_replay import REPLAYED_AT, ReplayStatement
@@ -97,7 +98,8 @@ def _let_in(store: ObjectStore, table: TableReference, entry: AuditEntry, *, is_
 def _check_accepted(store: ObjectStore, table: TableReference) -> None:
     """Raise Refused while a promotion of the table can be rolled back. In an upsert table, that would not bring back a
     row that a promoted one kept out (R11). Elsewhere it takes the row away, and would count it as one of a load."""
-    for each in read_replays(store):
+    own = (each for each in read_replays(store) if each.warehouse == warehouse_of(store))
+    for each in own:
         if each.phase == Phase.PROMOTED and str(table) in each.tables:
             raise Refused(
                 f"{table}: replay {each.number} can still be rolled back",

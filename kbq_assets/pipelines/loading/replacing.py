@@ -66,6 +66,15 @@ def enter(
             clock.sleep(POLL_SECONDS)
 
 
+def new_staging_id(live: Deployment, tables: Iterable[TableReference]) -> str:
+    """The staging area's id in a warehouse where nothing was ever loaded, which ``tables`` give it: a job id without it
+    could be that of another staging area (R3). "" if there are none."""
+    store = live.load_store
+    for table in tables:
+        state.create_table_state(store, table, LoadPorts(store, live.warehouse, live.clock).new_uuid())
+    return state.table_registry(store).staging_id
+
+
 def _swapped(live: Deployment, current: Versioned[TableState], wanted: Replacing) -> bool:
     try:
         state.swap(live.load_store, current, replacements.begin_replacing(current.value, wanted))

@@ -35,6 +35,7 @@ def unfinished_replays(cache: StateCache) -> Iterator[UnfinishedReplay]:
             yield UnfinishedReplay(path, found.message, (found.next_step,))
         elif found.value.phase == Phase.READING:
             number = found.value.number
-            message = f"replay {number} has not read its whole range"
+            within = f" for warehouse {found.value.warehouse}" if found.value.warehouse else ""
+            message = f"replay {number}{within} has not read its whole range"
             commands = (f"kbq replay resume {number}", f"kbq replay drop {number}")
             yield UnfinishedReplay(found.value.topic, message, commands)

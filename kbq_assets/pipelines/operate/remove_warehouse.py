@@ -7,16 +7,19 @@ from kbq_assets.core.loading.file_warehouses import ACTIVE, REMOVED
 from kbq_assets.core.loading.table_registry import TableRegistry
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.topic_registry import TopicRegistry
+from kbq_assets.core.replay.model import Phase, Replay, replay_path
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
+from kbq_assets.pipelines.replay.start import read_replays
 from kbq_assets.ports.object_store import ObjectStore
 
 
 def propose_removal(store: ObjectStore, load_store: ObjectStore, name: str) -> Proposal:
     """Remove a warehouse besides the first."""
     known = state.table_registry(WarehouseStore.of(store)).warehouses
-    if known.get(name) == REMOVED:
+    replays = _open_replays(store, name)
+    if known.get(name) == REMOVED and not replays:
         raise Refused(f"warehouse {name} was removed already", next_step="take it out of KBQ_WAREHOUSE")
     if name not in known:
         active = ", ".join(sorted(other for other, status in known.items() if status == ACTIVE)) or "none"
@@ -29,6 +32,7 @@ def propose_removal(store: ObjectStore, load_store: ObjectStore, name: str) -> P
     lines = (
         f"gives up {sum(file.rows for file in waiting)} rows of {len(waiting)} staged files that it has not loaded",
         f"{sum(file.rows for file in for_it_alone)} of these rows are for no other warehouse",
+        *(f"ends replay {each.number} of {each.topic}: its shadow tables stay" for each in replays),
         "its tables stay; its state stays in the staging area, unread; its name is not used again",
         "afterwards take it out of KBQ_WAREHOUSE and of the topics' warehouses",
     )
@@ -36,8 +40,27 @@ def propose_removal(store: ObjectStore, load_store: ObjectStore, name: str) -> P
     def apply() -> None:
         state.set_warehouses(WarehouseStore.of(load_store), TableRegistry, {name: REMOVED})
         state.set_warehouses(WarehouseStore.of(store), TopicRegistry, {name: REMOVED})
+        # Those that began meanwhile, too: none begins from now on.
+        for each in _open_replays(store, name):
+            _end(store, each)
 
     return Proposal(f"remove warehouse {name}", lines, apply)
+
+
+def _open_replays(store: ObjectStore, name: str) -> list[Replay]:
+    return [each for each in read_replays(store) if each.warehouse == name and not each.is_ended]
+
+
+def _end(store: ObjectStore, replay: Replay) -> None:
+    """End a replay whose tables nobody reaches any more, and delete its staging area: an erasure would wait for it."""
+
+    def ended(now: Replay) -> Replay:
+        if now.is_ended:
+            return now
+        return now.at(Phase.ACCEPTED if now.phase == Phase.PROMOTED else Phase.DROPPED)
+
+    state.change(store, Replay, replay_path(replay.number), ended)
+    store.delete_many([entry.path for entry in store.list(f"{replay.area}/")])
 
 
 def _waiting(store: ObjectStore, name: str) -> list[StagedFile]:

@@ -72,7 +72,7 @@ class ReplayArea:
         return Deployment(
             settings,
             live.clock,
-            ReplaySources(settings, live.sources.open_catalog, replay.topic, replay.source),
+            ReplaySources(live.settings, live.sources.open_catalog, replay.topic, replay.source),
             self.adapters.store,
             self.adapters.load_store,
             lambda: RangedOffsets(live.offsets, replay),
@@ -126,6 +126,12 @@ class ReplayArea:
     def totals(self) -> Counts:
         """The counts of what is read, for all tables of the topic."""
         return _totals(self.commits())
+
+    @property
+    def passed_over(self) -> Mapping[int, int]:
+        """The records, by partition, of which it made no rows."""
+        found = {n: each.totals for c in self.commits() for n, each in c.partitions.items()}
+        return {n: counts.skipped + counts.erased for n, counts in found.items()}
 
     def progress(self) -> ReplayProgress:
         """The progress of the range: read and loaded."""

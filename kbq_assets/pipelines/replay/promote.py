@@ -26,13 +26,15 @@ from kbq_assets.core.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from kbq_assets.core.loading.origins import with_label
+from kbq_assets.core.loading.origins import LABEL, doubt, labelled, with_label
 from kbq_assets.core.loading.replacing import Replacing
+from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.counts import Counts
-from kbq_assets.core.protocol.names import TableReference, commit_path
+from kbq_assets.core.protocol.names import TABLES, TableReference, commit_path, table_state_path
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.replay import promotion
 from kbq_assets.core.replay.model import REPLACEMENT, Phase, Replay, check_alone, check_latest, replay_path
 from kbq_assets.pipelines.deployment import Deployment
@@ -82,6 +84,17 @@ def free_tables(live: Deployment, replay: Replay) -> list[TableReference]:
     return freed
 
 
+def check_own_table(
+    live: Deployment, table: TableReference, stored: StoredTable, staging_id: str, again: str
+) -> None:
+    """Raise Refused if another staging area feeds a table (L12)."""
+    current = state.find(live.load_store, TableState, table_state_path(table))
+    known = current.value if current else TableState("")
+    found = doubt(known, stored, staging_id, live.load_store.uri(TABLES))
+    if found is not None and found.reason == ParkReason.FOREIGN_ROWS:
+        raise Refused(f"{table}: {found.text}", next_step=f"kbq adopt --table {table}, then {again}")
+
+
 def _again(replay: Replay) -> str:
     return f"kbq replay continue {replay.number}"
 
@@ -106,6 +119,8 @@ class Replacer:
     direction: Direction
     #: the replay's counts of all tables of the topic
     totals: Counts = field(default_factory=Counts)
+    #: records of the range, by partition, of which the replay made no rows
+    passed_over: Mapping[int, int] = field(default_factory=dict)
 
     def run(self, number: int) -> Replay:
         """Replace the rows, or continue to. Raises Refused, Unavailable; then the same call continues."""
@@ -142,15 +157,15 @@ class Replacer:
             if replay.phase not in self.direction.before:
                 raise Refused(f"replay {number} is {replay.phase}", next_step=f"kbq replay status {number}")
             attempt = replay.attempt + 1
+            # A rollback changes the tables that the promotion changed. Some have no such row now.
+            tables = tables_of(replay) if self.direction is ROLL_BACK else self._affected(replay)
+            own_id = staging_id or replacing.new_staging_id(self.live, tables)
             return dataclasses.replace(
                 replay,
                 phase=str(self.direction.during),
                 attempt=attempt,
-                job_id=f"{REPLACEMENT}{staging_id}-{number}-{attempt}",
-                # A rollback changes the tables that the promotion changed. Some have no such row now.
-                tables=replay.tables
-                if self.direction is ROLL_BACK
-                else tuple(map(str, self._affected(replay))),
+                job_id=f"{REPLACEMENT}{own_id}-{number}-{attempt}",
+                tables=tuple(map(str, tables)),
             )
 
         return state.change(self.live.store, Replay, replay_path(number), change).value
@@ -249,10 +264,14 @@ class Replacer:
         staging_id = state.table_registry(self.live.load_store).staging_id
         for table in tables_of(replay):
             columns = self._columns(replay, table)
-            if self.live.warehouse.columns(table) is None:
+            stored, notes = self.live.warehouse.find_table(table), None
+            if stored is None:
                 wanted = with_label(options(table, frozenset({replay.topic})), staging_id)
                 self.live.warehouse.create_table(table, columns, wanted)
-            self.live.warehouse.update_columns(table, columns)
+            elif stored.labels.get(LABEL) != staging_id:
+                check_own_table(self.live, table, stored, staging_id, f"kbq replay promote {replay.number}")
+                notes = labelled(TableNotes(), staging_id)
+            self.live.warehouse.update_columns(table, columns, notes)
         keyed = KeyedTables(self.live, replay)
         for table, rule in keyed.among(tables_of(replay)).items():
             keyed.prepare(table, rule)
@@ -307,11 +326,14 @@ class Replacer:
         waiting = self._waiting(replay)
         if len(waiting) == len(replay.tables):
             changes = promotion.changes_of(replay, {t: found.rows for t, found in waiting.items()})
+            passed_over = self.passed_over if self.direction is PROMOTE else None
             for shard in shards_of(self.live.store, replay.topic):
                 state.change_head(
                     self.live.store,
                     commit_path(replay.topic, shard),
-                    lambda commit: promotion.replaced(commit, replay.job_id, replay.epoch, changes),
+                    lambda commit: promotion.replaced(
+                        commit, replay.job_id, replay.epoch, changes, replay.warehouse, passed_over
+                    ),
                 )
         self._leave(replay)
         return self._end(replay, self.direction.after)

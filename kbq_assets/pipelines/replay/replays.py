@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from kbq_assets.core.errors import NotFound, Refused
+from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import commits as commit_changes
@@ -45,7 +45,15 @@ from kbq_assets.pipelines.replay.promote import (
     tables_of,
 )
 from kbq_assets.pipelines.replay.ranged import replayed_settings
-from kbq_assets.pipelines.replay.start import create, plan_lines, plan_replay, read_replays, replay_numbers
+from kbq_assets.pipelines.replay.start import (
+    create,
+    find_replay,
+    plan_lines,
+    plan_replay,
+    read_replays,
+    replay_numbers,
+)
+from kbq_assets.pipelines.replay.warehouses import check_own
 from kbq_assets.ports.replay import ReplayTables
 
 
@@ -63,14 +71,11 @@ class Replays:
     open_readers: OpenReaders | None = None
 
     def find(self, number: int) -> Replay:
-        """A replay. Raises NotFound."""
-        found = state.find(self.live.store, Replay, replay_path(number))
-        if found is None:
-            raise NotFound(f"there is no replay {number}", next_step="kbq replay list")
-        return found.value
+        """A replay of this warehouse. Raises NotFound, and Refused for one of another."""
+        return check_own(self.live.settings, find_replay(self.live.store, number))
 
     def list(self) -> list[Replay]:
-        """All replays, in order."""
+        """All replays, of every warehouse, in order."""
         return read_replays(self.live.store)
 
     def area(self, replay: Replay, rate: int = 0) -> ReplayArea:
@@ -243,7 +248,9 @@ class Replays:
         return self._replacer(self.area(replay), direction).parts(replay).progress()
 
     def _replacer(self, area: ReplayArea, direction: Direction) -> Replacer:
-        return Replacer(self.live, self.open_tables(), tuple(area.states()), direction, area.totals)
+        return Replacer(
+            self.live, self.open_tables(), tuple(area.states()), direction, area.totals, area.passed_over
+        )
 
     def _replace(self, area: ReplayArea, direction: Direction) -> None:
         replaced = self._replacer(area, direction).run(area.replay.number)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kbq_assets.core.errors import KbqError, PreconditionFailed, Refused
+from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, Refused
 from kbq_assets.core.extraction.backlog import Averages
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.run_totals import EXTRACTION, RunTotals, totals_path
@@ -34,6 +34,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.replay.backup_ranges import TopicCopies
 from kbq_assets.pipelines.replay.ranged import replayed_settings
+from kbq_assets.pipelines.replay.warehouses import check_goes_to, in_part, marks_of
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.replay import ReplayTables, RowRange
 
@@ -62,15 +63,6 @@ class ReplayedTopic:
         )
 
     @property
-    def marks(self) -> Mapping[str, int]:
-        """The highest mark of any table by key."""
-        found: dict[str, int] = {}
-        for each in self.states.values():
-            for key, mark in each.marks.items():
-                found[key] = max(mark, found.get(key, 0))
-        return found
-
-    @property
     def totals(self) -> Counts:
         """The totals since the partition began."""
         return total(commit.totals for commit in self.commits.values())
@@ -86,10 +78,9 @@ def plan_replay(
 ) -> Replay:
     """The replay of a range, for all tables or ``only`` some. Raises Refused, NotFound."""
     first, until = ends
-    if live.settings.warehouse_area:
-        raise Refused("a replay fills the first warehouse alone", next_step="not built yet for others")
     settings = replayed_settings(live.sources, topic)
     found = ReplayedTopic.read(live, topic)
+    check_goes_to(live.settings, topic, settings, found.commits.values())
     keyed = [t for t in found.tables(topic) if found.states[t].has_statements]
     for table in keyed:
         check_kind(str(table), found.states[table].definition.statements.rule)
@@ -115,11 +106,12 @@ def plan_replay(
         started_ms=live.store.now_ms(),
         only=tuple(sorted(map(str, only))),
         tombstones=settings.records.tombstones == "row",
+        warehouse=live.settings.warehouse_area,
     )
     if source == BACKUP:
         for range_ in planned.ranges:
             copies.check(range_)
-    return replace(planned, epoch=epoch_of(planned.ranges, found.commits.values(), found.marks))
+    return replace(planned, epoch=epoch_of(planned.ranges, found.commits.values(), marks_of(live.load_store)))
 
 
 def _waiting(live: Deployment, topic: str) -> dict[TopicPartition, int]:
@@ -147,8 +139,17 @@ def read_replays(store: ObjectStore) -> list[Replay]:
     return [state.read(store, Replay, replay_path(number)).value for number in replay_numbers(store)]
 
 
+def find_replay(store: ObjectStore, number: int) -> Replay:
+    """A replay, of any warehouse. Raises NotFound."""
+    found = state.find(store, Replay, replay_path(number))
+    if found is None:
+        raise NotFound(f"there is no replay {number}", next_step="kbq replay list")
+    return found.value
+
+
 def create(live: Deployment, replay: Replay) -> None:
-    """Write a new replay. Raises Refused if its number is taken."""
+    """Write a new replay. Raises Refused if its number is taken, ConfigurationError if its warehouse was removed."""
+    live.register_warehouses()
     try:
         live.store.create(replay_path(replay.number), codec.dumps(replay))
     except PreconditionFailed as conflict:
@@ -213,6 +214,7 @@ def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterab
     rows = sum(each.rows for by_day in counted.values() for each in by_day.values())
     between = f", {len(days)} days of partitions from {days[0]} to {days[-1]}" if days else ""
     yield f"these positions have {rows:,} rows now in {sum(map(bool, counted.values()))} tables{between}"
+    yield from in_part(live.settings, replay, found.commits.values())
     yield from _cost(live, replay.topic, records, found.totals.records)
     yield "fills shadow tables next to the live ones: no live table, position or load changes"
     if replay.only:

@@ -16,7 +16,7 @@ from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, TableReference
 from kbq_assets.core.protocol.waits import ParkReason
-from kbq_assets.core.replay.model import Bounds, Replay, check_latest
+from kbq_assets.core.replay.model import Bounds, Replay, check_alone, check_latest
 from kbq_assets.core.replay.promotion import changes_of, check_settled, merged_columns, overlaps, replaced
 
 TABLE = TableReference("d", "A")
@@ -157,3 +157,35 @@ def test_a_rollback_waits_for_later_promotions_of_its_rows(
     with pytest.raises(Refused) as refused:
         check_latest(replay, [other])
     assert first in refused.value.next_step
+
+
+def test_replays_of_two_warehouses_do_not_know_each_other() -> None:
+    replay = replace(REPLAY, turn=3, tables=("d.A",))
+    other = Replay(
+        8, "t", 2, {0: Bounds(19, 30)}, phase="promoted", turn=4, tables=("d.A",), warehouse="lake"
+    )
+    check_latest(replay, [other], frozenset([TABLE]))
+    check_alone(replay, [replace(other, phase="promoting")])
+    own = replace(replay, warehouse="lake")
+    with pytest.raises(Refused, match="replay 8 was promoted later"):
+        check_latest(own, [other])
+    with pytest.raises(Refused, match="replay 8 replaces rows of its range now"):
+        check_alone(own, [replace(other, phase="promoting")])
+
+
+def test_a_commit_counts_the_promotions_of_each_warehouse_by_itself() -> None:
+    totals = Counts(positions=9, records=9, errors=3, rows={"d.A": 6})
+    commit = Commit("t", 0, "c", "i", 2, {0: PartitionCommit(9, totals=totals, delivered={"lake": totals})})
+    changes = {0: Counts(errors=-1, rows={"d.A": 1})}
+    for warehouse in ("lake", FIRST_WAREHOUSE):
+        commit = replaced(commit, "kbq-replay-s-7-1", 2, changes, warehouse, {})
+        commit = replaced(commit, "kbq-replay-s-7-1", 2, changes, warehouse, {})
+    for warehouse in ("lake", FIRST_WAREHOUSE):
+        assert commit.partitions[0].totals_for(warehouse) == totals + changes[0]
+
+
+def test_releases_that_know_no_warehouse_refuse_the_replay_of_another_one() -> None:
+    lake = replace(REPLAY, warehouse="lake", only=("d.A",))
+    assert [each.stored_format for each in (REPLAY, replace(lake, warehouse=""), lake)] == [3, 5, 9]
+    assert codec.loads(Replay, codec.dumps(lake), "x") == lake
+    assert b"warehouse" not in codec.dumps(REPLAY)

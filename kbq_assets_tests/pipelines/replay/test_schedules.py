@@ -28,6 +28,7 @@ from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.platform import SOURCES, TOPIC, FakePlatform
 from kbq_assets_tests.fakes.replay import FakeReplayTables
 from kbq_assets_tests.fakes.script import Script
+from kbq_assets_tests.fakes.warehouse import FakeWarehouse
 
 ORDERS, SALES = (TableReference("shop", name) for name in ("orders", "sales"))
 WRONG = SOURCES.replace("table=orders", "table=sales")
@@ -42,13 +43,24 @@ class World:
     """Rows of a range went to `sales`; a replay that is read says `orders`. Live traffic goes on. Without
     ``one_transaction``, the warehouse replaces table after table, as a lake does."""
 
+    #: the source list that a replay is read by
+    right = SOURCES
+
+    def opened(self, folder: Path) -> FakePlatform:
+        return FakePlatform(folder, keep_records=True, sources=WRONG)
+
+    @property
+    def warehouse(self) -> FakeWarehouse:
+        """The one whose rows are replaced."""
+        return self.platform.warehouse
+
     def __init__(self, folder: Path, *, one_transaction: bool = True) -> None:
-        self.platform = FakePlatform(folder, keep_records=True, sources=WRONG)
-        self.platform.warehouse.one_transaction = one_transaction
+        self.platform = self.opened(folder)
+        self.warehouse.one_transaction = one_transaction
         self.produced = 0
         self.cycle()
         self.cycle()
-        self.platform.source_topics.write_text(SOURCES)
+        self.platform.source_topics.write_text(self.right)
         self.replays = self.parts().replays
 
         ends = Position(offsets={0: 1, 1: 0}), Position(offsets={0: 3, 1: 1})
@@ -61,12 +73,12 @@ class World:
         world = self.platform
         if faults is None:
             return world.reopened()
-        world.store.faults = world.warehouse.faults = faults
-        store, warehouse = world.store.view("promoter"), world.warehouse.view("promoter")
+        world.store.faults = self.warehouse.faults = faults
+        store, warehouse = world.store.view("promoter"), self.warehouse.view("promoter")
         return world.reopened(
             store=lambda: store,
             warehouse=lambda: warehouse,
-            replay_tables=lambda: FakeReplayTables(world.warehouse, warehouse),
+            replay_tables=lambda: FakeReplayTables(self.warehouse, warehouse),
         )
 
     def cycle(self) -> None:
@@ -79,14 +91,14 @@ class World:
         parts.loader.load()
 
     def rows(self, table: TableReference) -> list[tuple[int, int]]:
-        return sorted((row.partition, row.offset) for row in self.platform.warehouse.rows(table))
+        return sorted((row.partition, row.offset) for row in self.warehouse.rows(table))
 
     def check(self, *, counts: bool = True) -> None:
         """No row is doubled, none was lost, and the range lies in one of the two tables as a whole. In a lake, each
         table has all of it or nothing while it is replaced."""
         found, reconciler = [*self.rows(ORDERS), *self.rows(SALES)], self.parts().reconciler
         assert all(RANGE & set(self.rows(table)) in (set(), RANGE) for table in (ORDERS, SALES))
-        is_between = not self.platform.warehouse.one_transaction and self.replay().is_changing
+        is_between = not self.warehouse.one_transaction and self.replay().is_changing
         if not is_between:
             assert len(found) == len(set(found)) >= 6
             assert set(found) >= RANGE
@@ -103,8 +115,8 @@ class World:
         parts = self.parts()
         while self.platform.store.late:
             self.platform.store.deliver_late()
-        while self.platform.warehouse.late:
-            self.platform.warehouse.deliver_late()
+        while self.warehouse.late:
+            self.warehouse.deliver_late()
         if parts.replays.find(1).phase not in ("read", "rolled_back"):
             parts.replays.continue_(1)
         self.cycle()
@@ -161,7 +173,7 @@ def run(world: World, event: str, events: dict[int, str]) -> int:
     except (Crash, KbqError):
         pass
     finally:
-        world.platform.store.faults = world.platform.warehouse.faults = None
+        world.platform.store.faults = world.warehouse.faults = None
     return plan.writes
 
 
