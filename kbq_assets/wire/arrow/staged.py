@@ -79,7 +79,7 @@ class StagedTables:
         Raises LoadError, OSError.
         """
         files = files or {}
-        waiting: dict[str, _SharedBlocks] = defaultdict(_SharedBlocks)
+        waiting: dict[str, _BlockGroup] = defaultdict(_BlockGroup)
         for uri, schema, block in in_turn((self._blocks(uri, files.get(uri)) for uri in uris), _AT_ONCE):
             ready = waiting[schema]
             ready.add(uri, block)
@@ -89,9 +89,7 @@ class StagedTables:
                 yield from self._all(waiting, files)
         yield from self._all(waiting, files)
 
-    def _all(
-        self, waiting: dict[str, _SharedBlocks], files: Mapping[str, StagedFile]
-    ) -> Iterator[StagedBatch]:
+    def _all(self, waiting: dict[str, _BlockGroup], files: Mapping[str, StagedFile]) -> Iterator[StagedBatch]:
         while waiting:
             schema, ready = waiting.popitem()
             yield from self._decoded(schema, ready.blocks, files)
@@ -188,7 +186,7 @@ def in_turn(sources: Iterable[Iterator[Item]], most: int) -> Iterator[Item]:
             opened.extend(islice(rest, 1))
 
 
-class _SharedBlocks:
+class _BlockGroup:
     """Blocks of one writer schema that are decoded together, with their files."""
 
     def __init__(self) -> None:
