@@ -155,7 +155,7 @@ LATE_MUTANTS = (
 #: Schedules of erasures beside merges of backup files notice these.
 COMPACTED_MUTANTS = (
     Mutant("a clean-up takes what a merge writes for an orphan", "B10",
-           ((BackupFileName, "merge", property(lambda self: 0)),), seed=79),
+           ((BackupFileName, "merge", property(lambda self: 0)),), seed=229),
     Mutant("a merge lists what it read, whatever changed since", "B10",
            ((merges, "ended", _merged_whatever_changed),), seed=32),
 )  # fmt: skip
