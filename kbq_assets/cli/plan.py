@@ -73,12 +73,11 @@ def plan(
     batches = [b for b in loader.plan() if not only or b.table in only] if what != "extract" else None
     statements = loader.plan_statements(batches or (), only) if what == "load" else []
     known = observer.tables() if what != "extract" else ()
-    blocked = [t for t in known if t.blocked_rows]
     switches = loader.plan_switches(only) if what != "extract" else {}
     costs = costs_of(extractor, extraction, batches) if cost else []
     if as_json:
         document: dict[str, object] = {} if extraction is None else {"extract": extraction_json(extraction)}
-        document |= {} if batches is None else {"load": load_json(batches, blocked, switches)}
+        document |= {} if batches is None else {"load": load_json(batches, known, switches)}
         document |= {"statements": [_statement_json(each) for each in statements]} if statements else {}
         document |= {"cost": [cost_json(each) for each in costs]} if cost else {}
         echo_json(document)
@@ -138,14 +137,18 @@ def _unit_json(unit: Unit) -> dict[str, object]:
 
 def load_json(
     batches: Sequence[LoadBatch],
-    blocked: Sequence[TableStatus] = (),
-    switches: Mapping[TableReference, str] | None = None,
+    tables: Sequence[TableStatus],
+    switches: Mapping[TableReference, str],
 ) -> dict[str, object]:
-    """A plan of a load as a document. ``blocked`` tables have rows that wait for a check, ``switches`` a change of
+    """A plan of a load as a document. Some ``tables`` have rows that wait for a check, ``switches`` a change of
     `load`."""
     return {
-        "held": [{"table": str(t.table), "rows": t.blocked_rows, "message": t.message} for t in blocked],
-        "changes": [{"table": str(name), "switch": words} for name, words in (switches or {}).items()],
+        "held": [
+            {"table": str(t.table), "rows": t.blocked_rows, "message": t.message}
+            for t in tables
+            if t.blocked_rows
+        ],
+        "changes": [{"table": str(name), "switch": words} for name, words in switches.items()],
         "batches": [
             {
                 "table": str(batch.table),

@@ -145,7 +145,7 @@ def test_tables_are_what_is_declared(path: Path, text: str) -> None:
 
 
 #: docs/upgrade.md says what to do about these.
-REMOVED = {"KBQ_PARTITION_KEYS"}
+REMOVED = {"KBQ_PARTITION_KEYS", "KBQ_REPORTERS", "KBQ_REPORT_SECONDS"}
 
 
 def test_no_document_names_a_variable_that_does_not_exist() -> None:

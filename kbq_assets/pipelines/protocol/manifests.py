@@ -34,8 +34,8 @@ _RESTORE: Final = (
 class LostManifest(CorruptState):
     """A manifest is missing, or is not the one that the head names. ``manifest`` is its name."""
 
-    def __init__(self, message: str, *, manifest: str) -> None:
-        super().__init__(message, next_step=_RESTORE)
+    def __init__(self, message: str, *, next_step: str = _RESTORE, manifest: str = "") -> None:
+        super().__init__(message, next_step=next_step)
         self.manifest = manifest
 
     def names(self, head: Commit) -> bool:
