@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.extraction [--full] [--small 8000000] [--large 4000000] [--repeat 3] [--only kbq,perf-test]``.
 All run on the same broker and topics, interleaved; a number is the median of the repetitions. Results are written to
-``benchmarks/results``, to the tables of ``docs/performance.md``, and to the plot beside it. Interrupted, the same
+``benchmarks/results``, to a table of ``docs/performance.md``, and to the plot beside it. Interrupted, the same
 command goes on; ``--fresh`` begins anew. ``--full`` adds other codecs, 64 partitions, and ten tables.
 """
 
@@ -27,7 +27,7 @@ from benchmarks.measure import REPOSITORY
 from benchmarks.peers import SPARK, prepare
 from benchmarks.plot import write_plot
 from benchmarks.rounds import Measured, Notes
-from benchmarks.table import KINDS, write_document
+from benchmarks.table import KINDS, replace_part, usual, variants
 from benchmarks.topics import BenchTopic, bench_topics, ensure_produced, open_stack
 
 RESULTS = REPOSITORY / "benchmarks" / "results"
@@ -167,9 +167,13 @@ def resident(measured: Iterable[Measured]) -> dict[str, Any]:
 
 
 def write(results: dict[str, Any], is_full: bool, is_part: bool) -> None:
-    """Results, tables and plot. A run without variants leaves the last full run's where they are; one of some programs
-    (`--only`) writes the resident application's cycle alone."""
+    """Results, tables and plot. A full run has a table of its own and leaves the usual one, of more rounds, alone;
+    a run of some programs (`--only`) writes the resident application's cycle alone."""
     RESULTS.mkdir(exist_ok=True)
+    if is_full:
+        (RESULTS / "full.json").write_text(json.dumps(results, indent=1) + "\n")
+        replace_part(DOCUMENT, "variants", usual(results) + variants(results))
+        return
     latest = RESULTS / "latest.json"
     known = json.loads(latest.read_text()) if latest.exists() else {}
     if is_part:
@@ -177,10 +181,8 @@ def write(results: dict[str, Any], is_full: bool, is_part: bool) -> None:
         latest.write_text(json.dumps({**known, **part}, indent=1) + "\n")
         return
     results = {**{name: known[name] for name in FORMATS if name in known}, **results}
-    (RESULTS / ("full.json" if is_full else "latest.json")).write_text(json.dumps(results, indent=1) + "\n")
-    if is_full:
-        (RESULTS / "latest.json").write_text(json.dumps({**results, "variants": []}, indent=1) + "\n")
-    write_document(results, DOCUMENT)
+    latest.write_text(json.dumps(results, indent=1) + "\n")
+    replace_part(DOCUMENT, "results", usual(results))
     write_plot(results, PLOT)
 
 

@@ -17,13 +17,6 @@ _MARKS = {
 KINDS = ("small", "large")
 
 
-def write_document(results: Mapping[str, Any], document: Path) -> None:
-    """Replace what stands between the document's marks; variants only if there are any."""
-    replace_part(document, "results", usual(results))
-    if results["variants"]:
-        replace_part(document, "variants", variants(results))
-
-
 def replace_part(document: Path, part: str, text: str) -> None:
     """Replace what stands between the marks of a part."""
     begin, end = _MARKS[part]
@@ -60,7 +53,7 @@ def variants(results: Mapping[str, Any]) -> str:
     """Other codecs, partitions, tables."""
     peers = ("perf-test", "kcat")
     lines = [
-        f"\n{_machine(results)}.\n",
+        "",
         f"| Topic | KBQ's CPU s | wall s | worker MB | {' | '.join(f'CPU s of {p}' for p in peers)} | "
         f"{' | '.join(f'KBQ / {p}' for p in peers)} |",
         "|---|---|---|---|" + "---|" * 2 * len(peers),
