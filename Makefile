@@ -109,7 +109,7 @@ bench: $(VENV)/.development ## Measure extraction against its peers (10 minutes;
 	@$(BIN)/python -m benchmarks.wire --keep
 	@$(BIN)/python -m benchmarks.extraction $(BENCH_ARGS)
 
-bench-full: $(VENV)/.development ## The same with all peers, other codecs, 64 partitions, ten tables (2 hours, 20 GB)
+bench-full: $(VENV)/.development ## The same with all peers, other codecs, 64 partitions, ten tables (2 hours, 20 GB; one round: 50 minutes)
 	@$(BIN)/python -m benchmarks.wire --keep
 	@$(BIN)/python -m benchmarks.extraction --full $(BENCH_ARGS)
 
