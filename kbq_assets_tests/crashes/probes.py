@@ -23,7 +23,7 @@ _WRITES = (
 #: Calls that are no points: they ask nobody.
 _LOCAL = ("uri", "now_ms")
 #: Statements that change nothing.
-_QUIET = ("SET", "SELECT")
+_QUIET = ("SET", "SELECT", "ATTACH", "USE")
 
 
 class Point(NamedTuple):
@@ -138,9 +138,12 @@ class ProbedConnection:
         job = " job" if "kbq_jobs" in text and verb != "CREATE" else ""
         return self._probe.around(f"duckdb {verb}{job}", lambda: self._connection.execute(statement, *args))
 
+    def cursor(self) -> ProbedConnection:
+        """Another connection of the same engine, probed too."""
+        return ProbedConnection(self._connection.cursor(), self._probe)
+
     def close(self) -> None:
-        """Close between two points: DuckDB moves its log into the file."""
-        self._probe.around("duckdb close", self._connection.close)
+        self._connection.close()
 
 
 def every_nth(points: list[Point], step: int, subject: str) -> list[Point]:

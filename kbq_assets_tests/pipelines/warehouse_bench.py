@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import duckdb
 
-from kbq_assets.adapters.duckdb import DuckDbWarehouse
+from kbq_assets.adapters.duckdb import DuckDbWarehouse, engines
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.loading.table_options import table_options
 from kbq_assets.core.loading.table_state import TableState
@@ -127,7 +127,7 @@ class DuckDbBench(WarehouseBench):
         def probed(*args: Any, **options: Any) -> Any:
             return ProbedConnection(connect(*args, **options), probe)  # type: ignore[arg-type]
 
-        with patch.object(duckdb, "connect", probed):
+        with engines.none_idle(), patch.object(duckdb, "connect", probed):
             yield self.duckdb
 
     def refuse(self) -> None:

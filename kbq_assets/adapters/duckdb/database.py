@@ -20,6 +20,7 @@ from typing import Final
 
 import duckdb
 
+from kbq_assets.adapters.duckdb import engines
 from kbq_assets.core.errors import (
     ConfigurationError,
     CorruptState,
@@ -33,8 +34,6 @@ from kbq_assets.core.errors import (
 _log = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_SECONDS: Final = 60.0
-#: Of DuckDB's own memory, in its syntax.
-MEMORY_LIMIT: Final = "1GB"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 #: A session closes the file between two of its parts after so long, for a moment: others poll as often.
 _MOST_SECONDS_OPEN, _SECONDS_CLOSED = 1.0, 0.05
@@ -107,7 +106,7 @@ class DuckDbDatabase:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}-{threading.get_ident()}.new")
         fresh.unlink(missing_ok=True)
-        duckdb.connect(str(fresh)).close()
+        engines.attach(fresh, read_only=False).close()
         try:
             os.link(fresh, self.path)
         except FileExistsError:
@@ -139,21 +138,19 @@ class DuckDbDatabase:
         if not gate.acquire(timeout=self._timeout):
             raise _locked(self.path, str(os.getpid()), self._timeout)
         try:
-            connection = self._connect(read_only, deadline)
+            file = self._attach(read_only, deadline)
             try:
-                connection.execute("SET TimeZone = 'UTC'")
-                connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
-                yield connection
+                yield file.connection
             finally:
-                connection.close()
+                file.close()
         finally:
             gate.release()
 
-    def _connect(self, read_only: bool, deadline: float) -> duckdb.DuckDBPyConnection:
+    def _attach(self, read_only: bool, deadline: float) -> engines.AttachedFile:
         pause, started, noted = _FIRST_PAUSE, time.monotonic(), -_SECONDS_BETWEEN_NOTES
         while True:
             try:
-                return duckdb.connect(str(self.path), read_only=read_only)
+                return engines.attach(self.path, read_only)
             except duckdb.Error as error:
                 holder = _holder(error)
                 if holder is None:

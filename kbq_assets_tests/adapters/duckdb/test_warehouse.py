@@ -18,8 +18,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from kbq_assets.adapters.duckdb import DuckDbWarehouse, database
-from kbq_assets.adapters.duckdb.database import DuckDbDatabase
+from kbq_assets.adapters.duckdb import DuckDbWarehouse, database, engines
 from kbq_assets.core.errors import (
     ConfigurationError,
     CorruptState,
@@ -142,13 +141,13 @@ def test_the_file_is_free_between_calls(warehouse: DuckDbWarehouse, path: Path) 
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each opening of the file so far was for readers alone."""
     found: list[bool] = []
-    connect = DuckDbDatabase._connect
+    attach = engines.attach
 
-    def noting(self: DuckDbDatabase, read_only: bool, deadline: float) -> duckdb.DuckDBPyConnection:
+    def noting(path: Path, read_only: bool) -> engines.AttachedFile:
         found.append(read_only)
-        return connect(self, read_only, deadline)
+        return attach(path, read_only)
 
-    monkeypatch.setattr(DuckDbDatabase, "_connect", noting)
+    monkeypatch.setattr(engines, "attach", noting)
     return found
 
 
