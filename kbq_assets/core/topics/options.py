@@ -328,7 +328,7 @@ class ExtractionOptions:
     advisory_group: str = option(
         "",
         TEXT,
-        "a consumer group that gets the [published positions](operations.md#lag-in-kafkas-own-tools) after each run, "
+        "a consumer group that gets the [published positions](tuning.md#lag-in-kafkas-own-tools) after each run, "
         "for Kafka's own tools; by default `KBQ_ADVISORY_GROUP`; `none`: no group",
     )
     max_records: int = option(
@@ -343,12 +343,12 @@ class ExtractionOptions:
         "0",
         whole(),
         "after this many task seconds of one run no task starts for the topic, and running ones stop reading; "
-        "[shared out](operations.md#limits)",
+        "[shared out](tuning.md#limits)",
     )
     window_seconds: int = option(
         "0",
         whole(),
-        "a [window](operations.md#windows-and-files) of the topic ends after this many seconds; 0: after "
+        "a [window](tuning.md#windows-and-files) of the topic ends after this many seconds; 0: after "
         "`KBQ_WINDOW_SECONDS`",
     )
     window_records: int = option("0", whole(), "or after this many records; 0: `KBQ_WINDOW_RECORDS`")
@@ -378,7 +378,7 @@ class PrivacyOptions:
         "withhold",
         choice("withhold", "seal", "drop"),
         "error rows of a topic with `pii`, or of a schema with undecided tags: `withhold` value, key and headers, "
-        "[`seal`](operations.md#sealed-error-rows) them with `KBQ_PII_SEAL_KEY`, or `drop` the row (counted as "
+        "[`seal`](bad-records.md#sealed-error-rows) them with `KBQ_PII_SEAL_KEY`, or `drop` the row (counted as "
         "skipped)",
         name="pii_errors",
         place="pii.error_rows",
