@@ -202,7 +202,7 @@ class RecordOptions:
         "`avro`: Confluent's prefix and Avro; `json`: any JSON value, as the column `payload`; one with a number that "
         "no double holds, such as `1e400`, is a bad record (`OUT_OF_RANGE`); `json_columns`: "
         "[fields as columns](#json-columns); `json_schema`: the same, behind Confluent's prefix and a JSON Schema; "
-        "[`protobuf`](#protobuf); [`debezium`](ordered.md#change-data): change events in Avro or JSON, without their "
+        "[`protobuf`](#protobuf); [`debezium`](change-data.md): change events in Avro or JSON, without their "
         "envelope",
         place=NO_PLACE,
     )
