@@ -131,7 +131,7 @@ class DestinationOptions:
         AS_WRITTEN,
         choice(AS_WRITTEN, SNAKE_CASE),
         "`schema`: columns have the names of the schema's fields; `snake_case`: `orderId` becomes "
-        "[`order_id`](configuration.md#names-of-columns), in nested records too",
+        "[`order_id`](formats.md#names-of-columns), in nested records too",
     )
     warehouses: tuple[str, ...] = option(
         "",
@@ -201,16 +201,17 @@ class RecordOptions:
         choice("avro", "json", "json_columns", "json_schema", "protobuf", "debezium"),
         "`avro`: Confluent's prefix and Avro; `json`: any JSON value, as the column `payload`; one with a number that "
         "no double holds, such as `1e400`, is a bad record (`OUT_OF_RANGE`); `json_columns`: "
-        "[fields as columns](#json-columns); `json_schema`: the same, behind Confluent's prefix and a JSON Schema; "
-        "[`protobuf`](#protobuf); [`debezium`](change-data.md): change events in Avro or JSON, without their "
-        "envelope",
+        "[fields as columns](formats.md#json-columns); `json_schema`: the same, behind Confluent's prefix and a JSON "
+        "Schema; [`protobuf`](formats.md#protobuf); [`debezium`](change-data.md): change events in Avro or JSON, "
+        "without their envelope",
         place=NO_PLACE,
     )
     framing: str = option(
         "prefix",
         choice("prefix", "header", "single_object", "none"),
-        "[how a record names its schema](#schemas-of-records): `prefix`: Confluent's prefix; `header`: Confluent's "
-        "record header `__value_schema_id`; `single_object`: Avro's fingerprint; `none`: `value_schema` names it",
+        "[how a record names its schema](formats.md#schemas-of-records): `prefix`: Confluent's prefix; `header`: "
+        "Confluent's record header `__value_schema_id`; `single_object`: Avro's fingerprint; `none`: `value_schema` "
+        "names it",
     )
     value_schema: str = option(
         "",
@@ -221,8 +222,8 @@ class RecordOptions:
     validate: bool = option(
         "false",
         FLAG,
-        "[validate](#validation) JSON values by their JSON Schema: the registry's, or the declared one; a value "
-        "that violates it is a bad record (`VIOLATES_SCHEMA`)",
+        "[validate](formats.md#validation) JSON values by their JSON Schema: the registry's, or the declared one; a "
+        "value that violates it is a bad record (`VIOLATES_SCHEMA`)",
     )
     event_date: BusinessTime | None = option(
         "",
