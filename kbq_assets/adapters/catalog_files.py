@@ -45,7 +45,10 @@ class CatalogFolder:
     def read(self) -> CatalogFiles:
         """All files, parsed. Raises ConfigurationError if there is no such folder."""
         if not self.folder.is_dir():
-            raise ConfigurationError(f"{self.folder} is not a folder", next_step="set KBQ_SOURCE_TOPICS")
+            raise ConfigurationError(
+                f"{self.folder} is not a folder",
+                next_step="set KBQ_SOURCE_TOPICS to a catalog's folder; `kbq status` shows the mistakes of a list",
+            )
         documents: dict[str, DocumentNode] = {}
         problems: list[CatalogProblem] = []
         schemas: dict[str, str] = {}

@@ -14,6 +14,7 @@ from kbq_assets.core.config.settings import VARIABLES
 from kbq_assets.core.protocol.waits import ParkReason, StopReason
 from kbq_assets.definitions import command_line
 from kbq_assets_tests.cli.test_commands import commands
+from kbq_assets_tests.core.catalog.documents import problems_of
 from kbq_assets_tests.reference import references
 
 ROOT = Path(__file__).parents[2]
@@ -170,3 +171,23 @@ def test_every_make_target_in_the_documents_exists() -> None:
     used = {word for line in code(ALL) for word in re.findall(r"^make ([a-z]+)", line)}
     assert used <= targets
     assert {"demo", "test", "ui", "stop", "clean"} <= used
+
+
+#: Keys with which an entry of a catalog begins in these pages.
+ENTRY = re.compile(
+    r"(?:description|encoding|partition_time|destination|records|loading|pii|flush):\s|{\"typology\""
+)
+
+
+def entries() -> Iterator[tuple[str, str]]:
+    """Blocks that are a catalog's entry; of alternatives, which repeat a key, each."""
+    for path in DOCUMENTS:
+        for block in re.findall(r"^```(?:yaml)?\n(.*?)^```", TEXT[path], re.MULTILINE | re.DOTALL):
+            keys = re.findall(r"^\w+:", block, re.MULTILINE)
+            alternatives = block.splitlines() if len(keys) > len(set(keys)) else [block]
+            yield from ((name(path), text) for text in alternatives if ENTRY.match(text))
+
+
+@pytest.mark.parametrize(("document", "text"), list(entries()))
+def test_every_entry_in_a_document_is_one_that_the_catalog_takes(document: str, text: str) -> None:
+    assert problems_of(text, **{"catalog.yaml": "throughputs: {normal: {}}"}) == [], document

@@ -127,6 +127,21 @@ def test_an_accepted_gap_is_reported_counted_and_skipped(world: FakePlatform, ru
     assert (zero["lost"], zero["position"]) == (3, 8)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("accept-gap", "--topic", "mistyped", "--partition", "0"),
+        ("restage", "staging/1-4f0c9d21a7/mistyped.0.shop.orders.17.4200.avro"),
+    ],
+)
+def test_a_topic_that_was_never_read_is_named_and_the_next_step_lists_those_that_were(
+    run: Shell, command: tuple[str, ...]
+) -> None:
+    refused = run(*command)
+    assert refused.exit_code == 1
+    assert "mistyped" in refused.output and "next: kbq status lists" in refused.output
+
+
 def test_a_reset_begins_a_new_epoch_and_old_rows_stay(world: FakePlatform, run: Shell) -> None:
     result = run(*recreated(world, run), "--yes")
     assert "epoch 1 -> 2" in result.stdout

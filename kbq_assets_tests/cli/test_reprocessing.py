@@ -1,4 +1,4 @@
-"""The view of the operations guide, on DuckDB: each record once, as the newest epoch has it."""
+"""The view of docs/reset.md, on DuckDB: each record once, as the newest epoch has it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = [
 
 def documented_view() -> str:
     """The statement that the guide gives."""
-    guide = (REPOSITORY / "docs" / "operations.md").read_text()
+    guide = (REPOSITORY / "docs" / "reset.md").read_text()
     [statement] = re.findall(r"```sql\n(CREATE VIEW .*?)```", guide, re.DOTALL)
     return str(statement)
 

@@ -119,7 +119,7 @@ ENTRY: Final[Mapping[str, CatalogField]] = {
     ),
     "extraction": _options("How the topic is read.", "extraction"),
     "flush": _section(
-        "When waiting records become a file: at the first of these bounds (docs/operations.md#small-data-may-wait).",
+        "When waiting records become a file: at the first of these bounds (docs/tuning.md#small-data-may-wait).",
         records=CatalogField("integer", "a partition's records (500000 by default; 0: any number waits)"),
         bytes=CatalogField("integer", "the bytes of their values (0 by default: any size waits)"),
         seconds=CatalogField("integer", "the age of the oldest, by its Kafka time (1200 by default)"),

@@ -159,7 +159,9 @@ class Settings:
         if name not in known:
             raise ConfigurationError(
                 f"KBQ_WAREHOUSE has no warehouse {name}",
-                next_step=f"it names {', '.join(filter(None, known)) or 'none'}",
+                next_step=f"name one of {', '.join(known)}"
+                if all(known)
+                else "name none: it has one, without a name",
             )
         return known.index(name)
 

@@ -131,7 +131,7 @@ class DestinationOptions:
         AS_WRITTEN,
         choice(AS_WRITTEN, SNAKE_CASE),
         "`schema`: columns have the names of the schema's fields; `snake_case`: `orderId` becomes "
-        "[`order_id`](configuration.md#names-of-columns), in nested records too",
+        "[`order_id`](formats.md#names-of-columns), in nested records too",
     )
     warehouses: tuple[str, ...] = option(
         "",
@@ -201,16 +201,17 @@ class RecordOptions:
         choice("avro", "json", "json_columns", "json_schema", "protobuf", "debezium"),
         "`avro`: Confluent's prefix and Avro; `json`: any JSON value, as the column `payload`; one with a number that "
         "no double holds, such as `1e400`, is a bad record (`OUT_OF_RANGE`); `json_columns`: "
-        "[fields as columns](#json-columns); `json_schema`: the same, behind Confluent's prefix and a JSON Schema; "
-        "[`protobuf`](#protobuf); [`debezium`](ordered.md#change-data): change events in Avro or JSON, without their "
-        "envelope",
+        "[fields as columns](formats.md#json-columns); `json_schema`: the same, behind Confluent's prefix and a JSON "
+        "Schema; [`protobuf`](formats.md#protobuf); [`debezium`](change-data.md): change events in Avro or JSON, "
+        "without their envelope",
         place=NO_PLACE,
     )
     framing: str = option(
         "prefix",
         choice("prefix", "header", "single_object", "none"),
-        "[how a record names its schema](#schemas-of-records): `prefix`: Confluent's prefix; `header`: Confluent's "
-        "record header `__value_schema_id`; `single_object`: Avro's fingerprint; `none`: `value_schema` names it",
+        "[how a record names its schema](formats.md#schemas-of-records): `prefix`: Confluent's prefix; `header`: "
+        "Confluent's record header `__value_schema_id`; `single_object`: Avro's fingerprint; `none`: `value_schema` "
+        "names it",
     )
     value_schema: str = option(
         "",
@@ -221,8 +222,8 @@ class RecordOptions:
     validate: bool = option(
         "false",
         FLAG,
-        "[validate](#validation) JSON values by their JSON Schema: the registry's, or the declared one; a value "
-        "that violates it is a bad record (`VIOLATES_SCHEMA`)",
+        "[validate](formats.md#validation) JSON values by their JSON Schema: the registry's, or the declared one; a "
+        "value that violates it is a bad record (`VIOLATES_SCHEMA`)",
     )
     event_date: BusinessTime | None = option(
         "",
@@ -328,7 +329,7 @@ class ExtractionOptions:
     advisory_group: str = option(
         "",
         TEXT,
-        "a consumer group that gets the [published positions](operations.md#lag-in-kafkas-own-tools) after each run, "
+        "a consumer group that gets the [published positions](tuning.md#lag-in-kafkas-own-tools) after each run, "
         "for Kafka's own tools; by default `KBQ_ADVISORY_GROUP`; `none`: no group",
     )
     max_records: int = option(
@@ -343,12 +344,12 @@ class ExtractionOptions:
         "0",
         whole(),
         "after this many task seconds of one run no task starts for the topic, and running ones stop reading; "
-        "[shared out](operations.md#limits)",
+        "[shared out](tuning.md#limits)",
     )
     window_seconds: int = option(
         "0",
         whole(),
-        "a [window](operations.md#windows-and-files) of the topic ends after this many seconds; 0: after "
+        "a [window](tuning.md#windows-and-files) of the topic ends after this many seconds; 0: after "
         "`KBQ_WINDOW_SECONDS`",
     )
     window_records: int = option("0", whole(), "or after this many records; 0: `KBQ_WINDOW_RECORDS`")
@@ -378,7 +379,7 @@ class PrivacyOptions:
         "withhold",
         choice("withhold", "seal", "drop"),
         "error rows of a topic with `pii`, or of a schema with undecided tags: `withhold` value, key and headers, "
-        "[`seal`](operations.md#sealed-error-rows) them with `KBQ_PII_SEAL_KEY`, or `drop` the row (counted as "
+        "[`seal`](bad-records.md#sealed-error-rows) them with `KBQ_PII_SEAL_KEY`, or `drop` the row (counted as "
         "skipped)",
         name="pii_errors",
         place="pii.error_rows",

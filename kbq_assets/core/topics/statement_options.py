@@ -63,11 +63,11 @@ class StatementOptions:
         APPEND,
         choice(*_TAKES),
         "`append`: a row per record; by a statement, which BigQuery bills: `upsert`: "
-        "[the newest record of each key](ordered.md#tables-that-show-the-current-state); `insert_new`: "
-        "[records whose key is new](ordered.md#new-records-only); `delete_insert`, `snapshot`: "
-        "[the newest version](ordered.md#the-newest-version) of each key, or of the whole table; `sql`: "
-        "[SQL of your own](ordered.md#sql-of-your-own); `scd2`: [every record, with the times between which it is the "
-        "last one](ordered.md#history)",
+        "[the newest record of each key](statements.md); `insert_new`: "
+        "[records whose key is new](statements.md#new-records-only); `delete_insert`, `snapshot`: "
+        "[the newest version](statements.md#the-newest-version) of each key, or of the whole table; `sql`: "
+        "[SQL of your own](statements.md#sql-of-your-own); `scd2`: [every record, with the times between which it is "
+        "the last one](statements.md#history)",
         name="load",
         place="loading.load",
     )
@@ -118,7 +118,7 @@ class StatementOptions:
         "0",
         whole(),
         "the most bytes that BigQuery may bill for the table's statements in a day (UTC), by its dry run; a batch that "
-        "would exceed it [waits](ordered.md#bytes-that-are-billed); 0: any; DuckDB bills nothing",
+        "would exceed it [waits](statements.md#bytes-that-are-billed); 0: any; DuckDB bills nothing",
         place="loading.bytes_per_day",
     )
 

@@ -39,7 +39,7 @@ class WaitOptions:
         "0",
         whole(),
         f"without a minimum, a partition that was read before and has fewer than {QUIET_RECORDS} new records "
-        "[waits](operations.md#small-data-may-wait) until the oldest is this old; 0: it does not wait",
+        "[waits](tuning.md#small-data-may-wait) until the oldest is this old; 0: it does not wait",
         shown_default="`KBQ_QUIET_SECONDS`",
         place="extraction.quiet_seconds",
     )
@@ -48,7 +48,7 @@ class WaitOptions:
         "false",
         FLAG,
         "small data does not wait past the end of its hour by the topic's "
-        "[data clock](operations.md#small-data-may-wait), so that [hours are complete](completeness.md) earlier",
+        "[data clock](tuning.md#small-data-may-wait), so that [hours are complete](completeness.md) earlier",
         place="extraction.close_hours",
     )
 

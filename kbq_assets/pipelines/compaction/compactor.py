@@ -101,6 +101,6 @@ class Compactor:
         if isinstance(warehouse, Compacts):
             return warehouse
         raise ConfigurationError(
-            "this warehouse has no files to compact: BigQuery and DuckDB keep their own storage in order",
-            next_step="compact an iceberg: warehouse; kbq --warehouse NAME chooses one of several",
+            "this warehouse has no files to compact or to expire: BigQuery and DuckDB keep their own storage in order",
+            next_step="choose an iceberg: warehouse; kbq --warehouse NAME chooses one of several",
         )

@@ -356,10 +356,10 @@ def _table_state(store: ObjectStore, table: TableReference) -> TableState:
 
 
 def _commit_of(store: ObjectStore, tp: TopicPartition) -> Commit:
-    commit = state.read(store, Commit, _path(tp)).value
-    if tp.partition not in commit.partitions:
+    found = state.find(store, Commit, _path(tp))
+    if found is None or tp.partition not in found.value.partitions:
         raise NotFound(f"{tp} has no position", next_step="kbq status lists the partitions")
-    return commit
+    return found.value
 
 
 def shards_of(store: ObjectStore, topic: str, *, required: bool = True) -> dict[int, Commit]:

@@ -80,8 +80,11 @@ class _Restage:
 
     def find(self) -> StagedFile:
         """The file as commit or backlog lists it. Raises NotFound."""
-        path = self._name.format()
-        commit = state.read(self._ports.store, Commit, self._commit_path).value
+        path, topic = self._name.format(), self._name.topic_partition.topic
+        found = state.find(self._ports.store, Commit, self._commit_path)
+        if found is None:
+            raise NotFound(f"{topic} has no commit", next_step="kbq status lists the topics")
+        commit = found.value
         areas = state.areas(self._ports.store).values()
         chunks = [chunk for area in areas for chunk in state.read_backlog(area, self._name.table)]
         listed = [*commit.files, *(file for chunk in chunks for file in chunk.value.files)]
