@@ -78,7 +78,6 @@ class Adapters:
         return open_load_store(self.settings, staging_client(self.settings, self.clients, Role.LOAD))
 
     def backup(self, area: str, role: Role) -> ObjectStore:
-        """An area of backups."""
         from kbq_assets.worker.adapters import open_backup_store
 
         return open_backup_store(self.settings, area, role, staging_client(self.settings, self.clients, role))
@@ -157,13 +156,11 @@ class Adapters:
         return KafkaTopicAdmin(self.settings.kafka.bootstrap_servers, self.settings.kafka.options)
 
     def registry(self) -> WriterSchemas:
-        """The registry's schemas."""
         from kbq_assets.worker.adapters import open_registry
 
         return open_registry(self.settings)
 
     def subjects(self) -> SubjectRegistry:
-        """The registry's subjects."""
         from kbq_assets.adapters.registry import ConfluentSubjects
         from kbq_assets.worker.adapters import open_registry
 

@@ -120,11 +120,9 @@ class LazyGroup(click.Group):
     sections: Commands = COMMANDS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, section by section."""
         return [name for section in self.sections.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
         for section in self.sections.values():
             if cmd_name in section:
                 module, _, attribute = section[cmd_name].path.partition(":")

@@ -44,7 +44,6 @@ class ExitCode(IntEnum):
 
 
 def exit_code(error: KbqError) -> ExitCode:
-    """The exit code of an error."""
     if isinstance(error, Refused):
         return ExitCode.REFUSED
     if isinstance(error, TransientError | ConflictError):

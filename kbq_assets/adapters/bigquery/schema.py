@@ -42,7 +42,6 @@ _DAY_MS: Final = 86_400_000
 
 
 def api_fields(schema: Iterable[bigquery.SchemaField]) -> list[ApiField]:
-    """The fields of a table as the API returned it."""
     return [field.to_api_repr() for field in schema]
 
 
@@ -52,7 +51,6 @@ def schema_fields(fields: Iterable[ApiField]) -> list[bigquery.SchemaField]:
 
 
 def column_of(field: Mapping[str, Any]) -> Column:
-    """A field as a column."""
     kind = str(field["type"]).upper()
     return Column(
         str(field["name"]),
@@ -65,7 +63,6 @@ def column_of(field: Mapping[str, Any]) -> Column:
 
 
 def field_of(column: Column) -> ApiField:
-    """A column as a new field."""
     field: ApiField = {
         "name": column.name,
         "type": _THEIRS.get(column.type, column.type),

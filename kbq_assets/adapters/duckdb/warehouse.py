@@ -121,7 +121,6 @@ class DuckDbWarehouse:
     def get_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> JobStatus | None:
-        """A job's status, None if no such id was inserted."""
         _check_place(project, location)
         return self._read(lambda connection: load_jobs.find(connection, job_id), None)
 
@@ -154,7 +153,6 @@ class DuckDbWarehouse:
         return None
 
     def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
-        """Compare a job's files with the table's rows. Raises JobFailed, Unavailable."""
 
         def read(connection: duckdb.DuckDBPyConnection) -> RowComparison:
             try:
@@ -169,7 +167,6 @@ class DuckDbWarehouse:
         return self._read(lambda connection: schema.columns(connection, table), None)
 
     def find_table(self, table: TableReference) -> StoredTable | None:
-        """A table with its descriptions and labels, None if it does not exist."""
         return self._read(lambda connection: schema.find(connection, table), None)
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
@@ -237,7 +234,6 @@ class DuckDbWarehouse:
     def doubled_offsets(
         self, tables: Sequence[TableReference], since: date | None = None, limit: int = 10
     ) -> tuple[DoubledOffset, ...]:
-        """The lowest offsets with several rows, per topic, partition and epoch."""
         return self._read(lambda c: summaries.doubled_offsets(c, tables, since, limit), ())
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:

@@ -50,7 +50,6 @@ class Intent:
 
     @property
     def bucket(self) -> str:
-        """The bucket's address."""
         return "/".join(self.name.split("/")[:3])
 
     def unsettled(self, reason: str) -> KbqError:

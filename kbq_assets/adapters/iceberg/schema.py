@@ -64,7 +64,6 @@ def has_positions(table: Table) -> bool:
 
 
 def new_schema(columns: Iterable[Column]) -> Schema:
-    """The schema of a new table."""
     columns = tuple(columns)
     names = {column.name for column in columns}
     if set(POSITIONS) <= names and SCHEMA_ID not in names:

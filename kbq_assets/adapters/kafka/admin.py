@@ -56,7 +56,6 @@ class KafkaTopicAdmin:
         self._options = dict(options or {})
 
     def topics(self) -> Mapping[str, LiveTopic]:
-        """All topics with their own settings. Raises Unavailable."""
         try:
             found = self._connection.read(_SECONDS).topics
         except KafkaException as error:
@@ -94,7 +93,6 @@ class KafkaTopicAdmin:
         }
 
     def apply(self, change: Change) -> None:
-        """Make a change. Raises Unavailable, Refused."""
         if isinstance(change, CreateTopic):
             topic = NewTopic(
                 change.topic,
@@ -128,7 +126,6 @@ class KafkaTopicAdmin:
         return _shows(self._described([change.topic]).get(change.topic), change)
 
     def access(self) -> LiveAccess:
-        """All ACLs, or why they cannot be read. Raises Unavailable."""
         try:
             found = self._admin.describe_acls(ANY_ACL, request_timeout=_SECONDS).result()
         except KafkaException as raised:

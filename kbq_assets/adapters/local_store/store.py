@@ -65,18 +65,15 @@ class LocalObjectStore:
     # Reading
 
     def get(self, path: str) -> StoredObject:
-        """Read an object. Raises NotFound, Unavailable."""
         with reading("get", path), open(self._file(path), "rb", buffering=0) as file:
             generation = os.fstat(file.fileno()).st_mtime_ns
             return StoredObject(file.readall(), generation, generation // 1_000_000)
 
     def open_read(self, path: str) -> BinaryIO:
-        """Stream an object. Raises NotFound, Unavailable."""
         with reading("read", path):
             return open(self._file(path), "rb")
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        """Objects with this path prefix, in path order, beginning after ``start_after``."""
         folder = prefix.rpartition("/")[0]
         with writing("list", prefix):
             if folder:
@@ -110,10 +107,6 @@ class LocalObjectStore:
     # Writing
 
     def create(self, path: str, data: bytes) -> int:
-        """Write an object that must not exist; return its generation.
-
-        Raises PreconditionFailed, Unavailable, UnknownOutcome.
-        """
         file = self._file(path)
         with writing("create", path):
             if not data:
@@ -145,10 +138,6 @@ class LocalObjectStore:
         return {**failures, **self._folders.sync_each("create", folders)}
 
     def swap(self, path: str, data: bytes, generation: int) -> int:
-        """Replace an object of exactly this generation; return the new one.
-
-        Raises PreconditionFailed (also if the object is gone), Unavailable, UnknownOutcome.
-        """
         file = self._file(path)
         with writing("swap", path):
             _require_generation(path, file, generation)
@@ -163,7 +152,6 @@ class LocalObjectStore:
         return successor
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object; an existing target stays (copies have equal content). Raises NotFound."""
         file = self._file(target)
         with self.open_read(source) as stream, writing("copy", target):
             if os.path.lexists(file):
@@ -176,7 +164,6 @@ class LocalObjectStore:
                     return
 
     def open_write(self, path: str) -> ObjectWriter:
-        """Stream a new object; its path must not exist when the writer closes."""
         file = self._file(path)
         with writing("write", path):
             return _FileWriter(
@@ -184,12 +171,10 @@ class LocalObjectStore:
             )
 
     def delete(self, path: str) -> None:
-        """Delete an object; succeeds if it does not exist. Raises Unavailable, UnknownOutcome."""
         for error in self.delete_many([path]).values():
             raise error
 
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
-        """Delete objects; return the failures, per path. A failure does not stop the others."""
         failures: dict[str, Exception] = {}
         folders: dict[str, list[str]] = defaultdict(list)
         for path in paths:
@@ -202,7 +187,6 @@ class LocalObjectStore:
         return {**failures, **self._folders.finish_deletions(folders)}
 
     def sweep_temporary(self) -> int:
-        """Delete the temporary files of dead local writers; return their number. Never deletes an object."""
         with writing("sweep", TEMPORARY):
             return sweep(self._temporary)
 
@@ -257,13 +241,11 @@ class _FileWriter:
         return len(whole)
 
     def close(self) -> StoredFile:
-        """Make the whole object visible. Raises PreconditionFailed, Unavailable, UnknownOutcome."""
         with writing("close", self._path), self._temporary:
             self._link(self._temporary)
         return StoredFile(self._path, self._size, crc32c_text(self._crc32c))
 
     def abort(self) -> None:
-        """Give the object up. Never raises."""
         self._temporary.discard()
 
 

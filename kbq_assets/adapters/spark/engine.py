@@ -93,7 +93,6 @@ class SparkEngine:
         self._thread(target=self._run, args=(number, units), daemon=True).start()
 
     def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
-        """Outcomes of all tasks that have ended."""
         arrived: list[UnitOutcome] = []
         with contextlib.suppress(queue.Empty):
             number, outcomes = self._ended.get(timeout=timeout_seconds)

@@ -61,7 +61,6 @@ class Convention:
         return matched.groupdict() if matched else {}
 
     def topic_name(self, place: EntryPlace, document: Mapping[str, Any]) -> str:
-        """The name of the Kafka topic."""
         return _filled(self.topic, place, document)
 
     def dataset_name(self, place: EntryPlace, document: Mapping[str, Any]) -> str:

@@ -125,7 +125,6 @@ def dataset_of_entry(entry: CatalogEntry, schema: str = "") -> Dataset:
 
 
 def dataset_of_source(source: SourceEntry) -> Dataset:
-    """The dataset of a line of the source list."""
     settings = _settings(source)
     return Dataset(
         topics=(source.pattern,),

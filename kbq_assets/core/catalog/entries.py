@@ -45,7 +45,6 @@ class EntryPlace:
 
     @property
     def folder(self) -> str:
-        """The folder of the topic, for all environments."""
         return f"{self.company}/{self.domain}/{self.topic}"
 
 
@@ -75,7 +74,6 @@ class CatalogEntry:
 
     @property
     def encoding(self) -> str:
-        """How values are encoded."""
         return str(self.document.get("encoding", "avro"))
 
     @property
@@ -99,12 +97,10 @@ class Catalog:
 
     @property
     def envs(self) -> tuple[str, ...]:
-        """Environments with entries."""
         places = (place_of(path) for path in self.faults)
         return tuple(sorted({e.place.env for e in self.entries} | {place.env for place in places if place}))
 
     def of_env(self, env: str) -> tuple[CatalogEntry, ...]:
-        """The entries of an environment."""
         return tuple(entry for entry in self.entries if entry.place.env == env)
 
 

@@ -45,7 +45,6 @@ class LakeInBigQuery:
         return BigQueryProject(self.project or project, location)
 
     def target(self, table: TableReference) -> TableReference:
-        """BigQuery's table for one of the lake."""
         return TableReference(self.dataset.replace("{dataset}", table.dataset), table.table)
 
 

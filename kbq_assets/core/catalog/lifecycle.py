@@ -61,7 +61,6 @@ class Transition:
 
     @property
     def objects(self) -> str:
-        """The objects, for people."""
         return f"gs://{self.bucket}/{self.prefix}…{self.suffix}"
 
     def __str__(self) -> str:
@@ -77,7 +76,6 @@ class SetTransitions:
 
     @property
     def bucket(self) -> str:
-        """The bucket."""
         return self.wanted[0].bucket
 
     def __str__(self) -> str:

@@ -37,7 +37,6 @@ class Profiles:
         return [profile for profile in (typology, throughput) if profile is not None]
 
     def check(self, document: DocumentNode) -> Iterator[CatalogProblem]:
-        """Names that are no profile."""
         known = (*self.typologies, *(name for name in TYPOLOGIES if name not in self.typologies))
         yield from _check_name(document, "typology", known)
         yield from _check_name(document, "throughput", (*self.throughputs,))

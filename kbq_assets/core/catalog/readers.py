@@ -169,7 +169,6 @@ def _readable(
 
 
 def _tables(kind: str, name: str, warehouses: Iterable[WarehousePlace]) -> Iterator[ReadablePlace | str]:
-    """A dataset or table in each warehouse."""
     lakes_alone = True
     for each in warehouses:
         if isinstance(each, BigQueryProject):
@@ -209,7 +208,6 @@ def _copies_of(
 
 
 def _copies(place: Folder | Bucket | None, folder: str = "") -> ReadablePlace | str:
-    """Copies of backups in a place."""
     if isinstance(place, Bucket):
         return ReadablePlace(OBJECTS, place.name, below(place, BACKUP + folder))
     if place is None:

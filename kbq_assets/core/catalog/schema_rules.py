@@ -24,7 +24,6 @@ class SchemaField:
 
     @property
     def name(self) -> str:
-        """Its own name."""
         return self.path.rpartition(".")[2]
 
 

@@ -113,12 +113,10 @@ class Settings:
 
     @property
     def warehouse_url(self) -> str:
-        """The URL of the chosen warehouse."""
         return self.warehouses[self.chosen].url
 
     @property
     def warehouse(self) -> WarehousePlace:
-        """The place of the chosen warehouse."""
         return parse_warehouse(self.warehouse_url)
 
     @property

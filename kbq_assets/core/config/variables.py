@@ -95,7 +95,6 @@ def whole(least: int = 0, most: int = sys.maxsize) -> Parser:
 
 
 def choice(*choices: str) -> Parser:
-    """Parse one of the choices."""
 
     def parse(variable: Variable, value: str) -> str:
         if value not in choices:

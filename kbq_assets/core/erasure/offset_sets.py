@@ -47,7 +47,6 @@ def offsets_of(values: Iterable[int]) -> Offsets:
 
 
 def united(*sets: Offsets) -> Offsets:
-    """The offsets of all sets."""
     bounds: list[int] = []
     for first, until in sorted(pair for each in sets for pair in pairs(each)):
         if bounds and first <= bounds[-1]:
@@ -68,7 +67,6 @@ def size(offsets: Offsets) -> int:
 
 
 def has(offsets: Offsets, offset: int) -> bool:
-    """Whether an offset is in a set."""
     return bisect_right(offsets, offset) % 2 == 1
 
 

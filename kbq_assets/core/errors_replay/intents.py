@@ -36,7 +36,6 @@ class ReplayIntent(Stored):
         return RowPlaces(tp.topic, ((tp.partition, name.epoch, self.offsets),))
 
     def under(self, job_id: str) -> ReplayIntent:
-        """The same, under an id."""
         return dataclasses.replace(self, job_id=job_id)
 
 

@@ -59,7 +59,6 @@ class Creation:
     leader_epochs: Mapping[int, int] = field(default_factory=dict)
 
     def commit(self) -> Commit:
-        """The commit to write."""
         partitions = {p: starting_at(s, self.leader_epochs.get(p, -1)) for p, s in self.starts.items()}
         return Commit(self.topic, self.shard, self.cluster_id, self.topic_id, epoch=1, partitions=partitions)
 

@@ -32,7 +32,6 @@ def urgency(unit: Unit) -> tuple[float, int]:
 
 
 def in_order(units: Iterable[Unit]) -> list[Unit]:
-    """Units by urgency."""
     return sorted(units, key=urgency)
 
 

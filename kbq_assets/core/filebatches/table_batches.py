@@ -85,7 +85,6 @@ class BatchInFlight(Stored):
 
     @property
     def file_paths(self) -> tuple[str, ...]:
-        """The paths of the files in the source."""
         return tuple(f"{self.path}/{each.name}" if self.path else each.name for each in self.files)
 
 
@@ -171,11 +170,9 @@ class FileTableState(Stored):
     decisions: tuple[FileDecision, ...] = ()
 
     def running_batch(self, path: str) -> BatchInFlight | None:
-        """The job in flight of a batch."""
         return next((each for each in self.in_flight if each.path == path), None)
 
     def failure_of(self, path: str) -> FailedFileBatch | None:
-        """The failure of a batch."""
         return next((each for each in self.failed if each.path == path), None)
 
     @property

@@ -274,7 +274,6 @@ def under_new_id(state: TableState, in_flight: JobInFlight) -> TableState:
 
 
 def next_job_id(state: TableState) -> str:
-    """The id of a table's next job."""
     return f"kbq-{state.uuid}-{state.sequence + 1}"
 
 

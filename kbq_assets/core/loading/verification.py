@@ -31,7 +31,6 @@ class Unsound:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All of them."""
         return (*self.missing, *self.damaged)
 
     @property

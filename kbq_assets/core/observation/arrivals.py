@@ -28,7 +28,6 @@ class PrefixArrivals:
 
     @property
     def result(self) -> CheckResult:
-        """The check of this prefix."""
         stopped, waiting = self.failed + self.parked, self.waiting
         if self.problems:
             found = self.problems, self.commands

@@ -209,7 +209,6 @@ def loaded_marks(table: TableReference, state: TableState) -> list[Loaded]:
 
 
 def topics_of(state: TableState) -> set[str]:
-    """Topics with rows in a table."""
     return {key.rsplit("/", 3)[0] for key in state.marks}
 
 

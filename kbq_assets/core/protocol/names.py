@@ -172,7 +172,6 @@ class ManifestName:
 
     @property
     def base(self) -> str:
-        """The name as the head has it."""
         return f"{self.generation}-{self.random}"
 
     def format(self) -> str:

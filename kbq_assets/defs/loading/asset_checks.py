@@ -20,7 +20,6 @@ class DagsterChecks:
     translator: AssetTranslator
 
     def latest(self, table: TableReference, check: str) -> CheckEvaluation | None:
-        """The last evaluation of a table's check, None if it never was. Raises Unavailable."""
         key = dg.AssetCheckKey(self.translator.dataset_key(table), check)
         try:
             record = self.instance.get_latest_asset_check_evaluation_record(key)

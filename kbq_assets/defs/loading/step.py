@@ -38,7 +38,6 @@ class LoadStep:
 
     @property
     def translator(self) -> AssetTranslator:
-        """Names of the assets."""
         return self.pages.translator
 
     def run(
@@ -128,7 +127,6 @@ class TableLog:
     left: int = metadata.SHOWN_LINES
 
     def __call__(self, table: TableReport) -> None:
-        """Log what became of a table."""
         if not table.rows and table.state == "idle":
             return
         if table.state == "idle":

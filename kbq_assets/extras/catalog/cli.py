@@ -311,7 +311,6 @@ def target(entry: CatalogEntry) -> str:
 
 
 def entry_json(entry: CatalogEntry) -> dict[str, Any]:
-    """An entry as a document."""
     return {
         "topic": entry.topic,
         "env": entry.place.env,

@@ -87,7 +87,6 @@ class WarehouseRows:
     tables: dict[TableReference, Mapping[int, int]] = field(default_factory=dict)
 
     def count(self, *, errors: bool) -> int:
-        """Rows in error tables, or in the others."""
         chosen = (rows for table, rows in self.tables.items() if is_error_table(table) == errors)
         return sum(sum(rows.values()) for rows in chosen)
 

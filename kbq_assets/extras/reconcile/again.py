@@ -145,7 +145,6 @@ class ScratchStore:
         return generation
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        """The real objects."""
         return self.real.list(prefix, start_after)
 
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
@@ -179,7 +178,6 @@ class ScratchStore:
         return self.real.uri(path)
 
     def now_ms(self) -> int:
-        """The store's time."""
         return self.real.now_ms()
 
     def sweep_temporary(self) -> int:

@@ -51,7 +51,6 @@ class TableCount:
 
     @property
     def duplicates(self) -> int:
-        """Rows beyond the first of their offset."""
         return self.rows - self.distinct
 
     @property

@@ -95,7 +95,6 @@ class CountReport:
 
     @property
     def accounted(self) -> bool:
-        """Whether all counts agree."""
         return not self.findings
 
     @property

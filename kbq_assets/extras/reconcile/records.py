@@ -95,7 +95,6 @@ class Reconciliation:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings."""
         of_partitions = (finding for account in self.partitions for finding in account.findings)
         of_upserts = (finding for account in self.upserts for finding in account.findings)
         return (*self.problems, *of_partitions, *of_upserts, *self.values.findings)

@@ -32,7 +32,6 @@ class Spill(Generic[RecordT]):
         self._open.close()
 
     def add(self, key: Hashable, record: RecordT) -> None:
-        """Keep a record."""
         part = hash(key) % len(self.parts)
         self._buffers[part].append(record)
         if len(self._buffers[part]) >= _BUFFERED:

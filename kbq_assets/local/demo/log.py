@@ -69,7 +69,6 @@ class PartitionLog:
         return sum(until - first for first, until, _ in self.ranges)
 
     def outcomes(self) -> dict[int, str]:
-        """Offset to outcome."""
         return {o: outcome for first, until, outcome in self.ranges for o in range(first, until)}
 
 
@@ -135,7 +134,6 @@ class ProducersLog:
         return found.outcomes() if found else {}
 
     def totals(self) -> Mapping[str, Totals]:
-        """Totals of each topic."""
         return {name: topic.totals for name, topic in sorted(self.topics.items())}
 
 

@@ -82,11 +82,9 @@ class Backups:
         return plan_topic(area, topic) if plan else merge_topic(area, topic, lambda: uuid.uuid4().hex[:20])
 
     def topics(self) -> list[str]:
-        """The topics that have a backup."""
         return sorted({topic for area in self.areas() for topic in state.topic_registry(area).topics})
 
     def resume(self, topic: str, partition: int | None) -> Proposal:
-        """Resume stopped partitions."""
         return commands.propose_resume(self.area(topic), topic, partition)
 
     def accept_gap(self, tp: TopicPartition) -> Proposal:

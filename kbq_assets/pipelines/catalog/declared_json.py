@@ -57,7 +57,6 @@ def _unvalidated(entry: CatalogEntry) -> Iterator[CatalogProblem]:
 
 
 def _path(entry: CatalogEntry, files: CatalogFiles) -> str | None:
-    """The schema of the entry's environment, or of its topic."""
     folders = (f"{entry.place.folder}/{entry.place.env}", entry.place.folder)
     return next(
         (path for path in (f"{f}/schemas/value.json" for f in folders) if path in files.schemas), None

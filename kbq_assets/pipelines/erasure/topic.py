@@ -152,7 +152,6 @@ class WaitingFile:
 
     @property
     def stored(self) -> str:
-        """Where its bytes are."""
         return quarantine_path(self.file.path) if self.is_quarantined else self.file.path
 
 
@@ -211,7 +210,6 @@ def _check_reachable(live: Deployment, found: ErasedTopic) -> None:
 
 
 def backup_areas(live: Deployment, topic: str, role: Role = Role.EXTRACT) -> list[BackupArea]:
-    """Every area that has a backup of a topic."""
     personal = live.settings.backup.personal_location
     areas = (live.backup_area(area, role) for area in AREAS if area != PERSONAL or personal)
     return [area for area in areas if topic in state.topic_registry(area).topics]

@@ -163,7 +163,6 @@ class _Run:
         self._show_progress()
 
     def report(self, planned: ExtractionPlan, costs: tuple[Usage, ...], seconds: float) -> ExtractionReport:
-        """The result of the run."""
         partitions = tuple(
             PartitionReport(
                 tp, windows[0].first, windows[-1].until, reduce(operator.add, (w.counts for w in windows)),
@@ -186,7 +185,6 @@ class _Run:
 
     @property
     def usage(self) -> list[Usage]:
-        """Each topic's usage."""
         return [self._usage[topic] for topic in sorted(self._usage)]
 
     def _watch_tasks(self) -> None:

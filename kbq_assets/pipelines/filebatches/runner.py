@@ -61,7 +61,6 @@ class PrefixReport:
 
     @property
     def applied(self) -> int:
-        """How many batches the run applied."""
         return len(self.done)
 
     @property

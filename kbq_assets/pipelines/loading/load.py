@@ -67,7 +67,6 @@ class LoadReport:
 
     @property
     def rows(self) -> int:
-        """Rows this run loaded."""
         return sum(t.rows for t in self.tables)
 
 

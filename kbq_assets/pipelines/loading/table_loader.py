@@ -70,7 +70,6 @@ class TableLoader:
         return self._run.report()
 
     def fail(self, error: KbqError) -> Turn:
-        """End with an error."""
         self.error = error
         return self._run.fail(error)
 

@@ -87,7 +87,6 @@ class TableRun:
         )
 
     def fail(self, error: KbqError) -> Turn:
-        """End with an error."""
         return self.end("failed", f"{type(error).__name__}: {error}", isinstance(error, TransientError))
 
     def park(self, current: Versioned[TableState], reason: ParkReason, error: str) -> Turn:
@@ -195,5 +194,4 @@ class TableRun:
         return tuple(self.ports.store.uri(file.path) for file in files)
 
     def table_options(self, files: Iterable[StagedFile]) -> TableOptions:
-        """The table's options, by the topics of its files."""
         return self.options.options(self.table, topics_of(files))

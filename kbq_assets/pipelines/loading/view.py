@@ -90,7 +90,6 @@ class LoadView:
 
     @property
     def warehouse(self) -> str:
-        """The warehouse whose tables these are."""
         return warehouse_of(self.cache.store)
 
     @cached_property
@@ -275,7 +274,6 @@ def _backlog(listed: Mapping[str, ObjectEntry]) -> dict[str, dict[str, ObjectEnt
 def _by_table(
     commits: Iterable[Commit], warehouse: str = FIRST_WAREHOUSE
 ) -> Mapping[TableReference, list[StagedFile]]:
-    """Files of commits that are for a warehouse, per table."""
     tables: dict[TableReference, list[StagedFile]] = {}
     for commit in commits:
         for file in filter(lambda file: warehouse in file.wanted_by, commit.files):

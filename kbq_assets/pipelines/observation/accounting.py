@@ -33,7 +33,6 @@ class PartitionHistory:
     def of(
         cls, before: Commit | None, after: Commit, warehouse: str = FIRST_WAREHOUSE
     ) -> list[PartitionHistory]:
-        """One for each partition of a commit."""
         given_up: dict[TopicPartition, set[TableReference]] = defaultdict(set)
         for name in map(StagedFileName.parse, after.given_up):
             found = after.partitions.get(name.topic_partition.partition)

@@ -57,7 +57,6 @@ class Operator:
         return bootstrap.propose_bootstrap_from_done_files(store, reader, topics)
 
     def resume(self, topic: str, partition: int | None = None, *, as_errors: bool = False) -> Proposal:
-        """Resume stopped partitions."""
         return commands.propose_resume(self.deployment.store, topic, partition, as_errors=as_errors)
 
     def new_schemas(self, topic: str) -> Proposal:
@@ -104,7 +103,6 @@ class Operator:
         return adopt.propose(self.deployment.load_store, self.deployment.warehouse, table)
 
     def park_table(self, table: TableReference) -> Proposal:
-        """Park a table."""
         return commands.propose_park_table(self.deployment.load_store, table)
 
     def remove_warehouse(self, name: str) -> Proposal:

@@ -39,7 +39,6 @@ class LostManifest(CorruptState):
         self.manifest = manifest
 
     def names(self, head: Commit) -> bool:
-        """Whether a head names this manifest."""
         return any(entry.name == self.manifest for entry in head.manifests)
 
 

@@ -162,5 +162,4 @@ def _reader(store: ObjectStore) -> Callable[[str], Versioned[Commit] | KbqError]
 
 
 def partitions_of(described: Iterable[TopicDescription]) -> list[TopicPartition]:
-    """All partitions of topics."""
     return [TopicPartition(topic.topic, p) for topic in described for p in range(topic.partitions)]

@@ -118,7 +118,6 @@ class ReplayArea:
         return state.read_table_states(store, state.table_registry(store))
 
     def commits(self) -> list[Commit]:
-        """The commits of the range."""
         store = self.deployment.store
         return [found.value for found in state.read_commits(store, state.topic_registry(store))]
 

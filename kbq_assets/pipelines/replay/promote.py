@@ -314,7 +314,6 @@ class Replacer:
             clock.sleep(POLL_SECONDS)
 
     def parts(self, replay: Replay) -> ReplaceParts:
-        """The job as the warehouse has it."""
         one = self.tables.one_transaction
         return ReplaceParts(self.live.warehouse, self._job(replay).parts(one_transaction=one))
 

@@ -37,7 +37,6 @@ class RangedOffsets:
         return self.broker.cluster_id()
 
     def brokers(self) -> Collection[tuple[str, int]]:
-        """As the port says."""
         return self.broker.brokers()
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:

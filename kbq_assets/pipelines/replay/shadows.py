@@ -126,5 +126,4 @@ class ShadowWarehouse:
         return self._real.doubled_offsets([self._shadow(table) for table in tables], since, limit)
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
-        """As the port says."""
         return self._real.error_rows(self._shadow(table), query)

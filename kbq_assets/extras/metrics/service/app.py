@@ -16,7 +16,6 @@ from kbq_assets.extras.metrics.service.watches import DISTRIBUTION, Watches
 
 
 def build_app(watches: Watches) -> Starlette:
-    """The application."""
 
     def show_status(request: Request) -> Response:
         return JSONResponse(watches.document())

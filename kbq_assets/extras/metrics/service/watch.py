@@ -49,7 +49,6 @@ class Watch(Generic[T]):
         self._begun: float | None = None
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self, timeout_seconds: float = 5.0) -> None:

@@ -87,12 +87,10 @@ class Watches:
             watch.poll()
 
     def start(self) -> None:
-        """Start polling."""
         for watch in self.watches:
             watch.start()
 
     def stop(self) -> None:
-        """Stop polling."""
         for watch in self.watches:
             watch.stop()
 
