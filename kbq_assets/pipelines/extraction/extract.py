@@ -20,7 +20,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Final
 
-from kbq_assets.core.extraction.cost import Usage, with_outcome
+from kbq_assets.core.errors import KbqError
+from kbq_assets.core.extraction.cost import Usage, cost_lines, costs_path, with_outcome
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.extraction.turns import Turns
@@ -31,7 +32,6 @@ from kbq_assets.core.protocol.waits import stop_commands
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.backup.publish import BackupPublishers
-from kbq_assets.pipelines.extraction.costs import charge
 from kbq_assets.pipelines.extraction.plan import plan
 from kbq_assets.pipelines.extraction.ports import (
     ExtractionLimits,
@@ -44,6 +44,7 @@ from kbq_assets.pipelines.extraction.prepare import prepare, prepare_each
 from kbq_assets.pipelines.extraction.publisher import Publisher
 from kbq_assets.pipelines.extraction.recovery import repair_and_prune
 from kbq_assets.pipelines.threads import pool_of
+from kbq_assets.ports.object_store import ObjectStore
 
 __all__ = [
     "ExtractionLimits",
@@ -237,3 +238,14 @@ class _Run:
         self._on_progress(
             Progress(self._positions, done.positions, done.records, self._complaint, in_flight, self._busiest)
         )
+
+
+def charge(store: ObjectStore, costs: Iterable[Usage], run: str, started_ms: int) -> tuple[Usage, ...]:
+    """Store a run's costs. All windows are published by now, so a failure here affects nothing else."""
+    costs = tuple(costs)
+    if costs:
+        try:
+            store.create(costs_path(run, started_ms), cost_lines(costs, run, started_ms))
+        except KbqError as error:
+            _LOGGER.warning("the cost of run %s could not be stored: %s", run, error)
+    return costs
