@@ -83,7 +83,6 @@ class Adapters:
         return open_backup_store(self.settings, area, role, staging_client(self.settings, self.clients, role))
 
     def offsets(self) -> OffsetReader:
-        """The broker's offsets."""
         from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 
         return KafkaOffsetReader(self.settings.kafka.bootstrap_servers, self.settings.kafka.options)
@@ -95,7 +94,6 @@ class Adapters:
         return KafkaGroups(self.settings.kafka.bootstrap_servers, self.settings.kafka.options)
 
     def source(self) -> RecordSource:
-        """The broker's records."""
         from kbq_assets.worker.adapters import open_source
 
         return open_source(self.settings)
@@ -223,7 +221,6 @@ class Parts:
 
     @cached_property
     def extractor(self) -> Extractor:
-        """From Kafka to staged files."""
         from kbq_assets.pipelines.extraction.extractor import Extractor
 
         ports = self.adapters
@@ -231,7 +228,6 @@ class Parts:
 
     @cached_property
     def loader(self) -> Loader:
-        """From staged files to tables."""
         from kbq_assets.pipelines.loading.loader import Loader
         from kbq_assets.worker.spark import open_writer
 

@@ -90,7 +90,6 @@ COMMANDS: Final[Commands] = {
 
 
 def merged(*parts: Commands) -> dict[str, dict[str, Lazy]]:
-    """Commands of several lists, section by section."""
     sections: dict[str, dict[str, Lazy]] = {}
     for commands in parts:
         for title, section in commands.items():
@@ -142,7 +141,6 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """A section for each kind of command."""
         for title, section in self.sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name, command.help) for name, command in section.items()])

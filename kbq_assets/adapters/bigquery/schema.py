@@ -46,7 +46,6 @@ def api_fields(schema: Iterable[bigquery.SchemaField]) -> list[ApiField]:
 
 
 def schema_fields(fields: Iterable[ApiField]) -> list[bigquery.SchemaField]:
-    """Fields in the client's form."""
     return [bigquery.SchemaField.from_api_repr(field) for field in fields]
 
 
@@ -124,7 +123,6 @@ def new_table(
 
 
 def stored_table(table: bigquery.Table) -> StoredTable:
-    """A table in the port's form."""
     partitions = table.time_partitioning
     return StoredTable(
         tuple(map(column_of, api_fields(table.schema))),

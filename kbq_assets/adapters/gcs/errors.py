@@ -59,7 +59,6 @@ class Intent:
 
 
 def refusal(intent: Intent, status: int, text: str) -> KbqError:
-    """The error for an answer that reports a failure."""
     reason, message = _reason_and_message(text)
     answer = f"{intent}: {status} {message}".rstrip()
     if status == 412:

@@ -59,7 +59,6 @@ def _rows(table: Table) -> int:
 
 
 def has_positions(table: Table) -> bool:
-    """Whether a table carries Kafka positions."""
     return set(POSITIONS) <= {field.name for field in table.schema().fields}
 
 

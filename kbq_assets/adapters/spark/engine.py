@@ -85,7 +85,6 @@ class SparkEngine:
         return str(self._context.getConf().get(DYNAMIC_ALLOCATION, "false")) == "true"
 
     def submit(self, units: tuple[Unit, ...]) -> None:
-        """Start one task."""
         if not self._open:
             self._last_sign = time.monotonic()
         number = next(self._numbers)

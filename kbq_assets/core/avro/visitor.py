@@ -93,11 +93,9 @@ class ColumnVisitor(SchemaVisitor[T]):
         self.path: list[str] = []
 
     def before_step(self, step: Field | str) -> None:
-        """Go down."""
         self.path.append(step if isinstance(step, str) else step.name)
 
     def after_step(self, step: Field | str) -> None:
-        """Go up."""
         self.path.pop()
 
 
@@ -161,12 +159,10 @@ class SchemaWriter(SchemaVisitor[Any]):
     """Writes a tree as a schema again. Subclasses decide how named types and fields are written."""
 
     def array(self, node: Array, items: Any) -> Any:
-        """An array as JSON values."""
         return {"type": "array", "items": items}
 
     def map(self, node: Map, values: Any) -> Any:
         return {"type": "map", "values": values}
 
     def union(self, node: Union, branches: Sequence[Any]) -> Any:
-        """A union as JSON values."""
         return list(branches)

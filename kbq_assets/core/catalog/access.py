@@ -102,7 +102,6 @@ def parse_access(section: Mapping[str, Any] | None) -> AccessRules | None:
 
 
 def check_access(root: DocumentNode) -> Iterator[CatalogProblem]:
-    """Mistakes in the section."""
     for key in ("principal", "groups"):
         node = root.find(f"access.{key}")
         if node is not None and node.value is not None and not _is_template(str(node.value)):

@@ -146,7 +146,6 @@ def by_table(datasets: Iterable[Dataset]) -> dict[TableReference, Dataset]:
 
 
 def error_datasets(sources: Iterable[SourceEntry]) -> dict[TableReference, Dataset]:
-    """The tables of bad records."""
     tables = sorted({s.settings.error_table for s in sources if _has_error_table(s)})
     return {
         table: Dataset(

@@ -78,7 +78,6 @@ class CatalogEntry:
 
     @property
     def source(self) -> SourceEntry:
-        """The entry as extraction takes it."""
         return SourceEntry(self.topic, self.settings)
 
 

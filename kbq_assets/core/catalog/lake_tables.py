@@ -104,7 +104,6 @@ def parse_lake_in_bigquery(section: Mapping[str, Any] | None) -> LakeInBigQuery 
 
 
 def check_lake_in_bigquery(root: DocumentNode) -> Iterator[CatalogProblem]:
-    """Mistakes in the section."""
     section = root.find(SECTION)
     if section is not None and "connection" not in section.fields:
         hint = _FORMS["connection"][1]

@@ -91,7 +91,6 @@ def parse_lifecycle(section: Mapping[str, Any] | None) -> LifecycleRules:
 
 
 def check_lifecycle(root: DocumentNode) -> Iterator[CatalogProblem]:
-    """Mistakes in the section."""
     section = root.find("lifecycle")
     for place, node in (section.fields if section else {}).items():
         where = f"lifecycle.{place}"

@@ -93,7 +93,6 @@ def parse_readers(section: Mapping[str, Any] | None) -> ReaderRules:
 
 
 def check_readers(root: DocumentNode) -> Iterator[CatalogProblem]:
-    """Mistakes in the map."""
     section = root.find("access.readers")
     for place, node in (section.fields if section else {}).items():
         where = f"access.readers.{place}"

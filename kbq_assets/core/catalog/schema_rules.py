@@ -69,7 +69,6 @@ def parse_rules(document: Mapping[str, Any], times: str) -> SchemaRules:
 
 
 def check_rules(document: DocumentNode) -> Iterator[CatalogProblem]:
-    """Mistakes in an entry's rules."""
     section = document.find("schema_rules.mandatory")
     for path, node in (section.fields if section else {}).items():
         if node.value not in KINDS:

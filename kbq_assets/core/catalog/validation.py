@@ -16,7 +16,6 @@ SCHEMA_ID: Final = "urn:kbq:catalog-entry"
 def check_fields(
     node: DocumentNode, fields: Mapping[str, CatalogField], where: str = ""
 ) -> Iterator[CatalogProblem]:
-    """Mistakes of a section."""
     if not isinstance(node.value, Mapping):
         yield _problem(node, where, f"expected keys, found {_described(node)}", ", ".join(fields))
         return

@@ -160,7 +160,6 @@ class CompactionPlan:
 
     @property
     def files_after(self) -> int:
-        """Files of the table afterwards."""
         return self.files - self.reads_saved
 
     @property

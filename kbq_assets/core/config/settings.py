@@ -130,7 +130,6 @@ class Settings:
         return tuple(each.name for each in self.warehouses[1:])
 
     def for_warehouse(self, name: str) -> Settings:
-        """The same settings with another warehouse chosen."""
         return dataclasses.replace(self, chosen=self._index(name))
 
     def below(self, folder: str) -> Settings:

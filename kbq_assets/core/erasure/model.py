@@ -290,7 +290,6 @@ def parse_erasure_path(path: str) -> int | None:
 
 
 def log_path(topic: str) -> str:
-    """Where the erasure log of a topic is stored."""
     return f"{_LOGS}{check_topic(topic)}.json"
 
 

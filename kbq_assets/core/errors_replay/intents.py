@@ -40,5 +40,4 @@ class ReplayIntent(Stored):
 
 
 def intent_words(found: ReplayIntent) -> str:
-    """What waits, and what continues."""
     return f"a replay of error rows into {found.table} has not ended; next: kbq errors replay"

@@ -177,7 +177,6 @@ class FileTableState(Stored):
 
     @property
     def next_number(self) -> int:
-        """The sequence number of the next job."""
         return self.sequence + 1
 
     def applied_chunk(self) -> tuple[SettledBatch, ...]:

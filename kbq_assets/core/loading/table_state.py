@@ -47,7 +47,6 @@ class JobInFlight(codec.Stored):
 
     @property
     def rows(self) -> int:
-        """Rows the job must load."""
         return sum(f.rows for f in self.files)
 
     @property

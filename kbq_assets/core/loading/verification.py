@@ -35,7 +35,6 @@ class Unsound:
 
     @property
     def reason(self) -> ParkReason:
-        """Why the table parks."""
         return ParkReason.MISSING_FILES if self.missing else ParkReason.DAMAGED_FILES
 
     @property

@@ -52,7 +52,6 @@ class Arrivals:
 
     @property
     def results(self) -> tuple[CheckResult, ...]:
-        """The check of each table prefix."""
         return tuple(each.result for each in self.prefixes)
 
     @property

@@ -65,7 +65,6 @@ class CheckResult:
 
     @property
     def line(self) -> str:
-        """The result in one line, with the next step."""
         return f"{self.subject}: {self.cause}"
 
     @property
@@ -231,7 +230,6 @@ def beyond_commit(commits: Iterable[Commit], marks: Iterable[Loaded]) -> dict[st
 
 
 def contiguous_result(topic: str, findings: Collection[str]) -> CheckResult:
-    """Whether a topic's positions are contiguous."""
     if not findings:
         return CheckResult(CONTIGUOUS, topic, "every position is accounted for")
     commands = ("restore commits/ and tables/ of one moment", f"kbq reconcile --topic {topic}")

@@ -49,7 +49,6 @@ class Measured:
 
 
 def kbq_families(measured: Measured) -> Iterator[Family]:
-    """All of KBQ's own metrics."""
     view = measured.state.view
     yield from _counts(view)
     yield from _lag(measured)

@@ -61,12 +61,10 @@ class PartitionAccount:
 
     @property
     def skipped(self) -> int:
-        """Records skipped by a policy."""
         return self.totals.skipped
 
     @property
     def erased(self) -> int:
-        """Records that erasures forgot."""
         return self.totals.erased
 
     @property
@@ -91,7 +89,6 @@ class WarehouseRows:
         return sum(sum(rows.values()) for rows in chosen)
 
     def offsets(self) -> Counter[int]:
-        """Rows per offset, in all tables."""
         counter: Counter[int] = Counter()
         for rows in self.tables.values():
             counter.update(rows)

@@ -84,7 +84,6 @@ class Again:
 
 
 def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Offsets that follow each other, as ranges."""
     first = until = -1
     for offset in offsets:
         if offset != until:
@@ -134,7 +133,6 @@ class ScratchStore:
         return {}
 
     def swap(self, path: str, data: bytes, generation: int) -> int:
-        """Replace an object in memory."""
         if self.get(path).generation != generation:
             raise PreconditionFailed(f"{path} changed")
         return self._write(path, data)
@@ -148,7 +146,6 @@ class ScratchStore:
         return self.real.list(prefix, start_after)
 
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
-        """The real objects'."""
         return self.real.checksums(prefix)
 
     def delete(self, path: str) -> None:
@@ -170,11 +167,9 @@ class ScratchStore:
         return self.real.open_write(path)
 
     def open_read(self, path: str) -> BinaryIO:
-        """Stream a real object."""
         return self.real.open_read(path)
 
     def uri(self, path: str) -> str:
-        """The real address."""
         return self.real.uri(path)
 
     def now_ms(self) -> int:

@@ -123,7 +123,6 @@ class Reconciliation:
 
     @property
     def next_steps(self) -> list[str]:
-        """The operator's commands."""
         of_stops = (command for stop in self.stops for command in stop.commands)
         return list(dict.fromkeys((*next_steps(self.findings), *of_stops)))
 

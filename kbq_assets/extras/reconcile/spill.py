@@ -38,7 +38,6 @@ class Spill(Generic[RecordT]):
             self._write(part)
 
     def read(self, part: int) -> Iterator[RecordT]:
-        """The records of a part, in the order in which they came."""
         self._write(part)
         file = self._files[part]
         end = file.tell()

@@ -85,7 +85,6 @@ class DemoBroker:
         self._wait(lambda: self._is_known(topic), f"topic {topic} does not appear")
 
     def state(self, topic: str) -> TopicState:
-        """A topic's id and ends."""
         described = self._ask(
             lambda: self._admin.describe_topics(TopicCollection([topic]))[topic].result(_SECONDS)
         )

@@ -65,7 +65,6 @@ class PartitionLog:
 
     @property
     def records(self) -> int:
-        """Number of committed records."""
         return sum(until - first for first, until, _ in self.ranges)
 
     def outcomes(self) -> dict[int, str]:

@@ -39,7 +39,6 @@ class Backups:
     open_registry: Callable[[], SchemaRegistry]
 
     def status(self) -> BackupsStatus:
-        """Positions and stops of all backups."""
         deployment = self.deployment
         return read_backups(deployment.sources.read(), deployment.offsets, deployment.backup_area)
 
@@ -132,7 +131,6 @@ class Backups:
         raise NotFound(f"{topic} has no backup", next_step="backup=true among the topic's options")
 
     def areas(self, role: Role = Role.EXTRACT) -> Iterator[BackupArea]:
-        """Every area that backups may be in."""
         personal = self.deployment.settings.backup.personal_location
         for area in AREAS:
             if area != PERSONAL or personal:

@@ -32,7 +32,6 @@ class Compactor:
 
     @property
     def is_lake(self) -> bool:
-        """Whether the warehouse has files to compact."""
         return isinstance(self.deployment.warehouse, Compacts)
 
     def chosen(self, names: Iterable[str]) -> tuple[TableReference, ...]:

@@ -49,7 +49,6 @@ class ErasedTopic:
 
     @property
     def ids(self) -> tuple[str, str]:
-        """Cluster and topic id."""
         commit = next(iter(self.commits.values()))
         return commit.cluster_id, commit.topic_id
 

@@ -45,7 +45,6 @@ class Extractor:
 
     @cached_property
     def limits(self) -> extraction.ExtractionLimits:
-        """Bounds of a run and of a window."""
         run, window = self.deployment.settings.run, self.deployment.settings.run.window
         return extraction.ExtractionLimits(
             seconds=run.run_seconds,

@@ -65,7 +65,6 @@ class PrefixReport:
 
     @property
     def rows(self) -> int:
-        """How many rows the run applied."""
         return sum(each.rows for each in self.done)
 
     @property

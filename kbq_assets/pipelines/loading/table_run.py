@@ -57,7 +57,6 @@ class TableRun:
         self._outcome = TableReport(table, "idle")
 
     def report(self) -> TableReport:
-        """The report of the steps so far."""
         return dataclasses.replace(
             self._outcome,
             rows=sum(job.rows for job in self.loaded),
@@ -81,7 +80,6 @@ class TableRun:
     def note(
         self, outcome: str, message: str, transient: bool = False, commands: tuple[str, ...] = ()
     ) -> None:
-        """Set what the report says."""
         self._outcome = TableReport(
             self.table, outcome, message=message, commands=commands, transient=transient
         )

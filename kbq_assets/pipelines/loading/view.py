@@ -121,7 +121,6 @@ class LoadView:
         return sorted({*self.committed, *self.registry.tables, *waiting})
 
     def commit_paths(self, topic: str) -> list[str]:
-        """Paths of a topic's registered commits."""
         entry = self.topics.topics.get(topic, TopicEntry())
         return [commit_path(topic, shard) for shard in (*entry.active, *entry.creating)]
 

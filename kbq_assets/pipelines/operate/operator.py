@@ -36,7 +36,6 @@ class Operator:
 
     @cached_property
     def backups(self) -> Backups:
-        """Verbatim copies of topics."""
         return Backups(self.deployment, self.open_registry)
 
     @cached_property

@@ -32,7 +32,6 @@ class RejectedData:
 
     @cached_property
     def replay_ports(self) -> ReplayPorts:
-        """The ports of a replay of error rows."""
         own = self.deployment
         return ReplayPorts(
             own.load_store, own.warehouse, self.parse, own.sources.select, own.sources.table_options()

@@ -49,7 +49,6 @@ class Snapshot:
 
     @property
     def settings(self) -> dict[str, TopicSettings]:
-        """The options of each selected topic."""
         return {topic.description.topic: topic.settings for topic in self.topics}
 
     def plan(

@@ -83,12 +83,10 @@ class ReplayArea:
 
     @cached_property
     def extractor(self) -> Extractor:
-        """Reads the range."""
         return Extractor(self.deployment, self.adapters.engine)
 
     @cached_property
     def loader(self) -> Loader:
-        """Fills the shadows."""
         return Loader(self.deployment, publishes_hours=False)
 
     def prepare(self) -> None:

@@ -100,7 +100,6 @@ def _again(replay: Replay) -> str:
 
 
 def tables_of(replay: Replay) -> list[TableReference]:
-    """The tables whose rows a replacement changes."""
     return [TableReference.parse(table) for table in replay.tables]
 
 

@@ -33,7 +33,6 @@ class RangedOffsets:
     replay: Replay
 
     def cluster_id(self) -> str:
-        """As the port says."""
         return self.broker.cluster_id()
 
     def brokers(self) -> Collection[tuple[str, int]]:
@@ -51,7 +50,6 @@ class RangedOffsets:
     def offsets_for_time(
         self, partitions: Collection[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
-        """As the port says."""
         found = self.broker.offsets_for_time(partitions, timestamp_ms)
         return {tp: min(offset, self._bounds(tp).until) for tp, offset in found.items()}
 

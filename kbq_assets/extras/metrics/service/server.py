@@ -114,7 +114,6 @@ class _Families(Collector):
 
 
 def exposition(families: Iterable[Family]) -> bytes:
-    """The text of a scrape."""
     families = list(families)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Families(families))
