@@ -112,7 +112,7 @@ class Adapters:
 
     def replay_tables(self) -> ReplayTables:
         """The warehouse's part in replays. Raises ConfigurationError."""
-        from kbq_assets.adapters.replay_tables import open_replay_tables
+        from kbq_assets.adapters.warehouses import open_replay_tables
         from kbq_assets.worker.spark import open_rewriter
 
         return open_replay_tables(self.settings, lambda: open_rewriter(self.settings), self.clients)

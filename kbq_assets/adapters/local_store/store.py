@@ -16,17 +16,32 @@ from urllib.parse import quote
 
 import google_crc32c
 
-from kbq_assets.adapters.local_store.errors import reading, writing
 from kbq_assets.adapters.local_store.file_system import check_file_system, check_place
 from kbq_assets.adapters.local_store.folders import Folders
 from kbq_assets.adapters.local_store.listing import list_objects
 from kbq_assets.adapters.local_store.locks import PathLocks
 from kbq_assets.adapters.local_store.temporary import Temporary, sweep
 from kbq_assets.adapters.object_paths import check_path
-from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, PreconditionFailed
+from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, PreconditionFailed, Unavailable
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
 from kbq_assets.wire.files.checksum import ChecksumReader, crc32c_text
 
+_ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
+_CONFIGURATION: Final = {
+    errno.EACCES: "give this user read and write permission on the store's directory",
+    errno.EPERM: "give this user read and write permission on the store's directory",
+    errno.EROFS: "mount the store's file system for writing",
+    errno.EXDEV: "keep the store's whole directory on one file system, without links to others",
+    errno.ENOTDIR: "a path cannot be an object and a folder at once: remove the file at that path",
+    errno.EISDIR: "a path cannot be an object and a folder at once: remove the folder at that path",
+}
+_UNAVAILABLE: Final = {
+    errno.ENOSPC: "free space on the store's disk",
+    errno.EDQUOT: "raise the quota, or free space on the store's disk",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.EIO: "check the disk",
+    errno.ENOENT: "check the folder of KBQ_STAGING (kbq doctor), then try again",
+}
 TEMPORARY: Final = ".tmp"
 LOCKS: Final = ".locks"
 _READ_AGAIN: Final = "read it again"
@@ -262,3 +277,30 @@ def _taken(path: str, file: str) -> OSError | PreconditionFailed:
     if os.path.isdir(file) or not os.path.lexists(file):
         return IsADirectoryError(errno.EISDIR, f"a folder stands in the way of {path}")
     return PreconditionFailed(f"{path} exists", next_step=_READ_AGAIN)
+
+
+@contextlib.contextmanager
+def reading(operation: str, path: str) -> Iterator[None]:
+    """Translate errors of reading an object to NotFound, ConfigurationError or Unavailable."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _ABSENT:
+            raise NotFound(f"{path} does not exist", next_step="list its folder") from error
+        raise _translated(operation, path, error) from error
+
+
+@contextlib.contextmanager
+def writing(operation: str, path: str) -> Iterator[None]:
+    """Translate errors of writing an object to ConfigurationError or Unavailable."""
+    try:
+        yield
+    except OSError as error:
+        raise _translated(operation, path, error) from error
+
+
+def _translated(operation: str, path: str, error: OSError) -> KbqError:
+    message = f"{operation} {path}: {error.strerror}"
+    if error.errno in _CONFIGURATION:
+        return ConfigurationError(message, next_step=_CONFIGURATION[error.errno])
+    return Unavailable(message, next_step=_UNAVAILABLE.get(error.errno or 0, "try again"))

@@ -287,7 +287,7 @@ def _warehouse_rows(
     found: defaultdict[TopicPartition, WarehouseRows] = defaultdict(WarehouseRows)
     for table in itertools.filterfalse(is_shadow, warehouse.tables()):
         for range_ in warehouse.kafka_ranges(table):
-            tp = TopicPartition(range_.topic, range_.partition)
+            tp = range_.topic_partition
             if range_.epoch in epochs.get(tp, ()):
                 earlier = Counter(found[tp].tables.get(table, {}))
                 found[tp].tables[table] = earlier + Counter(warehouse.positions(table, range_))
@@ -373,7 +373,7 @@ def _deleting(
     for table in states.values():
         if (replacing := table.definition.replacing) and replacing.erasure:
             for range_, rows in replaced_rows(table).items():
-                tp = TopicPartition(range_.topic, range_.partition)
+                tp = range_.topic_partition
                 found[tp] -= rows if range_.epoch in epochs.get(tp, ()) else 0
     return found
 

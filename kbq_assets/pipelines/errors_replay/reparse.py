@@ -147,7 +147,7 @@ class _ErrorsReplay:
 
     @property
     def _tp(self) -> TopicPartition:
-        return TopicPartition(self.range.topic, self.range.partition)
+        return self.range.topic_partition
 
     def _rows(
         self, first: int, limit: int, *, value_bytes: int = 2**31 - 1, until: int | None = None

@@ -100,7 +100,7 @@ class Books:
             if file.table not in states or not states[file.table].is_loaded(file):
                 books.pending[file.table, range_of(file)] += file.rows
         for table, range_ in (*books.loaded, *books.pending, *books.quarantined):
-            books.tables[TopicPartition(range_.topic, range_.partition)].add(table)
+            books.tables[range_.topic_partition].add(table)
         return books
 
     def sums(

@@ -41,6 +41,7 @@ from kbq_assets.core.protocol.waits import (
     stop_commands,
 )
 from kbq_assets.pipelines.operate.pending import Pending, damaged_chunks, give_up_chunks
+from kbq_assets.pipelines.ordering.decisions import read_table
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets.ports.kafka import OffsetReader
@@ -289,7 +290,7 @@ def propose_resume_table(
 ) -> Proposal:
     """Resume a parked table (L5); ``to_quarantine``: its next bad files may go there, however many. For a table that is
     not parked, acknowledge jobs with other row counts (L4) and files in quarantine (L5)."""
-    path, current = table_state_path(table), _table_state(store, table)
+    path, current = table_state_path(table), read_table(store, table)
     if current.parked is None and (current.new_mismatches or current.new_quarantined):
         return _propose_accept(store, table, current)
     if current.parked is None:
@@ -333,7 +334,7 @@ def propose_park_table(store: ObjectStore, table: TableReference) -> Proposal:
     A table that is parked for a passing reason becomes parked by the operator: KBQ no longer retries it.
     """
     path = table_state_path(table)
-    parked = _table_state(store, table).parked
+    parked = read_table(store, table).parked
     if parked is not None and parked.reason not in PARKINGS:
         raise Refused(f"table {table} is parked already", next_step=f"kbq resume --table {table}")
 
@@ -346,13 +347,6 @@ def propose_park_table(store: ObjectStore, table: TableReference) -> Proposal:
         )
 
     return Proposal(f"park table {table}", ("nothing is loaded into it until it is resumed",), apply)
-
-
-def _table_state(store: ObjectStore, table: TableReference) -> TableState:
-    found = state.find(store, TableState, table_state_path(table))
-    if found is None:
-        raise NotFound(f"nothing was ever loaded into {table}", next_step="kbq status lists the tables")
-    return found.value
 
 
 def _commit_of(store: ObjectStore, tp: TopicPartition) -> Commit:

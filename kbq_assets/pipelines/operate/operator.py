@@ -19,7 +19,7 @@ from kbq_assets.pipelines.operate import adopt, bootstrap, commands
 from kbq_assets.pipelines.operate import clean as cleaning
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.operate.gone import propose_gone
-from kbq_assets.pipelines.operate.rejected import RejectedData
+from kbq_assets.pipelines.operate.quarantine import RejectedData
 from kbq_assets.pipelines.operate.remove_warehouse import propose_removal
 from kbq_assets.pipelines.operate.restage import ReadAgain, RestagePorts, propose_restage
 from kbq_assets.ports.registry import SchemaRegistry
