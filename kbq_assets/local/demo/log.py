@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -152,18 +152,12 @@ def expected_outcomes(folder: Path) -> Callable[[TopicPartition], Outcomes | Non
 
 def _topic_to(topic: TopicLog) -> dict[str, Any]:
     outcomes = sorted({o for p in topic.partitions.values() for _, _, o in p.ranges})
-    totals = topic.totals
     return {
         "topic_id": topic.topic_id,
         "target": topic.target,
         "complete": topic.complete,
         # For people and scripts; read back, it is computed.
-        "totals": {
-            "produced": totals.produced,
-            "rows": totals.rows,
-            "errors": totals.errors,
-            "skipped": totals.skipped,
-        },
+        "totals": asdict(topic.totals),
         "outcomes": outcomes,
         "partitions": {
             str(number): [[first, until, outcomes.index(o)] for first, until, o in partition.ranges]
