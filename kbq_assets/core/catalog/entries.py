@@ -234,7 +234,7 @@ def _topic_of(place: EntryPlace, document: DocumentNode, convention: Convention)
 
 def _fail(document: DocumentNode, where: str, error: ConfigurationError) -> Mistake:
     node = document.find(where) or document.find(where.partition(".")[0]) or document
-    return Mistake(CatalogProblem(node.path, node.line, where, error.message, error.next_step))
+    return Mistake(node.problem(where, error.message, error.next_step))
 
 
 def _settings(

@@ -107,12 +107,12 @@ def check_lake_in_bigquery(root: DocumentNode) -> Iterator[CatalogProblem]:
     section = root.find(SECTION)
     if section is not None and "connection" not in section.fields:
         hint = _FORMS["connection"][1]
-        yield CatalogProblem(section.path, section.line, f"{SECTION}.connection", "is missing", hint)
-    for key, node in (section.fields if section else {}).items():
+        yield section.problem(f"{SECTION}.connection", "is missing", hint)
+    for key, node in root.fields_at(SECTION).items():
         form, hint = _FORMS[key]
         if not form.fullmatch(str(node.value)):
             message = f"{node.value!r} is not a {key}"
-            yield CatalogProblem(node.path, node.line, f"{SECTION}.{key}", message, hint)
+            yield node.problem(f"{SECTION}.{key}", message, hint)
 
 
 def external_tables(

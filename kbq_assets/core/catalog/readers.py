@@ -93,14 +93,13 @@ def parse_readers(section: Mapping[str, Any] | None) -> ReaderRules:
 
 
 def check_readers(root: DocumentNode) -> Iterator[CatalogProblem]:
-    section = root.find("access.readers")
-    for place, node in (section.fields if section else {}).items():
+    for place, node in root.fields_at("access.readers").items():
         where = f"access.readers.{place}"
         if not _PLACE.fullmatch(place):
-            yield CatalogProblem(node.path, node.line, where, "is not a place", _PLACES)
+            yield node.problem(where, "is not a place", _PLACES)
         for member in _pieces(str(node.value)):
             if not _is_member(member):
-                yield CatalogProblem(node.path, node.line, where, f"{member!r} is not a reader", _MEMBERS)
+                yield node.problem(where, f"{member!r} is not a reader", _MEMBERS)
 
 
 def wanted_readers(

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kbq_assets.core.catalog import CatalogEntry, CatalogFiles, CatalogProblem
-from kbq_assets.core.catalog.mistakes import entry_mistake, meant
+from kbq_assets.core.catalog.mistakes import entry_mistake
+from kbq_assets.core.spelling import meant
 from kbq_assets.core.topics.json.declared import declared, tagged, tags_any_name, undeclared
 from kbq_assets.core.topics.json.inference import InferredField, InferredSchema
 from kbq_assets.core.topics.personal import Decision, fields_of, undecided
