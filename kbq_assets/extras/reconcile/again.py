@@ -14,7 +14,7 @@ from kbq_assets.core.errors import NotFound, PreconditionFailed
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WindowLimits
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit
-from kbq_assets.core.protocol.names import STAGING, commit_path, shard_of
+from kbq_assets.core.protocol.names import STAGING, commit_path_of
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.account import Judgement
@@ -77,7 +77,7 @@ class Again:
             accept_errors_until=range_.until_offset if accepts else 0,
             limits=WindowLimits(bytes=2**62, records=2**62, seconds=float("inf")),
         )
-        scratch.written[commit_path(commit.topic, shard_of(range_.topic_partition.partition))] = StoredObject(
+        scratch.written[commit_path_of(range_.topic_partition)] = StoredObject(
             codec.dumps(_commit_at(commit, range_)), 1, 0
         )
         return extract_unit(unit, dataclasses.replace(ports, store=scratch))

@@ -13,7 +13,7 @@ from kbq_assets.core.backup.areas import AREAS, PERSONAL, area_of
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.protocol.commits import Commit, StagedFile
-from kbq_assets.core.protocol.names import commit_path, shard_of
+from kbq_assets.core.protocol.names import commit_path, commit_path_of, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.backup.clean import clean_backups
@@ -47,7 +47,7 @@ class Backups:
         StateError."""
         try:
             area = self.area(tp.topic)
-            commit = state.read(area, Commit, commit_path(tp.topic, shard_of(tp.partition))).value
+            commit = state.read(area, Commit, commit_path_of(tp)).value
         except NotFound:
             return []
         found = commit.partitions.get(tp.partition)

@@ -21,6 +21,7 @@ from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import (
     TableReference,
     commit_path,
+    commit_path_of,
     quarantine_path,
     shard_of,
     table_state_path,
@@ -77,7 +78,7 @@ def propose_accept_gap(store: ObjectStore, reader: OffsetReader, tp: TopicPartit
                 raise Refused(f"{tp} moved meanwhile", next_step="check again with kbq status")
             return commits.accept_gap(now, tp.partition, until, "operator", broker.leader_epoch)
 
-        state.change(store, Commit, _path(tp), change)
+        state.change(store, Commit, commit_path_of(tp), change)
 
     return Proposal(f"accept the gap of {tp}", (f"gives up {lost}: {lost.positions} positions",), apply)
 
@@ -242,7 +243,7 @@ def propose_resume(
 
     def apply() -> None:
         for tp, _ in stopped:
-            state.change(store, Commit, _path(tp), partial(_resumed, tp.partition, as_errors))
+            state.change(store, Commit, commit_path_of(tp), partial(_resumed, tp.partition, as_errors))
 
     return Proposal(
         f"resume {topic}",
@@ -350,7 +351,7 @@ def propose_park_table(store: ObjectStore, table: TableReference) -> Proposal:
 
 
 def _commit_of(store: ObjectStore, tp: TopicPartition) -> Commit:
-    commit = state.read(store, Commit, _path(tp)).value
+    commit = state.read(store, Commit, commit_path_of(tp)).value
     if tp.partition not in commit.partitions:
         raise NotFound(f"{tp} has no position", next_step="kbq status lists the partitions")
     return commit
@@ -367,10 +368,6 @@ def shards_of(store: ObjectStore, topic: str, *, required: bool = True) -> dict[
             next_step=f"kbq status lists the topics; or kbq bootstrap --topic {topic} --at earliest",
         )
     return shards
-
-
-def _path(tp: TopicPartition) -> str:
-    return commit_path(tp.topic, shard_of(tp.partition))
 
 
 def _delete_done_files(store: ObjectStore, partitions: Collection[TopicPartition]) -> None:
