@@ -16,7 +16,7 @@ from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import TableReference, quarantine_path, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import Phase as ReplayPhase
-from kbq_assets.core.replay.model import Replay, is_shadow
+from kbq_assets.core.replay.model import is_shadow
 from kbq_assets.core.statements.rules import MARK, SQL, UPSERT, StatementRule
 from kbq_assets.core.statements.side_tables import deleted_table
 from kbq_assets.pipelines.backup.area import BackupArea
@@ -121,14 +121,11 @@ def _backed_up(live: Deployment, topic: str) -> Mapping[int, Commit]:
     return shards_of(live.store, topic)
 
 
-def open_replays(live: Deployment, topic: str) -> list[Replay]:
-    """The replays of a topic whose tables and files may have its records."""
-    return [each for each in read_replays(live.store) if each.topic == topic and not each.is_ended]
-
-
 def check_replays(live: Deployment, topic: str, next_step: str) -> None:
     """Raise Refused while a replay of the topic has copies of its records (X4)."""
-    for each in open_replays(live, topic):
+    for each in read_replays(live.store):
+        if each.topic != topic or each.is_ended:
+            continue
         end = "kbq replay accept" if each.phase == ReplayPhase.PROMOTED else "kbq replay drop"
         raise Refused(
             f"replay {each.number} of {topic} has copies of its records",
