@@ -50,7 +50,6 @@ class KafkaTopics(dg.Component, dg.Model, dg.Resolvable):
         return spec
 
     def open_parts(self, environ: Mapping[str, str]) -> Parts:
-        """KBQ, as the settings configure it."""
         return parts(environ)
 
     def open_resources(self, opened: Parts) -> Mapping[str, Any]:

@@ -78,13 +78,11 @@ class Adapters:
         return open_load_store(self.settings, staging_client(self.settings, self.clients, Role.LOAD))
 
     def backup(self, area: str, role: Role) -> ObjectStore:
-        """An area of backups."""
         from kbq_assets.worker.adapters import open_backup_store
 
         return open_backup_store(self.settings, area, role, staging_client(self.settings, self.clients, role))
 
     def offsets(self) -> OffsetReader:
-        """The broker's offsets."""
         from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 
         return KafkaOffsetReader(self.settings.kafka.bootstrap_servers, self.settings.kafka.options)
@@ -96,7 +94,6 @@ class Adapters:
         return KafkaGroups(self.settings.kafka.bootstrap_servers, self.settings.kafka.options)
 
     def source(self) -> RecordSource:
-        """The broker's records."""
         from kbq_assets.worker.adapters import open_source
 
         return open_source(self.settings)
@@ -115,7 +112,7 @@ class Adapters:
 
     def replay_tables(self) -> ReplayTables:
         """The warehouse's part in replays. Raises ConfigurationError."""
-        from kbq_assets.adapters.replay_tables import open_replay_tables
+        from kbq_assets.adapters.warehouses import open_replay_tables
         from kbq_assets.worker.spark import open_rewriter
 
         return open_replay_tables(self.settings, lambda: open_rewriter(self.settings), self.clients)
@@ -157,13 +154,11 @@ class Adapters:
         return KafkaTopicAdmin(self.settings.kafka.bootstrap_servers, self.settings.kafka.options)
 
     def registry(self) -> WriterSchemas:
-        """The registry's schemas."""
         from kbq_assets.worker.adapters import open_registry
 
         return open_registry(self.settings)
 
     def subjects(self) -> SubjectRegistry:
-        """The registry's subjects."""
         from kbq_assets.adapters.registry import ConfluentSubjects
         from kbq_assets.worker.adapters import open_registry
 
@@ -226,7 +221,6 @@ class Parts:
 
     @cached_property
     def extractor(self) -> Extractor:
-        """From Kafka to staged files."""
         from kbq_assets.pipelines.extraction.extractor import Extractor
 
         ports = self.adapters
@@ -234,7 +228,6 @@ class Parts:
 
     @cached_property
     def loader(self) -> Loader:
-        """From staged files to tables."""
         from kbq_assets.pipelines.loading.loader import Loader
         from kbq_assets.worker.spark import open_writer
 

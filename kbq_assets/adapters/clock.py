@@ -9,15 +9,12 @@ class SystemClock:
     """The `Clock` port."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start, never going back."""
         return time.monotonic()
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def cpu_seconds(self) -> float:
-        """Processor time of this process so far, all threads."""
         return time.process_time()
 
     def sleep(self, seconds: float) -> None:

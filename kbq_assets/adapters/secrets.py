@@ -48,7 +48,6 @@ def resolve(setting: str, value: str) -> str:
 
 
 def forget() -> None:
-    """Forget all resolved secrets."""
     _found.clear()
 
 

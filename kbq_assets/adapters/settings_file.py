@@ -92,5 +92,4 @@ def remember_ports(home: Path, ports: Mapping[str, int]) -> None:
 
 
 def ports_file(home: Path) -> Path:
-    """Where the ports are remembered."""
     return home / "run" / _PORTS

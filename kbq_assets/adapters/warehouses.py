@@ -1,4 +1,4 @@
-"""Opens the warehouse of the settings. Its SDK is imported then."""
+"""Opens the warehouse of the settings, and its part in replays. Its SDK is imported then."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from kbq_assets.core.config.locations import DuckDbFile, LakeAddress
 from kbq_assets.core.config.settings import Settings
+from kbq_assets.ports.compaction import OpenRewriter
 from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.replay import ReplayTables
 from kbq_assets.ports.warehouse import Warehouse
 
 if TYPE_CHECKING:
+    from kbq_assets.adapters.bigquery import BigQueryWarehouse
     from kbq_assets.adapters.google.clients import GoogleClients
 
 
@@ -29,6 +32,29 @@ def open_warehouse(
         from kbq_assets.adapters.staging import staged_files
 
         return open_lake(place, settings.home, staged_files(settings, open_store))
+    return _open_bigquery(settings, clients)
+
+
+def open_replay_tables(
+    settings: Settings, open_rewriter: OpenRewriter, clients: GoogleClients | None = None
+) -> ReplayTables:
+    """The tables of a warehouse, as replays need them, with the loader's credentials. A lake writes many bytes again by
+    tasks of ``open_rewriter``. Raises ConfigurationError."""
+    place = settings.warehouse
+    if isinstance(place, DuckDbFile):
+        from kbq_assets.adapters.duckdb.replay import DuckDbReplayTables
+
+        return DuckDbReplayTables(place.path)
+    if isinstance(place, LakeAddress):
+        from kbq_assets.adapters.iceberg.connect import address
+        from kbq_assets.adapters.iceberg.lake import IcebergLake
+        from kbq_assets.adapters.iceberg.replay import LakeReplayTables
+
+        return LakeReplayTables(IcebergLake(*address(place, settings.home)), open_rewriter)
+    return _open_bigquery(settings, clients).replays
+
+
+def _open_bigquery(settings: Settings, clients: GoogleClients | None) -> BigQueryWarehouse:
     from kbq_assets.adapters.bigquery import open_bigquery
     from kbq_assets.adapters.google.auth import GoogleAccess
 

@@ -90,7 +90,6 @@ COMMANDS: Final[Commands] = {
 
 
 def merged(*parts: Commands) -> dict[str, dict[str, Lazy]]:
-    """Commands of several lists, section by section."""
     sections: dict[str, dict[str, Lazy]] = {}
     for commands in parts:
         for title, section in commands.items():
@@ -120,11 +119,9 @@ class LazyGroup(click.Group):
     sections: Commands = COMMANDS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, section by section."""
         return [name for section in self.sections.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
         for section in self.sections.values():
             if cmd_name in section:
                 module, _, attribute = section[cmd_name].path.partition(":")
@@ -144,7 +141,6 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """A section for each kind of command."""
         for title, section in self.sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name, command.help) for name, command in section.items()])

@@ -39,7 +39,6 @@ def check(observer: Observer, counts: bool, as_json: bool) -> None:
 
 
 def report_json(report: CheckReport) -> dict[str, object]:
-    """All checks as a document."""
     return {
         "failed": len(report.failures),
         "checks": [_result_json(result) for result in report.results],

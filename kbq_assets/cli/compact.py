@@ -123,8 +123,7 @@ def _plan_document(plan: CompactionPlan) -> dict[str, object]:
     return {
         "table": str(plan.table),
         "files_before": plan.files,
-        "files_after": plan.files_after,
-        "reads_saved": plan.reads_saved,
+        **document(plan, "files_after reads_saved"),
         "whole_days": plan.joined_days,
         "bytes_before": plan.bytes,
         "bytes_rewritten": plan.rewritten_bytes,
@@ -133,8 +132,7 @@ def _plan_document(plan: CompactionPlan) -> dict[str, object]:
             {
                 "partition": g.partition,
                 "files": len(g.paths),
-                "bytes": g.bytes,
-                "rows": g.rows,
+                **document(g, "bytes rows"),
                 "whole_day": g.coarse,
             }
             for g in plan.groups

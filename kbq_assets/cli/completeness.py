@@ -41,7 +41,6 @@ def completeness(observer: Observer, name: str | None, most: int, as_json: bool)
 
 
 def standing_json(standing: TableCompleteness, most: int) -> dict[str, object]:
-    """A table as a document, with its latest hours."""
     document: dict[str, object] = {
         "table": str(standing.table),
         "complete_until": hour_text(standing.hours.until) or None,
@@ -62,7 +61,6 @@ def _hour_json(row: HourRow) -> dict[str, object]:
 
 
 def moment_of(row: HourRow) -> str:
-    """The start of a row's hour."""
     return moment(row.hour * HOUR_MS)
 
 

@@ -44,7 +44,6 @@ class ExitCode(IntEnum):
 
 
 def exit_code(error: KbqError) -> ExitCode:
-    """The exit code of an error."""
     if isinstance(error, Refused):
         return ExitCode.REFUSED
     if isinstance(error, TransientError | ConflictError):
@@ -97,7 +96,6 @@ def reopen_with(change: Callable[[Settings], Settings]) -> None:
 
 
 def current_extractor() -> Extractor:
-    """The extractor of the settings in force now."""
     reopen()
     extractor: Extractor = _parts().extractor
     return extractor
@@ -109,7 +107,6 @@ def opened(name: str) -> Any:
 
 
 def choose_warehouse(name: str) -> None:
-    """Let the parts of this invocation be those of one warehouse."""
     click.get_current_context().meta[_WAREHOUSE] = name
 
 

@@ -23,7 +23,6 @@ class CycleCost:
 
     @property
     def month(self) -> Operations:
-        """A month of such cycles."""
         return operations.per_month(self.operations, self.every_seconds)
 
 
@@ -62,7 +61,6 @@ def cost_json(cycle: CycleCost) -> dict[str, object]:
 
 
 def cost_lines(cycles: Sequence[CycleCost]) -> Iterator[str]:
-    """The estimate as lines."""
     total = sum((cycle.month for cycle in cycles), Operations())
     for cycle in cycles:
         counts = cycle.operations

@@ -198,7 +198,6 @@ def _selection(
 def _pseudonyms(
     erasures: Erasures, topic: str, hidden: Sequence[tuple[str, str]]
 ) -> Iterable[tuple[str, str]]:
-    """The columns with their pseudonyms, by the topic's options."""
     found = erasures.live.sources.select([topic]).get(topic)
     if found is None:
         raise ConfigurationError(

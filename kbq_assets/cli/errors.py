@@ -157,7 +157,7 @@ def replay(
     repair = _function(function) if function else None
     if not as_json:
         for errors_table, range_, rows in waiting(operator.deployment.warehouse, topic):
-            tp = TopicPartition(range_.topic, range_.partition)
+            tp = range_.topic_partition
             click.echo(f"{errors_table}: {tp} epoch {range_.epoch}: {number(rows)} error rows")
     if not yes:
         click.confirm("replay them?", abort=True)

@@ -21,6 +21,7 @@ from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import next_lines
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.observation.documents import document
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.ordering.orders import Orders, OrderStatus
 
@@ -152,29 +153,15 @@ def _document(status: OrderStatus, decisions: list[AuditEntry]) -> dict[str, obj
     return {
         "table": str(status.table),
         "batch": status.current,
-        "state": status.state,
-        "why": status.why,
-        "commands": list(status.commands),
+        **document(status, "state why commands"),
         "job": status.job_id,
-        "files": status.files,
-        "windows": status.windows,
-        "rows": status.rows,
-        "oldest_ms": status.oldest_ms,
+        **document(status, "files windows rows oldest_ms"),
         "applied": order.settled,
         "validated": order.validated,
         "bytes_billed": status.billed,
         "bytes_billed_that_day": status.billed_that_day,
         "switch": status.switch,
-        "gates": [
-            {
-                "gate": each.gate,
-                "batch": each.batch,
-                "green": each.green,
-                "message": each.message,
-                "at_ms": each.at_ms,
-            }
-            for each in order.gates
-        ],
+        "gates": [document(each, "gate batch green message at_ms") for each in order.gates],
         "failed": [file.path for file in order.failed.files] if order.failed else [],
         "audit": [{k: v for k, v in dataclasses.asdict(each).items() if k != "extra"} for each in decisions],
     }

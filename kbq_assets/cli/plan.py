@@ -109,7 +109,6 @@ def _print_plan(
 
 
 def extraction_json(planned: ExtractionPlan) -> dict[str, object]:
-    """A plan of an extraction as a document."""
     return {
         "positions": planned.positions,
         "idle": planned.idle,

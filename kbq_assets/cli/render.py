@@ -118,12 +118,10 @@ def _shared(command: str, group: list[PartitionStop]) -> str:
 
 
 def backups_headline(found: BackupsStatus) -> str:
-    """All backups in one line."""
     lag = number(sum(p.lag for p in found.partitions))
     return f"{len(found.partitions)} partitions, lag {lag} positions; {len(found.stops)} stopped"
 
 
 def place(stop: PartitionStop) -> str:
-    """The partition of a stop, or its topic."""
     topic, partition = stop.topic_partition
     return topic if partition < 0 else str(stop.topic_partition)

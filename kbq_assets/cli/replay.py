@@ -29,6 +29,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import BACKUP, KAFKA, Phase, Replay, ReplayProgress
 from kbq_assets.core.replay.positions import EARLIEST, LATEST, parse_position
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.observation.documents import document
 from kbq_assets.pipelines.replay.diff import ReplayDiff
 from kbq_assets.pipelines.replay.replays import Replays, check_rate
 from kbq_assets.pipelines.replay.start import find_replay
@@ -302,8 +303,7 @@ def _document(found: Replay, settings: Settings) -> dict[str, object]:
 
 
 def _progress_document(progress: ReplayProgress) -> dict[str, object]:
-    names = ("positions", "read", "records", "rows", "waiting", "errors", "skipped")
-    return {**{name: getattr(progress, name) for name in names}, "stops": list(progress.stops)}
+    return document(progress, "positions read records rows waiting errors skipped stops")
 
 
 def _diff_document(found: ReplayDiff) -> dict[str, object]:
@@ -326,13 +326,7 @@ def _diff_document(found: ReplayDiff) -> dict[str, object]:
             for day in found.days
         ],
         "differences": [
-            {
-                "table": str(name),
-                "partition": each.partition,
-                "offset": each.offset,
-                "columns": list(each.columns),
-                "only": each.only,
-            }
+            {"table": str(name), **document(each, "partition offset columns only")}
             for name, differences in sorted(found.rows.items())
             for each in differences
         ],

@@ -30,7 +30,6 @@ class Lines:
     _stops: tuple[str, ...] = ()
 
     def show(self, report: ExtractionReport) -> None:
-        """Print a cycle."""
         if self.as_json is not None:
             click.echo(json.dumps(self.as_json(report), ensure_ascii=False))
             return

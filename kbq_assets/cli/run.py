@@ -129,7 +129,6 @@ def clean(operator: Operator, as_json: bool) -> None:
 
 
 def extraction_report_json(report: ExtractionReport) -> dict[str, object]:
-    """The report of an extraction as a document."""
     totals = report.totals
     return {
         **document(totals, "records staged errors skipped gaps event_time_fallbacks dropped_values"),
@@ -157,7 +156,6 @@ def _partition_json(p: PartitionReport) -> dict[str, object]:
 
 
 def load_report_json(report: LoadReport) -> dict[str, object]:
-    """The report of a load as a document."""
     fields = "table state rows files jobs quarantined message"
     return {
         "rows": report.rows,

@@ -12,7 +12,6 @@ from dagster_pyspark import PySparkResource
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.defs.extraction.backfills import whole_choice
 from kbq_assets.defs.extraction.step import ExtractionStep
-from kbq_assets.defs.loading.complete_hours import complete_hours_spec
 from kbq_assets.defs.loading.datasets import dataset_spec
 from kbq_assets.defs.loading.step import LoadStep
 from kbq_assets.defs.pages import Pages
@@ -104,3 +103,18 @@ def tables_asset(
         yield from step.run(context, lake_spark, chosen)
 
     return dg.multi_asset(name=name, specs=specs, can_subset=True, pool=pool)(tables)
+
+
+def complete_hours_spec(translator: AssetTranslator) -> dg.AssetSpec:
+    """An external asset with a partition per table."""
+    return dg.AssetSpec(
+        translator.complete_hours,
+        deps=[translator.warehouse_tables],
+        description=(
+            "Materialized for a table when hours of it have become complete by business time: all partitions are past "
+            "them, everything is loaded. Assets that need whole hours depend on this asset, not on the tables."
+        ),
+        group_name="warehouse",
+        owners=list(translator.owners),
+        partitions_def=translator.table_partitions,
+    )

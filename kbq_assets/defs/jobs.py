@@ -46,7 +46,6 @@ class Jobs:
 
 
 def build_jobs(extraction: ExtractionStep, loading: LoadStep, operator: Operator) -> Jobs:
-    """The jobs of a deployment."""
     settings = operator.deployment.settings
     run = settings.run
     extract, load, clean = _extract_op(extraction), _load_op(loading), _clean_op(operator)
@@ -102,7 +101,6 @@ def bounded_job(
 
 
 def clean_schedule(jobs: Jobs, minutes: int) -> dg.ScheduleDefinition:
-    """The clean-up."""
     return dg.ScheduleDefinition(
         name="clean_schedule",
         job=jobs.clean,

@@ -48,7 +48,6 @@ class Pages:
 
     @cached_property
     def loaded(self) -> Mapping[dg.AssetKey, TableReference]:
-        """Tables by key."""
         return {self.translator.dataset_key(table): table for table in self.tables}
 
     def feeding(self, table: TableReference) -> list[str]:

@@ -73,7 +73,6 @@ class AssetTranslator:
     warehouse: str = field(default="", kw_only=True)
 
     def key(self, *parts: str) -> dg.AssetKey:
-        """The key of one of KBQ's assets."""
         return dg.AssetKey([*self.prefix, *parts])
 
     def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
@@ -93,11 +92,9 @@ class AssetTranslator:
 
     @property
     def complete_hours(self) -> dg.AssetKey:
-        """The asset of complete hours."""
         return self.key("complete_hours")
 
     def staged_key(self, topic: str) -> dg.AssetKey:
-        """The asset of a topic's staged files."""
         return self.key(_STAGED, topic)
 
     def dataset_key(self, table: TableReference) -> dg.AssetKey:
@@ -184,7 +181,6 @@ class AssetTranslator:
         )
 
     def staged_files_spec(self, settings: Settings) -> dg.AssetSpec:
-        """The page of all topics' staged files."""
         return dg.AssetSpec(
             self.staged_files,
             description=_ALL_TOPICS + "A topic's own page is `staged/<topic>`.",
@@ -195,7 +191,6 @@ class AssetTranslator:
         )
 
     def tables_spec(self, settings: Settings) -> dg.AssetSpec:
-        """The page of all tables."""
         return dg.AssetSpec(
             self.warehouse_tables,
             description=f"{_ALL_TABLES}A table's own page is `{'/'.join((*self._of_warehouse, '<dataset>/<table>'))}`.",
@@ -233,7 +228,6 @@ def _is_owner(owner: str) -> bool:
 
 
 def tag_value(text: str) -> str:
-    """Text as the value of a Dagster tag."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", text)[:63].strip("_.-")
 
 

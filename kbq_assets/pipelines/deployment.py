@@ -68,12 +68,10 @@ class Deployment:
 
     @cached_property
     def offsets(self) -> OffsetReader:
-        """The broker's offsets."""
         return self.open_offsets()
 
     @cached_property
     def warehouse(self) -> Warehouse:
-        """Tables and load jobs."""
         return self.open_warehouse()
 
     @cached_property

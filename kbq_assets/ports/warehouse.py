@@ -13,6 +13,7 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import REPLAY_COLUMN
 from kbq_assets.ports.erasure import ErasureTables
 from kbq_assets.ports.errors_replay import REPLAYED_AT, ErrorReplays, ErrorReplaySteps
@@ -73,6 +74,10 @@ class KafkaRange:
     topic: str
     partition: int
     epoch: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from playwright.sync_api import expect
 from kbq_assets.adapters.catalog_files import CatalogFolder
 from kbq_assets.core.config.locations import DuckDbFile
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.extras.catalog.pages import write_site
-from kbq_assets.extras.catalog.site import site_topics
+from kbq_assets.extras.catalog.site import site_topics, write_site
 from kbq_assets.pipelines.catalog.reader import read_catalog
 from kbq_assets.pipelines.observation.status import TableStatus
 from kbq_assets_tests.browser.window import INSTALL, Window, find_chromium, opened_browser, opened_window

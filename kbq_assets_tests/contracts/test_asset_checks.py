@@ -10,7 +10,7 @@ import pytest
 
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.defs.loading.asset_checks import DagsterChecks
+from kbq_assets.defs.loading.step import DagsterChecks
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.ports.asset_checks import AssetChecks
 from kbq_assets_tests.fakes.asset_checks import FakeAssetChecks

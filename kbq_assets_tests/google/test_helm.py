@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from kbq_assets.commands import command_line
 from kbq_assets.core.config.settings import VARIABLES, parse_settings
-from kbq_assets.extras.metrics.service import app
+from kbq_assets.extras.metrics.service import server
 from kbq_assets_tests.google import helm, kubernetes
 from kbq_assets_tests.google.install import built_by_go
 
@@ -111,7 +111,7 @@ def test_a_container_runs_a_command_that_there_is(name: str) -> None:
 def test_probes_ask_what_answers_without_a_dependency() -> None:
     [metrics] = PODS["kbq-metrics"]["containers"]
     path = metrics["livenessProbe"]["httpGet"]["path"]
-    assert f'"{path}"' in Path(app.__file__).read_text(encoding="utf-8")
+    assert f'"{path}"' in Path(server.__file__).read_text(encoding="utf-8")
     [ui] = PODS["kbq-ui"]["containers"]
     for probe in ("startupProbe", "readinessProbe"):
         assert "http://127.0.0.1:3000/server_info" in ui[probe]["exec"]["command"][-1]

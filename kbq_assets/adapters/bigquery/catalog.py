@@ -61,7 +61,6 @@ def update(session: Session, table: TableReference, wanted: Sequence[Column], no
 
 
 def find_all(session: Session, names: Iterable[TableReference]) -> dict[TableReference, bigquery.Table]:
-    """The existing ones of these tables."""
     wanted = tuple(dict.fromkeys(names))
     with ThreadPoolExecutor(_THREADS, "kbq-tables") as pool:
         found = zip(wanted, pool.map(session.find_table, wanted), strict=True)

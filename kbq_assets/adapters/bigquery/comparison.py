@@ -28,7 +28,6 @@ class Both:
 
     @property
     def columns(self) -> list[str]:
-        """The compared columns."""
         return self.which.columns(field.name for field in self.real.schema)
 
 
@@ -38,7 +37,6 @@ def dates(both: Both) -> Query:
 
 
 def count(both: Both, found: Iterable[date | None]) -> Query:
-    """How many rows are in both, and how many of them are compared."""
     joined, parameters = _joined(both, found)
     return Query(f"SELECT COUNT(*) AS found, COUNTIF({_same(both)}) AS compared {joined}", parameters)
 

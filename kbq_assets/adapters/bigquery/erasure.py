@@ -39,7 +39,6 @@ class BigQueryErasureTables:
     def find(
         self, tables: Collection[TableReference], topic: str, column: str, value: str, limit: int
     ) -> Mapping[TableReference, RowPlaces]:
-        """Rows whose column has a value."""
         found = {}
         path = ".".join(f"`{name}`" for name in column.split("."))
         for table, stored in self._existing(tables):
@@ -63,7 +62,6 @@ class BigQueryErasureTables:
     def count(
         self, tables: Collection[TableReference], rows: RowPlaces
     ) -> Mapping[TableReference, Mapping[tuple[int, int], ErasedRows]]:
-        """The rows that each table has."""
         parameters, found = _parameters(rows), {}
         for table, stored in self._existing(tables):
             if (at := _positions(stored)) is None:

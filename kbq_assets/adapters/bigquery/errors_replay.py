@@ -69,7 +69,6 @@ def waiting(scratch: bigquery.TableReference, errors: bigquery.Table) -> str:
 
 
 def transaction(scratch: bigquery.TableReference, real: bigquery.Table, errors: bigquery.Table) -> str:
-    """The text of a replay."""
     columns = ", ".join(f"`{field.name}`" for field in real.schema if field.name != REPLAYED_AT)
     return "\n".join(
         (

@@ -28,7 +28,6 @@ class BigQueryExternalTables:
         self._session = Session(client, place.project, place.location, patience_seconds)
 
     def known(self, table: ExternalTable) -> KnownTable | None:
-        """What BigQuery has by this name."""
         found = self._session.find_table(table.table)
         external = found.external_data_configuration if found is not None else None
         if found is None or external is None or external.source_format != _ICEBERG:
@@ -36,7 +35,6 @@ class BigQueryExternalTables:
         return KnownTable(True, tuple(external.source_uris), external.connection_id or "")
 
     def point(self, change: PointAtMetadata) -> None:
-        """Create the table, or let it read the newest file."""
         if change.before:
             self._move(change)
         else:

@@ -78,7 +78,6 @@ def load_configuration(job: LoadJob, timeout_ms: int = JOB_TIMEOUT_MS) -> bigque
 
 
 def status_of(job_id: str, job: Any) -> JobStatus:
-    """The status of a job as the client returns it."""
     load, query = isinstance(job, bigquery.LoadJob), isinstance(job, bigquery.QueryJob)
     return JobStatus(
         job_id,

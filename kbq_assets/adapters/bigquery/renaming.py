@@ -52,7 +52,6 @@ def nothing(column: Column) -> str:
 
 
 def sql_type(column: Column) -> str:
-    """A column's type in SQL."""
     fields = ", ".join(f"{BIGQUERY.quoted(field.name)} {sql_type(field)}" for field in column.fields)
     scalar = f"STRUCT<{fields}>" if column.fields else column.type
     return f"ARRAY<{scalar}>" if column.mode == "REPEATED" else scalar

@@ -150,7 +150,6 @@ class BigQueryReplayTables:
         insert_query(session.client, "", text, JobKey(job.job_id, session.project, session.location), config)
 
     def drop(self, tables: Collection[TableReference]) -> None:
-        """Delete a replay's own tables."""
         for table in tables:
             check_own(table)
         for table in tables:
@@ -212,7 +211,6 @@ class BigQueryReplayTables:
     def _replacement(
         self, number: int, each: Replacement, rows: RowRange
     ) -> Iterable[tuple[str, tuple[_Parameter, ...]]]:
-        """The statements for one table, and the parameters of each."""
         if each.sql:
             yield f"{each.sql};", ()
             return
@@ -363,7 +361,6 @@ def _both(live: Side, replay: Side, rows: RowRange, limit: int) -> Query:
 
 
 def _common(live: Side, replay: Side) -> list[str]:
-    """The columns that are compared."""
     there = {field.name for field in replay.table.schema}
     return EVERYTHING.columns(field.name for field in live.table.schema if field.name in there)
 

@@ -42,17 +42,14 @@ _DAY_MS: Final = 86_400_000
 
 
 def api_fields(schema: Iterable[bigquery.SchemaField]) -> list[ApiField]:
-    """The fields of a table as the API returned it."""
     return [field.to_api_repr() for field in schema]
 
 
 def schema_fields(fields: Iterable[ApiField]) -> list[bigquery.SchemaField]:
-    """Fields in the client's form."""
     return [bigquery.SchemaField.from_api_repr(field) for field in fields]
 
 
 def column_of(field: Mapping[str, Any]) -> Column:
-    """A field as a column."""
     kind = str(field["type"]).upper()
     return Column(
         str(field["name"]),
@@ -65,7 +62,6 @@ def column_of(field: Mapping[str, Any]) -> Column:
 
 
 def field_of(column: Column) -> ApiField:
-    """A column as a new field."""
     field: ApiField = {
         "name": column.name,
         "type": _THEIRS.get(column.type, column.type),
@@ -127,7 +123,6 @@ def new_table(
 
 
 def stored_table(table: bigquery.Table) -> StoredTable:
-    """A table in the port's form."""
     partitions = table.time_partitioning
     return StoredTable(
         tuple(map(column_of, api_fields(table.schema))),

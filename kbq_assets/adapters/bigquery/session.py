@@ -49,7 +49,6 @@ class Session:
 
     @property
     def data_project(self) -> str:
-        """The project of the datasets."""
         return self._datasets or self.project
 
     def reference(self, table: TableReference, project: str = "") -> bigquery.TableReference:
@@ -106,7 +105,6 @@ class Session:
         return min((each.changed_rows for each in found if each is not None), default=-1)
 
     def find_table(self, table: TableReference) -> bigquery.Table | None:
-        """A table, None if it does not exist."""
         try:
             with calls(f"table {table}", "bigquery.tables.get"):
                 return self.client.get_table(self.reference(table), **self.repeated)

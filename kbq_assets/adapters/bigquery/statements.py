@@ -42,7 +42,6 @@ class BigQueryStatements:
         self._session = session
 
     def sql_name(self, table: TableReference) -> str:
-        """A table's name in SQL, with its project."""
         found = self._session.reference(table)
         return f"`{found.project}.{found.dataset_id}.{found.table_id}`"
 
@@ -58,7 +57,6 @@ class BigQueryStatements:
             self._session.client.create_table(scratch, exists_ok=True, **self._session.repeated)
 
     def drop_scratch(self, table: TableReference) -> None:
-        """Drop a scratch table."""
         with calls(f"scratch table {table}", "bigquery.tables.delete"):
             self._session.client.delete_table(
                 self._session.reference(table), not_found_ok=True, **self._session.repeated
@@ -91,7 +89,6 @@ class BigQueryStatements:
         return created
 
     def read_ledger(self, target: TableReference) -> LedgerRow | None:
-        """The ledger of a target, None if it has none."""
         if self._session.find_table(ledger_table(target)) is None:
             return None
         sql = f"SELECT batch, skipped, digest FROM {self.sql_name(ledger_table(target))}"
@@ -104,7 +101,6 @@ class BigQueryStatements:
         return LedgerRow(*rows[0])
 
     def skip(self, target: TableReference, batch: int, digest: str) -> LedgerRow | None:
-        """Raise the ledger to ``batch`` without its statement, unless it is there (S5)."""
         if self._session.find_table(ledger_table(target)) is None:
             return None
         sql = _raised(self.sql_name(ledger_table(target)), LedgerRow(batch, True, digest))
@@ -146,7 +142,6 @@ class BigQueryStatements:
         return sum(max(LEAST_BILLED, each) for each in read if each)
 
     def empty(self, columns: Iterable[Column]) -> str:
-        """A query of these columns in parentheses, which reads nothing."""
         values = (f"CAST(NULL AS {sql_type(c)}) AS {BIGQUERY.quoted(c.name)}" for c in columns)
         return f"(SELECT {', '.join(values)})"
 

@@ -102,7 +102,6 @@ class BigQueryWarehouse:
     def cancel_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> None:
-        """Ask a job to stop. Does nothing if the job does not exist or has ended."""
         with contextlib.suppress(NotFound), calls(f"job {job_id}", "bigquery.jobs.update"):
             self._session.client.cancel_job(job_id, project, location, **self._session.repeated)
 
@@ -120,12 +119,10 @@ class BigQueryWarehouse:
     # Tables -----------------------------------------------------------------------------------------------------
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
-        """A table's columns, None if it does not exist."""
         found = self.find_table(table)
         return None if found is None else found.columns
 
     def find_table(self, table: TableReference) -> StoredTable | None:
-        """A table with its descriptions, labels and number of rows, None if it does not exist."""
         if (found := self._session.find_table(table)) is None:
             return None
         return schema.stored_table(found)
@@ -174,7 +171,6 @@ class BigQueryWarehouse:
     def doubled_offsets(
         self, tables: Sequence[TableReference], since: date | None = None, limit: int = 10
     ) -> tuple[DoubledOffset, ...]:
-        """The lowest offsets with several rows, per topic, partition and epoch."""
         existing = catalog.find_all(self._session, tables)
         if not existing:
             return ()

@@ -6,7 +6,7 @@
     database.py     opening the file: the lock, its wait, its errors
     load_jobs.py    the table of jobs
     load.py         staged files (wire/arrow) into a table, in bounded batches
-    error_rows.py   reading error tables
+    queries.py      error tables, and counts of offsets
     types.py        BigQuery's column types as DuckDB's
 
 BigQuery's types become: INT64 BIGINT, FLOAT64 DOUBLE, BOOL BOOLEAN, STRING VARCHAR, BYTES BLOB, JSON JSON, DATE,

@@ -38,7 +38,6 @@ class DuckDbErasureTables:
     def find(
         self, tables: Collection[TableReference], topic: str, column: str, value: str, limit: int
     ) -> Mapping[TableReference, RowPlaces]:
-        """Rows whose column has a value."""
         with self._writing() as connection:
             return {
                 table: _found(connection, table, topic, column, value, limit)
@@ -49,7 +48,6 @@ class DuckDbErasureTables:
     def count(
         self, tables: Collection[TableReference], rows: RowPlaces
     ) -> Mapping[TableReference, Mapping[tuple[int, int], ErasedRows]]:
-        """The rows that each table has."""
         with self._writing() as connection:
             places = {table: _positions(connection, table) for table in tables}
             return {t: _counted(connection, t, rows, at) for t, at in places.items() if at}

@@ -66,7 +66,6 @@ def described(
 
 
 def notes_of(connection: duckdb.DuckDBPyConnection, table: TableReference) -> tuple[str, Mapping[str, str]]:
-    """A table's description and labels."""
     comments = connection.execute(
         f"SELECT comment FROM duckdb_tables() WHERE {_HERE}", [table.dataset, table.table]
     ).fetchall()

@@ -46,7 +46,6 @@ class DuckDbReplayTables:
     def days(
         self, tables: Collection[TableReference], rows: RowRange, keys: Keys | None = None
     ) -> Mapping[TableReference, Mapping[PartitionDay, DayRows]]:
-        """Rows of the range by partition and day."""
         with self._writing() as connection:
             found = {
                 table: _days(connection, table, rows, (keys or {}).get(table, ()))
@@ -58,7 +57,6 @@ class DuckDbReplayTables:
     def differences(
         self, live: TableReference, replay: TableReference, rows: RowRange, limit: int
     ) -> tuple[RowDifference, ...]:
-        """The first offsets that differ."""
         with self._writing() as connection:
             return _differences(connection, live, replay, rows, limit)
 
@@ -94,7 +92,6 @@ class DuckDbReplayTables:
             load_jobs.set_output_rows(connection, job.job_id, inserted)
 
     def drop(self, tables: Collection[TableReference]) -> None:
-        """Delete a replay's own tables."""
         for table in tables:
             check_own(table)
         with self._writing() as connection, transaction(connection, "dropping tables of a replay"):

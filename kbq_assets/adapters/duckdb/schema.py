@@ -31,7 +31,6 @@ _REBUILT: Final = "temp.kbq_rebuilt"
 
 
 def name_of(connection: duckdb.DuckDBPyConnection, table: TableReference) -> str:
-    """A table's name in SQL."""
     return qualified(_catalog(connection), table)
 
 

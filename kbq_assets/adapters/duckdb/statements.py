@@ -54,12 +54,10 @@ class DuckDbStatements:
         self._transaction = transaction
 
     def sql_name(self, table: TableReference) -> str:
-        """A table's name in SQL, with its catalog."""
         with self._writing() as connection:
             return schema.name_of(connection, table)
 
     def create_scratch(self, table: TableReference, columns: Iterable[Column]) -> None:
-        """Create an empty scratch table; an existing one stays."""
         wanted = tuple(columns)
         with self._writing() as connection, self._transaction(connection, str(table)):
             if schema.exists(connection, table):
@@ -84,7 +82,6 @@ class DuckDbStatements:
                 )
 
     def scratch_tables(self, dataset: str) -> tuple[TableReference, ...]:
-        """All scratch tables in a dataset, sorted."""
 
         def read(connection: duckdb.DuckDBPyConnection) -> tuple[TableReference, ...]:
             rows = connection.execute(
@@ -98,7 +95,6 @@ class DuckDbStatements:
         return found
 
     def open_ledger(self, target: TableReference) -> LedgerRow:
-        """The ledger of a target; a new one starts at batch 0."""
         with self._writing() as connection, self._transaction(connection, str(target)):
             ledger = ledger_table(target)
             if not schema.exists(connection, ledger):
@@ -109,7 +105,6 @@ class DuckDbStatements:
             return _ledger(connection, target)
 
     def read_ledger(self, target: TableReference) -> LedgerRow | None:
-        """The ledger of a target, None if it has none."""
 
         def read(connection: duckdb.DuckDBPyConnection) -> LedgerRow | None:
             exists = schema.exists(connection, ledger_table(target))
@@ -119,7 +114,6 @@ class DuckDbStatements:
         return found
 
     def skip(self, target: TableReference, batch: int, digest: str) -> LedgerRow | None:
-        """Raise the ledger to ``batch`` without its statement, unless it is there (S5)."""
         with self._writing() as connection, self._transaction(connection, str(target)):
             if not schema.exists(connection, ledger_table(target)):
                 return None
@@ -172,7 +166,6 @@ class DuckDbStatements:
         return 0
 
     def empty(self, columns: Iterable[Column]) -> str:
-        """A query of these columns in parentheses, which reads nothing."""
         values = (f"CAST(NULL AS {duckdb_type(c)}) AS {quoted(c.name)}" for c in columns)
         return f"(SELECT {', '.join(values)})"
 

@@ -28,7 +28,6 @@ _BIGQUERY: Final = {duckdb: bigquery for bigquery, duckdb in _DUCKDB.items() if 
 
 
 def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -50,7 +49,6 @@ def duckdb_type(column: Column) -> str:
 
 
 def definition(column: Column) -> str:
-    """A column in a CREATE TABLE."""
     return f"{quoted(column.name)} {duckdb_type(column)}{' NOT NULL' if column.mode == 'REQUIRED' else ''}"
 
 

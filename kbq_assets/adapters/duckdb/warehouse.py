@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import duckdb
 
-from kbq_assets.adapters.duckdb import load_jobs, schema, summaries
+from kbq_assets.adapters.duckdb import load_jobs, queries, schema
 from kbq_assets.adapters.duckdb.comparison import compare
 from kbq_assets.adapters.duckdb.database import (
     LOCK_TIMEOUT_SECONDS,
@@ -20,7 +20,6 @@ from kbq_assets.adapters.duckdb.database import (
     transaction,
 )
 from kbq_assets.adapters.duckdb.erasure import DuckDbErasureTables
-from kbq_assets.adapters.duckdb.error_rows import read_error_rows
 from kbq_assets.adapters.duckdb.errors_replay import DuckDbErrorReplays, counting
 from kbq_assets.adapters.duckdb.load import StagedFileLoader
 from kbq_assets.adapters.duckdb.notes import write_notes
@@ -121,7 +120,6 @@ class DuckDbWarehouse:
     def get_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> JobStatus | None:
-        """A job's status, None if no such id was inserted."""
         _check_place(project, location)
         return self._read(lambda connection: load_jobs.find(connection, job_id), None)
 
@@ -154,7 +152,6 @@ class DuckDbWarehouse:
         return None
 
     def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
-        """Compare a job's files with the table's rows. Raises JobFailed, Unavailable."""
 
         def read(connection: duckdb.DuckDBPyConnection) -> RowComparison:
             try:
@@ -169,7 +166,6 @@ class DuckDbWarehouse:
         return self._read(lambda connection: schema.columns(connection, table), None)
 
     def find_table(self, table: TableReference) -> StoredTable | None:
-        """A table with its descriptions and labels, None if it does not exist."""
         return self._read(lambda connection: schema.find(connection, table), None)
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
@@ -232,17 +228,16 @@ class DuckDbWarehouse:
         self, table: TableReference, since: date | None = None
     ) -> Mapping[KafkaRange, OffsetSummary]:
         """Rows, distinct offsets and their bounds per topic, partition and epoch."""
-        return self._read(lambda connection: summaries.kafka_summary(connection, table, since), {})
+        return self._read(lambda connection: queries.kafka_summary(connection, table, since), {})
 
     def doubled_offsets(
         self, tables: Sequence[TableReference], since: date | None = None, limit: int = 10
     ) -> tuple[DoubledOffset, ...]:
-        """The lowest offsets with several rows, per topic, partition and epoch."""
-        return self._read(lambda c: summaries.doubled_offsets(c, tables, since, limit), ())
+        return self._read(lambda c: queries.doubled_offsets(c, tables, since, limit), ())
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
         """Rows of an error table, newest first; () if there is no such table."""
-        return self._read(lambda connection: read_error_rows(connection, table, query), ())
+        return self._read(lambda connection: queries.read_error_rows(connection, table, query), ())
 
     @contextmanager
     def connect_readonly(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -13,7 +13,9 @@ import duckdb
 
 from kbq_assets.adapters.duckdb import load_jobs
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
-from kbq_assets.adapters.filebatches import external, reading
+from kbq_assets.adapters.duckdb.types import quoted
+from kbq_assets.adapters.filebatches import reading
+from kbq_assets.adapters.filebatches.bigquery_columns import schema_columns
 from kbq_assets.adapters.filebatches.local_files import LocalFiles
 from kbq_assets.adapters.filebatches.target import TargetTable
 from kbq_assets.core.errors import ConfigurationError, KbqError, TransientError
@@ -21,7 +23,14 @@ from kbq_assets.core.filebatches.hive import check_hive
 from kbq_assets.ports.file_loads import FileJob
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import JobError, JobStatus
+from kbq_assets.wire.arrow.errors import LoadError
 
+_DML: Final = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE_INTO"})
+#: Keys of external.json that DuckDB honors, in addition to those of `csvOptions`.
+_EXTERNAL_KEYS: Final = frozenset(
+    {"sourceFormat", "schema", "autodetect", "csvOptions", "hivePartitioningOptions", "ignoreUnknownValues",
+     "decimalTargetTypes"}
+)  # fmt: skip
 #: Keys of a load job that DuckDB honors, in addition to those of each format.
 _KEYS: Final = frozenset(
     {"sourceFormat", "writeDisposition", "createDisposition", "schema", "autodetect", "hivePartitioningOptions",
@@ -50,7 +59,7 @@ class DuckDbFileLoads:
     def check(self, config: Mapping[str, Any], sql: str) -> None:
         """Raises ConfigurationError for what DuckDB does not honor."""
         if sql:
-            config = external.as_load(config)
+            config = _as_load(config)
         form = str(config.get("sourceFormat"))
         known = _KEYS | _OF_BIGQUERY | reading.KEYS.get(form, frozenset())
         if unknown := sorted(config.keys() - known):
@@ -70,7 +79,7 @@ class DuckDbFileLoads:
             try:
                 with transaction(connection, job.job_id):
                     load_jobs.record(connection, status, labels=job.labels)
-                    apply = external.run if job.sql else _load
+                    apply = _run_statements if job.sql else _load
                     load_jobs.set_output_rows(connection, job.job_id, apply(connection, job, files))
             except Exception as error:
                 if _passes(error):
@@ -113,3 +122,53 @@ def _load(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles
     groups = list(reading.groups(connection, job, files))
     target.prepare(groups[0])
     return sum(target.insert(group) for group in groups)
+
+
+def _as_load(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of an external table as those of a load job. Raises ConfigurationError for a key that DuckDB does not
+    honor."""
+    if unknown := sorted(config.keys() - _EXTERNAL_KEYS):
+        raise ConfigurationError(
+            f"external.json: a local warehouse does not honor {', '.join(unknown)}",
+            next_step="docs/file-batches.md#duckdb",
+        )
+    return {**{key: config[key] for key in config if key != "csvOptions"}, **config.get("csvOptions", {})}
+
+
+def _run_statements(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles) -> int:
+    """Run a statement; return how many rows it changed. Raises LoadError, duckdb.Error."""
+    loaded = dataclasses.replace(job, config=_as_load(job.config))
+    _create_external(connection, loaded, files)
+    dataset, table = quoted(job.target.dataset), quoted(job.target.table)
+    text = job.sql.replace("{dest_dataset}", dataset).replace("{dest_table}", table)
+    changed = 0
+    for statement in connection.extract_statements(text):
+        if statement.type == duckdb.StatementType.TRANSACTION:
+            raise LoadError("the job is one transaction: BEGIN, COMMIT and ROLLBACK are refused")
+        result = connection.execute(statement)
+        if statement.type.name not in _DML:
+            continue
+        [(rows,)] = result.fetchall()
+        if job.fail_on_zero and not rows:
+            raise LoadError("the statement changed no row (KBQ_FILES_FAIL_ON_ZERO_DML_ROWS_AFFECTED)")
+        changed += rows
+    return changed
+
+
+def _create_external(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles) -> None:
+    """`temp_ext`: a view where DuckDB reads the files itself, a temporary table for Avro and ORC."""
+    declared, selects = schema_columns(job.config.get("schema")), list[str]()
+    for number, group in enumerate(reading.groups(connection, job, files)):
+        columns = declared or group.describe() or ()
+        if group.form not in ("AVRO", "ORC"):
+            selects.extend(group.selects(columns) if columns else [group.inferred()])
+            continue
+        name, made = f"kbq_part_{number}", 0
+        for made, select in enumerate(group.selects(columns), 1):
+            create = f"CREATE TEMP TABLE {name} AS" if made == 1 else f"INSERT INTO {name} BY NAME"
+            connection.execute(f"{create} {select}")
+        if made:
+            selects.append(f"SELECT * FROM {name}")
+    if not selects:
+        raise LoadError("the batch's files have no rows")
+    connection.execute(f"CREATE TEMP VIEW temp_ext AS {' UNION ALL BY NAME '.join(selects)}")

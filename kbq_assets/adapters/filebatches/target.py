@@ -49,7 +49,7 @@ class TargetTable:
         if write == "WRITE_TRUNCATE":
             self._connection.execute(f"DELETE FROM {self._name}{self._where()}")
         elif write == "WRITE_EMPTY" and self._count(self._where()):
-            raise _NotLoadable(f"{self._table} has rows, and writeDisposition is WRITE_EMPTY")
+            raise LoadError(f"{self._table} has rows, and writeDisposition is WRITE_EMPTY")
 
     def insert(self, group: HiveGroup) -> int:
         """Append the rows of some files; return their number."""
@@ -73,7 +73,7 @@ class TargetTable:
             f"SELECT count(*) FROM kbq_rows WHERE ({self._in_partition()}) IS NOT TRUE"
         ).fetchall()
         if other:
-            raise _NotLoadable(f"{other:,} rows belong to another partition than ${self._partition}")
+            raise LoadError(f"{other:,} rows belong to another partition than ${self._partition}")
         self._insert(self._name, "FROM kbq_rows")
         self._connection.execute("DROP TABLE kbq_rows")
         return rows
@@ -101,14 +101,14 @@ class TargetTable:
         """The condition of the partition's rows. Raises LoadError."""
         field = self._field()
         if field.lower() not in map(str.lower, self._all):
-            raise _NotLoadable(f"{self._table} has no column {field} (timePartitioning)")
+            raise LoadError(f"{self._table} has no column {field} (timePartitioning)")
         return f"strftime({quoted(field)}, '{_PARTITIONS[len(self._partition)]}') = '{self._partition}'"
 
     def _where(self) -> str:
         if not self._partition:
             return ""
         if not self._field():
-            raise _NotLoadable(
+            raise LoadError(
                 f"a local table has no partition ${self._partition}: name its column in timePartitioning.field"
             )
         return f" WHERE {self._in_partition()}"
@@ -116,10 +116,6 @@ class TargetTable:
     def _count(self, where: str) -> int:
         [(rows,)] = self._connection.execute(f"SELECT count(*) FROM {self._name}{where}").fetchall()
         return int(rows)
-
-
-class _NotLoadable(LoadError):
-    """An error that a load job of BigQuery would report too."""
 
 
 def _names(columns: tuple[Column, ...]) -> list[str]:

@@ -69,7 +69,6 @@ class Calls:
         return f"{self.endpoint}{kind}/storage/v1/b/{bucket}"
 
     def object_url(self, bucket: str, name: str) -> str:
-        """The URL of an object."""
         return f"{self.bucket_url(bucket)}/o/{quote(name, safe='')}"
 
     def send(self, call: Call, read: Callable[[requests.Response], T]) -> T:
@@ -91,7 +90,6 @@ class Calls:
         raise AssertionError("the last pause is None")
 
     def json(self, call: Call) -> dict[str, Any]:
-        """The document of an answer."""
         return self.send(call, lambda response: document(call.intent, response))
 
     def attempt(self, call: Call) -> requests.Response:

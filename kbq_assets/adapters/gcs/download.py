@@ -83,7 +83,6 @@ class ObjectReader(io.RawIOBase):
         return len(data)
 
     def close(self) -> None:
-        """Release the connection."""
         self._response.close()
         super().close()
 

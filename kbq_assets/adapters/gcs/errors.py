@@ -50,7 +50,6 @@ class Intent:
 
     @property
     def bucket(self) -> str:
-        """The bucket's address."""
         return "/".join(self.name.split("/")[:3])
 
     def unsettled(self, reason: str) -> KbqError:
@@ -60,7 +59,6 @@ class Intent:
 
 
 def refusal(intent: Intent, status: int, text: str) -> KbqError:
-    """The error for an answer that reports a failure."""
     reason, message = _reason_and_message(text)
     answer = f"{intent}: {status} {message}".rstrip()
     if status == 412:

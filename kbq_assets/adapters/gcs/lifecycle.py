@@ -20,7 +20,6 @@ class GcsLifecycles:
         self._calls = Calls(client, pauses)
 
     def transitions(self, bucket: str) -> tuple[Transition, ...]:
-        """The bucket's rules that are transitions."""
         return tuple(found for rule in _rules(self._read(bucket)) if (found := _transition(bucket, rule)))
 
     def change(self, change: SetTransitions) -> None:

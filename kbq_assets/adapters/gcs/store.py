@@ -98,7 +98,6 @@ class GcsObjectStore:
     # Reading
 
     def get(self, path: str) -> StoredObject:
-        """Read an object. Raises NotFound, Unavailable."""
         intent = self._intent("get", path, "storage.objects.get")
 
         def read(response: requests.Response) -> StoredObject:
@@ -116,7 +115,6 @@ class GcsObjectStore:
         )
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        """Objects with this path prefix, in path order, beginning after ``start_after``."""
         return (
             _entry(path, item) for path, item in self._folder.items(self._calls, prefix, start_after, _LISTED)
         )
@@ -141,16 +139,11 @@ class GcsObjectStore:
     # Writing
 
     def create(self, path: str, data: bytes) -> int:
-        """Write an object that must not exist; return its generation.
-
-        Raises PreconditionFailed, Unavailable, UnknownOutcome.
-        """
         if data:
             return int(self._put("create", path, data, 0)["generation"])
         return int(self._put_new("create", path, data)["generation"])
 
     def create_empty(self, paths: Iterable[str]) -> Mapping[str, Exception]:
-        """Create objects without bytes, unless they exist; return the failures, per path."""
 
         def create(path: str) -> None:
             with suppress(PreconditionFailed):
@@ -159,10 +152,6 @@ class GcsObjectStore:
         return _each(create, paths)
 
     def swap(self, path: str, data: bytes, generation: int) -> int:
-        """Replace an object of exactly this generation; return the new one.
-
-        Raises PreconditionFailed (also if the object is gone), Unavailable, UnknownOutcome.
-        """
         if generation <= 0:
             # Cloud Storage uses generation 0 for an object that does not exist.
             raise PreconditionFailed(f"{path} has no generation {generation}", next_step="read it again")
@@ -174,7 +163,6 @@ class GcsObjectStore:
             raise
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object; an existing target stays (copies have equal content). Raises NotFound."""
         intent = self._intent("copy", source, "storage.objects.get and storage.objects.create", changes=True)
         to = self._calls.object_url(self._folder.bucket, self._folder.name(target)).removeprefix(
             self._calls.endpoint
@@ -190,7 +178,6 @@ class GcsObjectStore:
             return
 
     def open_write(self, path: str) -> ObjectWriter:
-        """Stream a new object; its path must not exist when the writer closes."""
         intent = self._intent("write", path, "storage.objects.create", changes=True)
         url = self._calls.bucket_url(self._folder.bucket, "/upload")
         target = UploadTarget(path, self._folder.name(path), intent, url, self._encryption, self._class)
@@ -202,7 +189,6 @@ class GcsObjectStore:
         return writer
 
     def delete(self, path: str) -> None:
-        """Delete an object; succeeds if it does not exist. Raises Unavailable, UnknownOutcome."""
         intent = self._intent("delete", path, "storage.objects.delete", changes=True)
         try:
             self._calls.send(Call(intent, "DELETE", self._url(path)), lambda _: None)
@@ -210,7 +196,6 @@ class GcsObjectStore:
             return
 
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
-        """Delete objects; return the failures, per path. A failure does not stop the others."""
         return _each(self.delete, paths)
 
     def sweep_temporary(self) -> int:

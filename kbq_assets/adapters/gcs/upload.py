@@ -77,7 +77,6 @@ class UploadWriter:
         return len(view)
 
     def close(self) -> StoredFile:
-        """Make the whole object visible. Raises PreconditionFailed, Unavailable, UnknownOutcome."""
         if self._session is None:
             stored = self._put(self._target.path, bytes(self._buffer))
         else:
@@ -88,7 +87,6 @@ class UploadWriter:
         return stored
 
     def abort(self) -> None:
-        """Give the object up. Never raises."""
         self._buffer.clear()
         if self._session is not None:
             self._session.cancel()

@@ -40,13 +40,11 @@ class LakeCompaction:
         self._lake = lake
 
     def view(self, table: TableReference) -> LakeView | None:
-        """A table's files as its current snapshot lists them, None if there is no such table."""
         with lake_errors(str(table)):
             stored = self._lake.table(table)
             return None if stored is None else _view(stored, table)
 
     def rewrite(self, task: RewriteTask) -> Rewritten:
-        """Write a group's rows into one file."""
         return rewrite(task, self._lake.properties)
 
     def replace_files(self, view: LakeView, results: Sequence[Rewritten]) -> None:
@@ -62,7 +60,6 @@ class LakeCompaction:
         return True
 
     def tidy(self, table: TableReference) -> Tidied:
-        """Expire old snapshots, and delete orphans."""
         with lake_errors(str(table)):
             stored = self._lake.table(table)
             if stored is None:
@@ -89,7 +86,6 @@ class LakeCompaction:
                 ) from error
 
     def discard(self, table: TableReference, paths: Sequence[str]) -> None:
-        """Delete files that are not committed."""
         with lake_errors(str(table)):
             stored = self._lake.table(table)
             for path in paths if stored is not None else ():

@@ -67,7 +67,6 @@ def touched(table: Table, rows: RowPlaces) -> Iterator[DataFile]:
 
 
 def coarse_id(table: Table) -> int | None:
-    """The id of the table's coarse partitioning."""
     spec = coarse_spec(table.metadata)
     return spec.spec_id if spec else None
 
@@ -89,7 +88,6 @@ def rows_in(table: Table, path: str, wanted: pa.Schema) -> Iterator[pa.RecordBat
 
 
 def rows_at(table: Table, files: Iterable[DataFile], rows: RowPlaces) -> Iterator[pa.RecordBatch]:
-    """The rows of files that are at places."""
     wanted = schema_to_pyarrow(table.schema())
     for file in files:
         for batch in rows_in(table, file.file_path, wanted):

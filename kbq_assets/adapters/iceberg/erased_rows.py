@@ -17,7 +17,6 @@ def without(batch: pa.RecordBatch, rows: RowPlaces) -> pa.RecordBatch:
 
 
 def is_erased(batch: pa.RecordBatch, rows: RowPlaces) -> npt.NDArray[np.bool_]:
-    """For each row of a batch whether it is one of these."""
     found = np.zeros(batch.num_rows, np.bool_)
     own = pc.fill_null(pc.equal(batch["_kafka_topic"].cast(pa.string()), rows.topic), False)
     if not pc.any(own).as_py():

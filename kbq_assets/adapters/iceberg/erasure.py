@@ -63,7 +63,6 @@ class LakeErasureTables:
     def find(
         self, tables: Collection[TableReference], topic: str, column: str, value: str, limit: int
     ) -> Mapping[TableReference, RowPlaces]:
-        """Rows whose column has a value."""
         steps, found = column.split("."), {}
         for reference, table in self._existing(tables):
             path = _path(schema.columns_in(table), steps)
@@ -89,7 +88,6 @@ class LakeErasureTables:
     def count(
         self, tables: Collection[TableReference], rows: RowPlaces
     ) -> Mapping[TableReference, Mapping[tuple[int, int], ErasedRows]]:
-        """The rows that each table has."""
         found = {}
         for reference, table in self._existing(tables):
             with lake_errors(f"a search of {reference}"):
@@ -222,7 +220,6 @@ def _path(columns: Iterable[Column], steps: Sequence[str]) -> list[str] | None:
 
 
 def _has(batch: pa.RecordBatch, path: Sequence[str], value: str) -> Any:
-    """For each row whether a column has a value, written as text."""
     column = batch[path[0]]
     for step in path[1:]:
         column = pc.struct_field(column, step)

@@ -73,7 +73,6 @@ class LakeErrorReplays:
         return RowPlaces(topic, ((partition, epoch, offsets_of(offsets)),))
 
     def land(self, job_id: str, replay: ErrorReplay, places: RowPlaces) -> None:
-        """Add the rows at places, as a load job does."""
         job = LoadJob(
             job_id, "local", "local", replay.table, replay.source_uris, replay.schema, files=replay.files
         )

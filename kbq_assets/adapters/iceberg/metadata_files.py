@@ -30,7 +30,6 @@ class IcebergMetadata:
     def files(
         self, datasets: Collection[str], only: Collection[TableReference] | None = None
     ) -> Mapping[TableReference, str]:
-        """The metadata file of each table."""
         found = {}
         with lake_errors("the list of tables"):
             for dataset in sorted(datasets):

@@ -81,7 +81,6 @@ def _combined(codes: Longs, count: int, values: pa.Array) -> tuple[Longs, int]:
 
 
 def _keys(table: Table, rows: pa.Table) -> list[pa.Array]:
-    """The value of each partition field, row by row."""
     found = []
     for each in table.spec().fields:
         values = rows[table.schema().find_column_name(each.source_id)].combine_chunks()

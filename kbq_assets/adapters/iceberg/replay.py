@@ -54,7 +54,6 @@ class LakeReplayTables:
     def days(
         self, tables: Collection[TableReference], rows: RowRange, keys: Keys | None = None
     ) -> Mapping[TableReference, Mapping[PartitionDay, DayRows]]:
-        """Rows of the range by partition and day."""
         found = {}
         for reference in tables:
             with lake_errors(str(reference)):
@@ -67,7 +66,6 @@ class LakeReplayTables:
     def differences(
         self, live: TableReference, replay: TableReference, rows: RowRange, limit: int
     ) -> tuple[RowDifference, ...]:
-        """The first offsets that differ."""
         with lake_errors(f"a comparison of {live}"):
             return replayed_rows.differences(
                 self._lake.table(live), self._lake.table(replay), _places(rows), limit
@@ -224,7 +222,6 @@ class LakeReplayTables:
 
 
 def source_of(table: TableReference) -> str:
-    """The source of the one table's job."""
     return f"replay:{table}"
 
 

@@ -101,7 +101,6 @@ def differences(
 
 
 def _named(live: Table, replay: Table, rows: RowPlaces, differing: Any, limit: int) -> list[RowDifference]:
-    """The columns in which rows differ."""
     from kbq_assets.adapters.duckdb.comparison import compare_tables  # not for workers
 
     [epoch] = {epoch for _, epoch, _ in rows.places}

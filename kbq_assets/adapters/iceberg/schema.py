@@ -59,12 +59,10 @@ def _rows(table: Table) -> int:
 
 
 def has_positions(table: Table) -> bool:
-    """Whether a table carries Kafka positions."""
     return set(POSITIONS) <= {field.name for field in table.schema().fields}
 
 
 def new_schema(columns: Iterable[Column]) -> Schema:
-    """The schema of a new table."""
     columns = tuple(columns)
     names = {column.name for column in columns}
     if set(POSITIONS) <= names and SCHEMA_ID not in names:

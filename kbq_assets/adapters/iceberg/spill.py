@@ -39,11 +39,9 @@ class HeldRows:
             self.bytes += size
 
     def take_largest(self) -> tuple[pa.Table, str]:
-        """The rows of the partition that has most."""
         return self._take(max(self._sizes, key=self._sizes.__getitem__))
 
     def take_all(self) -> list[tuple[pa.Table, str]]:
-        """The rows of all partitions."""
         return [self._take(folder) for folder in list(self._parts)]
 
     def _take(self, folder: str) -> tuple[pa.Table, str]:

@@ -100,7 +100,6 @@ class IcebergWarehouse:
         self._tasks: LargeJobs | None = None
 
     def by_tasks(self, run: RunTasks, from_bytes: int) -> IcebergWarehouse:
-        """The same warehouse, whose load jobs of ``from_bytes`` of files or more are written by tasks."""
         other = copy.copy(self)
         other._tasks = LargeJobs(run, from_bytes)
         other.limits = replace(self.limits, bytes=_TASKS_BYTES)
@@ -116,7 +115,6 @@ class IcebergWarehouse:
     def get_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> JobStatus | None:
-        """A job's status, None if no such id was inserted for the table."""
         _check_place(project, location)
         with lake_errors(f"job {job_id}"):
             for reference in (table,) if table else tuple(_kafka_tables(self.lake)):
@@ -156,7 +154,6 @@ class IcebergWarehouse:
         return None
 
     def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
-        """Compare a job's files with the table's rows. Raises JobFailed, Unavailable."""
         from kbq_assets.adapters.duckdb.comparison import compare_tables  # not for workers
 
         with self._reading(job.table) as table:
@@ -176,7 +173,6 @@ class IcebergWarehouse:
             return None if stored is None else schema.columns_in(stored)
 
     def find_table(self, table: TableReference) -> StoredTable | None:
-        """A table with its descriptions and labels, None if it does not exist."""
         with lake_errors(str(table)):
             stored = self.lake.table(table)
             return None if stored is None else schema.stored_table(stored)
@@ -232,7 +228,6 @@ class IcebergWarehouse:
     def doubled_offsets(
         self, tables: Sequence[TableReference], since: date | None = None, limit: int = 10
     ) -> tuple[DoubledOffset, ...]:
-        """The lowest offsets with several rows, per topic, partition and epoch."""
         with lake_errors("a query"):
             found = {reference: self.lake.table(reference) for reference in dict.fromkeys(tables)}
             return queries.doubled({r: t for r, t in found.items() if t is not None}, since, limit)

@@ -39,7 +39,6 @@ class ParquetWriter:
 
     @property
     def files(self) -> list[DataFile]:
-        """The files that are written."""
         return self._out.files
 
     def write(self) -> None:

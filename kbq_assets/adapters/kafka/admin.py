@@ -10,6 +10,10 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -17,17 +21,37 @@ from confluent_kafka.admin import (
     ConfigSource,
     NewPartitions,
     NewTopic,
+    ResourcePatternType,
     ResourceType,
 )
 
-from kbq_assets.adapters.kafka.acls import ANY_ACL, IMPOSSIBLE, NO_ACLS, acl_of, binding
 from kbq_assets.adapters.kafka.errors import unavailable
 from kbq_assets.adapters.kafka.metadata import BrokerMetadata
 from kbq_assets.adapters.kafka.options import admin_options, client_options, without_secrets
-from kbq_assets.core.catalog.access import Allow, LiveAccess
+from kbq_assets.core.catalog.access import GROUP, TOPIC, Acl, Allow, LiveAccess
 from kbq_assets.core.catalog.changes import AddPartitions, AlterConfig, Change, CreateTopic, LiveTopic
 from kbq_assets.core.errors import Refused
 
+#: The package has no types for these constructors.
+_BINDING: Final[Any] = AclBinding
+_FILTER: Final[Any] = AclBindingFilter
+_RESOURCES: Final = {TOPIC: ResourceType.TOPIC, GROUP: ResourceType.GROUP}
+_NAMES: Final = {found: name for name, found in _RESOURCES.items()}
+_EVERYWHERE: Final = "*"
+ANY_ACL: Final[Any] = _FILTER(
+    ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+)
+#: A rule that every authorizer refuses, since the cluster has another name. Any other answer of a broker is the reason
+#: why there are no rules: librdkafka returns an empty list for both reasons below.
+IMPOSSIBLE: Final[Any] = _BINDING(
+    ResourceType.BROKER, "no-such-cluster", ResourcePatternType.LITERAL, "User:nobody", _EVERYWHERE,
+    AclOperation.DESCRIBE, AclPermissionType.ALLOW,
+)  # fmt: skip
+#: Answers of brokers that have no ACLs, or do not show them.
+NO_ACLS: Final[Mapping[int, str]] = {
+    KafkaError.SECURITY_DISABLED: "the broker has no authorizer: everybody may do everything, no ACL can be added",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the credentials may not see and add ACLs (cluster: DESCRIBE, ALTER)",
+}
 _SECONDS: Final = 30.0
 #: The package has no types for these constructors.
 _RESOURCE: Final[Any] = ConfigResource
@@ -56,7 +80,6 @@ class KafkaTopicAdmin:
         self._options = dict(options or {})
 
     def topics(self) -> Mapping[str, LiveTopic]:
-        """All topics with their own settings. Raises Unavailable."""
         try:
             found = self._connection.read(_SECONDS).topics
         except KafkaException as error:
@@ -94,7 +117,6 @@ class KafkaTopicAdmin:
         }
 
     def apply(self, change: Change) -> None:
-        """Make a change. Raises Unavailable, Refused."""
         if isinstance(change, CreateTopic):
             topic = NewTopic(
                 change.topic,
@@ -128,7 +150,6 @@ class KafkaTopicAdmin:
         return _shows(self._described([change.topic]).get(change.topic), change)
 
     def access(self) -> LiveAccess:
-        """All ACLs, or why they cannot be read. Raises Unavailable."""
         try:
             found = self._admin.describe_acls(ANY_ACL, request_timeout=_SECONDS).result()
         except KafkaException as raised:
@@ -203,3 +224,22 @@ def _altered(change: AlterConfig) -> Any:
         for key, value in sorted(change.after.items())
     ]
     return _RESOURCE(ResourceType.TOPIC, change.topic, incremental_configs=entries)
+
+
+def binding(acl: Acl) -> Any:
+    """A rule in librdkafka's form."""
+    pattern = ResourcePatternType.PREFIXED if acl.prefixed else ResourcePatternType.LITERAL
+    permission = AclPermissionType.ALLOW if acl.allowed else AclPermissionType.DENY
+    return _BINDING(
+        _RESOURCES[acl.resource], acl.name, pattern, acl.principal, _EVERYWHERE,
+        AclOperation[acl.operation], permission,
+    )  # fmt: skip
+
+
+def acl_of(found: Any) -> Acl | None:
+    """A rule from the broker; None for other resources, and for rules limited to some hosts."""
+    resource, allowed = _NAMES.get(found.restype), found.permission_type == AclPermissionType.ALLOW
+    if resource is None or (allowed and found.host != _EVERYWHERE):
+        return None
+    prefixed = found.resource_pattern_type == ResourcePatternType.PREFIXED
+    return Acl(found.principal, found.operation.name, resource, found.name, prefixed, allowed)

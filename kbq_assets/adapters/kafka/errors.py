@@ -80,7 +80,6 @@ def read_error(error: KafkaError, what: str, bootstrap_servers: str) -> KbqError
 
 
 def unreadable(batch: DamagedBatch) -> UnreadableBatch:
-    """The error for one batch that cannot be read."""
     if not batch.is_oversized:
         return UnreadableBatch(str(batch), reason="damaged_batch", first=batch.first, until=batch.until)
     message = f"{batch}; the Kafka option receive.message.max.bytes sets the limit"

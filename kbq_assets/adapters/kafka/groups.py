@@ -37,7 +37,6 @@ class KafkaGroups:
         self._options = dict(options or {})
 
     def commit(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
-        """Set the group's offsets. Raises Unavailable."""
         wanted = [ClientPartition(tp.topic, tp.partition, offset) for tp, offset in sorted(positions.items())]
         deadline = time.monotonic() + _SECONDS
         # A group's coordinator is found within seconds after the group, or its broker, is new.

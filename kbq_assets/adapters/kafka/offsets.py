@@ -63,11 +63,9 @@ class KafkaOffsetReader:
         return f"KafkaOffsetReader({self._bootstrap_servers!r}, {redacted(self._options)})"
 
     def cluster_id(self) -> str:
-        """The cluster's id. Raises Unavailable."""
         return str(self._metadata().cluster_id or "")
 
     def brokers(self) -> Collection[tuple[str, int]]:
-        """Host and port of each broker, as the cluster advertises them. Raises Unavailable."""
         return [(str(each.host), int(each.port)) for each in self._metadata().brokers.values()]
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
@@ -82,7 +80,6 @@ class KafkaOffsetReader:
         }
 
     def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, BrokerOffsets]:
-        """Log start and last stable offset of each partition. Raises Unavailable."""
         # Ask for the log start first: retention may move it, and it must not lie beyond the end.
         earliest = self._offsets(self._known(partitions), _SPEC.earliest())
         latest = self._offsets(earliest, _SPEC.latest())
@@ -94,7 +91,6 @@ class KafkaOffsetReader:
     def offsets_for_time(
         self, partitions: Collection[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
-        """The first offset at or after a time, else the last stable offset. Raises Unavailable."""
         latest = self._offsets(self._known(partitions), _SPEC.latest())
         at_time = self._offsets(latest, _SPEC.for_timestamp(timestamp_ms))
         return {
@@ -103,8 +99,6 @@ class KafkaOffsetReader:
         }
 
     def held_back(self, stable: Mapping[TopicPartition, int], before_ms: int) -> Mapping[TopicPartition, int]:
-        """Positions behind last stable offsets, where a transaction has been open since before a time. Raises
-        Unavailable."""
         ends = self._offsets(self._known(stable), _SPEC.latest(), IsolationLevel.READ_UNCOMMITTED)
         held = {tp: end.offset - stable[tp] for tp, end in ends.items() if end.offset > stable[tp]}
         later = self._offsets(held, _SPEC.for_timestamp(before_ms), IsolationLevel.READ_UNCOMMITTED)

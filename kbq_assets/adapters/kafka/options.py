@@ -23,96 +23,40 @@ LOGGER: Final = logging.getLogger("kbq.kafka")
 HIDDEN: Final = "****"
 
 _SECRETS: Final = frozenset(
-    {
-        "sasl.password",
-        "sasl.oauthbearer.config",
-        "sasl.oauthbearer.client.secret",
-        "sasl.oauthbearer.assertion.private.key.pem",
-        "sasl.oauthbearer.assertion.private.key.passphrase",
-        "ssl.key.password",
-        "ssl.key.pem",
-        "ssl.keystore.password",
-    }
-)
+    {"sasl.password", "sasl.oauthbearer.config", "sasl.oauthbearer.client.secret",
+     "sasl.oauthbearer.assertion.private.key.pem", "sasl.oauthbearer.assertion.private.key.passphrase",
+     "ssl.key.password", "ssl.key.pem", "ssl.keystore.password"}
+)  # fmt: skip
 
 #: Options of consumers only; an admin client would warn about them.
 _FETCH: Final = frozenset(
-    {
-        "check.crcs",
-        "fetch.error.backoff.ms",
-        "fetch.max.bytes",
-        "fetch.message.max.bytes",
-        "fetch.min.bytes",
-        "fetch.queue.backoff.ms",
-        "fetch.wait.max.ms",
-        "max.partition.fetch.bytes",
-        "queued.max.messages.kbytes",
-        "queued.min.messages",
-    }
-)
+    {"check.crcs", "fetch.error.backoff.ms", "fetch.max.bytes", "fetch.message.max.bytes", "fetch.min.bytes",
+     "fetch.queue.backoff.ms", "fetch.wait.max.ms", "max.partition.fetch.bytes",
+     "queued.max.messages.kbytes", "queued.min.messages"}
+)  # fmt: skip
 
 # Omitted on purpose: options that run a command (sasl.kerberos.kinit.cmd) or load code (plugin.library.paths,
 # ssl.engine.location), and `debug`, whose lines contain records.
 _CLIENT: Final = frozenset(
-    {
-        "broker.address.family",
-        "broker.address.ttl",
-        "client.dns.lookup",
-        "client.id",
-        "client.rack",
-        "connections.max.idle.ms",
-        "enable.ssl.certificate.verification",
-        "https.ca.location",
-        "https.ca.pem",
-        "message.max.bytes",
-        "metadata.max.age.ms",
-        "metadata.recovery.strategy",
-        "receive.message.max.bytes",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "retry.backoff.max.ms",
-        "retry.backoff.ms",
-        "sasl.kerberos.keytab",
-        "sasl.kerberos.min.time.before.relogin",
-        "sasl.kerberos.principal",
-        "sasl.kerberos.service.name",
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "sasl.oauthbearer.assertion.algorithm",
-        "sasl.oauthbearer.assertion.claim.aud",
-        "sasl.oauthbearer.assertion.claim.iss",
-        "sasl.oauthbearer.assertion.claim.sub",
-        "sasl.oauthbearer.assertion.private.key.file",
-        "sasl.oauthbearer.client.id",
-        "sasl.oauthbearer.extensions",
-        "sasl.oauthbearer.grant.type",
-        "sasl.oauthbearer.method",
-        "sasl.oauthbearer.scope",
-        "sasl.oauthbearer.token.endpoint.url",
-        "sasl.username",
-        "security.protocol",
-        "socket.connection.setup.timeout.ms",
-        "socket.keepalive.enable",
-        "socket.max.fails",
-        "socket.nagle.disable",
-        "socket.receive.buffer.bytes",
-        "socket.send.buffer.bytes",
-        "socket.timeout.ms",
-        "ssl.ca.location",
-        "ssl.ca.pem",
-        "ssl.certificate.location",
-        "ssl.certificate.pem",
-        "ssl.cipher.suites",
-        "ssl.crl.location",
-        "ssl.curves.list",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.location",
-        "ssl.keystore.location",
-        "ssl.providers",
-        "ssl.sigalgs.list",
-        "topic.metadata.refresh.interval.ms",
-    }
-)
+    {"broker.address.family", "broker.address.ttl", "client.dns.lookup", "client.id", "client.rack",
+     "connections.max.idle.ms", "enable.ssl.certificate.verification", "https.ca.location", "https.ca.pem",
+     "message.max.bytes", "metadata.max.age.ms", "metadata.recovery.strategy", "receive.message.max.bytes",
+     "reconnect.backoff.max.ms", "reconnect.backoff.ms", "retry.backoff.max.ms", "retry.backoff.ms",
+     "sasl.kerberos.keytab", "sasl.kerberos.min.time.before.relogin", "sasl.kerberos.principal",
+     "sasl.kerberos.service.name", "sasl.mechanism", "sasl.mechanisms",
+     "sasl.oauthbearer.assertion.algorithm", "sasl.oauthbearer.assertion.claim.aud",
+     "sasl.oauthbearer.assertion.claim.iss", "sasl.oauthbearer.assertion.claim.sub",
+     "sasl.oauthbearer.assertion.private.key.file", "sasl.oauthbearer.client.id",
+     "sasl.oauthbearer.extensions", "sasl.oauthbearer.grant.type", "sasl.oauthbearer.method",
+     "sasl.oauthbearer.scope", "sasl.oauthbearer.token.endpoint.url", "sasl.username",
+     "security.protocol",
+     "socket.connection.setup.timeout.ms", "socket.keepalive.enable", "socket.max.fails",
+     "socket.nagle.disable", "socket.receive.buffer.bytes", "socket.send.buffer.bytes", "socket.timeout.ms",
+     "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.cipher.suites",
+     "ssl.crl.location", "ssl.curves.list", "ssl.endpoint.identification.algorithm", "ssl.key.location",
+     "ssl.keystore.location", "ssl.providers", "ssl.sigalgs.list",
+     "topic.metadata.refresh.interval.ms"}
+)  # fmt: skip
 
 _OURS: Final[Mapping[str, str]] = {
     "auto.offset.reset": "KBQ stops rather than jump to another offset",

@@ -16,17 +16,32 @@ from urllib.parse import quote
 
 import google_crc32c
 
-from kbq_assets.adapters.local_store.errors import reading, writing
 from kbq_assets.adapters.local_store.file_system import check_file_system, check_place
 from kbq_assets.adapters.local_store.folders import Folders
 from kbq_assets.adapters.local_store.listing import list_objects
 from kbq_assets.adapters.local_store.locks import PathLocks
 from kbq_assets.adapters.local_store.temporary import Temporary, sweep
 from kbq_assets.adapters.object_paths import check_path
-from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, PreconditionFailed
+from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, PreconditionFailed, Unavailable
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
 from kbq_assets.wire.files.checksum import ChecksumReader, crc32c_text
 
+_ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
+_CONFIGURATION: Final = {
+    errno.EACCES: "give this user read and write permission on the store's directory",
+    errno.EPERM: "give this user read and write permission on the store's directory",
+    errno.EROFS: "mount the store's file system for writing",
+    errno.EXDEV: "keep the store's whole directory on one file system, without links to others",
+    errno.ENOTDIR: "a path cannot be an object and a folder at once: remove the file at that path",
+    errno.EISDIR: "a path cannot be an object and a folder at once: remove the folder at that path",
+}
+_UNAVAILABLE: Final = {
+    errno.ENOSPC: "free space on the store's disk",
+    errno.EDQUOT: "raise the quota, or free space on the store's disk",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.EIO: "check the disk",
+    errno.ENOENT: "check the folder of KBQ_STAGING (kbq doctor), then try again",
+}
 TEMPORARY: Final = ".tmp"
 LOCKS: Final = ".locks"
 _READ_AGAIN: Final = "read it again"
@@ -65,18 +80,15 @@ class LocalObjectStore:
     # Reading
 
     def get(self, path: str) -> StoredObject:
-        """Read an object. Raises NotFound, Unavailable."""
         with reading("get", path), open(self._file(path), "rb", buffering=0) as file:
             generation = os.fstat(file.fileno()).st_mtime_ns
             return StoredObject(file.readall(), generation, generation // 1_000_000)
 
     def open_read(self, path: str) -> BinaryIO:
-        """Stream an object. Raises NotFound, Unavailable."""
         with reading("read", path):
             return open(self._file(path), "rb")
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        """Objects with this path prefix, in path order, beginning after ``start_after``."""
         folder = prefix.rpartition("/")[0]
         with writing("list", prefix):
             if folder:
@@ -110,10 +122,6 @@ class LocalObjectStore:
     # Writing
 
     def create(self, path: str, data: bytes) -> int:
-        """Write an object that must not exist; return its generation.
-
-        Raises PreconditionFailed, Unavailable, UnknownOutcome.
-        """
         file = self._file(path)
         with writing("create", path):
             if not data:
@@ -145,10 +153,6 @@ class LocalObjectStore:
         return {**failures, **self._folders.sync_each("create", folders)}
 
     def swap(self, path: str, data: bytes, generation: int) -> int:
-        """Replace an object of exactly this generation; return the new one.
-
-        Raises PreconditionFailed (also if the object is gone), Unavailable, UnknownOutcome.
-        """
         file = self._file(path)
         with writing("swap", path):
             _require_generation(path, file, generation)
@@ -163,7 +167,6 @@ class LocalObjectStore:
         return successor
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object; an existing target stays (copies have equal content). Raises NotFound."""
         file = self._file(target)
         with self.open_read(source) as stream, writing("copy", target):
             if os.path.lexists(file):
@@ -176,7 +179,6 @@ class LocalObjectStore:
                     return
 
     def open_write(self, path: str) -> ObjectWriter:
-        """Stream a new object; its path must not exist when the writer closes."""
         file = self._file(path)
         with writing("write", path):
             return _FileWriter(
@@ -184,12 +186,10 @@ class LocalObjectStore:
             )
 
     def delete(self, path: str) -> None:
-        """Delete an object; succeeds if it does not exist. Raises Unavailable, UnknownOutcome."""
         for error in self.delete_many([path]).values():
             raise error
 
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
-        """Delete objects; return the failures, per path. A failure does not stop the others."""
         failures: dict[str, Exception] = {}
         folders: dict[str, list[str]] = defaultdict(list)
         for path in paths:
@@ -202,7 +202,6 @@ class LocalObjectStore:
         return {**failures, **self._folders.finish_deletions(folders)}
 
     def sweep_temporary(self) -> int:
-        """Delete the temporary files of dead local writers; return their number. Never deletes an object."""
         with writing("sweep", TEMPORARY):
             return sweep(self._temporary)
 
@@ -257,13 +256,11 @@ class _FileWriter:
         return len(whole)
 
     def close(self) -> StoredFile:
-        """Make the whole object visible. Raises PreconditionFailed, Unavailable, UnknownOutcome."""
         with writing("close", self._path), self._temporary:
             self._link(self._temporary)
         return StoredFile(self._path, self._size, crc32c_text(self._crc32c))
 
     def abort(self) -> None:
-        """Give the object up. Never raises."""
         self._temporary.discard()
 
 
@@ -280,3 +277,30 @@ def _taken(path: str, file: str) -> OSError | PreconditionFailed:
     if os.path.isdir(file) or not os.path.lexists(file):
         return IsADirectoryError(errno.EISDIR, f"a folder stands in the way of {path}")
     return PreconditionFailed(f"{path} exists", next_step=_READ_AGAIN)
+
+
+@contextlib.contextmanager
+def reading(operation: str, path: str) -> Iterator[None]:
+    """Translate errors of reading an object to NotFound, ConfigurationError or Unavailable."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _ABSENT:
+            raise NotFound(f"{path} does not exist", next_step="list its folder") from error
+        raise _translated(operation, path, error) from error
+
+
+@contextlib.contextmanager
+def writing(operation: str, path: str) -> Iterator[None]:
+    """Translate errors of writing an object to ConfigurationError or Unavailable."""
+    try:
+        yield
+    except OSError as error:
+        raise _translated(operation, path, error) from error
+
+
+def _translated(operation: str, path: str, error: OSError) -> KbqError:
+    message = f"{operation} {path}: {error.strerror}"
+    if error.errno in _CONFIGURATION:
+        return ConfigurationError(message, next_step=_CONFIGURATION[error.errno])
+    return Unavailable(message, next_step=_UNAVAILABLE.get(error.errno or 0, "try again"))

@@ -25,7 +25,6 @@ class Temporary:
         self._open = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes."""
         rest = memoryview(data).cast("B")
         while rest:
             rest = rest[os.write(self._descriptor, rest) :]

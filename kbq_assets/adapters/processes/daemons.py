@@ -38,7 +38,6 @@ class Daemon:
 
     @property
     def marker(self) -> str:
-        """The argument that identifies the process."""
         return marker_of(self.service, self.home)
 
     @property

@@ -51,7 +51,6 @@ def avro_schema_of(type_: Descriptor) -> dict[str, Any]:
 
 
 def is_map(field: FieldDescriptor) -> bool:
-    """Whether a field is a map."""
     message = field.message_type
     return message is not None and bool(message.GetOptions().map_entry)
 

@@ -228,7 +228,6 @@ def _references_of(answer: Mapping[str, Any]) -> list[_Reference]:
 
 
 def refused(reply: Reply, address: str) -> Unavailable:
-    """The error for an unusable answer."""
     step = "check its log; the next run retries"
     if 300 <= reply.status < 400:
         step = (

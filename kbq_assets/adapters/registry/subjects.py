@@ -24,18 +24,15 @@ class ConfluentSubjects:
         self._endpoints = registry.endpoints
 
     def names(self) -> frozenset[str]:
-        """All subjects. Raises Unavailable."""
         return frozenset(name for name in _good(*self._get("subjects"), list) if isinstance(name, str))
 
     def latest(self, subject: str) -> LatestSchema:
-        """A subject's latest version. Raises Unavailable."""
         reply, address = self._get(f"subjects/{_quoted(subject)}/versions/latest")
         found = _good(reply, address, dict)
         kind, text = str(found.get("schemaType") or "AVRO"), str(found.get("schema", ""))
         return LatestSchema(kind, text, bool(found.get("references")))
 
     def incompatibilities(self, subject: str, schema: str, schema_type: str) -> Sequence[str]:
-        """Why a schema cannot become the subject's next version. Raises Unavailable."""
         path, body = f"compatibility/subjects/{_quoted(subject)}/versions", _body(schema, schema_type)
         reply, address = self._post(f"{path}?verbose=true", body)
         # Some registries check only the latest version; Apicurio checks all, whatever the subject's level is.
@@ -64,7 +61,6 @@ class ConfluentSubjects:
         return True
 
     def is_registered(self, subject: str, schema: str, schema_type: str) -> bool:
-        """Whether one of the subject's versions is this schema. Raises Unavailable."""
         reply, address = self._post(f"subjects/{_quoted(subject)}", _body(schema, schema_type))
         if reply.status == 404 and _code(reply) not in _NO_SUBJECT:
             return self._is_latest(subject, schema, schema_type)
@@ -80,7 +76,6 @@ class ConfluentSubjects:
         return latest.schema_type == schema_type and document != "" and document == _document(latest.schema)
 
     def register(self, subject: str, schema: str, schema_type: str) -> int:
-        """Register a schema and return its id. Raises Refused, Unavailable."""
         path = f"subjects/{_quoted(subject)}/versions"
         reply, address = self._post(path, _body(schema, schema_type))
         if reply.status in (409, 422):

@@ -85,7 +85,6 @@ class SparkEngine:
         return str(self._context.getConf().get(DYNAMIC_ALLOCATION, "false")) == "true"
 
     def submit(self, units: tuple[Unit, ...]) -> None:
-        """Start one task."""
         if not self._open:
             self._last_sign = time.monotonic()
         number = next(self._numbers)
@@ -93,7 +92,6 @@ class SparkEngine:
         self._thread(target=self._run, args=(number, units), daemon=True).start()
 
     def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
-        """Outcomes of all tasks that have ended."""
         arrived: list[UnitOutcome] = []
         with contextlib.suppress(queue.Empty):
             number, outcomes = self._ended.get(timeout=timeout_seconds)

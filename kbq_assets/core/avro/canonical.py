@@ -63,7 +63,6 @@ _RABIN_TABLE: Final = _rabin_table()
 
 
 def named_types(root: AvroType) -> set[str]:
-    """The full names of all named types."""
     return set(_counts(root))
 
 

@@ -92,7 +92,6 @@ class _CommonTypes:
         return ["null", *map(self.copy, branches)] if branches else "null"
 
     def copy(self, node: avro.AvroType) -> Any:
-        """A type as JSON values."""
         match node:
             case avro.Primitive():
                 return {"type": node.kind, **dict(node.logical)} if node.logical else node.kind

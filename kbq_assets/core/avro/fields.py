@@ -16,7 +16,6 @@ def fields_in(root: AvroType) -> list[tuple[str, AvroType]]:
 
 
 def field_paths(root: AvroType) -> list[str]:
-    """The dotted paths alone."""
     return [path for path, _ in fields_in(root)]
 
 

@@ -143,7 +143,6 @@ def parse(schema: Any) -> AvroType:
 
 
 def is_null(node: AvroType) -> bool:
-    """Whether the type is null."""
     return isinstance(node, Primitive) and node.kind == "null"
 
 
@@ -179,7 +178,6 @@ def member_name(branch: AvroType) -> str:
 
 
 def full_name(name: str, namespace: str) -> str:
-    """A type's name with its namespace."""
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
@@ -334,7 +332,6 @@ def _short(schema: Any) -> str:
 
 
 def refusal(place: str, problem: str) -> UnstageableSchema:
-    """The error for a schema that has a problem at a place."""
     where = f" (at {place})" if place else ""
     return UnstageableSchema(
         f"the writer schema cannot be staged: {problem}{where}",

@@ -42,19 +42,15 @@ class SchemaVisitor(Generic[T]):
         return self.other(node, ())
 
     def fixed(self, node: Fixed) -> T:
-        """The result for a fixed type."""
         return self.other(node, ())
 
     def enum(self, node: Enum) -> T:
-        """The result for an enum."""
         return self.other(node, ())
 
     def array(self, node: Array, items: T) -> T:
-        """The result for an array."""
         return self.other(node, (items,))
 
     def map(self, node: Map, values: T) -> T:
-        """The result for a map."""
         return self.other(node, (values,))
 
     def union(self, node: Union, branches: Sequence[T]) -> T:
@@ -66,7 +62,6 @@ class SchemaVisitor(Generic[T]):
         return self.other(node, fields)
 
     def field(self, field: Field, result: T) -> T:
-        """The result for a field, from its type's result."""
         return result
 
     def again(self, node: NamedType, result: T) -> T:
@@ -98,16 +93,13 @@ class ColumnVisitor(SchemaVisitor[T]):
         self.path: list[str] = []
 
     def before_step(self, step: Field | str) -> None:
-        """Go down."""
         self.path.append(step if isinstance(step, str) else step.name)
 
     def after_step(self, step: Field | str) -> None:
-        """Go up."""
         self.path.pop()
 
 
 def visit(node: AvroType, visitor: SchemaVisitor[T]) -> T:
-    """The visitor's result for a type."""
     return _Walk(visitor).of(node)
 
 
@@ -167,13 +159,10 @@ class SchemaWriter(SchemaVisitor[Any]):
     """Writes a tree as a schema again. Subclasses decide how named types and fields are written."""
 
     def array(self, node: Array, items: Any) -> Any:
-        """An array as JSON values."""
         return {"type": "array", "items": items}
 
     def map(self, node: Map, values: Any) -> Any:
-        """A map as JSON values."""
         return {"type": "map", "values": values}
 
     def union(self, node: Union, branches: Sequence[Any]) -> Any:
-        """A union as JSON values."""
         return list(branches)

@@ -55,12 +55,10 @@ def versions_path(topic: str, versions: Mapping[str, Mapping[int, int]]) -> str:
 
 
 def versions_prefix(topic: str) -> str:
-    """What begins the paths of versions of subjects."""
     return f"{schemas_prefix(topic)}versions-"
 
 
 def schemas_prefix(topic: str) -> str:
-    """Folder of a topic's schemas."""
     return state_path(f"schemas/{check_topic(topic)}/")
 
 

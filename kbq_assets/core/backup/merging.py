@@ -34,7 +34,6 @@ class MergeRun:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the files."""
         return sum(file.bytes for file in self.files)
 
     def name(self, number: int, random: str) -> BackupFileName:

@@ -102,24 +102,18 @@ def parse_access(section: Mapping[str, Any] | None) -> AccessRules | None:
 
 
 def check_access(root: DocumentNode) -> Iterator[CatalogProblem]:
-    """Mistakes in the section."""
     for key in ("principal", "groups"):
         node = root.find(f"access.{key}")
         if node is not None and node.value is not None and not _is_template(str(node.value)):
             hint = "{name} stands for the producer or consumer"
-            yield CatalogProblem(
-                node.path, node.line, f"access.{key}", f"{node.value!r} is not a template", hint
-            )
+            yield node.problem(f"access.{key}", f"{node.value!r} is not a template", hint)
     places = [("access.principal", root.find("access.principal"))]
-    section = root.find("access.principals")
     places += [
-        (f"access.principals.{name}", node) for name, node in (section.fields if section else {}).items()
+        (f"access.principals.{name}", node) for name, node in root.fields_at("access.principals").items()
     ]
     for where, node in places:
         if node is not None and node.value is not None and not _PRINCIPAL.fullmatch(str(node.value)):
-            yield CatalogProblem(
-                node.path, node.line, where, f"{node.value!r} is not a principal", "User:name"
-            )
+            yield node.problem(where, f"{node.value!r} is not a principal", "User:name")
 
 
 def _is_template(text: str) -> bool:

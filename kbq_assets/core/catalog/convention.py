@@ -61,7 +61,6 @@ class Convention:
         return matched.groupdict() if matched else {}
 
     def topic_name(self, place: EntryPlace, document: Mapping[str, Any]) -> str:
-        """The name of the Kafka topic."""
         return _filled(self.topic, place, document)
 
     def dataset_name(self, place: EntryPlace, document: Mapping[str, Any]) -> str:
@@ -166,7 +165,7 @@ def _check_template(root: DocumentNode, where: str, template: str) -> Iterator[C
         unknown = {template}
     if unknown:
         hint = ", ".join("{" + part + "}" for part in _PARTS)
-        yield CatalogProblem(node.path, node.line, where, f"{template!r} is not a template", hint)
+        yield node.problem(where, f"{template!r} is not a template", hint)
 
 
 def _check_expression(root: DocumentNode, where: str, expression: str) -> Iterator[CatalogProblem]:
@@ -174,9 +173,7 @@ def _check_expression(root: DocumentNode, where: str, expression: str) -> Iterat
     try:
         re.compile(expression)
     except re.error as error:
-        yield CatalogProblem(
-            node.path, node.line, where, f"{expression!r} is not a regular expression: {error}"
-        )
+        yield node.problem(where, f"{expression!r} is not a regular expression: {error}")
 
 
 def _check_policy_tags(root: DocumentNode) -> Iterator[CatalogProblem]:
@@ -184,9 +181,7 @@ def _check_policy_tags(root: DocumentNode) -> Iterator[CatalogProblem]:
     for level, node in (root.find("policy_tags") or DocumentNode({}, "", 1)).fields.items():
         where = f"policy_tags.{level}"
         if level not in known:
-            yield CatalogProblem(
-                node.path, node.line, where, f"{level!r} is not a level", f"one of {', '.join(known)}"
-            )
+            yield node.problem(where, f"{level!r} is not a level", f"one of {', '.join(known)}")
         elif not re.fullmatch(_POLICY_TAG, str(node.value)):
             hint = "projects/my-project/locations/eu/taxonomies/123/policyTags/456"
-            yield CatalogProblem(node.path, node.line, where, f"{node.value!r} is not a policy tag", hint)
+            yield node.problem(where, f"{node.value!r} is not a policy tag", hint)

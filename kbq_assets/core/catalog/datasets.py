@@ -125,7 +125,6 @@ def dataset_of_entry(entry: CatalogEntry, schema: str = "") -> Dataset:
 
 
 def dataset_of_source(source: SourceEntry) -> Dataset:
-    """The dataset of a line of the source list."""
     settings = _settings(source)
     return Dataset(
         topics=(source.pattern,),
@@ -147,7 +146,6 @@ def by_table(datasets: Iterable[Dataset]) -> dict[TableReference, Dataset]:
 
 
 def error_datasets(sources: Iterable[SourceEntry]) -> dict[TableReference, Dataset]:
-    """The tables of bad records."""
     tables = sorted({s.settings.error_table for s in sources if _has_error_table(s)})
     return {
         table: Dataset(

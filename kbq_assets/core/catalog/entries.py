@@ -45,7 +45,6 @@ class EntryPlace:
 
     @property
     def folder(self) -> str:
-        """The folder of the topic, for all environments."""
         return f"{self.company}/{self.domain}/{self.topic}"
 
 
@@ -75,12 +74,10 @@ class CatalogEntry:
 
     @property
     def encoding(self) -> str:
-        """How values are encoded."""
         return str(self.document.get("encoding", "avro"))
 
     @property
     def source(self) -> SourceEntry:
-        """The entry as extraction takes it."""
         return SourceEntry(self.topic, self.settings)
 
 
@@ -99,12 +96,10 @@ class Catalog:
 
     @property
     def envs(self) -> tuple[str, ...]:
-        """Environments with entries."""
         places = (place_of(path) for path in self.faults)
         return tuple(sorted({e.place.env for e in self.entries} | {place.env for place in places if place}))
 
     def of_env(self, env: str) -> tuple[CatalogEntry, ...]:
-        """The entries of an environment."""
         return tuple(entry for entry in self.entries if entry.place.env == env)
 
 
@@ -239,7 +234,7 @@ def _topic_of(place: EntryPlace, document: DocumentNode, convention: Convention)
 
 def _fail(document: DocumentNode, where: str, error: ConfigurationError) -> Mistake:
     node = document.find(where) or document.find(where.partition(".")[0]) or document
-    return Mistake(CatalogProblem(node.path, node.line, where, error.message, error.next_step))
+    return Mistake(node.problem(where, error.message, error.next_step))
 
 
 def _settings(

@@ -30,7 +30,6 @@ class CatalogField:
 
 
 def _option(name: str) -> CatalogField:
-    """The key of an option."""
     declared = OPTIONS[name]
     return CatalogField(declared.type.kind, declared.plain_help, declared.type.choices, option=name)
 

@@ -45,7 +45,6 @@ class LakeInBigQuery:
         return BigQueryProject(self.project or project, location)
 
     def target(self, table: TableReference) -> TableReference:
-        """BigQuery's table for one of the lake."""
         return TableReference(self.dataset.replace("{dataset}", table.dataset), table.table)
 
 
@@ -105,16 +104,15 @@ def parse_lake_in_bigquery(section: Mapping[str, Any] | None) -> LakeInBigQuery 
 
 
 def check_lake_in_bigquery(root: DocumentNode) -> Iterator[CatalogProblem]:
-    """Mistakes in the section."""
     section = root.find(SECTION)
     if section is not None and "connection" not in section.fields:
         hint = _FORMS["connection"][1]
-        yield CatalogProblem(section.path, section.line, f"{SECTION}.connection", "is missing", hint)
-    for key, node in (section.fields if section else {}).items():
+        yield section.problem(f"{SECTION}.connection", "is missing", hint)
+    for key, node in root.fields_at(SECTION).items():
         form, hint = _FORMS[key]
         if not form.fullmatch(str(node.value)):
             message = f"{node.value!r} is not a {key}"
-            yield CatalogProblem(node.path, node.line, f"{SECTION}.{key}", message, hint)
+            yield node.problem(f"{SECTION}.{key}", message, hint)
 
 
 def external_tables(

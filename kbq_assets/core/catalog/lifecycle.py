@@ -61,7 +61,6 @@ class Transition:
 
     @property
     def objects(self) -> str:
-        """The objects, for people."""
         return f"gs://{self.bucket}/{self.prefix}…{self.suffix}"
 
     def __str__(self) -> str:
@@ -77,7 +76,6 @@ class SetTransitions:
 
     @property
     def bucket(self) -> str:
-        """The bucket."""
         return self.wanted[0].bucket
 
     def __str__(self) -> str:
@@ -93,19 +91,17 @@ def parse_lifecycle(section: Mapping[str, Any] | None) -> LifecycleRules:
 
 
 def check_lifecycle(root: DocumentNode) -> Iterator[CatalogProblem]:
-    """Mistakes in the section."""
-    section = root.find("lifecycle")
-    for place, node in (section.fields if section else {}).items():
+    for place, node in root.fields_at("lifecycle").items():
         where = f"lifecycle.{place}"
         if not _PLACE.fullmatch(place):
             message, hint = "is not a place", "backup, lake, or lake/DATASET"
-            yield CatalogProblem(node.path, node.line, where, message, hint)
+            yield node.problem(where, message, hint)
         steps = [match.groups() for match in map(_STEP.fullmatch, _pieces(str(node.value))) if match]
         ranks = [CLASSES.index(name) for name, _ in steps if name in CLASSES]
         days = [int(number) for _, number in steps]
         is_known = len(ranks) == len(_pieces(str(node.value)))
         if not is_known or not (_rises(ranks) and _rises(days)):
-            yield CatalogProblem(node.path, node.line, where, f"{node.value!r} is not a lifecycle", _HINT)
+            yield node.problem(where, f"{node.value!r} is not a lifecycle", _HINT)
 
 
 def transitions(

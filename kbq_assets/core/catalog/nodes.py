@@ -37,6 +37,15 @@ class DocumentNode:
             node = node.fields.get(key) if node is not None else None
         return node
 
+    def fields_at(self, dotted: str) -> Mapping[str, DocumentNode]:
+        """The values of the map at ``a.b``; empty if there is none."""
+        node = self.find(dotted)
+        return node.fields if node is not None else {}
+
+    def problem(self, where: str, message: str, hint: str = "") -> CatalogProblem:
+        """A mistake in this value's file and line."""
+        return CatalogProblem(self.path, self.line, where, message, hint)
+
 
 @dataclass(frozen=True, order=True)
 class CatalogProblem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 from kbq_assets.core.catalog.fields import ENTRY, TYPOLOGIES
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, Mistake, inherit
 from kbq_assets.core.catalog.validation import check_fields
+from kbq_assets.core.spelling import meant
 
 #: Sections that may be one value: the value of this key.
 _SHORT: Final[Mapping[str, str]] = {"ownership": "team", "pii": "level"}
@@ -37,7 +37,6 @@ class Profiles:
         return [profile for profile in (typology, throughput) if profile is not None]
 
     def check(self, document: DocumentNode) -> Iterator[CatalogProblem]:
-        """Names that are no profile."""
         known = (*self.typologies, *(name for name in TYPOLOGIES if name not in self.typologies))
         yield from _check_name(document, "typology", known)
         yield from _check_name(document, "throughput", (*self.throughputs,))
@@ -48,16 +47,13 @@ def parse_profiles(root: DocumentNode) -> tuple[Profiles, list[CatalogProblem]]:
     problems: list[CatalogProblem] = []
     found: dict[str, dict[str, DocumentNode]] = {}
     for key in ("typologies", "throughputs"):
-        section = root.find(key)
-        found[key] = {name: spelled_out(node) for name, node in (section.fields if section else {}).items()}
+        found[key] = {name: spelled_out(node) for name, node in root.fields_at(key).items()}
         for name, node in found[key].items():
             problems += check_fields(node, ENTRY, f"{key}.{name}")
             own = node.find(key.replace("ies", "y").rstrip("s"))
             if own is not None:
                 where = f"{key}.{name}"
-                problems.append(
-                    CatalogProblem(own.path, own.line, where, "a profile cannot name its own kind")
-                )
+                problems.append(own.problem(where, "a profile cannot name its own kind"))
     return Profiles(found["typologies"], found["throughputs"]), problems
 
 
@@ -78,20 +74,16 @@ def translate_flush(document: DocumentNode) -> DocumentNode:
     if flush is None or not isinstance(flush.value, Mapping):
         return document
 
-    def fail(where: str, node: DocumentNode, message: str, hint: str) -> Mistake:
-        return Mistake(CatalogProblem(node.path, node.line, where, message, hint))
-
     section = document.find("extraction") or flush
     keys = {} if section is flush else dict(section.fields)
     for bound, (key, default) in _FLUSH.items():
         if key in keys:
             hint = f"leave one out; extraction: {{{key}: null}} removes an inherited one"
-            raise fail(f"extraction.{key}", keys[key], f"flush.{bound} says the same", hint)
+            raise Mistake(keys[key].problem(f"extraction.{key}", f"flush.{bound} says the same", hint))
         keys[key] = flush.find(bound) or DocumentNode(default, flush.path, flush.line)
     if not keys["min_records"].value and not keys["min_bytes"].value:
-        raise fail(
-            "flush", flush, "names neither records nor bytes to wait for", "leave flush out: nothing waits"
-        )
+        message = "names neither records nor bytes to wait for"
+        raise Mistake(flush.problem("flush", message, "leave flush out: nothing waits"))
     rest = {key: node for key, node in document.fields.items() if key != "flush"}
     extraction = DocumentNode(keys, section.path, section.line)
     return DocumentNode({**rest, "extraction": extraction}, document.path, document.line)
@@ -112,11 +104,6 @@ def _check_name(document: DocumentNode, key: str, known: tuple[str, ...]) -> Ite
     node, name = document.find(key), _text(document, key)
     if node is None or name in known:
         return
-    near = difflib.get_close_matches(name, known, 1)
     plural = {"typology": "typologies", "throughput": "throughputs"}[key]
-    hint = (
-        f"did you mean {near[0]!r}?"
-        if near
-        else f"describe it in catalog.yaml: {plural}: {{{name}: {{kafka: …}}}}"
-    )
-    yield CatalogProblem(node.path, node.line, key, f"{name!r} is not a {key}", hint)
+    hint = meant(name, known) or f"describe it in catalog.yaml: {plural}: {{{name}: {{kafka: …}}}}"
+    yield node.problem(key, f"{name!r} is not a {key}", hint)

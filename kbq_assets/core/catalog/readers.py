@@ -93,15 +93,13 @@ def parse_readers(section: Mapping[str, Any] | None) -> ReaderRules:
 
 
 def check_readers(root: DocumentNode) -> Iterator[CatalogProblem]:
-    """Mistakes in the map."""
-    section = root.find("access.readers")
-    for place, node in (section.fields if section else {}).items():
+    for place, node in root.fields_at("access.readers").items():
         where = f"access.readers.{place}"
         if not _PLACE.fullmatch(place):
-            yield CatalogProblem(node.path, node.line, where, "is not a place", _PLACES)
+            yield node.problem(where, "is not a place", _PLACES)
         for member in _pieces(str(node.value)):
             if not _is_member(member):
-                yield CatalogProblem(node.path, node.line, where, f"{member!r} is not a reader", _MEMBERS)
+                yield node.problem(where, f"{member!r} is not a reader", _MEMBERS)
 
 
 def wanted_readers(
@@ -169,7 +167,6 @@ def _readable(
 
 
 def _tables(kind: str, name: str, warehouses: Iterable[WarehousePlace]) -> Iterator[ReadablePlace | str]:
-    """A dataset or table in each warehouse."""
     lakes_alone = True
     for each in warehouses:
         if isinstance(each, BigQueryProject):
@@ -209,7 +206,6 @@ def _copies_of(
 
 
 def _copies(place: Folder | Bucket | None, folder: str = "") -> ReadablePlace | str:
-    """Copies of backups in a place."""
     if isinstance(place, Bucket):
         return ReadablePlace(OBJECTS, place.name, below(place, BACKUP + folder))
     if place is None:

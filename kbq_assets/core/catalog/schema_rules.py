@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
+from kbq_assets.core.spelling import meant
 
 #: What a mandatory field may have to be.
 KINDS: Final = ("any", "text", "number", "time")
@@ -24,7 +24,6 @@ class SchemaField:
 
     @property
     def name(self) -> str:
-        """Its own name."""
         return self.path.rpartition(".")[2]
 
 
@@ -50,8 +49,7 @@ class SchemaRules:
         for path, kind in ((root + name, kind) for name, kind in self.mandatory.items()):
             found = there.get(path)
             if found is None:
-                near = difflib.get_close_matches(path, there, 1)
-                hint = f"did you mean {near[0]!r}?" if near else "schema_rules.mandatory requires it"
+                hint = meant(path, there) or "schema_rules.mandatory requires it"
                 yield path, "is mandatory and missing", hint
             elif kind not in {"any", *found.kinds}:
                 yield path, f"is mandatory as {kind}, but has another type", time if kind == "time" else ""
@@ -70,16 +68,14 @@ def parse_rules(document: Mapping[str, Any], times: str) -> SchemaRules:
 
 
 def check_rules(document: DocumentNode) -> Iterator[CatalogProblem]:
-    """Mistakes in an entry's rules."""
-    section = document.find("schema_rules.mandatory")
-    for path, node in (section.fields if section else {}).items():
+    for path, node in document.fields_at("schema_rules.mandatory").items():
         if node.value not in KINDS:
             where, hint = f"schema_rules.mandatory.{path}", f"one of {', '.join(KINDS)}"
-            yield CatalogProblem(node.path, node.line, where, f"{node.value!r} is not a kind of field", hint)
+            yield node.problem(where, f"{node.value!r} is not a kind of field", hint)
     names = document.find("schema_rules.names")
     if names is not None:
         try:
             re.compile(str(names.value))
         except re.error as error:
             message = f"{names.value!r} is not a regular expression: {error}"
-            yield CatalogProblem(names.path, names.line, "schema_rules.names", message)
+            yield names.problem("schema_rules.names", message)

@@ -32,7 +32,7 @@ def _filled(document: DocumentNode, texts: Mapping[str, str], problems: list[Cat
         path = posixpath.normpath(posixpath.join(posixpath.dirname(node.path), node.value))
         if path not in texts:
             where, hint = f"{section}.{key}", "a file of the catalog, relative to this document"
-            problems.append(CatalogProblem(node.path, node.line, where, f"there is no file {path}", hint))
+            problems.append(node.problem(where, f"there is no file {path}", hint))
             continue
         own = document.fields[section]
         text = DocumentNode(texts[path], node.path, node.line)

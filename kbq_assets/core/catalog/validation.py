@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from kbq_assets.core.catalog.fields import ENTRY, CatalogField
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
+from kbq_assets.core.spelling import meant
 
 #: A name, not an address: editors use the file.
 SCHEMA_ID: Final = "urn:kbq:catalog-entry"
@@ -16,15 +16,14 @@ SCHEMA_ID: Final = "urn:kbq:catalog-entry"
 def check_fields(
     node: DocumentNode, fields: Mapping[str, CatalogField], where: str = ""
 ) -> Iterator[CatalogProblem]:
-    """Mistakes of a section."""
     if not isinstance(node.value, Mapping):
-        yield _problem(node, where, f"expected keys, found {_described(node)}", ", ".join(fields))
+        yield node.problem(where, f"expected keys, found {_described(node)}", ", ".join(fields))
         return
     for key, child in node.value.items():
         path = f"{where}.{key}" if where else key
         known = fields.get(key)
         if known is None:
-            yield _problem(child, path, f"unknown key {key!r}", _nearest(key, fields))
+            yield child.problem(path, f"unknown key {key!r}", _nearest(key, fields))
         elif child.value is not None:  # null removes an inherited value
             yield from _check_value(child, known, path)
 
@@ -35,12 +34,11 @@ def _check_value(node: DocumentNode, known: CatalogField, where: str) -> Iterato
     elif known.kind == "switch" and isinstance(node.value, bool):
         return
     elif not _ACCEPTS[known.kind](node):
-        yield _problem(node, where, f"expected {_EXPECTED[known.kind]}, found {_described(node)}")
+        yield node.problem(where, f"expected {_EXPECTED[known.kind]}, found {_described(node)}")
     elif known.choices and node.value not in known.choices:
-        near = difflib.get_close_matches(str(node.value), known.choices, 1)
         allowed = [*(("true", "false") if known.kind == "switch" else ()), *known.choices]
-        hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(allowed)}"
-        yield _problem(node, where, f"{node.value!r} is no value of {where.rpartition('.')[2]}", hint)
+        hint = meant(str(node.value), known.choices) or f"one of {', '.join(allowed)}"
+        yield node.problem(where, f"{node.value!r} is no value of {where.rpartition('.')[2]}", hint)
 
 
 def json_schema(fields: Mapping[str, CatalogField] = ENTRY) -> dict[str, Any]:
@@ -122,13 +120,8 @@ def _described(node: DocumentNode) -> str:
 
 
 def _nearest(key: str, fields: Mapping[str, CatalogField]) -> str:
-    near = difflib.get_close_matches(key, fields, 1)
-    if near:
-        return f"did you mean {near[0]!r}?"
+    if near := meant(key, fields):
+        return near
     # A key may be right in another section: say where.
     inside = [name for name, each in fields.items() if key in each.fields]
     return f"it belongs to {inside[0]!r}" if inside else f"keys: {', '.join(fields)}"
-
-
-def _problem(node: DocumentNode, where: str, message: str, hint: str = "") -> CatalogProblem:
-    return CatalogProblem(node.path, node.line, where, message, hint)

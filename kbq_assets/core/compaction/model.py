@@ -130,7 +130,6 @@ class ChosenFiles:
     hours: Collection[int] = ()
 
     def has(self, file: LakeFile) -> bool:
-        """Whether a file is chosen."""
         return file.day in self.days or (file.hour in self.hours and not file.coarse)
 
 
@@ -161,7 +160,6 @@ class CompactionPlan:
 
     @property
     def files_after(self) -> int:
-        """Files of the table afterwards."""
         return self.files - self.reads_saved
 
     @property

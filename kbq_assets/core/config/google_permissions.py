@@ -119,14 +119,12 @@ class Grant:
 
 
 def bucket_grant(bucket: Bucket, permission: str, member: str) -> Grant:
-    """The grant of a permission on a bucket."""
     role = BUCKET_PERMISSIONS[permission]
     words = "gcloud storage buckets add-iam-policy-binding"
     return Grant(role, f"{words} gs://{bucket.name} --member={member} --role={role} {_NO_CONDITION}")
 
 
 def job_grant(place: BigQueryProject, member: str) -> Grant:
-    """The grant of running jobs in a project."""
     words = f"gcloud projects add-iam-policy-binding {place.project}"
     return Grant(JOB_ROLE, f"{words} --member={member} --role={JOB_ROLE} {_NO_CONDITION}")
 
@@ -191,7 +189,6 @@ def is_regional(bucket: str, regions: Collection[str] = ()) -> bool:
 
 
 def _contains(multi: str, region: str) -> bool:
-    """Whether a multi-region contains a region."""
     if multi == "eu":
         return region.startswith("europe-") and region not in _OUTSIDE_EU
     return multi in _MULTI_REGIONS and region.startswith(f"{multi}-")

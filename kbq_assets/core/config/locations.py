@@ -84,7 +84,6 @@ class BigQueryProject:
 
     @property
     def data_project(self) -> str:
-        """The project of the datasets."""
         return self.datasets or self.project
 
 
@@ -97,7 +96,6 @@ class NamedWarehouse:
 
     @property
     def place(self) -> WarehousePlace:
-        """The place of its URL."""
         return parse_warehouse(self.url)
 
 
@@ -106,7 +104,6 @@ WarehousePlace: TypeAlias = DuckDbFile | BigQueryProject | LakeAddress
 
 
 def parse_staging(url: str) -> Staging:
-    """The place of a staging URL."""
     scheme, separator, rest = url.partition("://")
     if not url or (separator and scheme not in ("file", "gs")):
         _refuse(f"staging at {scheme}:// is not supported" if url else "KBQ_STAGING is empty", _STAGING_FORMS)
@@ -153,7 +150,6 @@ def parse_warehouses(text: str) -> tuple[NamedWarehouse, ...]:
 
 
 def parse_warehouse(url: str) -> WarehousePlace:
-    """The place of a warehouse URL."""
     scheme, _, rest = url.partition(":")
     if scheme == "duckdb" and rest:
         return DuckDbFile(Path(rest))

@@ -162,7 +162,6 @@ class SparkSettings:
 
     @property
     def is_local(self) -> bool:
-        """Whether tasks run on this machine."""
         return self.master.startswith("local")
 
 

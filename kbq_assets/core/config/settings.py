@@ -113,12 +113,10 @@ class Settings:
 
     @property
     def warehouse_url(self) -> str:
-        """The URL of the chosen warehouse."""
         return self.warehouses[self.chosen].url
 
     @property
     def warehouse(self) -> WarehousePlace:
-        """The place of the chosen warehouse."""
         return parse_warehouse(self.warehouse_url)
 
     @property
@@ -132,7 +130,6 @@ class Settings:
         return tuple(each.name for each in self.warehouses[1:])
 
     def for_warehouse(self, name: str) -> Settings:
-        """The same settings with another warehouse chosen."""
         return dataclasses.replace(self, chosen=self._index(name))
 
     def below(self, folder: str) -> Settings:

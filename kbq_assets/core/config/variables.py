@@ -80,7 +80,6 @@ def variable(
 
 
 def whole(least: int = 0, most: int = sys.maxsize) -> Parser:
-    """Parse a whole number within bounds."""
 
     def parse(variable: Variable, value: str) -> int:
         digits = value.removeprefix("-") if least < 0 else value
@@ -95,7 +94,6 @@ def whole(least: int = 0, most: int = sys.maxsize) -> Parser:
 
 
 def choice(*choices: str) -> Parser:
-    """Parse one of the choices."""
 
     def parse(variable: Variable, value: str) -> str:
         if value not in choices:
@@ -168,7 +166,6 @@ def parse_part(kind: type[T], environ: Mapping[str, str], **defaults: Any) -> T:
 
 
 def declared_in(kind: type) -> Iterator[tuple[str, Variable]]:
-    """Fields of one dataclass that a variable sets."""
     for each in dataclasses.fields(kind):
         if _KEY in each.metadata:
             yield each.name, each.metadata[_KEY]

@@ -115,7 +115,6 @@ class Erasure(Stored):
     others: Mapping[str, Deletion] = field(default_factory=dict)
 
     def deletion(self, warehouse: str) -> Deletion:
-        """The deletion of rows in a warehouse."""
         return self.first if warehouse == FIRST_WAREHOUSE else self.others.get(warehouse, Deletion())
 
     def with_deletion(self, warehouse: str, deletion: Deletion) -> Erasure:
@@ -146,7 +145,6 @@ class Erasure(Stored):
         return sum(map(sets.size, (*present, *self.older.values(), *self.copies.values())))
 
     def of_epoch(self, partition: int, epoch: int) -> Offsets:
-        """The offsets whose rows of an epoch it forgets."""
         found = self.partitions.get(partition)
         if found is not None and found.since <= epoch <= found.epoch:
             return found.offsets
@@ -160,7 +158,6 @@ class Erasure(Stored):
 
     @property
     def epochs(self) -> tuple[tuple[int, int, Offsets], ...]:
-        """Partition, epoch and offsets of all rows that it forgets."""
         present = (
             (number, epoch, each.offsets)
             for number, each in self.partitions.items()
@@ -170,7 +167,6 @@ class Erasure(Stored):
         return tuple(sorted(each for each in (*present, *older) if each[2]))
 
     def at(self, phase: ErasurePhase) -> Erasure:
-        """The erasure in another phase."""
         return dataclasses.replace(self, phase=str(phase))
 
 
@@ -280,7 +276,6 @@ def turn_of(job_id: str) -> tuple[int, int]:
 
 
 def erasure_path(number: int) -> str:
-    """Where an erasure is stored."""
     return f"{ERASURES}{number}.json"
 
 
@@ -295,7 +290,6 @@ def parse_erasure_path(path: str) -> int | None:
 
 
 def log_path(topic: str) -> str:
-    """Where the erasure log of a topic is stored."""
     return f"{_LOGS}{check_topic(topic)}.json"
 
 

@@ -36,7 +36,6 @@ def positions_in(columns: Iterable[str]) -> tuple[str, str, str, str] | None:
 
 
 def offsets_of(values: Iterable[int]) -> Offsets:
-    """The set of single offsets."""
     bounds: list[int] = []
     for value in sorted(set(values)):
         if bounds and bounds[-1] == value:
@@ -47,7 +46,6 @@ def offsets_of(values: Iterable[int]) -> Offsets:
 
 
 def united(*sets: Offsets) -> Offsets:
-    """The offsets of all sets."""
     bounds: list[int] = []
     for first, until in sorted(pair for each in sets for pair in pairs(each)):
         if bounds and first <= bounds[-1]:
@@ -58,17 +56,14 @@ def united(*sets: Offsets) -> Offsets:
 
 
 def pairs(offsets: Offsets) -> Iterator[tuple[int, int]]:
-    """The ranges of a set."""
     return zip(offsets[::2], offsets[1::2], strict=True)
 
 
 def size(offsets: Offsets) -> int:
-    """How many offsets a set has."""
     return sum(until - first for first, until in pairs(offsets))
 
 
 def has(offsets: Offsets, offset: int) -> bool:
-    """Whether an offset is in a set."""
     return bisect_right(offsets, offset) % 2 == 1
 
 

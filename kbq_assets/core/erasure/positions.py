@@ -42,7 +42,6 @@ def parse_positions(text: str, topic: str) -> Iterator[RecordPosition]:
 
 
 def _entries(text: str) -> list[Any]:
-    """Objects with names."""
     stripped = text.strip()
     if stripped[:1] not in ("[", "{"):
         names = ("partition", "offset", "epoch")

@@ -63,6 +63,5 @@ def pseudonyms_in(
 
 
 def common_name(column: str) -> str:
-    """A name that a field has in common with its column."""
     name = ".".join(snake_case(legal_name(each)) for each in column.split(".")).lower()
     return KEY if name == "_kafka_key" else name

@@ -29,7 +29,6 @@ def with_rewritten(commit: Commit, each: RewrittenFile, warehouse: str) -> Commi
 
 
 def for_warehouse(file: StagedFile, warehouse: str) -> StagedFile:
-    """A file that is for one warehouse alone."""
     return dataclasses.replace(file, warehouses=() if warehouse == FIRST_WAREHOUSE else (warehouse,))
 
 

@@ -36,10 +36,8 @@ class ReplayIntent(Stored):
         return RowPlaces(tp.topic, ((tp.partition, name.epoch, self.offsets),))
 
     def under(self, job_id: str) -> ReplayIntent:
-        """The same, under an id."""
         return dataclasses.replace(self, job_id=job_id)
 
 
 def intent_words(found: ReplayIntent) -> str:
-    """What waits, and what continues."""
     return f"a replay of error rows into {found.table} has not ended; next: kbq errors replay"

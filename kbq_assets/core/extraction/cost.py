@@ -40,7 +40,6 @@ class Usage:
 
 
 def with_outcome(usage: Usage | None, outcome: UnitOutcome) -> Usage:
-    """A topic's usage with one more unit."""
     settings = outcome.unit.settings
     usage = usage or Usage(
         outcome.unit.range.topic_partition.topic, settings.ownership.owner, settings.ownership.cost_center

@@ -83,7 +83,6 @@ def of_load(batches: Sequence[LoadBatch], commits: int, tables: int) -> Operatio
 
 
 def per_month(cycle: Operations, every_seconds: float) -> Operations:
-    """A month of such cycles."""
     return cycle * (_MONTH_SECONDS / max(1.0, every_seconds))
 
 
@@ -94,7 +93,6 @@ def commits_of(planned: ExtractionPlan) -> int:
 
 
 def tables_of(batches: Collection[LoadBatch]) -> int:
-    """Tables with something to load."""
     return len({batch.table for batch in batches})
 
 

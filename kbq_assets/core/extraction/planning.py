@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kbq_assets.core.errors import InvalidName, KbqError
 from kbq_assets.core.extraction import restarts
 from kbq_assets.core.extraction.backlog import Averages, Waiting, headroom, is_in_danger, too_little
-from kbq_assets.core.extraction.shares import Throttled, in_order, within_limits
+from kbq_assets.core.extraction.shares import Throttled, urgency, within_limits
 from kbq_assets.core.extraction.stops import PartitionStop, commit_stop, stop_of
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import Unit, WindowLimits
@@ -59,7 +59,6 @@ class Creation:
     leader_epochs: Mapping[int, int] = field(default_factory=dict)
 
     def commit(self) -> Commit:
-        """The commit to write."""
         partitions = {p: starting_at(s, self.leader_epochs.get(p, -1)) for p, s in self.starts.items()}
         return Commit(self.topic, self.shard, self.cluster_id, self.topic_id, epoch=1, partitions=partitions)
 
@@ -158,7 +157,7 @@ def plan_extraction(
     draft = _PlanDraft(limits or WindowLimits(), ripe, now_ms)
     for snapshot in snapshots:
         _plan_topic(draft, snapshot, offsets, cluster_id)
-    units, throttled = within_limits(in_order(draft.units), draft.averages, run or ReadLimits())
+    units, throttled = within_limits(sorted(draft.units, key=urgency), draft.averages, run or ReadLimits())
     return ExtractionPlan(
         creations=tuple(draft.creations),
         additions=tuple(draft.additions),

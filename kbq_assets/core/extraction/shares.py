@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kbq_assets.core.extraction.backlog import DANGER_TURNS, Averages, is_in_danger
@@ -29,11 +29,6 @@ def weight(unit: Unit) -> int:
 def urgency(unit: Unit) -> tuple[float, int]:
     """Sort key among equals: nearest to losing records first, then the longest, which keeps cores busy to the end."""
     return (unit.headroom if is_in_danger(unit.headroom) else 1.0, -unit.range.positions)
-
-
-def in_order(units: Iterable[Unit]) -> list[Unit]:
-    """Units by urgency."""
-    return sorted(units, key=urgency)
 
 
 def within_limits(

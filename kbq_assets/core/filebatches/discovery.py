@@ -34,7 +34,6 @@ class ListedObject:
 
     @property
     def name(self) -> str:
-        """Its name in the directory."""
         return self.path.rpartition("/")[2]
 
 

@@ -85,7 +85,6 @@ class BatchInFlight(Stored):
 
     @property
     def file_paths(self) -> tuple[str, ...]:
-        """The paths of the files in the source."""
         return tuple(f"{self.path}/{each.name}" if self.path else each.name for each in self.files)
 
 
@@ -171,16 +170,13 @@ class FileTableState(Stored):
     decisions: tuple[FileDecision, ...] = ()
 
     def running_batch(self, path: str) -> BatchInFlight | None:
-        """The job in flight of a batch."""
         return next((each for each in self.in_flight if each.path == path), None)
 
     def failure_of(self, path: str) -> FailedFileBatch | None:
-        """The failure of a batch."""
         return next((each for each in self.failed if each.path == path), None)
 
     @property
     def next_number(self) -> int:
-        """The sequence number of the next job."""
         return self.sequence + 1
 
     def applied_chunk(self) -> tuple[SettledBatch, ...]:

@@ -100,12 +100,10 @@ class LoadBatch:
 
     @property
     def rows(self) -> int:
-        """Rows in the batch."""
         return sum(f.rows for f in self.files)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the batch's objects."""
         return sum(f.bytes for f in self.files)
 
 

@@ -40,12 +40,10 @@ class WarehouseStates:
         return state is not None and state.is_loaded(file)
 
     def is_parked(self, warehouse: str, file: StagedFile) -> bool:
-        """Whether a file's table is parked in a warehouse."""
         state = self._state(warehouse, file)
         return state is not None and state.parked is not None
 
     def jobs_in_flight(self, table: TableReference) -> list[JobInFlight]:
-        """The load jobs in flight of one table."""
         states = (tables[table] for tables in self.by_name.values() if table in tables)
         return [state.in_flight for state in states if state.in_flight is not None]
 

@@ -68,5 +68,4 @@ def with_label(options: TableOptions, staging_id: str) -> TableOptions:
 
 
 def labelled(notes: TableNotes, staging_id: str) -> TableNotes:
-    """A table's notes with the id of its staging area."""
     return replace(notes, labels={**notes.labels, LABEL: staging_id})

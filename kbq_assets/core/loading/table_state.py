@@ -47,7 +47,6 @@ class JobInFlight(codec.Stored):
 
     @property
     def rows(self) -> int:
-        """Rows the job must load."""
         return sum(f.rows for f in self.files)
 
     @property
@@ -274,7 +273,6 @@ def under_new_id(state: TableState, in_flight: JobInFlight) -> TableState:
 
 
 def next_job_id(state: TableState) -> str:
-    """The id of a table's next job."""
     return f"kbq-{state.uuid}-{state.sequence + 1}"
 
 

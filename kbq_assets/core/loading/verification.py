@@ -31,12 +31,10 @@ class Unsound:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All of them."""
         return (*self.missing, *self.damaged)
 
     @property
     def reason(self) -> ParkReason:
-        """Why the table parks."""
         return ParkReason.MISSING_FILES if self.missing else ParkReason.DAMAGED_FILES
 
     @property

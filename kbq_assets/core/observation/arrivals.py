@@ -28,7 +28,6 @@ class PrefixArrivals:
 
     @property
     def result(self) -> CheckResult:
-        """The check of this prefix."""
         stopped, waiting = self.failed + self.parked, self.waiting
         if self.problems:
             found = self.problems, self.commands
@@ -53,7 +52,6 @@ class Arrivals:
 
     @property
     def results(self) -> tuple[CheckResult, ...]:
-        """The check of each table prefix."""
         return tuple(each.result for each in self.prefixes)
 
     @property

@@ -65,7 +65,6 @@ class CheckResult:
 
     @property
     def line(self) -> str:
-        """The result in one line, with the next step."""
         return f"{self.subject}: {self.cause}"
 
     @property
@@ -209,7 +208,6 @@ def loaded_marks(table: TableReference, state: TableState) -> list[Loaded]:
 
 
 def topics_of(state: TableState) -> set[str]:
-    """Topics with rows in a table."""
     return {key.rsplit("/", 3)[0] for key in state.marks}
 
 
@@ -232,7 +230,6 @@ def beyond_commit(commits: Iterable[Commit], marks: Iterable[Loaded]) -> dict[st
 
 
 def contiguous_result(topic: str, findings: Collection[str]) -> CheckResult:
-    """Whether a topic's positions are contiguous."""
     if not findings:
         return CheckResult(CONTIGUOUS, topic, "every position is accounted for")
     commands = ("restore commits/ and tables/ of one moment", f"kbq reconcile --topic {topic}")

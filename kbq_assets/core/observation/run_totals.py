@@ -42,7 +42,6 @@ class WorkerUse(Stored):
     memory_bytes: int = 0
 
     def with_outcome(self, outcome: UnitOutcome) -> WorkerUse:
-        """With one more unit."""
         return dataclasses.replace(
             self,
             units=self.units + 1,
@@ -192,7 +191,6 @@ class SignOfLife(Stored):
 
 
 def totals_path(kind: str) -> str:
-    """Path of the totals of one kind of run."""
     return f"{METRICS}{kind}.json"
 
 
@@ -202,7 +200,6 @@ def sign_path(run: str) -> str:
 
 
 def failure_key(warehouse: str, table: TableReference) -> str:
-    """The key of a table's failure."""
     return f"{warehouse}/{table}"
 
 

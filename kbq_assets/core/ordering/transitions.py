@@ -116,7 +116,6 @@ def let_in(state: TableState, entry: AuditEntry) -> TableState:
 
 
 def marked(state: TableState, now_ms: int) -> TableState:
-    """The marker that the table waits for is there."""
     marker = state.order.rule.hold_until
     order = dataclasses.replace(state.order, released=marker)
     entry = AuditEntry(now_ms, "release", order.next, f"the marker {marker} is there")

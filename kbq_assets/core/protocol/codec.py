@@ -141,7 +141,6 @@ class _Parsed:
         self._values: dict[tuple[Any, bytes], Any] = {}
 
     def get(self, cls: Any, data: bytes) -> Any:
-        """The value of these bytes."""
         key = cls, data
         with self._lock:
             if key in self._values:

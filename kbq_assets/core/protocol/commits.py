@@ -75,7 +75,6 @@ class StagedFile(Stored):
 
     @property
     def table(self) -> TableReference:
-        """The table of its rows."""
         return self.name.table
 
     @property
@@ -212,7 +211,6 @@ class Commit(Stored):
         return codec.MERGING if self.merges % 2 else codec.ORDERED if self.erasures else codec.FORMAT
 
     def topic_partition(self, partition: int) -> TopicPartition:
-        """The TopicPartition of one of its partitions."""
         return TopicPartition(self.topic, partition)
 
     @property
@@ -228,7 +226,6 @@ class Commit(Stored):
         return (f for p in self.partitions.values() for w in p.windows for f in w.files)
 
     def with_partition(self, partition: int, state: PartitionCommit) -> Commit:
-        """The commit with one partition replaced."""
         return dataclasses.replace(self, partitions={**self.partitions, partition: state})
 
 

@@ -57,7 +57,6 @@ class Manifest(Stored):
 
     @property
     def files(self) -> Iterable[StagedFile]:
-        """The files of its windows."""
         return (file for windows in self.windows.values() for window in windows for file in window.files)
 
     @property
@@ -161,7 +160,6 @@ class _Contents:
             self._given_up.pop(path, None)
 
     def rest(self) -> Commit:
-        """The commit with what is left."""
         partitions = {
             n: dataclasses.replace(
                 state,

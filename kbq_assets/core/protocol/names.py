@@ -156,6 +156,11 @@ def commit_path(topic: str, shard: int = 0) -> str:
     return f"{COMMITS}{check_topic(topic)}{f'@{shard}' if shard else ''}.json"
 
 
+def commit_path_of(tp: TopicPartition) -> str:
+    """Path of the commit that has a partition."""
+    return commit_path(tp.topic, shard_of(tp.partition))
+
+
 def manifest_prefix(topic: str, shard: int) -> str:
     """Folder of the manifests of a shard of a topic's commit."""
     return MANIFESTS + commit_path(topic, shard).removeprefix(COMMITS).removesuffix(".json") + "/"
@@ -172,7 +177,6 @@ class ManifestName:
 
     @property
     def base(self) -> str:
-        """The name as the head has it."""
         return f"{self.generation}-{self.random}"
 
     def format(self) -> str:

@@ -34,7 +34,6 @@ class Histogram(Stored):
     sum: float = 0.0
 
     def observe(self, bounds: Sequence[int], values: Iterable[float]) -> Histogram:
-        """With more observations."""
         counts, total = list(self.counts), self.sum
         for value in values:
             bucket = bisect_left(bounds, value)
@@ -51,7 +50,6 @@ class Histogram(Stored):
 
     @property
     def count(self) -> int:
-        """All observations."""
         return sum(self.counts)
 
 

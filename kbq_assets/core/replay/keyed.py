@@ -86,7 +86,6 @@ class KeyedRange:
         return [key_name(number) for number in range(len(self.upsert.rule.key))]
 
     def _within(self, alias: str, names: Sequence[str] = POSITION) -> str:
-        """Whether a row's position is in the range."""
         topic, partition, epoch, offset = (f"{alias}.{name}" for name in names)
         ranges = " OR ".join(
             f"({partition} = {each.topic_partition.partition:d}"

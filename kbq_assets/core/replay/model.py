@@ -139,7 +139,6 @@ class Replay(Stored):
         return self.attempt - self.is_changing
 
     def at(self, phase: Phase) -> Replay:
-        """The replay in another phase."""
         return dataclasses.replace(self, phase=str(phase))
 
 
@@ -210,7 +209,6 @@ def check_own(table: TableReference) -> TableReference:
 
 
 def replay_path(number: int) -> str:
-    """Where a replay is stored."""
     return f"{REPLAYS}{number}.json"
 
 

@@ -25,12 +25,10 @@ class Dialect:
     days: str
 
     def quoted(self, name: str) -> str:
-        """An identifier."""
         escaped = name.replace(self.quote, self.quote * 2 if self.quote == '"' else f"\\{self.quote}")
         return f"{self.quote}{escaped}{self.quote}"
 
     def path(self, alias: str, path: str) -> str:
-        """A column of a row, or a field of records in it."""
         return ".".join((alias, *map(self.quoted, path.split("."))))
 
     def failing(self, message: str) -> str:

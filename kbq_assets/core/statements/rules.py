@@ -47,7 +47,6 @@ class StatementRule(Stored):
 
     @property
     def appends(self) -> bool:
-        """Whether no statement is needed."""
         return self.kind == APPEND
 
     @property

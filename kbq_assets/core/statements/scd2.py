@@ -34,7 +34,6 @@ def history_sql(target: Target) -> str:
 
 
 def _begin(target: Target, alias: str) -> str:
-    """The time of a record."""
     kafka = f"{alias}._kafka_timestamp"
     return f"COALESCE({target.version(alias)}, {kafka})" if target.rule.version else kafka
 

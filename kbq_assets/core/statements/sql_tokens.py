@@ -63,7 +63,6 @@ def split(sql: str, dialect: Dialect) -> list[str]:
 
 
 def _placed(sql: str, dialect: Dialect) -> Iterator[tuple[Token, int]]:
-    """Tokens, and where each begins."""
     if found := _AMBIGUOUS.search(sql):
         raise WrongOptions(
             f"sql: {dialect.name} cannot read it from {found.group()!r} on",

@@ -36,7 +36,6 @@ class BatchStatement(Stored):
         return scratch_table(target, self.loaded_by or job_id)
 
     def sql(self, scratch: str) -> str:
-        """The text with the scratch table's name in SQL."""
         return self.text.replace(SCRATCH, scratch)
 
 
@@ -77,7 +76,6 @@ class TableStatements(Stored):
 
 
 def digest_of(sql: str) -> str:
-    """The digest of a text, as a label's value."""
     return blake2b(sql.encode(), digest_size=16).hexdigest()
 
 

@@ -28,7 +28,6 @@ class Target:
     tombstones: bool = False
 
     def key(self, alias: str) -> list[str]:
-        """The key's values in a row."""
         return [self.dialect.path(alias, path) for path in self.rule.key]
 
     def has_key(self, alias: str) -> str:
@@ -36,7 +35,6 @@ class Target:
         return " AND ".join(f"{part} IS NOT NULL" for part in self.key(alias)) or "TRUE"
 
     def version(self, alias: str) -> str:
-        """The version in a row."""
         return self.dialect.path(alias, self.rule.version)
 
     def listed(self, alias: str = "") -> str:

@@ -60,7 +60,6 @@ class Upsert:
 
 
 def deleted_columns(key: Sequence[Column]) -> tuple[Column, ...]:
-    """The columns of the table of deleted keys."""
     parts = (Column(key_name(number), column.type) for number, column in enumerate(key))
     positions = (Column(name, kind) for name, kind in zip(REMEMBERED, _TYPES, strict=True))
     return (*parts, *positions, Column(REMEMBERED_TIME, "TIMESTAMP"))

@@ -46,5 +46,4 @@ def row_columns(fields: Iterable[str], style: str) -> Mapping[str, str]:
 
 
 def snake_case_path(path: Path, names: Mapping[Path, str]) -> Path:
-    """The path of a field's column."""
     return tuple(names.get(path[: depth + 1], name) for depth, name in enumerate(path))

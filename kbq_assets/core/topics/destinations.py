@@ -56,7 +56,6 @@ class Template:
 
     @property
     def is_template(self) -> bool:
-        """Whether it has placeholders."""
         return is_template(self.text)
 
     def for_topic(self, topic: str) -> Template:

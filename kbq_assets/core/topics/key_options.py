@@ -28,5 +28,4 @@ class KeyOptions:
 
     @property
     def are_stored(self) -> bool:
-        """Whether there is any column of keys."""
         return self.as_bytes or self.are_decoded

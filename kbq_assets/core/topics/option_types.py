@@ -29,7 +29,6 @@ class OptionType:
 
 
 def choice(*choices: str) -> OptionType:
-    """One of the choices."""
 
     def parse(name: str, text: str) -> str:
         if text not in choices:
@@ -103,7 +102,6 @@ def _clustering(name: str, text: str) -> tuple[str, ...]:
 
 
 def _paths(name: str, text: str) -> tuple[str, ...]:
-    """Columns, or fields of records in them."""
     found = tuple(filter(None, text.split(",")))
     names = [part for path in found for part in path.split(".")]
     if not all(map(_COLUMN.fullmatch, names)) or len(set(found)) < len(found):
@@ -112,7 +110,6 @@ def _paths(name: str, text: str) -> tuple[str, ...]:
 
 
 def _path(name: str, text: str) -> str:
-    """One column, or a field of records in it."""
     if "," in text:
         raise ConfigurationError(f"{name}={text}", next_step=f"one column: {name}=a")
     return next(iter(_paths(name, text)), "")

@@ -285,7 +285,6 @@ class RecordOptions:
 
     @property
     def is_json(self) -> bool:
-        """Whether values are JSON documents."""
         return self.format.startswith("json")
 
 
@@ -357,7 +356,6 @@ class ExtractionOptions:
 
     @property
     def priority_name(self) -> str:
-        """The priority as a word, or its number."""
         return next(
             (name for name, weight in PRIORITIES.items() if weight == self.priority), str(self.priority)
         )

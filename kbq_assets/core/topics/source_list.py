@@ -10,7 +10,6 @@ One topic or pattern a line, options after it; the first line that matches a top
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Final
 
 from kbq_assets.core.errors import ConfigurationError, InvalidName
 from kbq_assets.core.protocol.names import check_topic
+from kbq_assets.core.spelling import meant
 from kbq_assets.core.topics.topic_settings import OPTIONS, TopicSettings
 
 _WILDCARDS: Final = "*?["
@@ -165,8 +165,7 @@ def _settings(words: Iterable[str], base: TopicSettings) -> TopicSettings:
         if UNREADABLE in value:
             raise ConfigurationError(f"{key} is not UTF-8", next_step="save the list as UTF-8")
         if not equals or key not in OPTIONS:
-            near = difflib.get_close_matches(key, OPTIONS, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(OPTIONS)}"
+            hint = meant(key, OPTIONS) or f"options: {', '.join(OPTIONS)}"
             raise ConfigurationError(f"unknown option {key!r}", next_step=hint)
         options[key] = value
     made = base.with_options(**options)

@@ -24,7 +24,6 @@ class Periods:
     hours: int
 
     def chosen(self, partitions: Iterable[str]) -> ChosenFiles:
-        """The files of partitions."""
         starts = (self.definition.start_time_for_partition_key(each) for each in partitions)
         numbers = frozenset((start - _EPOCH) // (_HOUR * self.hours) for start in starts)
         return ChosenFiles(hours=numbers) if self.hours == 1 else ChosenFiles(days=numbers)

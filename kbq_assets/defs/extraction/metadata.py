@@ -37,7 +37,6 @@ class StagedSlice:
 
     @property
     def rows(self) -> int:
-        """Rows staged."""
         return sum(f.rows for f in self.files)
 
     @property

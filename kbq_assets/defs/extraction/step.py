@@ -39,7 +39,6 @@ class ProgressLog:
     _next: float = field(default=0.0, init=False)
 
     def __call__(self, progress: Progress) -> None:
-        """Log the run's progress."""
         now = self.monotonic()
         if now < self._next or not progress.positions:
             return
@@ -61,7 +60,6 @@ class ExtractionStep:
 
     @property
     def translator(self) -> AssetTranslator:
-        """Names of the assets."""
         return self.pages.translator
 
     def run(

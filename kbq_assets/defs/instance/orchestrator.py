@@ -80,7 +80,6 @@ class DagsterOrchestrator:
         return str(self._folder / "workspace.yaml")
 
     def submit(self, job: str) -> str:
-        """Queue a job."""
         # As `dagster job launch`, without the code server that it starts and stops (ADR 14): the daemon finds the job
         # by its origin alone.
         self._prepare()
@@ -143,7 +142,6 @@ class DagsterOrchestrator:
         return run.tags.get(_RETRIED_AS_TAG)
 
     def outcome(self, run_id: str) -> RunOutcome:
-        """How a run ended."""
         with self._instance() as instance:
             run = _run(instance, run_id)
             while _RETRIED_AS_TAG in run.tags:
@@ -154,7 +152,6 @@ class DagsterOrchestrator:
             return RunOutcome(run.run_id, run.is_success, run.status.value, seconds)
 
     def serve(self, port: int, on_ready: Callable[[str], None], *, read_only: bool = False) -> None:
-        """Serve the UI until interrupted."""
         if not can_listen(port):
             raise ConfigurationError(
                 f"port {port}, wanted for the UI, is taken by {holder_of(port)}",

@@ -68,7 +68,6 @@ class HomeLock:
         return int(text) if text.isdecimal() else 0
 
     def release(self) -> None:
-        """Release the lock."""
         if self._file is not None:
             self._file.close()
             self._file = None

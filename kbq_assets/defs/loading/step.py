@@ -10,11 +10,11 @@ import dagster as dg
 from dagster_pyspark import PySparkResource
 
 from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.defs import metadata
 from kbq_assets.defs.events import in_batches
-from kbq_assets.defs.loading.asset_checks import DagsterChecks
 from kbq_assets.defs.loading.datasets import loaded_metadata
 from kbq_assets.defs.pages import Pages
 from kbq_assets.defs.runs import StepContext, StepEvents, or_else, parsed, register, state_checks
@@ -24,6 +24,7 @@ from kbq_assets.pipelines.loading.load import LoadReport, TableReport
 from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.pipelines.observation.status import TableStatus
+from kbq_assets.ports.asset_checks import CheckEvaluation
 from kbq_assets.worker.spark import writer_on
 
 
@@ -38,7 +39,6 @@ class LoadStep:
 
     @property
     def translator(self) -> AssetTranslator:
-        """Names of the assets."""
         return self.pages.translator
 
     def run(
@@ -128,7 +128,6 @@ class TableLog:
     left: int = metadata.SHOWN_LINES
 
     def __call__(self, table: TableReport) -> None:
-        """Log what became of a table."""
         if not table.rows and table.state == "idle":
             return
         if table.state == "idle":
@@ -139,3 +138,27 @@ class TableLog:
         # A table that has loaded and has nothing left is idle; its line is about this run.
         outcome = "loaded" if table.state == "idle" else table.state
         self.write(f"{table.table}: {outcome}, {table.rows:,} rows of {table.files} files{message}")
+
+
+@dataclass(frozen=True)
+class DagsterChecks:
+    """Checks of tables' assets, by an instance's history."""
+
+    instance: dg.DagsterInstance
+    translator: AssetTranslator
+
+    def latest(self, table: TableReference, check: str) -> CheckEvaluation | None:
+        key = dg.AssetCheckKey(self.translator.dataset_key(table), check)
+        try:
+            record = self.instance.get_latest_asset_check_evaluation_record(key)
+        except Exception as error:  # of whatever database the instance has
+            raise Unavailable(
+                f"Dagster does not say how the check {check} of {table} ended: {error}",
+                next_step="the next load asks again",
+            ) from error
+        if record is None:
+            return None
+        found = record.evaluation
+        if found is None:  # planned, or it ended without a result
+            return CheckEvaluation(record.id)
+        return CheckEvaluation(record.id, found.passed, found.description or f"the check {check} failed")

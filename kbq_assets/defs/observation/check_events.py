@@ -40,7 +40,6 @@ OF_RUNS: Final[Mapping[Role, tuple[str, ...]]] = {
 
 
 def asset_of(check: str, translator: AssetTranslator) -> dg.AssetKey:
-    """The asset that shows a check."""
     keys = (translator.staged_files, translator.warehouse_tables)
     return next(key for key in keys if key.path[-1] == CHECKS[check].asset)
 
@@ -48,7 +47,6 @@ def asset_of(check: str, translator: AssetTranslator) -> dg.AssetKey:
 def evaluation(
     key: dg.AssetKey, name: str, results: Sequence[CheckResult], note: Metadata | None = None
 ) -> dg.AssetCheckEvaluation:
-    """All results of one check."""
     about = CHECKS[name].about
     fine = f"1 {about} passes" if len(results) == 1 else f"{len(results)} {about}s pass"
     problems = [result.line for result in results if not result.passed]

@@ -67,7 +67,6 @@ def _overall(
 
 
 def check_spec(name: str, translator: AssetTranslator) -> dg.AssetCheckSpec:
-    """A check on the asset that shows it."""
     return dg.AssetCheckSpec(name, asset=asset_of(name, translator), description=CHECKS[name].meaning)
 
 

@@ -97,7 +97,6 @@ def noted(instance: dg.DagsterInstance, pages: Pages, name: str) -> Mapping[str,
 
 
 def stopped_partitions(instance: dg.DagsterInstance, pages: Pages) -> set[TopicPartition]:
-    """The partitions that pages show as stopped."""
     return {
         TopicPartition(topic, int(number))
         for topic, says in noted(instance, pages, PARTITIONS_RUN).items()
@@ -139,7 +138,6 @@ def _has_page(pages: Pages, name: str, subject: str) -> bool:
 
 
 def _keys(pages: Pages, name: str, subjects: Iterable[str]) -> dict[dg.AssetKey, list[str]]:
-    """The pages that show these subjects, with all subjects of each."""
     found: dict[dg.AssetKey, list[str]] = defaultdict(list)
     for subject in subjects:
         if CHECKS[name].about == "table":

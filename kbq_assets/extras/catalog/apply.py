@@ -284,7 +284,6 @@ def commands_of(
     open_admin: Callable[[], TopicAdmin],
     open_subjects: Callable[[], SubjectRegistry],
 ) -> CatalogCommands:
-    """The commands for the settings' environment, buckets and warehouses."""
     return CatalogCommands(
         reader,
         settings.catalog.env,

@@ -278,8 +278,7 @@ def site(
 
     Any web server can serve the folder, and a browser can open index.html directly.
     """
-    from kbq_assets.extras.catalog.pages import write_site
-    from kbq_assets.extras.catalog.site import site_topics
+    from kbq_assets.extras.catalog.site import site_topics, write_site
 
     entries = commands.sound_entries(env)
     statuses = observer.tables() if state else ()
@@ -311,7 +310,6 @@ def target(entry: CatalogEntry) -> str:
 
 
 def entry_json(entry: CatalogEntry) -> dict[str, Any]:
-    """An entry as a document."""
     return {
         "topic": entry.topic,
         "env": entry.place.env,

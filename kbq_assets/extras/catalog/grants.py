@@ -48,7 +48,6 @@ class ReaderGrants:
         return grants, [Difference(each.place, each.message) for each in (*refused, *left)]
 
     def proposals(self, grants: Iterable[GrantReading]) -> list[Proposal]:
-        """Grants, ready to be made."""
         return [Proposal(str(each), (), partial(self._of(each.place.kind).grant, each)) for each in grants]
 
     def _of(self, kind: str) -> Readers:

@@ -116,11 +116,9 @@ class InTime:
     is_late: Callable[[], bool]
 
     def known(self, table: ExternalTable) -> KnownTable | None:
-        """BigQuery's table."""
         return self._open().known(table)
 
     def point(self, change: PointAtMetadata) -> None:
-        """Create or move it."""
         self._open().point(change)
 
     def _open(self) -> ExternalTables:

@@ -1,9 +1,12 @@
-"""The topics of the catalog for its pages, with texts and the state of their tables. Values, no HTML."""
+"""The catalog as pages: an index with search in the browser, and a page per topic. They need no server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import ChainableUndefined, Environment, PackageLoader
 
 from kbq_assets.core.catalog import CatalogEntry, CatalogFiles
 from kbq_assets.core.catalog.datasets import Dataset, dataset_of_entry, sample_query, with_real_columns
@@ -70,3 +73,23 @@ def _standing(status: TableStatus) -> TableSummary:
         moment(status.loaded_ms) if status.loaded_ms else "",
         moment(status.complete_until * HOUR_MS) if status.complete_until else "",
     )
+
+
+def write_site(folder: Path, topics: Sequence[SiteTopic], env: str, written: str, *, with_state: bool) -> int:
+    """Write the pages; return their number. ``written`` is the time of the row counts."""
+    templates = Environment(
+        loader=PackageLoader("kbq_assets.extras.catalog", "templates"),
+        autoescape=True,
+        undefined=ChainableUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages = {topic.entry.topic: f"topics/{topic.entry.topic}.html" for topic in topics}
+    common = {"env": env, "written": written, "with_state": with_state, "pages": pages}
+    (folder / "topics").mkdir(parents=True, exist_ok=True)
+    index = templates.get_template("index.html").render(topics=topics, **common)
+    (folder / "index.html").write_text(index, encoding="utf-8")
+    page = templates.get_template("topic.html")
+    for topic in topics:
+        (folder / pages[topic.entry.topic]).write_text(page.render(topic=topic, **common), encoding="utf-8")
+    return len(topics) + 1

@@ -260,7 +260,6 @@ def file_system_of(path: Path) -> str:
 
 
 def broker(settings: Settings, local: LocalServices, open_offsets: Callable[[], OffsetReader]) -> Check:
-    """Whether the broker answers these credentials."""
     servers = redacted_address(settings.kafka.bootstrap_servers)
     is_local = settings.kafka.bootstrap_servers == local.bootstrap_servers
     if is_local and not accepts_connections(settings.local.kafka_port):
@@ -276,7 +275,6 @@ def broker(settings: Settings, local: LocalServices, open_offsets: Callable[[], 
 
 
 def registry(settings: Settings, local: LocalServices, open_registry: Callable[[], SchemaRegistry]) -> Check:
-    """Whether the registry answers these credentials."""
     url = redacted_address(settings.registry.url)
     is_local = settings.registry.url == local.registry_url
     try:

@@ -191,7 +191,6 @@ def examine_warehouse(
 
 
 def now_ms() -> int:
-    """This machine's clock."""
     return time.time_ns() // 1_000_000
 
 

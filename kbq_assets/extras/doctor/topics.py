@@ -26,7 +26,6 @@ _SHOWN = 5
 
 
 def mistakes(entries: Iterable[SourceEntry]) -> Iterator[Check]:
-    """Entries whose topics wait because of a mistake."""
     for entry in entries:
         if entry.mistake is not None:
             found = f"{entry.pattern} waits: {entry.mistake.message}"

@@ -27,12 +27,10 @@ def kbe_families(state: StateReading) -> Iterator[Family]:
 
 
 def table_states(view: LoadView) -> list[TableState]:
-    """The readable table states."""
     return [found.value for found in view.states.values() if isinstance(found, Versioned)]
 
 
 def merged(commits: Iterable[Commit], of: Callable[[Commit], Histogram]) -> Histogram:
-    """One histogram of all commits."""
     return reduce(add, map(of, commits), Histogram())
 
 

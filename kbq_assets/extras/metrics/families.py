@@ -44,7 +44,6 @@ def single(name: str, kind: str, text: str, value: float) -> Family:
 
 
 def labelled(name: str, kind: str, text: str, label: str, values: Mapping[str, float]) -> Family:
-    """A family with one sample per value of a label."""
     return Family(name, kind, text, tuple(Sample(value, {label: key}) for key, value in values.items()))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.mismatches import jobs_of
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.observation.arrivals import Arrivals
 from kbq_assets.core.observation.run_totals import EXTRACTION, KINDS, RunTotals, WorkerUse, skew
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -49,7 +50,6 @@ class Measured:
 
 
 def kbq_families(measured: Measured) -> Iterator[Family]:
-    """All of KBQ's own metrics."""
     view = measured.state.view
     yield from _counts(view)
     yield from _lag(measured)
@@ -324,3 +324,17 @@ def _workers(name: str, text: str, workers: Iterable[WorkerUse], attribute: str)
     busiest = sorted(workers, key=lambda worker: worker.seconds, reverse=True)[:_MAX_WORKERS]
     values = {str(number): float(getattr(worker, attribute)) for number, worker in enumerate(busiest, 1)}
     return labelled(name, GAUGE, text, "worker", values)
+
+
+def arrival_families(found: Arrivals, now_ms: int) -> Iterator[Family]:
+    """How many batches failed, are parked or wait, and the age of the oldest that waits."""
+    for name, text, attribute in (
+        ("kbq_failed_file_batches", "Batches of files whose job failed", "failed"),
+        ("kbq_parked_file_batches", "Batches of files that configuration or rules keep back", "parked"),
+        ("kbq_waiting_file_batches", "Batches of files to apply", "waiting"),
+    ):
+        values = {each.prefix: float(getattr(each, attribute)) for each in found.prefixes}
+        yield labelled(name, GAUGE, text, "table_prefix", bounded(values))
+    ages = {each.prefix: max(0, now_ms - each.oldest_ms) / 1000 for each in found.prefixes if each.oldest_ms}
+    text = "Age of the oldest batch of files to apply"
+    yield labelled("kbq_oldest_file_batch_age_seconds", GAUGE, text, "table_prefix", bounded(ages, max))

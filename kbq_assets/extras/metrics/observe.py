@@ -133,7 +133,6 @@ def _ages(
 
 
 def plan_of(state: StateReading, broker: BrokerReading, sources: Iterable[SourceEntry]) -> ExtractionPlan:
-    """The plan of an extraction, from both readings."""
     view, entries = state.view, tuple(sources)
     selected, stored = select_topics(entries, broker.described), view.commit_objects
     topics = topic_snapshots(view.cache.store, selected, broker.described, view.topics, stored)

@@ -53,7 +53,6 @@ class Condition:
 
     @property
     def key(self) -> str:
-        """Its name in ledgers."""
         return f"{self.kind}/{self.subject}" + (f"@{self.mark}" if self.mark else "")
 
     @property
@@ -85,13 +84,11 @@ class Message:
 
     @property
     def severity(self) -> str:
-        """The worst of its items' severities."""
         found = {item.severity for item in self.items}
         return next((severity for severity in (ERROR, WARN) if severity in found), INFO)
 
     @property
     def text(self) -> str:
-        """Its items in lines."""
         lines = [line for item in self.items[:SHOWN_ITEMS] for line in item.lines]
         more = len(self.items) - SHOWN_ITEMS
         return "\n".join([*lines, f"and {more} more: kbq status, kbq check"] if more > 0 else lines)

@@ -61,12 +61,10 @@ class PartitionAccount:
 
     @property
     def skipped(self) -> int:
-        """Records skipped by a policy."""
         return self.totals.skipped
 
     @property
     def erased(self) -> int:
-        """Records that erasures forgot."""
         return self.totals.erased
 
     @property
@@ -87,12 +85,10 @@ class WarehouseRows:
     tables: dict[TableReference, Mapping[int, int]] = field(default_factory=dict)
 
     def count(self, *, errors: bool) -> int:
-        """Rows in error tables, or in the others."""
         chosen = (rows for table, rows in self.tables.items() if is_error_table(table) == errors)
         return sum(sum(rows.values()) for rows in chosen)
 
     def offsets(self) -> Counter[int]:
-        """Rows per offset, in all tables."""
         counter: Counter[int] = Counter()
         for rows in self.tables.values():
             counter.update(rows)

@@ -14,7 +14,7 @@ from kbq_assets.core.errors import NotFound, PreconditionFailed
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WindowLimits
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit
-from kbq_assets.core.protocol.names import STAGING, commit_path, shard_of
+from kbq_assets.core.protocol.names import STAGING, commit_path_of
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.account import Judgement
@@ -77,14 +77,13 @@ class Again:
             accept_errors_until=range_.until_offset if accepts else 0,
             limits=WindowLimits(bytes=2**62, records=2**62, seconds=float("inf")),
         )
-        scratch.written[commit_path(commit.topic, shard_of(range_.topic_partition.partition))] = StoredObject(
+        scratch.written[commit_path_of(range_.topic_partition)] = StoredObject(
             codec.dumps(_commit_at(commit, range_)), 1, 0
         )
         return extract_unit(unit, dataclasses.replace(ports, store=scratch))
 
 
 def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Offsets that follow each other, as ranges."""
     first = until = -1
     for offset in offsets:
         if offset != until:
@@ -134,7 +133,6 @@ class ScratchStore:
         return {}
 
     def swap(self, path: str, data: bytes, generation: int) -> int:
-        """Replace an object in memory."""
         if self.get(path).generation != generation:
             raise PreconditionFailed(f"{path} changed")
         return self._write(path, data)
@@ -145,11 +143,9 @@ class ScratchStore:
         return generation
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        """The real objects."""
         return self.real.list(prefix, start_after)
 
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
-        """The real objects'."""
         return self.real.checksums(prefix)
 
     def delete(self, path: str) -> None:
@@ -171,15 +167,12 @@ class ScratchStore:
         return self.real.open_write(path)
 
     def open_read(self, path: str) -> BinaryIO:
-        """Stream a real object."""
         return self.real.open_read(path)
 
     def uri(self, path: str) -> str:
-        """The real address."""
         return self.real.uri(path)
 
     def now_ms(self) -> int:
-        """The store's time."""
         return self.real.now_ms()
 
     def sweep_temporary(self) -> int:

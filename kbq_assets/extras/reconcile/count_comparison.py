@@ -51,7 +51,6 @@ class TableCount:
 
     @property
     def duplicates(self) -> int:
-        """Rows beyond the first of their offset."""
         return self.rows - self.distinct
 
     @property
@@ -153,7 +152,7 @@ def _judged(count: TableCount, state: TableState, whole: bool, has_expired: bool
 
 def unknown_offsets(count: TableCount, ledgers: Mapping[TopicPartition, PartitionHistory]) -> Iterable[str]:
     """Rows in a table that no commit can have staged."""
-    tp = TopicPartition(count.range.topic, count.range.partition)
+    tp = count.range.topic_partition
     where = f"{count.table}: {range_name(count.range)}"
     if count.first is None or count.last is None:
         return
@@ -244,7 +243,7 @@ def _compared_with_broker(
 
 def range_name(range_: KafkaRange) -> str:
     """Example: ``shop.orders[3] epoch 1``."""
-    return f"{TopicPartition(range_.topic, range_.partition)} epoch {range_.epoch}"
+    return f"{range_.topic_partition} epoch {range_.epoch}"
 
 
 def _order(range_: KafkaRange) -> tuple[str, int, int]:

@@ -95,12 +95,10 @@ class CountReport:
 
     @property
     def accounted(self) -> bool:
-        """Whether all counts agree."""
         return not self.findings
 
     @property
     def next_steps(self) -> list[str]:
-        """The operator's commands."""
         return next_steps(self.findings)
 
 
@@ -173,7 +171,6 @@ def with_statements(states: Mapping[TableReference, TableState]) -> list[TableRe
 
 
 def not_compared(table: TableReference) -> str:
-    """The finding about such a table."""
     return f"{table}: not compared: its statement decides which records are rows"
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import dagster as dg
 
 from kbq_assets.core.observation.check_names import COUNTS_AGREE
-from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs.jobs import OpEvents, bounded_job
 from kbq_assets.defs.metadata import SHOWN_LINES, Metadata
 from kbq_assets.defs.observation import check_events
@@ -77,7 +76,7 @@ def _count_record(count: TableCount) -> dg.TableRecord:
     return dg.TableRecord(
         {
             "table": str(count.table),
-            "partition": str(TopicPartition(count.range.topic, count.range.partition)),
+            "partition": str(count.range.topic_partition),
             "epoch": count.range.epoch,
             "rows": count.rows,
             "offsets": count.distinct,

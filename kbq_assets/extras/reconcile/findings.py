@@ -22,7 +22,6 @@ class Finding(str):
 
     @classmethod
     def of(cls, text: str) -> Finding:
-        """A text as a finding."""
         return text if isinstance(text, Finding) else cls(text)
 
 

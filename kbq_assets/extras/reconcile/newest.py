@@ -71,14 +71,12 @@ class NamedRecords:
     first: list[tuple[RecordPlace, str]] = field(default_factory=list)
 
     def add(self, place: RecordPlace, note: str = "") -> None:
-        """Count one more."""
         self.count += 1
         bisect.insort(self.first, (place, note))
         del self.first[SHOWN:]
 
     @property
     def again(self) -> str:
-        """The command that applies these records again."""
         place = self.first[0][0]
         return read_again(TopicPartition(place.topic, place.partition), place.offset)
 

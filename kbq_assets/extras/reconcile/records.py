@@ -95,7 +95,6 @@ class Reconciliation:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings."""
         of_partitions = (finding for account in self.partitions for finding in account.findings)
         of_upserts = (finding for account in self.upserts for finding in account.findings)
         return (*self.problems, *of_partitions, *of_upserts, *self.values.findings)
@@ -124,7 +123,6 @@ class Reconciliation:
 
     @property
     def next_steps(self) -> list[str]:
-        """The operator's commands."""
         of_stops = (command for stop in self.stops for command in stop.commands)
         return list(dict.fromkeys((*next_steps(self.findings), *of_stops)))
 
@@ -289,7 +287,7 @@ def _warehouse_rows(
     found: defaultdict[TopicPartition, WarehouseRows] = defaultdict(WarehouseRows)
     for table in itertools.filterfalse(is_shadow, warehouse.tables()):
         for range_ in warehouse.kafka_ranges(table):
-            tp = TopicPartition(range_.topic, range_.partition)
+            tp = range_.topic_partition
             if range_.epoch in epochs.get(tp, ()):
                 earlier = Counter(found[tp].tables.get(table, {}))
                 found[tp].tables[table] = earlier + Counter(warehouse.positions(table, range_))
@@ -375,7 +373,7 @@ def _deleting(
     for table in states.values():
         if (replacing := table.definition.replacing) and replacing.erasure:
             for range_, rows in replaced_rows(table).items():
-                tp = TopicPartition(range_.topic, range_.partition)
+                tp = range_.topic_partition
                 found[tp] -= rows if range_.epoch in epochs.get(tp, ()) else 0
     return found
 

@@ -32,14 +32,12 @@ class Spill(Generic[RecordT]):
         self._open.close()
 
     def add(self, key: Hashable, record: RecordT) -> None:
-        """Keep a record."""
         part = hash(key) % len(self.parts)
         self._buffers[part].append(record)
         if len(self._buffers[part]) >= _BUFFERED:
             self._write(part)
 
     def read(self, part: int) -> Iterator[RecordT]:
-        """The records of a part, in the order in which they came."""
         self._write(part)
         file = self._files[part]
         end = file.tell()

@@ -183,7 +183,7 @@ class _RecordsOfTable:
         ranges = self.owner.warehouse.kafka_ranges(self.table)
         own: dict[TopicPartition, list[KafkaRange]] = {tp: [] for tp in sorted(known)}
         for range_, count in ranges.items():
-            tp = TopicPartition(range_.topic, range_.partition)
+            tp = range_.topic_partition
             if tp in known and range_.epoch <= known[tp].epoch:
                 own[tp].append(range_)
             else:

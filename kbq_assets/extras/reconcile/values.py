@@ -192,7 +192,7 @@ class _Comparison:
 
 
 def _finding(table: TableReference, range_: KafkaRange, offset: int, columns: Sequence[str]) -> Finding:
-    tp = TopicPartition(range_.topic, range_.partition)
+    tp = range_.topic_partition
     return Finding(
         f"{table}: {tp} epoch {range_.epoch}: offset {offset} differs from the broker's record in "
         f"{', '.join(columns)}",

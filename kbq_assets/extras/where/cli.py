@@ -112,7 +112,6 @@ def where(
 def _show_files(
     operator: Operator, view: LoadView, path: str | None, job_id: str, *, as_json: bool
 ) -> NoReturn:
-    """Show where a file is, or the files of a job, and end."""
     warehouse = operator.deployment.warehouse
     path = None if path is None else path_in_store(path)
     if path is None:
@@ -154,7 +153,6 @@ class RecordPlaces:
 
     @property
     def document(self) -> dict[str, object]:
-        """It as JSON."""
         tp, offset = self.record
         places = [dataclasses.asdict(each) for each in self.places]
         return {"partition": tp.partition, "offset": offset, "places": places}

@@ -9,7 +9,7 @@ from kbq_assets.core.backup.commits import windows_of
 from kbq_assets.core.erasure.offset_sets import pairs
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.protocol.commits import Commit, Window
-from kbq_assets.core.protocol.names import commit_path, shard_of
+from kbq_assets.core.protocol.names import commit_path_of
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.pipelines.operate.operator import Operator
 from kbq_assets.pipelines.protocol import state
@@ -74,7 +74,7 @@ class RecordFinder:
         """The copies of a partition in the backup's present epoch; none if they are of another log."""
         try:
             area = self.operator.backups.area(tp.topic)
-            commit = state.read(area, Commit, commit_path(tp.topic, shard_of(tp.partition))).value
+            commit = state.read(area, Commit, commit_path_of(tp)).value
         except NotFound:
             return None, ()
         is_same = commit.topic_id == described.topic_id

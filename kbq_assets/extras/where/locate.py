@@ -226,7 +226,6 @@ def _in_commit(partition: PartitionCommit, tp: TopicPartition, offset: int) -> P
 def _in_files(
     view: LoadView, table: TableReference, tp: TopicPartition, offset: int | None
 ) -> Iterator[Place]:
-    """The files of a partition that cover an offset, or all of them."""
     try:
         current, files = view.state_of(table), view.files(table)
     except KbqError as error:

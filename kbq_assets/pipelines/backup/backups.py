@@ -13,7 +13,7 @@ from kbq_assets.core.backup.areas import AREAS, PERSONAL, area_of
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.protocol.commits import Commit, StagedFile
-from kbq_assets.core.protocol.names import commit_path, shard_of
+from kbq_assets.core.protocol.names import commit_path, commit_path_of, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.backup.clean import clean_backups
@@ -39,7 +39,6 @@ class Backups:
     open_registry: Callable[[], SchemaRegistry]
 
     def status(self) -> BackupsStatus:
-        """Positions and stops of all backups."""
         deployment = self.deployment
         return read_backups(deployment.sources.read(), deployment.offsets, deployment.backup_area)
 
@@ -48,7 +47,7 @@ class Backups:
         StateError."""
         try:
             area = self.area(tp.topic)
-            commit = state.read(area, Commit, commit_path(tp.topic, shard_of(tp.partition))).value
+            commit = state.read(area, Commit, commit_path_of(tp)).value
         except NotFound:
             return []
         found = commit.partitions.get(tp.partition)
@@ -82,11 +81,9 @@ class Backups:
         return plan_topic(area, topic) if plan else merge_topic(area, topic, lambda: uuid.uuid4().hex[:20])
 
     def topics(self) -> list[str]:
-        """The topics that have a backup."""
         return sorted({topic for area in self.areas() for topic in state.topic_registry(area).topics})
 
     def resume(self, topic: str, partition: int | None) -> Proposal:
-        """Resume stopped partitions."""
         return commands.propose_resume(self.area(topic), topic, partition)
 
     def accept_gap(self, tp: TopicPartition) -> Proposal:
@@ -134,7 +131,6 @@ class Backups:
         raise NotFound(f"{topic} has no backup", next_step="backup=true among the topic's options")
 
     def areas(self, role: Role = Role.EXTRACT) -> Iterator[BackupArea]:
-        """Every area that backups may be in."""
         personal = self.deployment.settings.backup.personal_location
         for area in AREAS:
             if area != PERSONAL or personal:

@@ -13,7 +13,7 @@ from kbq_assets.core.errors import KbqError
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.units import Copies, Unit, WindowLimits
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.names import commit_path, shard_of
+from kbq_assets.core.protocol.names import commit_path_of, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.plan import OpenArea
 from kbq_assets.pipelines.protocol import state
@@ -49,7 +49,7 @@ def _units(
 def _copies(open_area: OpenArea, area: str, commit: Commit, tp: TopicPartition) -> Copies | None:
     """The copies of a partition from the tables' position on; None if the backup cannot tell."""
     try:
-        backup = state.read(open_area(area), Commit, commit_path(tp.topic, shard_of(tp.partition))).value
+        backup = state.read(open_area(area), Commit, commit_path_of(tp)).value
     except KbqError as error:
         _LOGGER.warning("%s: its backup cannot be read: %s", tp, error.message)
         return None

@@ -78,7 +78,6 @@ class BackupPublishers:
             publisher.flush()
 
     def report(self) -> BackupReport:
-        """The result of the run."""
         windows = {
             tp: tuple(each)
             for publisher in self._publishers.values()

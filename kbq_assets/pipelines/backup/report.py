@@ -20,5 +20,4 @@ class BackupReport:
 
     @property
     def records(self) -> int:
-        """Records that were copied."""
         return sum(window.counts.records for each in self.windows.values() for window in each)

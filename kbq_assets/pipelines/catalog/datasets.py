@@ -62,7 +62,6 @@ class DatasetReader:
 
 
 def source_datasets(sources: Sequence[SourceEntry]) -> Datasets:
-    """The datasets of a source list."""
     return Datasets({**error_datasets(sources), **by_table(map(dataset_of_source, sources))})
 
 

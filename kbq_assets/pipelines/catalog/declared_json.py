@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kbq_assets.core.catalog import CatalogEntry, CatalogFiles, CatalogProblem
-from kbq_assets.core.catalog.mistakes import entry_mistake, meant
+from kbq_assets.core.catalog.mistakes import entry_mistake
+from kbq_assets.core.spelling import meant
 from kbq_assets.core.topics.json.declared import declared, tagged, tags_any_name, undeclared
 from kbq_assets.core.topics.json.inference import InferredField, InferredSchema
 from kbq_assets.core.topics.personal import Decision, fields_of, undecided
@@ -57,7 +58,6 @@ def _unvalidated(entry: CatalogEntry) -> Iterator[CatalogProblem]:
 
 
 def _path(entry: CatalogEntry, files: CatalogFiles) -> str | None:
-    """The schema of the entry's environment, or of its topic."""
     folders = (f"{entry.place.folder}/{entry.place.env}", entry.place.folder)
     return next(
         (path for path in (f"{f}/schemas/value.json" for f in folders) if path in files.schemas), None

@@ -16,11 +16,12 @@ from kbq_assets.core.catalog import Catalog, CatalogEntry, CatalogFiles, Catalog
 from kbq_assets.core.catalog.datasets import columns_of_entry
 from kbq_assets.core.catalog.entries import place_of
 from kbq_assets.core.catalog.faults import faults_of_files, is_root, wrong_sources
-from kbq_assets.core.catalog.mistakes import entry_mistake, meant
+from kbq_assets.core.catalog.mistakes import entry_mistake
 from kbq_assets.core.catalog.schema_rules import parse_rules
 from kbq_assets.core.catalog.starter import EXTENSIONS
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 from kbq_assets.core.loading.table_notes import OWN_COLUMNS
+from kbq_assets.core.spelling import meant
 from kbq_assets.core.topics.business_time import choose_field
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.source_list import SourceEntry

@@ -50,7 +50,6 @@ class SchemaFile:
 
 
 def avro_problems(schema: SchemaFile, root: AvroType) -> Iterator[CatalogProblem]:
-    """Rules that an Avro schema breaks."""
     fields = [SchemaField(path, _avro_kinds(type_)) for path, type_ in fields_in(root)]
     return schema.problems(fields, _AVRO_TIME)
 

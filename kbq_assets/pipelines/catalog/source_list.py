@@ -38,7 +38,6 @@ class SourceList:
 
     @cached_property
     def catalog(self) -> reader.CatalogReader:
-        """The topic catalog."""
         folder = self.settings.catalog.source_topics
         return reader.CatalogReader(self.open_catalog(folder), self._defaults)
 
@@ -80,7 +79,6 @@ class SourceList:
         return parse_source_list(text, path.name, self._defaults)
 
     def select(self, topics: Collection[str]) -> Mapping[str, TopicSettings]:
-        """The options of those topics that the list selects."""
         return select_topics(self.read(), topics)
 
     def known(self, topics: Collection[str]) -> Mapping[str, TopicSettings]:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from kbq_assets.core.compaction.expiry import ExpiryPlan
+from kbq_assets.core.compaction.expiry import ExpiryPlan, plan_expiry
 from kbq_assets.core.compaction.model import ChosenFiles, CompactionPlan
 from kbq_assets.core.errors import ConfigurationError, NotFound
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.names import TableReference, table_state_path
-from kbq_assets.pipelines.compaction.expiry import ExpiryReport, expire_table, plan_table
-from kbq_assets.pipelines.compaction.table import CompactionReport, TableCompaction
+from kbq_assets.pipelines.compaction.expiry import ExpiryReport, expire_table
+from kbq_assets.pipelines.compaction.table import CompactionReport, TableCompaction, existing_view
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.observation.accounting import loaded_rows
 from kbq_assets.pipelines.observation.lake_readers import OpenReaders, follow_lake
@@ -32,7 +32,6 @@ class Compactor:
 
     @property
     def is_lake(self) -> bool:
-        """Whether the warehouse has files to compact."""
         return isinstance(self.deployment.warehouse, Compacts)
 
     def chosen(self, names: Iterable[str]) -> tuple[TableReference, ...]:
@@ -59,7 +58,8 @@ class Compactor:
 
     def plan_expiry(self, table: TableReference) -> ExpiryPlan:
         """The rows that `expire` would drop. Raises NotFound, Unavailable, ConfigurationError."""
-        return plan_table(self._compacts().compaction, table, self._days(table), self._now_ms())
+        view = existing_view(self._compacts().compaction, table)
+        return plan_expiry(view, self._days(table), self._now_ms())
 
     def expire(self, table: TableReference) -> ExpiryReport:
         """Drop a table's old rows, snapshots and orphans. An error of it is in the report."""

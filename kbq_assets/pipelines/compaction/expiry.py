@@ -28,11 +28,6 @@ class ExpiryReport:
     transient: bool = False
 
 
-def plan_table(compaction: Compaction, table: TableReference, days: int, now_ms: int) -> ExpiryPlan:
-    """The rows that `expire_table` would drop. Raises NotFound, Unavailable."""
-    return plan_expiry(existing_view(compaction, table), days, now_ms)
-
-
 def expire_table(compaction: Compaction, table: TableReference, days: int, now_ms: int) -> ExpiryReport:
     """Drop a table's old rows, snapshots and orphans. An error is in the report."""
     dropped = ExpiryPlan(table, days)

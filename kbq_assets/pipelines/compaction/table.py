@@ -91,7 +91,6 @@ class TableCompaction:
         return plan_compaction(view, self._now_ms(), self._failures, self._chosen, kept)
 
     def run(self) -> CompactionReport:
-        """Compact the table."""
         plan: CompactionPlan | None = None
         try:
             plan = self.plan()
@@ -181,7 +180,6 @@ class TableCompaction:
             self._compaction.discard(self._table, paths)
 
     def _report(self, plan: CompactionPlan | None, error: KbqError | None = None) -> CompactionReport:
-        """The result for the table."""
         view = None
         try:
             view = self._compaction.view(self._table)

@@ -33,7 +33,6 @@ class ErasedWarehouse:
 
     @classmethod
     def of(cls, spine: Spine) -> ErasedWarehouse:
-        """The warehouse of these parts."""
 
         def open_rewriter() -> AbstractContextManager[Rewriter]:
             return spine.compactor.open_rewriter()  # imports Spark: not for every erasure

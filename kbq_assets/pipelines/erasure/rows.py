@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 
 def rows_of(live: Deployment, erasure: Erasure) -> RowPlaces:
-    """The rows that an erasure forgets."""
     return RowPlaces(erasure.topic, reached(live, erasure).epochs)
 
 
@@ -69,7 +68,6 @@ def count_rows(
 def count_in(
     topic: ErasedTopic, tables: ErasureTables, chosen: Iterable[TableReference], rows: RowPlaces
 ) -> Mapping[TableReference, Mapping[tuple[int, int], ErasedRows]]:
-    """The same, of chosen tables."""
     targets = topic.with_memories(chosen)
     found: dict[TableReference, dict[tuple[int, int], ErasedRows]] = {}
     for table, counted in sorted(tables.count(list(targets), rows).items()):

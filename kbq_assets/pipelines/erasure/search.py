@@ -304,11 +304,9 @@ class WantedKeys:
 
     @classmethod
     def of(cls, keys: frozenset[bytes]) -> WantedKeys:
-        """These keys."""
         return cls(keys, np.array(sorted({len(key) for key in keys}), np.int64))
 
     def matching(self, chunk: Chunk) -> Iterator[int]:
-        """Offsets of the records with one of the keys."""
         keys = chunk.keys
         if keys is None or not len(chunk):
             return

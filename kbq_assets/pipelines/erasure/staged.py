@@ -18,9 +18,8 @@ from kbq_assets.core.loading.verification import damage
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import (
     backlog_path,
-    commit_path,
+    commit_path_of,
     quarantine_path,
-    shard_of,
     table_state_path,
 )
 from kbq_assets.pipelines.deployment import Deployment
@@ -151,7 +150,7 @@ class StagedRows:
         state.change(
             self.live.store,
             Commit,
-            commit_path(tp.topic, shard_of(tp.partition)),
+            commit_path_of(tp),
             lambda commit: with_rewritten(commit, each, self._warehouse),
         )
         # The commit first: a file that moves to the backlog meanwhile is there by now (E7).

@@ -16,7 +16,7 @@ from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import TableReference, quarantine_path, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import Phase as ReplayPhase
-from kbq_assets.core.replay.model import Replay, is_shadow
+from kbq_assets.core.replay.model import is_shadow
 from kbq_assets.core.statements.rules import MARK, SQL, UPSERT, StatementRule
 from kbq_assets.core.statements.side_tables import deleted_table
 from kbq_assets.pipelines.backup.area import BackupArea
@@ -49,7 +49,6 @@ class ErasedTopic:
 
     @property
     def ids(self) -> tuple[str, str]:
-        """Cluster and topic id."""
         commit = next(iter(self.commits.values()))
         return commit.cluster_id, commit.topic_id
 
@@ -122,14 +121,11 @@ def _backed_up(live: Deployment, topic: str) -> Mapping[int, Commit]:
     return shards_of(live.store, topic)
 
 
-def open_replays(live: Deployment, topic: str) -> list[Replay]:
-    """The replays of a topic whose tables and files may have its records."""
-    return [each for each in read_replays(live.store) if each.topic == topic and not each.is_ended]
-
-
 def check_replays(live: Deployment, topic: str, next_step: str) -> None:
     """Raise Refused while a replay of the topic has copies of its records (X4)."""
-    for each in open_replays(live, topic):
+    for each in read_replays(live.store):
+        if each.topic != topic or each.is_ended:
+            continue
         end = "kbq replay accept" if each.phase == ReplayPhase.PROMOTED else "kbq replay drop"
         raise Refused(
             f"replay {each.number} of {topic} has copies of its records",
@@ -152,7 +148,6 @@ class WaitingFile:
 
     @property
     def stored(self) -> str:
-        """Where its bytes are."""
         return quarantine_path(self.file.path) if self.is_quarantined else self.file.path
 
 
@@ -211,7 +206,6 @@ def _check_reachable(live: Deployment, found: ErasedTopic) -> None:
 
 
 def backup_areas(live: Deployment, topic: str, role: Role = Role.EXTRACT) -> list[BackupArea]:
-    """Every area that has a backup of a topic."""
     personal = live.settings.backup.personal_location
     areas = (live.backup_area(area, role) for area in AREAS if area != PERSONAL or personal)
     return [area for area in areas if topic in state.topic_registry(area).topics]

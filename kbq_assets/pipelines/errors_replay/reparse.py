@@ -21,7 +21,7 @@ from kbq_assets.core.extraction.units import Unit, UnitOutcome, WindowLimits
 from kbq_assets.core.loading.tables import IncompatibleColumn, TableOptions
 from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.commits import Commit, StagedFile
-from kbq_assets.core.protocol.names import TableReference, commit_path, schema_path, shard_of
+from kbq_assets.core.protocol.names import TableReference, commit_path_of, schema_path
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.core.topics.ordering_options import NONE
@@ -141,13 +141,13 @@ class _ErrorsReplay:
     def _since(self) -> int | None:
         """The epoch in which the partition began; None if it has no commit."""
         tp = self._tp
-        commit = state.find(self.ports.store, Commit, commit_path(tp.topic, shard_of(tp.partition)))
+        commit = state.find(self.ports.store, Commit, commit_path_of(tp))
         found = commit.value.partitions.get(tp.partition) if commit else None
         return found.since if found else None
 
     @property
     def _tp(self) -> TopicPartition:
-        return TopicPartition(self.range.topic, self.range.partition)
+        return self.range.topic_partition
 
     def _rows(
         self, first: int, limit: int, *, value_bytes: int = 2**31 - 1, until: int | None = None

@@ -27,7 +27,6 @@ class ErrorRowSource:
         headers: bool = False,
         wait_seconds: float = math.inf,
     ) -> Iterator[RecordBatch]:
-        """The records in a range, in one batch."""
         records = [
             RawRecord(row.value, row.offset, row.timestamp_ms, row.key, row.headers)
             for row in self.rows

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Final
 
-from kbq_assets.core.extraction.cost import Usage, with_outcome
+from kbq_assets.core.errors import KbqError
+from kbq_assets.core.extraction.cost import Usage, cost_lines, costs_path, with_outcome
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.extraction.turns import Turns
@@ -31,7 +32,6 @@ from kbq_assets.core.protocol.waits import stop_commands
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.backup.publish import BackupPublishers
-from kbq_assets.pipelines.extraction.costs import charge
 from kbq_assets.pipelines.extraction.plan import plan
 from kbq_assets.pipelines.extraction.ports import (
     ExtractionLimits,
@@ -44,6 +44,7 @@ from kbq_assets.pipelines.extraction.prepare import prepare, prepare_each
 from kbq_assets.pipelines.extraction.publisher import Publisher
 from kbq_assets.pipelines.extraction.recovery import repair_and_prune
 from kbq_assets.pipelines.threads import pool_of
+from kbq_assets.ports.object_store import ObjectStore
 
 __all__ = [
     "ExtractionLimits",
@@ -163,7 +164,6 @@ class _Run:
         self._show_progress()
 
     def report(self, planned: ExtractionPlan, costs: tuple[Usage, ...], seconds: float) -> ExtractionReport:
-        """The result of the run."""
         partitions = tuple(
             PartitionReport(
                 tp, windows[0].first, windows[-1].until, reduce(operator.add, (w.counts for w in windows)),
@@ -186,7 +186,6 @@ class _Run:
 
     @property
     def usage(self) -> list[Usage]:
-        """Each topic's usage."""
         return [self._usage[topic] for topic in sorted(self._usage)]
 
     def _watch_tasks(self) -> None:
@@ -239,3 +238,14 @@ class _Run:
         self._on_progress(
             Progress(self._positions, done.positions, done.records, self._complaint, in_flight, self._busiest)
         )
+
+
+def charge(store: ObjectStore, costs: Iterable[Usage], run: str, started_ms: int) -> tuple[Usage, ...]:
+    """Store a run's costs. All windows are published by now, so a failure here affects nothing else."""
+    costs = tuple(costs)
+    if costs:
+        try:
+            store.create(costs_path(run, started_ms), cost_lines(costs, run, started_ms))
+        except KbqError as error:
+            _LOGGER.warning("the cost of run %s could not be stored: %s", run, error)
+    return costs

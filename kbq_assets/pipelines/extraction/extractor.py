@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,15 +15,20 @@ from kbq_assets.core.errors import ConfigurationError, Defect, KbqError
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import WindowLimits
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.extraction import extract as extraction
-from kbq_assets.pipelines.extraction.advisory import commit_groups, groups_of
 from kbq_assets.pipelines.extraction.end_marks import mark_idle
+from kbq_assets.pipelines.extraction.ports import PartitionReport
 from kbq_assets.pipelines.observation import pending
 from kbq_assets.pipelines.observation.run_log import RunLog
 from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
 from kbq_assets.ports.kafka import AdvisoryGroups
 
+_LOGGER: Final = logging.getLogger("kbq.extract")
+#: The option's value for a topic whose positions go to no group.
+NONE: Final = "none"
 #: Bound of `mark_ends`: with the poll before it, a sensor's tick stays under 10 seconds.
 MARK_SECONDS: Final = 4.0
 #: Commits that are published at once, each with up to 16 done files. A bucket answers in tens of milliseconds, and a
@@ -45,7 +51,6 @@ class Extractor:
 
     @cached_property
     def limits(self) -> extraction.ExtractionLimits:
-        """Bounds of a run and of a window."""
         run, window = self.deployment.settings.run, self.deployment.settings.run.window
         return extraction.ExtractionLimits(
             seconds=run.run_seconds,
@@ -152,3 +157,30 @@ class Extractor:
         """
         ends = {tp: end for planned in plans for tp, end in planned.log_ends.items()}
         mark_idle(self.deployment.store, self.deployment.clock, ends, asked_ms, seconds=MARK_SECONDS)
+
+
+def groups_of(
+    published: tuple[PartitionReport, ...], topics: Mapping[str, TopicSettings], default: str
+) -> dict[str, dict[TopicPartition, int]]:
+    """The positions of each group, by the topics' options; ``default`` is the installation's."""
+    found: dict[str, dict[TopicPartition, int]] = {}
+    for report in published:
+        tp = report.topic_partition
+        group = (topics[tp.topic].extraction.advisory_group if tp.topic in topics else "") or default
+        if group and group != NONE:
+            found.setdefault(group, {})[tp] = report.until
+    return found
+
+
+def commit_groups(
+    groups: AdvisoryGroups, positions: Mapping[str, Mapping[TopicPartition, int]]
+) -> dict[str, str]:
+    """Why groups have not got their positions. It raises nothing: a view of a run never fails the run."""
+    failures: dict[str, str] = {}
+    for group, offsets in sorted(positions.items()):
+        try:
+            groups.commit(group, offsets)
+        except KbqError as error:
+            failures[group] = str(error)
+            _LOGGER.warning("%s; next: %s", error.message, error.next_step)
+    return failures

@@ -71,7 +71,6 @@ class PublishedCounts:
     records: int = 0
 
     def add(self, windows: Sequence[Window]) -> None:
-        """Add windows that follow each other."""
         self.positions += windows[-1].until - windows[0].first
         self.records += sum(window.counts.records for window in windows)
 

@@ -18,7 +18,7 @@ from kbq_assets.core.loading.file_warehouses import WarehouseStates
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.done_files import DoneFileName, done_path
 from kbq_assets.core.protocol.manifests import CommitParts, Manifest, packed, whole
-from kbq_assets.core.protocol.names import DONE, commit_path, shard_of
+from kbq_assets.core.protocol.names import DONE, commit_path_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import NO_DONE_FILES, write_done_files
 from kbq_assets.pipelines.protocol.manifests import LostManifest, read_manifest
@@ -53,7 +53,7 @@ def repair_and_prune(store: ObjectStore, *, done_files: bool = True) -> list[Par
         end_if_all(failed.values())
         refusals = {tp.topic: error for tp, error in failed.items() if isinstance(error, ConfigurationError)}
         refused = [refused_stop(topic, NO_DONE_FILES, error) for topic, error in refusals.items()]
-        missing = {commit_path(tp.topic, shard_of(tp.partition)) for tp in failed}
+        missing = {commit_path_of(tp) for tp in failed}
         current = [c for c in current if expected[c.path] is not None and c.path not in missing]
     parallel(lambda commit: _alone(_prune, commit, store, states), current)
     return refused

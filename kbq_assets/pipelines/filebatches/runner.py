@@ -61,12 +61,10 @@ class PrefixReport:
 
     @property
     def applied(self) -> int:
-        """How many batches the run applied."""
         return len(self.done)
 
     @property
     def rows(self) -> int:
-        """How many rows the run applied."""
         return sum(each.rows for each in self.done)
 
     @property

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from kbq_assets.core.errors import KbqError, MissingState, NotFound, TransientError
 from kbq_assets.core.filebatches import table_batches
-from kbq_assets.core.filebatches.prefix_registry import PrefixRegistry
-from kbq_assets.core.filebatches.state_names import (
+from kbq_assets.core.filebatches.prefix_registry import (
+    PrefixRegistry,
     applied_path,
     decisions_path,
     file_registry_path,

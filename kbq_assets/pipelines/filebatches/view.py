@@ -36,7 +36,6 @@ class PrefixView:
     error: KbqError | None = None
 
     def found(self, path: str) -> FoundBatch | None:
-        """A pending batch by its path."""
         return next((each.found for each in self.pending if each.found.path == path), None)
 
 

@@ -47,7 +47,6 @@ class TableCompleteness:
 
     @property
     def table(self) -> TableReference:
-        """The table."""
         return self.verdict.table
 
 
@@ -58,7 +57,6 @@ def standings(view: LoadView, options: TopicOptions) -> tuple[TableCompleteness,
 
 
 def known_hours(cache: StateCache) -> Mapping[TableReference, TableHours]:
-    """The hours of every table that has a state."""
     _, states = read_states(cache)
     return {t: found.value.hours for t, found in states.items() if isinstance(found, Versioned)}
 

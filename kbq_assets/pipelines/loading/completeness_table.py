@@ -76,7 +76,6 @@ def publish_hours(ports: LoadPorts, view: LoadView, pause_ms: int = PAUSE_MS) ->
 
 
 def _datasets(view: LoadView) -> Mapping[str, _Tables]:
-    """Tables with rows, by dataset."""
     found: dict[str, _Tables] = defaultdict(list)
     for table, current in sorted(view.states.items(), key=lambda item: item[0]):
         if isinstance(current, Versioned) and current.value.rows:

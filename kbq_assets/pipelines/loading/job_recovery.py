@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Final
 
-from kbq_assets.core.errors import JobAlreadyExists, JobFailed, UnknownOutcome
+from kbq_assets.core.errors import JobAlreadyExists, JobFailed, Unavailable, UnknownOutcome
 from kbq_assets.core.loading import quarantine, table_state
 from kbq_assets.core.loading.table_state import JobInFlight, QuarantinedFile, TableState
-from kbq_assets.core.loading.verification import Unsound
+from kbq_assets.core.loading.verification import DAMAGED, Unsound
 from kbq_assets.core.ordering.transitions import fail_batch
+from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import quarantine_path
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.statements import steps
-from kbq_assets.pipelines.loading.bad_files import MAX_BAD_FILES, find_bad_files
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.restaging import is_copy
 from kbq_assets.pipelines.loading.table_run import MAX_RETRIES, TableRun
@@ -23,8 +24,12 @@ from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.statements.limits import over_limit
-from kbq_assets.ports.warehouse import JobError, JobStatus
+from kbq_assets.ports.warehouse import JobError, JobStatus, LoadJob, Warehouse
 
+#: With more bad files than this single files are not the cause: the search ends, and the table is parked.
+MAX_BAD_FILES: Final = 20
+#: Tries of a probe. A transient error proves nothing about its files.
+_TRIES: Final = 3
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
@@ -204,3 +209,39 @@ def _replan(run: TableRun, current: Versioned[TableState], found: Unsound) -> Tu
         dropped = fail_batch(dropped, lost.reason, lost.message, files, 0, sorted(lost.paths))
     run.swap(current, dataclasses.replace(dropped, in_flight=None))  # its id is DONE, without a row
     return CONTINUE
+
+
+def find_bad_files(
+    warehouse: Warehouse,
+    files: tuple[StagedFile, ...],
+    job_of: Callable[[tuple[StagedFile, ...]], LoadJob],
+) -> list[QuarantinedFile]:
+    """The files that do not load, with their errors; at most one more than `MAX_BAD_FILES`.
+
+    Takes about two probes per halving and bad file. Raises Unavailable if the warehouse gives no verdict.
+    """
+    bad: list[QuarantinedFile] = []
+    stack = [files]
+    while stack and len(bad) <= MAX_BAD_FILES:
+        files = stack.pop()
+        error = _verdict(warehouse, job_of(files))
+        if error is None:
+            continue
+        if len(files) == 1:
+            bad.append(QuarantinedFile(files[0], f"{error.reason}: {error.message}"))
+            continue
+        half = len(files) // 2
+        stack.extend((files[half:], files[:half]))
+    return bad
+
+
+def _verdict(warehouse: Warehouse, job: LoadJob) -> JobError | None:
+    for _ in range(_TRIES):
+        error = warehouse.probe(job)
+        # Bytes that differ from the commit's are no verdict about the file: it never goes to quarantine (L11).
+        if error is None or not (error.transient or error.reason == DAMAGED):
+            return error
+    raise Unavailable(
+        f"job {job.job_id} failed, and its files could not be probed one by one: {error and error.message}",
+        next_step="the next load tries again",
+    )

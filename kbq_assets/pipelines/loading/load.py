@@ -49,7 +49,7 @@ from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.threads import pool_of
 from kbq_assets.ports.object_store import ObjectStore
 
-__all__ = ["LoadOptions", "LoadPorts", "LoadReport", "TableReport", "load", "plan", "tables_to_load"]
+__all__ = ["LoadOptions", "LoadPorts", "LoadReport", "TableReport", "load", "plan"]
 
 _LOGGER: Final = logging.getLogger("kbq.load")
 
@@ -67,7 +67,6 @@ class LoadReport:
 
     @property
     def rows(self) -> int:
-        """Rows this run loaded."""
         return sum(t.rows for t in self.tables)
 
 
@@ -124,11 +123,6 @@ def _next_batch(
         return batch
     except StateError:
         return None  # the load reports the table as failed
-
-
-def tables_to_load(store: ObjectStore, cache: StateCache | None = None) -> list[TableReference]:
-    """Tables with files in commits, and all tables ever loaded: each may have a job in flight or a backlog."""
-    return read_view(cache or StateCache(store)).tables
 
 
 def load(

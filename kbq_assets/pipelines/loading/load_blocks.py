@@ -27,7 +27,6 @@ UnknownOptions: TypeAlias = Callable[[Collection[str]], Mapping[str, EntryMistak
 
 
 def default_options(topics: Collection[str]) -> Mapping[str, TopicSettings]:
-    """Every topic with its defaults."""
     return {topic: TopicSettings() for topic in topics}
 
 
@@ -48,7 +47,6 @@ class LoadBlocks:
         self._lock = threading.Lock()
 
     def __call__(self, view: LoadView) -> Mapping[str, LoadBlock]:
-        """The topics that are blocked."""
         by_topic = commits_by_topic(view)
         options = self.options(by_topic)
         contiguous = self.contiguous(view)
@@ -110,7 +108,6 @@ def _of_unknown(unknown: Mapping[str, EntryMistake]) -> dict[str, LoadBlock]:
 
 
 def commits_by_topic(view: LoadView) -> dict[str, list[Commit]]:
-    """The readable commits of each topic."""
     found: dict[str, list[Commit]] = defaultdict(list)
     for commit in view.commits:
         found[commit.topic].append(commit)

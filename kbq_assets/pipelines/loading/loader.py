@@ -53,7 +53,7 @@ class Loader:
         wanted = frozenset(map(TableReference.parse, tables))
         if not wanted:
             return None
-        known = loading.tables_to_load(self.deployment.load_store, self.deployment.load_cache)
+        known = read_view(self.deployment.load_cache).tables
         if unknown := wanted - set(known):
             raise NotFound(
                 f"nothing was ever staged for {', '.join(sorted(map(str, unknown)))}",

@@ -90,7 +90,6 @@ CONTINUE, NEXT_VIEW, END = Turn("continue"), Turn("view"), Turn("end")
 
 
 def topics_of(files: Iterable[StagedFile]) -> frozenset[str]:
-    """The topics that files come from."""
     return frozenset(file.name.topic_partition.topic for file in files)
 
 

@@ -79,7 +79,6 @@ def fit(
 
 
 def _parts(batch: LoadBatch) -> list[LoadBatch]:
-    """A batch by schema."""
     by_schema: dict[SchemaKey, list[StagedFile]] = {}
     for file in batch.files:
         by_schema.setdefault(SchemaKey(file.name.schema_id, file.fingerprint), []).append(file)

@@ -57,7 +57,6 @@ class TableLoader:
 
     @property
     def loaded(self) -> list[JobInFlight]:
-        """Jobs that this run recorded as loaded."""
         return self._run.loaded
 
     @property
@@ -66,11 +65,9 @@ class TableLoader:
         return self._run.finished
 
     def report(self) -> TableReport:
-        """The report of the steps so far."""
         return self._run.report()
 
     def fail(self, error: KbqError) -> Turn:
-        """End with an error."""
         self.error = error
         return self._run.fail(error)
 

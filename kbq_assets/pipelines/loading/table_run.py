@@ -57,7 +57,6 @@ class TableRun:
         self._outcome = TableReport(table, "idle")
 
     def report(self) -> TableReport:
-        """The report of the steps so far."""
         return dataclasses.replace(
             self._outcome,
             rows=sum(job.rows for job in self.loaded),
@@ -81,13 +80,11 @@ class TableRun:
     def note(
         self, outcome: str, message: str, transient: bool = False, commands: tuple[str, ...] = ()
     ) -> None:
-        """Set what the report says."""
         self._outcome = TableReport(
             self.table, outcome, message=message, commands=commands, transient=transient
         )
 
     def fail(self, error: KbqError) -> Turn:
-        """End with an error."""
         return self.end("failed", f"{type(error).__name__}: {error}", isinstance(error, TransientError))
 
     def park(self, current: Versioned[TableState], reason: ParkReason, error: str) -> Turn:
@@ -195,5 +192,4 @@ class TableRun:
         return tuple(self.ports.store.uri(file.path) for file in files)
 
     def table_options(self, files: Iterable[StagedFile]) -> TableOptions:
-        """The table's options, by the topics of its files."""
         return self.options.options(self.table, topics_of(files))

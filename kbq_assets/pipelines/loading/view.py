@@ -90,7 +90,6 @@ class LoadView:
 
     @property
     def warehouse(self) -> str:
-        """The warehouse whose tables these are."""
         return warehouse_of(self.cache.store)
 
     @cached_property
@@ -122,7 +121,6 @@ class LoadView:
         return sorted({*self.committed, *self.registry.tables, *waiting})
 
     def commit_paths(self, topic: str) -> list[str]:
-        """Paths of a topic's registered commits."""
         entry = self.topics.topics.get(topic, TopicEntry())
         return [commit_path(topic, shard) for shard in (*entry.active, *entry.creating)]
 
@@ -275,7 +273,6 @@ def _backlog(listed: Mapping[str, ObjectEntry]) -> dict[str, dict[str, ObjectEnt
 def _by_table(
     commits: Iterable[Commit], warehouse: str = FIRST_WAREHOUSE
 ) -> Mapping[TableReference, list[StagedFile]]:
-    """Files of commits that are for a warehouse, per table."""
     tables: dict[TableReference, list[StagedFile]] = {}
     for commit in commits:
         for file in filter(lambda file: warehouse in file.wanted_by, commit.files):

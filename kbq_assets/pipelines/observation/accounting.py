@@ -33,7 +33,6 @@ class PartitionHistory:
     def of(
         cls, before: Commit | None, after: Commit, warehouse: str = FIRST_WAREHOUSE
     ) -> list[PartitionHistory]:
-        """One for each partition of a commit."""
         given_up: dict[TopicPartition, set[TableReference]] = defaultdict(set)
         for name in map(StagedFileName.parse, after.given_up):
             found = after.partitions.get(name.topic_partition.partition)
@@ -101,7 +100,7 @@ class Books:
             if file.table not in states or not states[file.table].is_loaded(file):
                 books.pending[file.table, range_of(file)] += file.rows
         for table, range_ in (*books.loaded, *books.pending, *books.quarantined):
-            books.tables[TopicPartition(range_.topic, range_.partition)].add(table)
+            books.tables[range_.topic_partition].add(table)
         return books
 
     def sums(

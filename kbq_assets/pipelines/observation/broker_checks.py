@@ -69,7 +69,6 @@ class BrokerView:
         return cls(selected, positions, lags, stops, later, now_ms, seen.others, backups, frozenset(held))
 
     def results(self, waiting: Mapping[TableReference, list[StagedFile]]) -> Iterator[CheckResult]:
-        """The checks that need the broker."""
         oldest, lags = _oldest(waiting), self._topic_lags()
         yield from stop_results(self.selected, self.stops)
         yield from self._backup_results()

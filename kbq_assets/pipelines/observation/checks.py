@@ -81,7 +81,6 @@ class CheckReport:
         return tuple(sorted(failed, key=lambda r: (r.severity != "error", r.check, r.subject)))
 
     def of(self, check: str) -> tuple[CheckResult, ...]:
-        """One check's results."""
         return tuple(result for result in self.results if result.check == check)
 
 

@@ -54,7 +54,6 @@ def status_json(found: Status, broker_error: str = "") -> dict[str, object]:
 
 
 def backups_json(found: BackupsStatus) -> dict[str, object]:
-    """The status of backups as a document."""
     partitions = (
         {
             **document(p, "topic_partition epoch start position lag"),

@@ -20,7 +20,6 @@ class UnfinishedReplay:
 
     @property
     def line(self) -> str:
-        """It in one line, with the next steps."""
         return f"{self.subject}: {self.message}; next: {' or '.join(self.commands)}"
 
 

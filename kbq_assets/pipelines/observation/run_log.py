@@ -104,7 +104,6 @@ class RunLog:
         self._end(LOADING, end)
 
     def end_cleaning(self, report: CleaningReport, seconds: float) -> None:
-        """Count a clean-up."""
         end = RunEnd(
             self.run,
             not report.failures,

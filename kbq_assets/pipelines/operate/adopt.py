@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbq_assets.core.errors import NotFound, Refused
+from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading import origins, table_state
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.table_state import TableState
@@ -10,6 +10,7 @@ from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_p
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.statements import steps
 from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.ordering.decisions import read_table
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import Warehouse
@@ -18,16 +19,14 @@ from kbq_assets.ports.warehouse import Warehouse
 def propose(store: ObjectStore, warehouse: Warehouse, table: TableReference) -> Proposal:
     """Feed a table from this staging area from now on, or go on without one that is gone (L12)."""
     path, staging_id = table_state_path(table), state.table_registry(store).staging_id
-    current = state.find(store, TableState, path)
-    if current is None:
-        raise NotFound(f"nothing was ever loaded into {table}", next_step="kbq status lists the tables")
-    if current.value.parked is not None and current.value.parked.reason == ParkReason.LEDGER_DIFFERS:
-        return _follow_ledger(store, warehouse, table, current.value.parked.error)
-    found = origins.doubt(current.value, warehouse.find_table(table), staging_id, store.uri(TABLES))
+    current = read_table(store, table)
+    if current.parked is not None and current.parked.reason == ParkReason.LEDGER_DIFFERS:
+        return _follow_ledger(store, warehouse, table, current.parked.error)
+    found = origins.doubt(current, warehouse.find_table(table), staging_id, store.uri(TABLES))
     if found is None:
         raise Refused(f"table {table} belongs to this staging area", next_step=f"kbq resume --table {table}")
     if found.reason == ParkReason.TABLE_GONE:
-        topics = sorted({key.partition("/")[0] for key in current.value.rows})
+        topics = sorted({key.partition("/")[0] for key in current.rows})
         lines = (
             found.text,
             "later records go into a new table; the lost rows stay counted as loaded",

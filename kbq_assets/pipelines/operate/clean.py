@@ -109,7 +109,6 @@ def _may_decide(table: TableState, path: str, file: StagedFile | None) -> bool:
 
 
 def listed_manifests(store: ObjectStore) -> list[ManifestName]:
-    """The manifests below a store's root."""
     return list(names_of(entry.path for entry in store.list(MANIFESTS)))
 
 

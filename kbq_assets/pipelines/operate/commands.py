@@ -21,6 +21,7 @@ from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import (
     TableReference,
     commit_path,
+    commit_path_of,
     quarantine_path,
     shard_of,
     table_state_path,
@@ -41,6 +42,7 @@ from kbq_assets.core.protocol.waits import (
     stop_commands,
 )
 from kbq_assets.pipelines.operate.pending import Pending, damaged_chunks, give_up_chunks
+from kbq_assets.pipelines.ordering.decisions import read_table
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets.ports.kafka import OffsetReader
@@ -76,7 +78,7 @@ def propose_accept_gap(store: ObjectStore, reader: OffsetReader, tp: TopicPartit
                 raise Refused(f"{tp} moved meanwhile", next_step="check again with kbq status")
             return commits.accept_gap(now, tp.partition, until, "operator", broker.leader_epoch)
 
-        state.change(store, Commit, _path(tp), change)
+        state.change(store, Commit, commit_path_of(tp), change)
 
     return Proposal(f"accept the gap of {tp}", (f"gives up {lost}: {lost.positions} positions",), apply)
 
@@ -241,7 +243,7 @@ def propose_resume(
 
     def apply() -> None:
         for tp, _ in stopped:
-            state.change(store, Commit, _path(tp), partial(_resumed, tp.partition, as_errors))
+            state.change(store, Commit, commit_path_of(tp), partial(_resumed, tp.partition, as_errors))
 
     return Proposal(
         f"resume {topic}",
@@ -289,7 +291,7 @@ def propose_resume_table(
 ) -> Proposal:
     """Resume a parked table (L5); ``to_quarantine``: its next bad files may go there, however many. For a table that is
     not parked, acknowledge jobs with other row counts (L4) and files in quarantine (L5)."""
-    path, current = table_state_path(table), _table_state(store, table)
+    path, current = table_state_path(table), read_table(store, table)
     if current.parked is None and (current.new_mismatches or current.new_quarantined):
         return _propose_accept(store, table, current)
     if current.parked is None:
@@ -333,7 +335,7 @@ def propose_park_table(store: ObjectStore, table: TableReference) -> Proposal:
     A table that is parked for a passing reason becomes parked by the operator: KBQ no longer retries it.
     """
     path = table_state_path(table)
-    parked = _table_state(store, table).parked
+    parked = read_table(store, table).parked
     if parked is not None and parked.reason not in PARKINGS:
         raise Refused(f"table {table} is parked already", next_step=f"kbq resume --table {table}")
 
@@ -348,15 +350,8 @@ def propose_park_table(store: ObjectStore, table: TableReference) -> Proposal:
     return Proposal(f"park table {table}", ("nothing is loaded into it until it is resumed",), apply)
 
 
-def _table_state(store: ObjectStore, table: TableReference) -> TableState:
-    found = state.find(store, TableState, table_state_path(table))
-    if found is None:
-        raise NotFound(f"nothing was ever loaded into {table}", next_step="kbq status lists the tables")
-    return found.value
-
-
 def _commit_of(store: ObjectStore, tp: TopicPartition) -> Commit:
-    found = state.find(store, Commit, _path(tp))
+    found = state.find(store, Commit, commit_path_of(tp))
     if found is None or tp.partition not in found.value.partitions:
         raise NotFound(f"{tp} has no position", next_step="kbq status lists the partitions")
     return found.value
@@ -373,10 +368,6 @@ def shards_of(store: ObjectStore, topic: str, *, required: bool = True) -> dict[
             next_step=f"kbq status lists the topics; or kbq bootstrap --topic {topic} --at earliest",
         )
     return shards
-
-
-def _path(tp: TopicPartition) -> str:
-    return commit_path(tp.topic, shard_of(tp.partition))
 
 
 def _delete_done_files(store: ObjectStore, partitions: Collection[TopicPartition]) -> None:

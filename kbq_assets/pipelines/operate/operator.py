@@ -19,7 +19,7 @@ from kbq_assets.pipelines.operate import adopt, bootstrap, commands
 from kbq_assets.pipelines.operate import clean as cleaning
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.operate.gone import propose_gone
-from kbq_assets.pipelines.operate.rejected import RejectedData
+from kbq_assets.pipelines.operate.quarantine import RejectedData
 from kbq_assets.pipelines.operate.remove_warehouse import propose_removal
 from kbq_assets.pipelines.operate.restage import ReadAgain, RestagePorts, propose_restage
 from kbq_assets.ports.registry import SchemaRegistry
@@ -36,7 +36,6 @@ class Operator:
 
     @cached_property
     def backups(self) -> Backups:
-        """Verbatim copies of topics."""
         return Backups(self.deployment, self.open_registry)
 
     @cached_property
@@ -57,7 +56,6 @@ class Operator:
         return bootstrap.propose_bootstrap_from_done_files(store, reader, topics)
 
     def resume(self, topic: str, partition: int | None = None, *, as_errors: bool = False) -> Proposal:
-        """Resume stopped partitions."""
         return commands.propose_resume(self.deployment.store, topic, partition, as_errors=as_errors)
 
     def new_schemas(self, topic: str) -> Proposal:
@@ -104,7 +102,6 @@ class Operator:
         return adopt.propose(self.deployment.load_store, self.deployment.warehouse, table)
 
     def park_table(self, table: TableReference) -> Proposal:
-        """Park a table."""
         return commands.propose_park_table(self.deployment.load_store, table)
 
     def remove_warehouse(self, name: str) -> Proposal:

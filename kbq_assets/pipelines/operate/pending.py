@@ -24,7 +24,6 @@ class DamagedChunk:
     path: str
 
     def is_of(self, topic: str, shards: Collection[int]) -> bool:
-        """Whether its window is of these commits."""
         window = self.path[self.path.rindex("/") + 1 :].partition("-")[2]
         of_topic, _, rest = window.removesuffix(".json").rpartition(".")[0].rpartition(".")
         return of_topic == topic and rest.isdecimal() and shard_of(int(rest)) in shards

@@ -1,9 +1,10 @@
-"""Brings files back from quarantine, or gives them up (PROTOCOL L13)."""
+"""Bad records, and files in quarantine: lists both, and retries or drops the files (PROTOCOL L13)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.loading.quarantine import drop_quarantined, retry_quarantined
@@ -15,10 +16,15 @@ from kbq_assets.core.protocol.names import (
     quarantine_path,
     table_state_path,
 )
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.errors_replay.reparse import Parse, ReplayPorts
+from kbq_assets.pipelines.operate import bad_records
 from kbq_assets.pipelines.operate.bad_records import Quarantined, list_quarantined
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
 
 
 def find_quarantined(
@@ -84,3 +90,42 @@ def _with(
     change: Callable[[TableState, Collection[str]], TableState], paths: Collection[str], now: TableState
 ) -> TableState:
     return change(now, paths)
+
+
+@dataclass(frozen=True)
+class RejectedData:
+    """Lists bad records and files in quarantine, and proposes to load or drop these files."""
+
+    deployment: Deployment
+    parse: Parse
+
+    def error_rows(self, query: ErrorQuery) -> list[ErrorRow]:
+        """Bad records of all error tables, the newest first."""
+        return bad_records.list_error_rows(self.deployment.warehouse, query)
+
+    def error_rows_at(self, tp: TopicPartition, offset: int) -> list[ErrorRow]:
+        """The bad record at a position, once per epoch that had it. Raises NotFound."""
+        return bad_records.find_error_rows(self.deployment.warehouse, tp, offset)
+
+    @cached_property
+    def replay_ports(self) -> ReplayPorts:
+        own = self.deployment
+        return ReplayPorts(
+            own.load_store, own.warehouse, self.parse, own.sources.select, own.sources.table_options()
+        )
+
+    def files_of(self, topic: str | None = None) -> list[bad_records.Quarantined]:
+        """Files that no load job accepts, of one topic or all."""
+        return bad_records.list_quarantined(self.deployment.store, topic)
+
+    def files(self, paths: Collection[str], table: TableReference | None) -> list[bad_records.Quarantined]:
+        """These files in quarantine, those of a table, or all. Raises NotFound."""
+        return find_quarantined(self.deployment.load_store, paths, table)
+
+    def retry(self, paths: Collection[str], table: TableReference | None) -> Proposal:
+        """Load files of the quarantine after all."""
+        return propose_retry(self.deployment.load_store, self.files(paths, table))
+
+    def drop(self, paths: Collection[str], table: TableReference | None) -> Proposal:
+        """Give up the rows of files in quarantine."""
+        return propose_drop(self.deployment.load_store, self.files(paths, table))

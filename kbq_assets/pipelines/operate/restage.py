@@ -23,8 +23,7 @@ from kbq_assets.core.protocol.names import (
     STAGING,
     StagedFileName,
     backlog_path,
-    commit_path,
-    shard_of,
+    commit_path_of,
 )
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.core.topics.ordering_options import HOUR, is_late_table
@@ -71,7 +70,7 @@ class _Restage:
     def __init__(self, ports: RestagePorts, name: StagedFileName) -> None:
         self._ports, self._name = ports, name
         tp = name.topic_partition
-        self._commit_path = commit_path(tp.topic, shard_of(tp.partition))
+        self._commit_path = commit_path_of(tp)
 
     @property
     def _give_up(self) -> str:

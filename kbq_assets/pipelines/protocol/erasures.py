@@ -43,6 +43,5 @@ def raise_commits(store: ObjectStore, topic: str, version: int) -> None:
 
 
 def erased_of(store: ObjectStore, commit: Commit, partition: int) -> Offsets:
-    """The erased offsets of a commit's partition."""
     log = read_log(store, commit.topic) if commit.erasures else None
     return log.of(commit, partition) if log else ()

@@ -13,7 +13,6 @@ from kbq_assets.ports.object_store import ObjectStore
 
 
 def has_variants(settings: Iterable[TopicSettings]) -> bool:
-    """Whether any topic gives contradicting schemas a variant."""
     return any(each.destination.on_incompatible != PARK for each in settings)
 
 

@@ -39,7 +39,6 @@ class LostManifest(CorruptState):
         self.manifest = manifest
 
     def names(self, head: Commit) -> bool:
-        """Whether a head names this manifest."""
         return any(entry.name == self.manifest for entry in head.manifests)
 
 
@@ -56,7 +55,6 @@ class ManifestCache:
         self._lock = threading.Lock()
 
     def find(self, path: str, entry: ManifestEntry) -> Manifest | None:
-        """A manifest that was kept."""
         with self._lock:
             found = self._kept.pop((path, entry.checksum), None)
             if found is None:
@@ -75,7 +73,6 @@ class ManifestCache:
 
 
 def path_of(commit: Commit, entry: ManifestEntry) -> str:
-    """The path of a manifest that a head names."""
     return f"{manifest_prefix(commit.topic, commit.shard)}{entry.name}.json"
 
 

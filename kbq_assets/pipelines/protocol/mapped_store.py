@@ -25,63 +25,49 @@ class MappedStore(ABC):
         """The reverse of `_path`; None for an object outside."""
 
     def get(self, path: str) -> StoredObject:
-        """As the port says."""
         return self.shared.get(self._path(path))
 
     def create(self, path: str, data: bytes) -> int:
-        """As the port says."""
         return self.shared.create(self._path(path), data)
 
     def create_empty(self, paths: Iterable[str]) -> Mapping[str, Exception]:
-        """As the port says."""
         own = {self._path(path): path for path in paths}
         return {own[path]: error for path, error in self.shared.create_empty(own).items()}
 
     def swap(self, path: str, data: bytes, generation: int) -> int:
-        """As the port says."""
         return self.shared.swap(self._path(path), data, generation)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        """As the port says."""
         for entry in self.shared.list(self._path(prefix), start_after and self._path(start_after)):
             if (own := self._own(entry.path)) is not None:
                 yield entry if own == entry.path else replace(entry, path=own)
 
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
-        """As the port says."""
         for stored in self.shared.checksums(self._path(prefix)):
             if (own := self._own(stored.path)) is not None:
                 yield stored if own == stored.path else replace(stored, path=own)
 
     def delete(self, path: str) -> None:
-        """As the port says."""
         self.shared.delete(self._path(path))
 
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
-        """As the port says."""
         own = {self._path(path): path for path in paths}
         return {own[path]: error for path, error in self.shared.delete_many(own).items()}
 
     def copy(self, source: str, target: str) -> None:
-        """As the port says."""
         self.shared.copy(self._path(source), self._path(target))
 
     def open_write(self, path: str) -> ObjectWriter:
-        """As the port says."""
         return self.shared.open_write(self._path(path))
 
     def open_read(self, path: str) -> BinaryIO:
-        """As the port says."""
         return self.shared.open_read(self._path(path))
 
     def uri(self, path: str) -> str:
-        """As the port says."""
         return self.shared.uri(self._path(path))
 
     def now_ms(self) -> int:
-        """As the port says."""
         return self.shared.now_ms()
 
     def sweep_temporary(self) -> int:
-        """As the port says."""
         return self.shared.sweep_temporary()

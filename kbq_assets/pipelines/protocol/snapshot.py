@@ -49,7 +49,6 @@ class Snapshot:
 
     @property
     def settings(self) -> dict[str, TopicSettings]:
-        """The options of each selected topic."""
         return {topic.description.topic: topic.settings for topic in self.topics}
 
     def plan(
@@ -162,5 +161,4 @@ def _reader(store: ObjectStore) -> Callable[[str], Versioned[Commit] | KbqError]
 
 
 def partitions_of(described: Iterable[TopicDescription]) -> list[TopicPartition]:
-    """All partitions of topics."""
     return [TopicPartition(topic.topic, p) for topic in described for p in range(topic.partitions)]

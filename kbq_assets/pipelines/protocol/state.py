@@ -235,12 +235,10 @@ def create_commit(store: ObjectStore, commit: Commit) -> Versioned[Commit]:
     return create_commits(store, [commit])[0]
 
 
-def create_commits(
-    store: ObjectStore, commits: Sequence[Commit], log_store: ObjectStore | None = None
-) -> list[Versioned[Commit]]:
-    """`create_commit` for many, in two swaps of the registry: GCS allows one change per object and second.
-    ``log_store`` has the erasure logs, if another store has. One that is refused stays announced."""
-    created = create_each_commit(store, commits, log_store)
+def create_commits(store: ObjectStore, commits: Sequence[Commit]) -> list[Versioned[Commit]]:
+    """`create_commit` for many, in two swaps of the registry: GCS allows one change per object and second. One that is
+    refused stays announced."""
+    created = create_each_commit(store, commits)
     for found in created:
         if isinstance(found, KbqError):
             raise found
@@ -250,7 +248,8 @@ def create_commits(
 def create_each_commit(
     store: ObjectStore, commits: Sequence[Commit], log_store: ObjectStore | None = None
 ) -> list[Versioned[Commit] | ConfigurationError]:
-    """`create_commits`, with the error in place of each commit that the store refuses."""
+    """`create_commits`, with the error in place of each commit that the store refuses. ``log_store`` has the erasure
+    logs, if another store has."""
     if not commits:
         return []
     _establish(store, TopicRegistry, TOPIC_REGISTRY, COMMITS)

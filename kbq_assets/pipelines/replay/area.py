@@ -83,12 +83,10 @@ class ReplayArea:
 
     @cached_property
     def extractor(self) -> Extractor:
-        """Reads the range."""
         return Extractor(self.deployment, self.adapters.engine)
 
     @cached_property
     def loader(self) -> Loader:
-        """Fills the shadows."""
         return Loader(self.deployment, publishes_hours=False)
 
     def prepare(self) -> None:
@@ -118,7 +116,6 @@ class ReplayArea:
         return state.read_table_states(store, state.table_registry(store))
 
     def commits(self) -> list[Commit]:
-        """The commits of the range."""
         store = self.deployment.store
         return [found.value for found in state.read_commits(store, state.topic_registry(store))]
 

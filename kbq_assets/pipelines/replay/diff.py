@@ -60,7 +60,6 @@ class ReplayDiff:
 
     @property
     def shadow_rows(self) -> int:
-        """Rows of the range in the shadows."""
         return sum(day.replay.rows for day in self.days)
 
     @property

@@ -100,7 +100,6 @@ def _again(replay: Replay) -> str:
 
 
 def tables_of(replay: Replay) -> list[TableReference]:
-    """The tables whose rows a replacement changes."""
     return [TableReference.parse(table) for table in replay.tables]
 
 
@@ -314,7 +313,6 @@ class Replacer:
             clock.sleep(POLL_SECONDS)
 
     def parts(self, replay: Replay) -> ReplaceParts:
-        """The job as the warehouse has it."""
         one = self.tables.one_transaction
         return ReplaceParts(self.live.warehouse, self._job(replay).parts(one_transaction=one))
 

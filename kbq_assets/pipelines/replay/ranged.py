@@ -33,11 +33,9 @@ class RangedOffsets:
     replay: Replay
 
     def cluster_id(self) -> str:
-        """As the port says."""
         return self.broker.cluster_id()
 
     def brokers(self) -> Collection[tuple[str, int]]:
-        """As the port says."""
         return self.broker.brokers()
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
@@ -52,7 +50,6 @@ class RangedOffsets:
     def offsets_for_time(
         self, partitions: Collection[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
-        """As the port says."""
         found = self.broker.offsets_for_time(partitions, timestamp_ms)
         return {tp: min(offset, self._bounds(tp).until) for tp, offset in found.items()}
 

@@ -79,7 +79,6 @@ class Replays:
         return read_replays(self.live.store)
 
     def area(self, replay: Replay, rate: int = 0) -> ReplayArea:
-        """The staging area of a replay."""
         return ReplayArea(self.live, replay, self.open_area(replay.area), rate)
 
     def progress(self, replay: Replay) -> ReplayProgress:

@@ -54,49 +54,39 @@ class ShadowWarehouse:
         return None
 
     def insert_job(self, job: LoadJob) -> None:
-        """As the port says."""
         self._real.insert_job(replace(job, table=self._shadow(job.table)))
 
     def get_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> JobStatus | None:
-        """As the port says."""
         return self._real.get_job(job_id, project, location, table and self._shadow(table))
 
     def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
-        """As the port says."""
         self._real.burn_job(job_id, project, location, table and self._shadow(table))
 
     def cancel_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> None:
-        """As the port says."""
         self._real.cancel_job(job_id, project, location, table and self._shadow(table))
 
     def probe(self, job: LoadJob) -> JobError | None:
-        """As the port says."""
         return self._real.probe(replace(job, table=self._shadow(job.table)))
 
     def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison | None:
-        """As the port says."""
         return self._real.compare(replace(job, table=self._shadow(job.table)), limit, which)
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
-        """As the port says."""
         return self._real.columns(self._shadow(table))
 
     def find_table(self, table: TableReference) -> StoredTable | None:
-        """As the port says."""
         return self._real.find_table(self._shadow(table))
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
-        """As the port says."""
         self._real.create_table(self._shadow(table), columns, options)
 
     def update_columns(
         self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
     ) -> None:
-        """As the port says."""
         self._real.update_columns(self._shadow(table), columns, notes)
 
     def tables(self) -> tuple[TableReference, ...]:
@@ -106,17 +96,14 @@ class ShadowWarehouse:
     def positions(
         self, table: TableReference, range_: KafkaRange, offset: int | None = None
     ) -> Mapping[int, int]:
-        """As the port says."""
         return self._real.positions(self._shadow(table), range_, offset)
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
-        """As the port says."""
         return self._real.kafka_ranges(self._shadow(table))
 
     def kafka_summary(
         self, table: TableReference, since: date | None = None
     ) -> Mapping[KafkaRange, OffsetSummary]:
-        """As the port says."""
         return self._real.kafka_summary(self._shadow(table), since)
 
     def doubled_offsets(
@@ -126,5 +113,4 @@ class ShadowWarehouse:
         return self._real.doubled_offsets([self._shadow(table) for table in tables], since, limit)
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
-        """As the port says."""
         return self._real.error_rows(self._shadow(table), query)

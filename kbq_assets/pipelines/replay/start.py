@@ -233,7 +233,6 @@ def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterab
 
 
 def rows_of(replay: Replay) -> RowRange:
-    """The rows of a replay's range."""
     return RowRange(replay.topic, replay.epoch, replay.ranges)
 
 

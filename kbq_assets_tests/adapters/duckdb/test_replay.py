@@ -8,7 +8,7 @@ import pytest
 
 from kbq_assets.adapters.duckdb import DuckDbWarehouse
 from kbq_assets.adapters.duckdb.replay import DuckDbReplayTables
-from kbq_assets.adapters.replay_tables import open_replay_tables
+from kbq_assets.adapters.warehouses import open_replay_tables
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.ports.replay import ReplayTables
 from kbq_assets.ports.warehouse import Warehouse

@@ -16,7 +16,7 @@ from kbq_assets.adapters.iceberg import replaced_files, replay, rewrites
 from kbq_assets.adapters.iceberg.commits import COMPLETE, commit_once
 from kbq_assets.adapters.iceberg.replay import LakeReplayTables
 from kbq_assets.adapters.iceberg.rewrite import rewrite
-from kbq_assets.adapters.replay_tables import open_replay_tables
+from kbq_assets.adapters.warehouses import open_replay_tables
 from kbq_assets.core.compaction.model import RewriteTask, Rewritten
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.errors import JobFailed, UnknownOutcome

@@ -19,8 +19,12 @@ from kbq_assets.core.filebatches.planning import (
     PendingBatch,
     plan_batches,
 )
-from kbq_assets.core.filebatches.prefix_registry import PrefixRegistry
-from kbq_assets.core.filebatches.state_names import applied_path, file_registry_path, file_state_path
+from kbq_assets.core.filebatches.prefix_registry import (
+    PrefixRegistry,
+    applied_path,
+    file_registry_path,
+    file_state_path,
+)
 from kbq_assets.core.filebatches.table_batches import (
     APPLIED,
     FIRST_PAUSE_MS,

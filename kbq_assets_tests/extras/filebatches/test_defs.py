@@ -10,7 +10,7 @@ import pytest
 
 from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.core.filebatches.state_names import file_state_path
+from kbq_assets.core.filebatches.prefix_registry import file_state_path
 from kbq_assets.core.observation.check_names import BATCHES_APPLY
 from kbq_assets.definitions import parts
 from kbq_assets.defs.translator import AssetTranslator

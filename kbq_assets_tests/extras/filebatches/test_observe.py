@@ -11,12 +11,12 @@ import pytest
 
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.filebatches import table_batches
-from kbq_assets.core.filebatches.state_names import file_registry_path, file_state_path
+from kbq_assets.core.filebatches.prefix_registry import file_registry_path, file_state_path
 from kbq_assets.core.filebatches.table_batches import BatchInFlight, FileTarget
 from kbq_assets.core.observation.arrivals import Arrivals, PrefixArrivals
 from kbq_assets.extras.filebatches.observe import arrivals_reader
-from kbq_assets.extras.metrics.arrivals import arrival_families
 from kbq_assets.extras.metrics.families import MAX_LABEL_VALUES, OTHER
+from kbq_assets.extras.metrics.kbq_metrics import arrival_families
 from kbq_assets.extras.notices.send import send_changes
 from kbq_assets.pipelines.filebatches.states import FileStates
 from kbq_assets.ports.warehouse import JobError

@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 
 from kbq_assets.definitions import Parts
-from kbq_assets.extras.metrics.service.app import build_app
+from kbq_assets.extras.metrics.service.server import build_app
 from kbq_assets.extras.metrics.service.watches import Watches
 
 

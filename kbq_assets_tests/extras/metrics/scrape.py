@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kbq_assets.definitions import Parts
 from kbq_assets.extras.metrics.families import Family
-from kbq_assets.extras.metrics.service.exposition import exposition
+from kbq_assets.extras.metrics.service.server import exposition
 from kbq_assets.extras.metrics.service.watches import Watches
 
 Scrape = dict[str, dict[tuple[str, ...], float]]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.extras.metrics.service.watch import LastReading, Watch
+from kbq_assets.extras.metrics.service.watches import LastReading, Watch
 from kbq_assets_tests.fakes.clock import FakeClock
 
 

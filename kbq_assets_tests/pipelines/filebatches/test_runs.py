@@ -10,7 +10,7 @@ import pytest
 
 from kbq_assets.core.errors import MissingState, NotFound, Refused
 from kbq_assets.core.filebatches import table_batches
-from kbq_assets.core.filebatches.state_names import file_registry_path, file_state_path
+from kbq_assets.core.filebatches.prefix_registry import file_registry_path, file_state_path
 from kbq_assets.core.protocol.archives import ArchiveRule
 from kbq_assets.pipelines.filebatches import prefix_run
 from kbq_assets.ports.file_loads import FileJob

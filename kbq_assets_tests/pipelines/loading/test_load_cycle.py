@@ -15,7 +15,7 @@ from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.topics.topic_settings import TopicSettings
-from kbq_assets.pipelines.loading.bad_files import MAX_BAD_FILES, find_bad_files
+from kbq_assets.pipelines.loading.job_recovery import MAX_BAD_FILES, find_bad_files
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, TableReport, load, plan
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.operate import commands as operate

@@ -94,7 +94,6 @@ class _Lz4Frame(NamedTuple):
 
 
 def _lz4_frames(data: Bytes) -> Iterator[_Lz4Frame]:
-    """All frames, at least one."""
     until = count = 0
     while not until or until < len(data):
         start = until

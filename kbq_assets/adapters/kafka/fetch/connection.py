@@ -69,7 +69,6 @@ class Connection:
         return not self._expected
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def ask(self, api: Api, body: bytes, seconds: float = math.inf) -> ResponseReader:

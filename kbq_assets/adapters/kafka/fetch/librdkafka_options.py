@@ -17,36 +17,16 @@ from kbq_assets.core.config.secret_references import is_reference
 from kbq_assets.core.errors import ConfigurationError
 
 _SPOKEN: Final = frozenset(
-    {
-        "bootstrap.servers",
-        "client.id",
-        "enable.ssl.certificate.verification",
-        "fetch.wait.max.ms",
-        "https.ca.location",
-        "max.partition.fetch.bytes",
-        "receive.message.max.bytes",
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "sasl.oauthbearer.client.id",
-        "sasl.oauthbearer.client.secret",
-        "sasl.oauthbearer.extensions",
-        "sasl.oauthbearer.grant.type",
-        "sasl.oauthbearer.method",
-        "sasl.oauthbearer.scope",
-        "sasl.oauthbearer.token.endpoint.url",
-        "sasl.password",
-        "sasl.username",
-        "security.protocol",
-        "socket.connection.setup.timeout.ms",
-        "socket.timeout.ms",
-        "ssl.ca.location",
-        "ssl.ca.pem",
-        "ssl.certificate.location",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.location",
-        "ssl.key.password",
-    }
-)
+    {"bootstrap.servers", "client.id", "enable.ssl.certificate.verification", "fetch.wait.max.ms",
+     "https.ca.location", "max.partition.fetch.bytes", "receive.message.max.bytes",
+     "sasl.mechanism", "sasl.mechanisms", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret",
+     "sasl.oauthbearer.extensions", "sasl.oauthbearer.grant.type", "sasl.oauthbearer.method",
+     "sasl.oauthbearer.scope", "sasl.oauthbearer.token.endpoint.url", "sasl.password", "sasl.username",
+     "security.protocol",
+     "socket.connection.setup.timeout.ms", "socket.timeout.ms",
+     "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.endpoint.identification.algorithm",
+     "ssl.key.location", "ssl.key.password"}
+)  # fmt: skip
 _CHOICES: Final[Mapping[str, Mapping[str, str | bool]]] = {
     "security.protocol": {name: name for name in ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")},
     "enable.ssl.certificate.verification": {

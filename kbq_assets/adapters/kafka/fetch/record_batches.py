@@ -59,7 +59,6 @@ class BatchHead(NamedTuple):
         return self.base_offset + self.last_delta + 1
 
     def damaged(self, text: str, *, is_oversized: bool = False) -> DamagedBatch:
-        """The error for this batch."""
         where = f"the batch of offsets {self.base_offset} to {self.next_offset - 1}"
         return DamagedBatch(f"{where}: {text}", self.base_offset, self.next_offset, is_oversized=is_oversized)
 

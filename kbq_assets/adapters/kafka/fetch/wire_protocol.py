@@ -157,7 +157,6 @@ def frame(api: Api, correlation: int, client_id: str, body: bytes) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """A string in the protocol's form."""
     encoded = value.encode()
     return struct.pack(">h", len(encoded)) + encoded
 

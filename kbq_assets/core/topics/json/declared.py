@@ -62,7 +62,6 @@ class _FieldSchema:
     above: Mapping[int, Seen] = field(default_factory=dict)
 
     def inside(self, part: Mapping[str, Any]) -> Iterable[_FieldSchema]:
-        """The schemas of fields and items that a part has."""
         above = {**self.above, id(part): self.seen}
         for key, inner in _mapping(part.get("properties")).items():
             seen = self.seen.fields.setdefault(str(key), Seen())

@@ -117,7 +117,6 @@ class Seen:
         return found
 
     def add(self, value: object, level: int = 1) -> None:
-        """Add a value."""
         kind = kind_of(value)
         self.kinds.add(kind)
         if level > MAX_LEVELS:

@@ -37,7 +37,6 @@ def parse_fraction(text: str) -> float | Number:
 
 
 def _is_shortest(found: float, text: str) -> bool:
-    """Whether this is the shortest decimal of the float."""
     if len(text) <= _SURE and _LEAST < abs(found) < _MOST:
         return True
     written = repr(found)
