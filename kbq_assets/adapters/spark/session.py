@@ -82,7 +82,7 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
         "spark.scheduler.mode": "FAIR",
         "spark.ui.showConsoleProgress": "false",
         # One machine has Dagster's UI and `kbq status`; a cluster's operators look for an application here. Of a local
-        # start, the event log takes a seventh of Java's time.
+        # start, the event log takes a tenth of Java's time.
         **dict.fromkeys(("spark.ui.enabled", EVENT_LOG), str(not settings.is_local).lower()),
         "spark.driver.memory": "1g",
         _JAVA_OPTIONS: " ".join([QUICK_JVM, *archive_options(find_java(home / "java"))]),
