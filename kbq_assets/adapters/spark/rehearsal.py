@@ -20,11 +20,11 @@ def main(archive: str, folder: str) -> int:
     """Write the archive and return the JVM's exit code."""
     # A session loads all classes that a context loads, and those of users' assets.
     builder = SparkSession.builder
-    options = {
+    chosen = {
         "spark.driver.extraJavaOptions": f"{QUICK_JVM} -XX:ArchiveClassesAtExit={archive}",
         EVENT_LOG: "true",
     }
-    settings = SparkSettings("local[1]", options)
+    settings = SparkSettings("local[1]", chosen)
     prepare_environment(settings, Path(folder))
     for key, value in spark_config(settings, Path(folder)).items():
         builder = builder.config(key, value)
