@@ -37,7 +37,11 @@ KILLED_AT = ["queued as run", r"records of \d+ partitions", "2 of 4", "starting 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[Demo]:
     """A demo that ran once."""
-    with demo_home("demo", {"KBQ_SPARK_CONF_spark.eventLog.compress": "false"}) as made:
+    events = {
+        "KBQ_SPARK_CONF_spark.eventLog.enabled": "true",
+        "KBQ_SPARK_CONF_spark.eventLog.compress": "false",
+    }
+    with demo_home("demo", events) as made:
         first = made.run("demo")
         assert first.returncode == 0, made.explain(first)
         assert "every record accounted for: yes" in first.stdout

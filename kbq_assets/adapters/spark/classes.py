@@ -22,7 +22,8 @@ import pyspark
 
 from kbq_assets.adapters.java import JavaRuntime
 
-_SECONDS = 180.0
+#: Twenty on an idle machine. A busy one must not go without the archive for days.
+_SECONDS = 600.0
 
 
 #: At the address that it was written for: elsewhere Java would adjust, and so copy, most of its pages.

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from kbq_assets.adapters.spark.classes import command_file
-from kbq_assets.adapters.spark.session import LOG4J, QUICK_JVM, prepare_environment, spark_config
+from kbq_assets.adapters.spark.session import EVENT_LOG, LOG4J, QUICK_JVM, prepare_environment, spark_config
 from kbq_assets.core.config.parts import SparkSettings
 
 
@@ -20,9 +20,11 @@ def main(archive: str, folder: str) -> int:
     """Write the archive and return the JVM's exit code."""
     # A session loads all classes that a context loads, and those of users' assets.
     builder = SparkSession.builder
-    settings = SparkSettings(
-        "local[1]", {"spark.driver.extraJavaOptions": f"{QUICK_JVM} -XX:ArchiveClassesAtExit={archive}"}
-    )
+    chosen = {
+        "spark.driver.extraJavaOptions": f"{QUICK_JVM} -XX:ArchiveClassesAtExit={archive}",
+        EVENT_LOG: "true",
+    }
+    settings = SparkSettings("local[1]", chosen)
     prepare_environment(settings, Path(folder))
     for key, value in spark_config(settings, Path(folder)).items():
         builder = builder.config(key, value)

@@ -12,7 +12,7 @@ from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.wire.backup import kernels
 from kbq_assets.wire.backup.write import BLOCK_BYTES, row_prefix
 from kbq_assets.wire.chunk import PADDING, UNREADABLE_HEADERS, Bytes, Chunk, Origins, Spans
-from kbq_assets.wire.files.codec import BadBlock, Codec, decompress, decompress_into
+from kbq_assets.wire.files.codec import BadBlock, Codec, decompress, unpacker
 from kbq_assets.wire.files.read_container import DamagedFile, Header, Readable, read_blocks, read_header
 
 #: A block's number of records, and its end in the buffer.
@@ -95,18 +95,20 @@ def _known_header(stream: Readable) -> Header:
 def _joined(stream: Readable, header: Header) -> Iterator[tuple[Bytes, list[_Block]]]:
     """Unpacked blocks in a buffer, as many as make one chunk."""
     buffer, used, blocks = np.empty(_ROOM, np.uint8), 0, list[_Block]()
+    unpack = unpacker(header.codec)
     for count, packed in read_blocks(stream, header):
         if used >= _CHUNK_BYTES:
             yield buffer, blocks
             buffer, used, blocks = np.empty(_ROOM, np.uint8), 0, []
         try:
-            size = decompress_into(header.codec, packed, buffer[used:-PADDING])
+            size = unpack(packed, buffer[used:-PADDING])
             if size < 0:  # its records are large
                 if blocks:
                     yield buffer, blocks
                 data = decompress(header.codec, packed)
                 buffer, used, blocks = np.empty(max(_ROOM, len(data) + PADDING), np.uint8), 0, []
-                size = decompress_into("null", data, buffer)
+                size = len(data)
+                buffer[:size] = np.frombuffer(data, np.uint8)
         except BadBlock as error:
             raise DamagedFile(error.message) from error
         _check_count(count, size)

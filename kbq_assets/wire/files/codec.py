@@ -26,6 +26,9 @@ Codec: TypeAlias = Literal["snappy", "deflate", "null", "zstandard"]
 Compress: TypeAlias = Callable[[Any], bytes]
 """From a block's bytes (any contiguous buffer) to its bytes in the file."""
 
+Unpack: TypeAlias = Callable[[Any, Bytes], int]
+"""From a block's bytes in the file into an array: their number, -1 without room."""
+
 _RAW_DEFLATE = -15  # window bits: Avro's deflate stream has no zlib header
 
 
@@ -79,13 +82,29 @@ def decompress(codec: str, block: bytes) -> Any:
         raise BadBlock(f"a block cannot be decompressed: {error}") from error
 
 
-def decompress_into(codec: str, block: Any, room: Bytes) -> int:
-    """Unpack a block into an array: the number of its bytes, -1 if there is no room for them. Raises BadBlock for a
-    damaged one."""
-    if codec == "zstandard":  # in half the time of `decompress`, whose buffer grows
-        with suppress(cramjam.DecompressionError):  # it is damaged, or too large: the other way tells
-            return int(cramjam.zstd.decompress_into(block, room.data))
-    data = decompress(codec, block)
+def unpacker(codec: str) -> Unpack:
+    """The function that unpacks the blocks of a file into an array, for one thread at a time. It returns the number of
+    a block's bytes, -1 if there is no room for them, and raises BadBlock for a damaged one."""
+    if codec == "zstandard":
+        return _zstd_unpacker()
+    return lambda block, room: _laid(decompress(codec, block), room)
+
+
+def _zstd_unpacker() -> Unpack:
+    # It keeps its memory from block to block: a sixth faster than cramjam, which begins anew.
+    unpack = zstandard.ZstdDecompressor().decompress
+
+    def into(block: Any, room: Bytes) -> int:
+        # It trusts the size that a block names. Whatever is odd, the other way tells: damaged, too large, without size.
+        with suppress(zstandard.ZstdError):
+            if 0 <= zstandard.frame_content_size(block) <= len(room):
+                return _laid(unpack(block, allow_extra_data=False), room)
+        return _laid(decompress("zstandard", block), room)
+
+    return into
+
+
+def _laid(data: Any, room: Bytes) -> int:
     if len(data) > len(room):
         return -1
     room[: len(data)] = np.frombuffer(data, np.uint8)

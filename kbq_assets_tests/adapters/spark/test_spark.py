@@ -128,6 +128,21 @@ def test_workers_run_the_archives_python_where_one_is_shipped(
     assert os.environ["PYSPARK_PYTHON"] == python
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_shown"),
+    [
+        (SparkSettings("local[2]"), "false"),
+        (SparkSettings("local[2]", {"spark.eventLog.enabled": "true"}), "true"),
+        (ON_CLUSTER, "true"),
+    ],
+    ids=["local", "asked for", "cluster"],
+)
+def test_a_local_run_writes_an_event_log_only_if_one_is_asked_for(
+    settings: SparkSettings, is_shown: str, tmp_path: Path
+) -> None:
+    assert spark_config(settings, tmp_path)["spark.eventLog.enabled"] == is_shown
+
+
 def test_event_logs_of_the_latest_runs_stay(tmp_path: Path) -> None:
     events = tmp_path / "spark-events"
     events.mkdir()
@@ -346,6 +361,7 @@ CANARIES = {
     "spark.driver.extraJavaOptions": "-Xmn100m -Ddb.pass='canary-6 \"x\"'",
     "spark.redaction.regex": "mine",
     "spark.hadoop.mine": "canary-7",
+    "spark.eventLog.enabled": "true",
     "spark.eventLog.compress": "false",
 }
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import cramjam
 import numpy as np
 from isal import isal_zlib
 
+from kbq_assets.adapters.kafka.fetch import kernels
 from kbq_assets.adapters.kafka.fetch.errors import Damaged
-from kbq_assets.wire.chunk import Bytes
+from kbq_assets.wire.chunk import Bytes, Longs
 
 NONE: Final = 0
 GZIP: Final = 1
@@ -28,8 +29,6 @@ NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 #: snappy-java's framing: magic, two versions, then repeated length and block. librdkafka sends a bare block.
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD: Final = 16
-_LZ4_MAGIC: Final = 0x184D2204
-_LZ4_BLOCKS: Final = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1024}
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_BLOCK: Final = 128 * 1024
 _GZIP_WINDOW: Final = 31
@@ -39,6 +38,13 @@ _GZIP_HEAD: Final = re.compile(rb"\x1f\x8b\x08[\x00-\x1f].{4}[\x00\x02\x04][\x00
 _GZIP_PIECE: Final = 16 * 1024
 #: Most blocks of a batch. Clients' blocks hold 16 kB or more, so 256 MB have 16,000.
 _MOST_BLOCKS: Final = 100_000
+#: More than most batches have: those of producers hold 16 kB to 1 MB, in blocks of 64 kB or more.
+_USUAL_BLOCKS: Final = 32
+_LZ4_DAMAGES: Final = {
+    kernels.NO_FRAME: "no frame",
+    kernels.CUT_BLOCK: "a block that ends too soon",
+    kernels.TOO_MANY_BLOCKS: f"more than {_MOST_BLOCKS} blocks",
+}
 
 _lz4: Any = cramjam.lz4
 _snappy: Any = cramjam.snappy
@@ -53,7 +59,7 @@ def room(codec: int, data: Bytes, most_bytes: int) -> int:
         if codec == NONE:
             return len(data)
         if codec == LZ4:
-            return _lz4_room(data)
+            return _lz4_pieces(data)[0]
         if codec == ZSTD:
             return _zstd_room(data)
         if codec == SNAPPY:
@@ -82,67 +88,39 @@ def unpack(codec: int, data: Bytes, out: Bytes) -> int:
         raise Damaged(f"{NAMES[codec]}: {error}") from error
 
 
-class _Lz4Frame(NamedTuple):
-    """A frame: its bytes, its blocks' largest size, whether they are independent; of each block the beginning, the end,
-    and whether it is stored uncompressed."""
-
-    start: int
-    until: int
-    most: int
-    stand_alone: bool
-    blocks: list[tuple[int, int, bool]]
-
-
-def _lz4_frames(data: Bytes) -> Iterator[_Lz4Frame]:
-    until = count = 0
-    while not until or until < len(data):
-        start = until
-        magic, flags, sizes = struct.unpack_from("<IBB", data.data, start)
-        if magic != _LZ4_MAGIC or flags >> 6 != 1 or sizes >> 4 not in _LZ4_BLOCKS:
-            raise Damaged("lz4: no frame")
-        at = start + 7 + 8 * bool(flags & 8) + 4 * bool(flags & 1)
-        blocks: list[tuple[int, int, bool]] = []
-        while word := struct.unpack_from("<I", data.data, at)[0]:
-            begin, end = at + 4, at + 4 + (word & 0x7FFFFFFF)
-            if end > len(data):
-                raise Damaged("lz4: a block that ends too soon")
-            blocks.append((begin, end, bool(word >> 31)))
-            at = end + 4 * bool(flags & 16)
-            count = _counted(count)
-        until, count = at + 4 + 4 * bool(flags & 4), _counted(count)
-        yield _Lz4Frame(start, until, _LZ4_BLOCKS[sizes >> 4], bool(flags & 32), blocks)
-
-
 def _counted(blocks: int) -> int:
     if blocks == _MOST_BLOCKS:
         raise Damaged(f"more than {_MOST_BLOCKS} blocks")
     return blocks + 1
 
 
-def _lz4_room(data: Bytes) -> int:
-    return sum(
-        end - begin if stored else min(frame.most, 255 * (end - begin))
-        for frame in _lz4_frames(data)
-        for begin, end, stored in frame.blocks
-    )
+def _lz4_pieces(data: Bytes) -> tuple[int, Longs]:
+    """The most bytes that all frames unpack to, and their pieces (`kernels.lz4_pieces`): in Python, finding them would
+    take as long as unpacking."""
+    pieces = np.empty((_USUAL_BLOCKS, kernels.PIECE_COLUMNS), np.int64)
+    most, count = kernels.lz4_pieces(data, _MOST_BLOCKS, pieces)
+    if count > len(pieces):
+        pieces = np.empty((count, kernels.PIECE_COLUMNS), np.int64)
+        most, count = kernels.lz4_pieces(data, _MOST_BLOCKS, pieces)
+    if most < 0:
+        raise Damaged(f"lz4: {_LZ4_DAMAGES[most]}")
+    return most, pieces[:count]
 
 
 def _unpack_lz4(data: Bytes, out: Bytes) -> int:
     """Unpack independent blocks one by one: twice as fast as the frame, whose checksums are redundant with the
     batch's."""
     used = 0
-    for frame in _lz4_frames(data):
-        if not frame.stand_alone:
-            used += int(_lz4.decompress_into(data[frame.start : frame.until], out[used:]))
-            continue
-        for begin, end, stored in frame.blocks:
-            if stored:
-                out[used : used + end - begin] = data[begin:end]
-                used += end - begin
-            else:
-                size = min(frame.most, 255 * (end - begin))
-                target = out[used : used + size]
-                used += int(_lz4.decompress_block_into(data[begin:end], target, output_len=size))
+    for kind, begin, end, most in _lz4_pieces(data)[1].tolist():
+        packed = data[begin:end]
+        if kind == kernels.FRAME:
+            used += int(_lz4.decompress_into(packed, out[used:]))
+        elif kind == kernels.STORED:
+            out[used : used + most] = packed
+            used += most
+        else:
+            target = out[used : used + most]
+            used += int(_lz4.decompress_block_into(packed, target, output_len=most))
     return used
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kbq_assets.wire.jit import copy_bytes, inlined, kernel, store_byte
+from kbq_assets.wire.jit import copy_bytes, inlined, int64, kernel, load_byte, store_byte
 from kbq_assets.wire.records.scan import is_utf8, read_long, write_long
 
 # A batch's row in the table that kernels read.
@@ -32,6 +32,25 @@ HEADERS_END: Final = 5
 OFFSET: Final = 6
 TIME: Final = 7
 FIELDS: Final = 8
+
+# A piece of a batch that lz4 packed: what it is, its bytes, the most that it unpacks to.
+PIECE_KIND: Final = 0
+PIECE_FROM: Final = 1
+PIECE_UNTIL: Final = 2
+PIECE_ROOM: Final = 3
+PIECE_COLUMNS: Final = 4
+#: The kinds: a block as it is, a packed block, and a frame whose blocks need those before them.
+STORED: Final = 0
+PACKED: Final = 1
+FRAME: Final = 2
+
+# Instead of the room of an lz4 batch.
+NO_FRAME: Final = -1
+CUT_BLOCK: Final = -2
+TOO_MANY_BLOCKS: Final = -3
+
+_LZ4_MAGIC: Final = 0x184D2204
+_LZ4_HEAD: Final = 7
 
 SMALLEST_RECORD: Final = 7
 """Minimum bytes of a record: length, attributes, two deltas, two lengths, number of headers."""
@@ -136,8 +155,63 @@ def _put_bytes(out: Any, to: int, buffer: Any, start: int, end: int) -> int:
     return to + end - start
 
 
+@kernel
+def lz4_pieces(data: Any, most_blocks: int, pieces: Any) -> tuple[int, int]:
+    """Find the pieces of one or more lz4 frames, and fill ``pieces`` with as many as it has room for. Return the most
+    bytes that all unpack to, below 0 if they are damaged, and the number of pieces."""
+    at = total = found = blocks = 0
+    while at == 0 or at < len(data):
+        if at + _LZ4_HEAD > len(data) or _word(data, at) != _LZ4_MAGIC:
+            return NO_FRAME, 0
+        flags, size_code = load_byte(data, at + 4), load_byte(data, at + 5) >> 4
+        if flags >> 6 != 1 or size_code < 4 or size_code > 7:
+            return NO_FRAME, 0
+        most, stands_alone = int64(1) << (8 + 2 * size_code), flags & 32 != 0
+        start, first = at, total
+        at += _LZ4_HEAD + 8 * (flags >> 3 & 1) + 4 * (flags & 1)
+        while True:
+            if at + 4 > len(data):
+                return CUT_BLOCK, 0
+            word = _word(data, at)
+            at += 4
+            if blocks == most_blocks:
+                return TOO_MANY_BLOCKS, 0
+            blocks += 1  # the end of a frame counts as one
+            if word == 0:
+                break
+            size, is_stored = word & 0x7FFFFFFF, word >> 31 != 0
+            if size > len(data) - at:
+                return CUT_BLOCK, 0
+            room = size if is_stored else min(most, 255 * size)
+            total += room
+            if stands_alone:
+                _note(pieces, found, STORED if is_stored else PACKED, at, at + size, room)
+                found += 1
+            at += size + 4 * (flags >> 4 & 1)
+        at += 4 * (flags >> 2 & 1)
+        if not stands_alone:
+            _note(pieces, found, FRAME, start, min(at, len(data)), total - first)
+            found += 1
+    return total, found
+
+
+@inlined
+def _word(data: Any, at: int) -> int:
+    """Four bytes, the lowest first."""
+    low = load_byte(data, at) | load_byte(data, at + 1) << 8
+    return low | load_byte(data, at + 2) << 16 | load_byte(data, at + 3) << 24
+
+
+@inlined
+def _note(pieces: Any, row: int, kind: int, start: int, until: int, room: int) -> None:
+    if row < len(pieces):
+        pieces[row, PIECE_KIND], pieces[row, PIECE_FROM] = kind, start
+        pieces[row, PIECE_UNTIL], pieces[row, PIECE_ROOM] = until, room
+
+
 def warm_up() -> None:
     """Compile the kernels, or load them from the disk cache."""
     buffer, none = np.zeros(16, np.uint8), np.zeros((FIELDS, 1), np.int64)
     parse_records(buffer, np.zeros((0, COLUMNS), np.int64), 0, 0, none)
+    lz4_pieces(buffer, 0, np.zeros((0, PIECE_COLUMNS), np.int64))
     encode_headers(buffer, none[0][:0], none[0][:0], buffer, buffer, none[0], none[0])
