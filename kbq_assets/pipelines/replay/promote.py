@@ -36,7 +36,15 @@ from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TABLES, TableReference, commit_path, table_state_path
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.replay import promotion
-from kbq_assets.core.replay.model import REPLACEMENT, Phase, Replay, check_alone, check_latest, replay_path
+from kbq_assets.core.replay.model import (
+    REPLACEMENT,
+    Phase,
+    Replay,
+    check_alone,
+    check_epoch,
+    check_latest,
+    replay_path,
+)
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.errors_replay.steps import give_up_replays
 from kbq_assets.pipelines.loading import replacing
@@ -50,6 +58,7 @@ from kbq_assets.pipelines.replay.chosen import check_moves, left_out
 from kbq_assets.pipelines.replay.keyed import KeyedTables, check_replaceable
 from kbq_assets.pipelines.replay.parts import ReplaceParts
 from kbq_assets.pipelines.replay.start import ReplayedTopic, read_replays, rows_of
+from kbq_assets.pipelines.replay.warehouses import marks_of
 from kbq_assets.ports.replay import ReplaceJob, Replacement, ReplayTables
 
 
@@ -249,6 +258,8 @@ class Replacer:
             check_latest(replay, others, frozenset(keyed))
             return
         check_alone(replay, others)
+        # After the states: what loads into these tables did before they waited.
+        check_epoch(replay, shards_of(self.live.store, replay.topic).values(), marks_of(self.live.load_store))
         if moved := {*map(str, self._affected(replay))} - {*replay.tables}:
             raise Refused(
                 f"{', '.join(sorted(moved))}: rows of the range came meanwhile",

@@ -73,8 +73,8 @@ def in_part(settings: Settings, replay: Replay, commits: Iterable[Commit]) -> It
 
 
 def marks_of(store: ObjectStore) -> Mapping[str, int]:
-    """The highest end of files that any table has, or waits for in its backlog, by key of a mark; of all warehouses.
-    One that was down, or was not given some windows, knows less about the ends of epochs (R2)."""
+    """The highest end of files that any table has, is loading, or waits for in its backlog, by key of a mark; of all
+    warehouses. One that was down, or was not given some windows, knows less about the ends of epochs (R2)."""
     found: dict[str, int] = {}
 
     def add(key: str, mark: int) -> None:
@@ -84,6 +84,9 @@ def marks_of(store: ObjectStore) -> Mapping[str, int]:
         for each in state.read_table_states(area, state.table_registry(area)).values():
             for key, mark in each.value.marks.items():
                 add(key, mark)
+            # A reset may have given them up: then no backlog has them.
+            for file in each.value.in_flight.files if each.value.in_flight else ():
+                add(mark_key(file), file.until)
         for chunk in state.read_backlogs(area):
             for file in chunk.value.files:
                 add(mark_key(file), file.until)
