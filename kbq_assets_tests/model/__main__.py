@@ -1,7 +1,8 @@
 """Explore the protocol and its mutants: `python -m kbq_assets_tests.model [fast|seal|mutants|all] [WORD...]`.
 
 `seal` is the whole protocol in every scope, and the models of single features in larger ones; `fast` is the protocol in
-the small ones; `mutants` removes its rules one by one. A WORD picks the scopes or mutants whose name contains it. The exit code is 1 if anything surprises.
+the small ones; `mutants` removes its rules one by one. A WORD picks the scopes or mutants whose name contains it. The
+exit code is 1 if anything surprises.
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ LARGE = (
         "a replay beside another staging area, 2 operators; 2 crashes",
         WarehouseReplays(given=(True, False), others=1, operators=2, crashes=2, rollbacks=1),
     ),
-    Feature("error rows into an ordered table, 2 replays; a crash", OrderedErrorReplays(replays=2, crashes=1)),
+    Feature(
+        "error rows into an ordered table, 2 replays; a crash", OrderedErrorReplays(replays=2, crashes=1)
+    ),
     Feature("error rows into an ordered table, 2 replays; a hold", OrderedErrorReplays(replays=2, holds=1)),
     Feature(
         "error rows into an ordered table of a lake, 2 replays; a crash",

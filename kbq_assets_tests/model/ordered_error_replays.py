@@ -1,5 +1,5 @@
-"""Error rows that an operator lets into an ordered table (ER8), explored exhaustively: a loader of batches in order, two
-processes that replay two error rows, and an operator who holds the table and releases it.
+"""Error rows that an operator lets into an ordered table (ER8), explored exhaustively: a loader of batches in order,
+two processes that replay two error rows, and an operator who holds the table and releases it.
 
 A process may stop for as long as it likes before any call, and may die during one, which then takes effect later or
 never. The audit list has room for two decisions: older ones move to an object of their own (O6). In a lake, whoever
@@ -202,9 +202,7 @@ class OrderedErrorReplays:
             wanted = wanted._replace(generation=now.generation + 1, audit=(*now.audit, text))
             return [("swap", wanted, now.generation, text)]
         audit = (*now.audit[1:], text)
-        wanted = wanted._replace(
-            generation=now.generation + 1, audit=audit, archived=now.archived + 1
-        )
+        wanted = wanted._replace(generation=now.generation + 1, audit=audit, archived=now.archived + 1)
         found: list[Pc] = [("archive", now.archived, now.audit[0]), ("swap", wanted, now.generation, text)]
         return found[::-1] if Rule.ARCHIVED_FIRST in self.removed else found
 

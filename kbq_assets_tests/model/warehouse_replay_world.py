@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
 
 from kbq_assets_tests.model.engine import Label
 
@@ -134,39 +134,55 @@ def calls(*found: Pc) -> Pc:
 
 def applied(world: World, call: Pc) -> World | None:
     """The world after a call; None if it changes nothing."""
-    match call:
-        case ("load", number, generation):
-            area = world.areas[number]
-            if area.generation != generation or area.is_down or area.label == "other":
-                return None
-            loaded = {"table": tuple(sorted((*area.table, (1, 0)))), "rows": area.rows + 1, "label": "own"}
-            return with_area(world, number, generation=generation + 1, file="loaded", **loaded)
-        case ("state", number, generation, waits, rows):
-            if world.areas[number].generation != generation:
-                return None
-            return with_area(world, number, generation=generation + 1, waits=waits, rows=rows)
-        case ("replay", number, wanted, generation):
-            known = world.replays[number - 1]
-            if known.generation != generation:
-                return None
-            begins = wanted.phase == "rolling" and known.phase == "promoted"
-            world = world._replace(rollbacks=world.rollbacks - begins)
-            wanted = wanted._replace(generation=generation + 1, former=known.former)
-            return with_replay(world, number, wanted)
-        case ("register", number):
-            return with_area(world, number, is_registered=True)
-        case ("label", number):
-            return None if world.areas[number].label == "other" else with_area(world, number, label="own")
-        case ("burn", number, job):
-            area = world.areas[number]
-            return None if job in area.done else with_area(world, number, burned=area.burned | {job})
-        case ("insert", number, job, of, kind, rows):
-            return _inserted(world, number, job, of, kind, rows)
-        case ("count", change):
-            key = change.warehouse, change.job
-            is_known = any((each.warehouse, each.job) == key for each in world.changes)
-            return world if is_known else world._replace(changes=world.changes | {change})
-    raise ValueError(call)
+    return _CALLS[call[0]](world, *call[1:])
+
+
+def _loaded(world: World, number: int, generation: int) -> World | None:
+    """The world after a load (L2 to L4), which compares and sets the table's label."""
+    area = world.areas[number]
+    if area.generation != generation or area.is_down or area.label == "other":
+        return None
+    loaded = {"table": tuple(sorted((*area.table, (1, 0)))), "rows": area.rows + 1, "label": "own"}
+    return with_area(world, number, generation=generation + 1, file="loaded", **loaded)
+
+
+def _swapped(
+    world: World, number: int, generation: int, waits: tuple[int, JobId, int] | None, rows: int
+) -> World | None:
+    """The world after a swap of a table's state."""
+    if world.areas[number].generation != generation:
+        return None
+    return with_area(world, number, generation=generation + 1, waits=waits, rows=rows)
+
+
+def _moved(world: World, number: int, wanted: Replay, generation: int) -> World | None:
+    """The world after a swap of a replay."""
+    known = world.replays[number - 1]
+    if known.generation != generation:
+        return None
+    begins = wanted.phase == "rolling" and known.phase == "promoted"
+    world = world._replace(rollbacks=world.rollbacks - begins)
+    return with_replay(world, number, wanted._replace(generation=generation + 1, former=known.former))
+
+
+def _registered(world: World, number: int) -> World:
+    return with_area(world, number, is_registered=True)
+
+
+def _labelled(world: World, number: int) -> World | None:
+    return None if world.areas[number].label == "other" else with_area(world, number, label="own")
+
+
+def _burned(world: World, number: int, job: JobId) -> World | None:
+    area = world.areas[number]
+    return None if job in area.done else with_area(world, number, burned=area.burned | {job})
+
+
+def _counted(world: World, change: Change) -> World:
+    """The world after the commit counts a change, once."""
+    key = change.warehouse, change.job
+    is_known = any((each.warehouse, each.job) == key for each in world.changes)
+    return world if is_known else world._replace(changes=world.changes | {change})
 
 
 def _inserted(
@@ -183,14 +199,24 @@ def _inserted(
     return with_area(world, number, table=tuple(sorted((*kept, *new))), done=area.done | {job})
 
 
+_CALLS: Final[dict[str, Callable[..., World | None]]] = {
+    "load": _loaded,
+    "state": _swapped,
+    "replay": _moved,
+    "register": _registered,
+    "label": _labelled,
+    "burn": _burned,
+    "insert": _inserted,
+    "count": _counted,
+}
+
+
 def lacking(world: World, number: int, given: bool, has_row: bool) -> int:
     """Rows that a warehouse was never given, by the commit's counts."""
     return has_row * (not given) - sum(each.brought for each in world.changes if each.warehouse == number)
 
 
-def broken(
-    world: World, given: tuple[bool, bool], has_row: bool, makes: tuple[bool, ...]
-) -> Iterator[str]:
+def broken(world: World, given: tuple[bool, bool], has_row: bool, makes: tuple[bool, ...]) -> Iterator[str]:
     """The promises that a state breaks. ``given``: whether a window gave each warehouse the record, ``has_row``:
     whether extraction made a row of it, ``makes``: whether each replay does."""
     for number, area in enumerate(world.areas):

@@ -86,7 +86,9 @@ class WarehouseReplays:
     def successors(self, state: World) -> Iterator[Step]:
         for number, pc in enumerate(state.processes):
             if pc == IDLE:
-                found = self._load(state, number) if number < LOADERS else self._operate(state, number - LOADERS)
+                found = (
+                    self._load(state, number) if number < LOADERS else self._operate(state, number - LOADERS)
+                )
                 for label, chain in found:
                     yield ("read", number, label), at(state, number, chain), False
                 continue
@@ -125,11 +127,7 @@ class WarehouseReplays:
 
     def is_goal(self, state: World) -> bool:
         up = [area for area in state.areas if not area.is_down]
-        ended = (
-            each.phase in LAST
-            for each in state.replays
-            if not state.areas[each.warehouse].is_down
-        )
+        ended = (each.phase in LAST for each in state.replays if not state.areas[each.warehouse].is_down)
         return (
             not state.late
             and all(ended)
@@ -217,8 +215,12 @@ class WarehouseReplays:
         if replay.phase == "rolling":
             others = self._others(world, number, replay)
             return any(each.phase == "promoted" and each.turn > replay.turn for each in others)
-        is_foreign = world.areas[replay.warehouse].label == "other" and Rule.LABEL_COMPARED not in self.removed
-        is_older = Rule.EPOCH_AGAIN not in self.removed and self._epoch(world, replay.warehouse) < replay.epoch
+        is_foreign = (
+            world.areas[replay.warehouse].label == "other" and Rule.LABEL_COMPARED not in self.removed
+        )
+        is_older = (
+            Rule.EPOCH_AGAIN not in self.removed and self._epoch(world, replay.warehouse) < replay.epoch
+        )
         return is_foreign or is_older
 
     def _is_alone(self, world: World, number: int, replay: Replay) -> bool:
@@ -256,9 +258,7 @@ class WarehouseReplays:
         left = self._left(world, number, noted, holder, ENDS[replay.phase], done=True)
         return ("count", change), left
 
-    def _left(
-        self, world: World, number: int, replay: Replay, holder: int, phase: str, *, done: bool
-    ) -> Pc:
+    def _left(self, world: World, number: int, replay: Replay, holder: int, phase: str, *, done: bool) -> Pc:
         """Let the table go on, then end the replay's job."""
         area, ended = world.areas[holder], self._moved(number, replay, phase=phase)
         if area.waits is None or area.waits[1] != replay.job:
