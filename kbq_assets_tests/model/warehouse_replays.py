@@ -219,7 +219,9 @@ class WarehouseReplays:
             world.areas[replay.warehouse].label == "other" and Rule.LABEL_COMPARED not in self.removed
         )
         is_older = (
-            Rule.EPOCH_AGAIN not in self.removed and self._epoch(world, replay.warehouse) < replay.epoch
+            Rule.EPOCH_AGAIN not in self.removed
+            and world.areas[replay.warehouse].file == "loaded"
+            and replay.epoch > 1
         )
         return is_foreign or is_older
 

@@ -58,7 +58,7 @@ from kbq_assets.pipelines.replay.chosen import check_moves, left_out
 from kbq_assets.pipelines.replay.keyed import KeyedTables, check_replaceable
 from kbq_assets.pipelines.replay.parts import ReplaceParts
 from kbq_assets.pipelines.replay.start import ReplayedTopic, read_replays, rows_of
-from kbq_assets.pipelines.replay.warehouses import marks_of
+from kbq_assets.pipelines.replay.warehouses import marks_in
 from kbq_assets.ports.replay import ReplaceJob, Replacement, ReplayTables
 
 
@@ -217,6 +217,10 @@ class Replacer:
                 promotion.check_settled(replay, table, found.value if found else TableState(""), files)
             elif any(promotion.overlaps(replay, file) for file in files):
                 raise found
+        own = [commit for commit in view.commits if commit.topic == replay.topic]
+        check_epoch(
+            replay, own, marks_in(f.value for f in view.states.values() if not isinstance(f, KbqError))
+        )
 
     # Enter --------------------------------------------------------------------------------------------------------
 
@@ -258,8 +262,6 @@ class Replacer:
             check_latest(replay, others, frozenset(keyed))
             return
         check_alone(replay, others)
-        # After the states: what loads into these tables did before they waited.
-        check_epoch(replay, shards_of(self.live.store, replay.topic).values(), marks_of(self.live.load_store))
         if moved := {*map(str, self._affected(replay))} - {*replay.tables}:
             raise Refused(
                 f"{', '.join(sorted(moved))}: rows of the range came meanwhile",
