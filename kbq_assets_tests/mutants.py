@@ -20,10 +20,12 @@ from kbq_assets_tests.model import (
     test_lake_promotions,
     test_manifests,
     test_merges,
+    test_ordered_error_replays,
     test_promotions,
     test_repairs,
     test_statements,
     test_switches,
+    test_warehouse_replays,
 )
 from kbq_assets_tests.model.mutants import MUTANTS as MODEL_MUTANTS
 from kbq_assets_tests.pipelines.compaction import test_table as compaction
@@ -107,7 +109,9 @@ def _of_the_model() -> Iterator[Section]:
         ("statements", "test_statements", test_statements.BREAKS),
         ("promotions", "test_promotions", test_promotions.BREAKS),
         ("promotions in a lake", "test_lake_promotions", test_lake_promotions.BREAKS),
+        ("replays for two warehouses", "test_warehouse_replays", test_warehouse_replays.BREAKS),
         ("replays of error rows in a lake", "test_lake_error_replays", test_lake_error_replays.BREAKS),
+        ("error rows into ordered tables", "test_ordered_error_replays", test_ordered_error_replays.BREAKS),
         ("changes of load", "test_switches", test_switches.BREAKS),
         ("batches of files", "test_file_batches", test_file_batches.BREAKS),
     ]

@@ -1,7 +1,8 @@
 """Explore the protocol and its mutants: `python -m kbq_assets_tests.model [fast|seal|mutants|all] [WORD...]`.
 
-`seal` is the whole protocol in every scope, `fast` in the small ones, `mutants` removes its rules one by
-one. A WORD picks the scopes or mutants whose name contains it. The exit code is 1 if anything surprises.
+`seal` is the whole protocol in every scope, and the models of single features in larger ones; `fast` is the protocol in
+the small ones; `mutants` removes its rules one by one. A WORD picks the scopes or mutants whose name contains it. The
+exit code is 1 if anything surprises.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from typing import Any
 
+from kbq_assets_tests.model import features
 from kbq_assets_tests.model.engine import Exploration, explore
 from kbq_assets_tests.model.mutants import MUTANTS, Mutant
 from kbq_assets_tests.model.protocol import StagingAndLoading
@@ -42,6 +45,9 @@ def _run(what: str, words: list[str], trace: bool) -> Iterator[tuple[bool, int]]
     for scenario in scenarios:
         if _is_wanted(scenario.name, words):
             yield _explore_scenario(scenario)
+    for feature in features.LARGE if what in {"seal", "all"} else ():
+        if _is_wanted(feature.name, words):
+            yield _explore_feature(feature)
     for mutant in MUTANTS if what in {"mutants", "all"} else ():
         if _is_wanted(f"{mutant.name} {mutant.rule}", words):
             yield _explore_mutant(mutant, trace)
@@ -59,6 +65,14 @@ def _explore_scenario(scenario: Scenario) -> tuple[bool, int]:
     return found.violation is None, found.states
 
 
+def _explore_feature(feature: features.Feature) -> tuple[bool, int]:
+    found = explore(feature.model)
+    _print_line(feature.name, found, found.violation or "every promise holds")
+    for number, label in enumerate(found.trace, 1):
+        print(f"{number:6}. {' '.join(map(str, label))}", flush=True)
+    return found.violation is None, found.states
+
+
 def _explore_mutant(mutant: Mutant, trace: bool) -> tuple[bool, int]:
     found = explore(StagingAndLoading(mutant.removed))
     expected = mutant.is_outcome(found.violation)
@@ -73,7 +87,7 @@ def _explore_mutant(mutant: Mutant, trace: bool) -> tuple[bool, int]:
     return expected, found.states
 
 
-def _print_line(name: str, found: Exploration[World], verdict: str) -> None:
+def _print_line(name: str, found: Exploration[Any], verdict: str) -> None:
     counts = f"{found.states:>9,} states {found.transitions:>10,} steps  depth {found.depth:>2}"
     print(f"{name:<86.86} {counts} {found.seconds:>6.1f} s  {verdict}", flush=True)
 

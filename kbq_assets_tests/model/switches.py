@@ -125,8 +125,10 @@ class Switches:
 
     def _step(self, world: World, number: int, loader: Loader) -> Iterator[tuple[Label, World, bool]]:
         def now(changed: Loader, world: World = world) -> World:
-            others = (*world.loaders[:number], changed, *world.loaders[number + 1 :])
-            return world._replace(loaders=tuple(sorted(others, key=repr)))
+            other = world.loaders[1 - number]
+            # The loaders are alike, so their order is no difference. Any order will do: that of hashes is quick.
+            ordered = (changed, other) if hash(changed) < hash(other) else (other, changed)
+            return world._replace(loaders=ordered)
 
         if loader.wanted is not None:
             yield ("swap", *loader.wanted), now(Loader(), self._swapped(world, loader)), False
@@ -194,7 +196,16 @@ class Switches:
         broken = world.broken
         if wanted.loaded != state.loaded and not broken:
             broken = _judged(world, wanted.loaded)
-        return world._replace(state=wanted, broken=broken)
+        world = world._replace(state=wanted, broken=broken)
+        return world if Rule.FENCED in self.removed else _without_stale(world)
+
+
+def _without_stale(world: World) -> World:
+    """Without what other loaders read or wanted before a swap: their own swaps are bound to be refused."""
+    first, second = (
+        loader if loader.state is None and loader.wanted is None else Loader() for loader in world.loaders
+    )
+    return world._replace(loaders=(first, second), late=frozenset())
 
 
 def _judged(world: World, loaded: tuple[str, str]) -> str:

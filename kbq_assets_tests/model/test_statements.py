@@ -33,5 +33,7 @@ def test_every_reachable_state_keeps_every_promise(scope: Statements) -> None:
 
 @pytest.mark.parametrize("rule", Rule, ids=lambda rule: rule.value)
 def test_a_removed_rule_breaks_the_promise_it_is_there_for(rule: Rule) -> None:
-    found = explore(Statements(end=2, failures=1, skips=1, removed=frozenset({rule})))
+    # A dead end is judged once all states are known, and needs no skip.
+    skips = int(BREAKS[rule] != "PROGRESS")
+    found = explore(Statements(end=2, failures=1, skips=skips, removed=frozenset({rule})))
     assert (found.violation or "").startswith(BREAKS[rule]), found.violation

@@ -241,6 +241,20 @@ def epoch_of(ranges: Iterable[OffsetRange], commits: Iterable[Commit], marks: Ma
     return next(iter(epochs))
 
 
+def check_epoch(replay: Replay, commits: Iterable[Commit], marks: Mapping[str, int]) -> None:
+    """Raise Refused if rows of the range were loaded in an epoch before that of the replay, which was therefore not
+    known when it began: its rows would come beside them (R2)."""
+    since = {c.topic_partition(p): found.since for c in commits for p, found in c.partitions.items()}
+    for range_ in replay.ranges:
+        found = _epochs_within(range_, since.get(range_.topic_partition, replay.epoch), replay.epoch, marks)
+        if earlier := [epoch for epoch in found if epoch != replay.epoch]:
+            raise Refused(
+                f"{range_} has rows of epoch {earlier[0]} that were loaded since replay {replay.number} began: it has"
+                f" epoch {replay.epoch}",
+                next_step=f"kbq replay drop {replay.number}, then start it again",
+            )
+
+
 def _epochs_within(range_: OffsetRange, since: int, last: int, marks: Mapping[str, int]) -> Iterable[int]:
     """The epochs of a range: each ends at its highest mark, and the last one never."""
     tp, first = range_.topic_partition, range_.from_offset

@@ -36,7 +36,15 @@ from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TABLES, TableReference, commit_path, table_state_path
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.replay import promotion
-from kbq_assets.core.replay.model import REPLACEMENT, Phase, Replay, check_alone, check_latest, replay_path
+from kbq_assets.core.replay.model import (
+    REPLACEMENT,
+    Phase,
+    Replay,
+    check_alone,
+    check_epoch,
+    check_latest,
+    replay_path,
+)
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.errors_replay.steps import give_up_replays
 from kbq_assets.pipelines.loading import replacing
@@ -50,6 +58,7 @@ from kbq_assets.pipelines.replay.chosen import check_moves, left_out
 from kbq_assets.pipelines.replay.keyed import KeyedTables, check_replaceable
 from kbq_assets.pipelines.replay.parts import ReplaceParts
 from kbq_assets.pipelines.replay.start import ReplayedTopic, read_replays, rows_of
+from kbq_assets.pipelines.replay.warehouses import marks_in
 from kbq_assets.ports.replay import ReplaceJob, Replacement, ReplayTables
 
 
@@ -207,6 +216,10 @@ class Replacer:
                 promotion.check_settled(replay, table, found.value if found else TableState(""), files)
             elif any(promotion.overlaps(replay, file) for file in files):
                 raise found
+        own = [commit for commit in view.commits if commit.topic == replay.topic]
+        check_epoch(
+            replay, own, marks_in(f.value for f in view.states.values() if not isinstance(f, KbqError))
+        )
 
     # Enter --------------------------------------------------------------------------------------------------------
 

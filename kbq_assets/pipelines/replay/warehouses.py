@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import Refused
-from kbq_assets.core.loading.table_state import mark_key
+from kbq_assets.core.loading.table_state import TableState, mark_key
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE
 from kbq_assets.core.replay.brought import given_by_windows, lacking
@@ -73,18 +73,25 @@ def in_part(settings: Settings, replay: Replay, commits: Iterable[Commit]) -> It
 
 
 def marks_of(store: ObjectStore) -> Mapping[str, int]:
-    """The highest end of files that any table has, or waits for in its backlog, by key of a mark; of all warehouses.
-    One that was down, or was not given some windows, knows less about the ends of epochs (R2)."""
+    """The highest end of files that any table has, is loading, or waits for in its backlog, by key of a mark; of all
+    warehouses. One that was down, or was not given some windows, knows less about the ends of epochs (R2)."""
     found: dict[str, int] = {}
-
-    def add(key: str, mark: int) -> None:
-        found[key] = max(mark, found.get(key, 0))
-
     for area in state.areas(store).values():
-        for each in state.read_table_states(area, state.table_registry(area)).values():
-            for key, mark in each.value.marks.items():
-                add(key, mark)
+        states = state.read_table_states(area, state.table_registry(area)).values()
+        for key, mark in marks_in(each.value for each in states).items():
+            found[key] = max(mark, found.get(key, 0))
         for chunk in state.read_backlogs(area):
             for file in chunk.value.files:
-                add(mark_key(file), file.until)
+                found[mark_key(file)] = max(file.until, found.get(mark_key(file), 0))
+    return found
+
+
+def marks_in(states: Iterable[TableState]) -> dict[str, int]:
+    """The highest end of files that a table of ``states`` has or is loading, by key of a mark."""
+    found: dict[str, int] = {}
+    for each in states:
+        # Files in flight, too: a reset may have given them up, so no backlog has them.
+        loading = ((mark_key(file), file.until) for file in (each.in_flight.files if each.in_flight else ()))
+        for key, mark in (*each.marks.items(), *loading):
+            found[key] = max(mark, found.get(key, 0))
     return found
