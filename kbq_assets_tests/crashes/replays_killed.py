@@ -99,8 +99,8 @@ class Home(FakePlatform):
         if probe is not None:
             connect = duckdb.connect
             duckdb.connect = lambda *args, **options: ProbedConnection(connect(*args, **options), probe)  # type: ignore[assignment]
-            for owner, name in _LAKE_CALLS if case.is_lake else ():
-                setattr(owner, name, _probed(probe, name, getattr(owner, name)))
+            if case.is_lake:
+                probe_lake(probe)
 
     def opened(self) -> Parts:
         """Parts over the files."""
@@ -141,6 +141,12 @@ class Home(FakePlatform):
             }
 
 
+def probe_lake(probe: Probe) -> None:
+    """Make every change of a lake's catalog and files a point, in this process."""
+    for owner, name in _LAKE_CALLS:
+        setattr(owner, name, _probed(probe, name, getattr(owner, name)))
+
+
 def _probed(probe: Probe, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, **options: probe.around(f"lake {name}", partial(call, *args, **options))
 
@@ -168,19 +174,25 @@ def drive(replays: Replays) -> None:
     if not replays.list():
         ends = Position(offset=_FIRST), Position(offset=_UNTIL)
         replays.propose(TOPIC, *ends, BACKUP)[1].apply()
-    while (now := replays.find(1)).phase != Phase.ACCEPTED:
-        match Phase(now.phase):
-            case Phase.READING:
-                assert replays.read(1).is_done
-            case Phase.PROMOTING | Phase.ROLLING_BACK:
-                replays.continue_(1)
-            case Phase.PROMOTED if now.attempt == 1:
-                replays.propose_rollback(1).apply()
-            case Phase.PROMOTED:
-                replays.propose_accept(1).apply()
-            case _:
-                replays.propose_promotion(1).apply()
+    while replays.find(1).phase != Phase.ACCEPTED:
+        advance(replays, 1)
     replays.propose_accept(1).apply()  # again: a death may have left tables
+
+
+def advance(replays: Replays, number: int) -> None:
+    """The next step of a replay that is promoted, rolled back, promoted and accepted."""
+    now = replays.find(number)
+    match Phase(now.phase):
+        case Phase.READING:
+            assert replays.read(number).is_done
+        case Phase.PROMOTING | Phase.ROLLING_BACK:
+            replays.continue_(number)
+        case Phase.PROMOTED if now.attempt == 1:
+            replays.propose_rollback(number).apply()
+        case Phase.PROMOTED:
+            replays.propose_accept(number).apply()
+        case _:
+            replays.propose_promotion(number).apply()
 
 
 def merge(parts: Parts) -> BackupArea:
