@@ -156,6 +156,11 @@ def commit_path(topic: str, shard: int = 0) -> str:
     return f"{COMMITS}{check_topic(topic)}{f'@{shard}' if shard else ''}.json"
 
 
+def commit_topic(path: str) -> str:
+    """The topic of a commit's path."""
+    return path.removeprefix(COMMITS).removesuffix(".json").partition("@")[0]
+
+
 def manifest_prefix(topic: str, shard: int) -> str:
     """Folder of the manifests of a shard of a topic's commit."""
     return MANIFESTS + commit_path(topic, shard).removeprefix(COMMITS).removesuffix(".json") + "/"
