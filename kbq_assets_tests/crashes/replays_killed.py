@@ -17,7 +17,7 @@ import sys
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -272,28 +272,39 @@ class Campaign(NamedTuple):
     check: Callable[[Path], None]
 
 
-def main(folder: Path, nth: int, of: Campaign) -> int:
-    """Kill a run at every nth point."""
+def begin(folder: Path, of: Campaign) -> tuple[Path, Path]:
+    """A prepared home to copy, and the place of its copies."""
     warm_up()
     # Always the same folder: a lake knows its files by their whole paths.
     fresh, home = folder / "fresh", folder / "home"
     assert in_child(lambda: of.prepare(home)) == 0
     home.rename(fresh)
+    return fresh, home
+
+
+def main(folder: Path, nth: int, of: Campaign) -> int:
+    """Kill a run at every nth point."""
+    fresh, home = begin(folder, of)
     copy(fresh, home)
     assert in_child(lambda: of.run(home, None)) == 0
     assert in_child(lambda: of.check(home)) == 0
     passed: dict[str, int] = json.loads((home / "points.json").read_text())
     points = [Point(kind, number + 1) for kind, count in sorted(passed.items()) for number in range(count)]
-    failed = []
-    for point in points[::nth]:
+    return kill_at(fresh, home, points[::nth], len(points), of)
+
+
+def kill_at(fresh: Path, home: Path, points: Sequence[Point], total: int, of: Campaign) -> int:
+    """Kill a run at these points of ``total``."""
+    failed: list[str] = []
+    for point in points:
         copy(fresh, home)
         killed = in_child(partial(of.run, home, point))
         if killed != -signal.SIGKILL or in_child(partial(of.check, home)) != 0:
             failed.append(f"{point}: ended with {killed}")
         if len(failed) == _FAILURES_SHOWN:
             break
-    about = Counter(point.kind.split(",")[0] for point in points[::nth])
-    print(json.dumps({"points": len(points), "killed": len(points[::nth]), "of": about, "failed": failed}))
+    about = Counter(point.kind.split(",")[0] for point in points)
+    print(json.dumps({"points": total, "killed": len(points), "of": about, "failed": failed}))
     return bool(failed)
 
 

@@ -1,5 +1,6 @@
 """Replays, or replays of error rows, in each of two warehouses, a DuckDB file and a lake, killed by -9:
-`python -m kbq_assets_tests.crashes.two_warehouses_killed FOLDER NTH [replays|promotions|errors]`.
+`python -m kbq_assets_tests.crashes.two_warehouses_killed FOLDER NTH [replays|promotions|errors]`. With `few` in place
+of NTH, at the worst points of promotions alone.
 
 As replays_killed.py, whose processes these are. After each death: the warehouse in which nothing was replaced then has
 its rows and loads new ones; the same commands end what the dead one began, in each warehouse.
@@ -26,7 +27,7 @@ from kbq_assets.pipelines.errors_replay.reparse import Selection, replay_errors
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.replay.replays import Replays
 from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort
-from kbq_assets_tests.crashes.replays_killed import Campaign, advance, main, probe_lake
+from kbq_assets_tests.crashes.replays_killed import Campaign, advance, begin, kill_at, main, probe_lake
 from kbq_assets_tests.fakes.platform import GOOD, POISON, TOPIC, FakePlatform
 
 NAMES: Final = ("local", "lake")
@@ -271,6 +272,8 @@ def replays(until: Phase) -> Campaign:
     return Campaign(*(partial(each, until=until) for each in (prepare_replays, run_replays, check_replays)))
 
 
+#: A promotion of the DuckDB file is done, and nothing knows it; one table of the lake is replaced, and the other not.
+WORST: Final = (Point("duckdb COMMIT, after", 5), Point("lake commit_table, after", 6))
 SCENES: Final = {
     "replays": replays(Phase.ACCEPTED),
     "promotions": replays(Phase.PROMOTED),
@@ -278,4 +281,7 @@ SCENES: Final = {
 }
 
 if __name__ == "__main__":
+    if sys.argv[2] == "few":
+        of = SCENES["promotions"]
+        sys.exit(kill_at(*begin(Path(sys.argv[1]), of), WORST, len(WORST), of))
     sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), SCENES[(*sys.argv, "replays")[3]]))
