@@ -328,8 +328,7 @@ class Parts:
         from kbq_assets.local.stack.health import local_services
 
         adapters, services = self.adapters, local_services(self.adapters.settings)
-        of_warehouse = lambda name: self.for_warehouse(name).deployment  # noqa: E731
-        return Doctor(self.deployment, adapters.registry, adapters.subjects, services, of_warehouse)
+        return Doctor(self.deployment, adapters.registry, adapters.subjects, services, self.for_warehouse)
 
     def with_resources(self, resources: Mapping[str, Any]) -> Parts:
         """The same parts, whose Google clients come from Dagster's resources."""

@@ -32,6 +32,7 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.doctor.check import Check, Outcome
 from kbq_assets.extras.doctor.places import datasets_of, disks, existing, prefix, warehouse
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.spine import Spine
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.registry import LatestSchema, SchemaRegistry, SubjectRegistry, WriterSchemas
 
@@ -60,14 +61,14 @@ class Doctor:
     open_registry: Callable[[], WriterSchemas]
     open_subjects: Callable[[], SubjectRegistry]
     local: LocalServices
-    of_warehouse: Callable[[str], Deployment]
+    of_warehouse: Callable[[str], Spine]
 
     def deployments(self, chosen: str = "") -> tuple[Deployment, ...]:
         """The deployment for each warehouse, or for the chosen one alone."""
         names = [each.name for each in self.deployment.settings.warehouses]
         if chosen or len(names) == 1:
             return (self.deployment,)
-        return tuple(map(self.of_warehouse, names))
+        return tuple(self.of_warehouse(name).deployment for name in names)
 
 
 pass_doctor: Part[Doctor] = Part("doctor")
