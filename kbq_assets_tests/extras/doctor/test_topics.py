@@ -27,7 +27,7 @@ def examined(world: FakePlatform) -> list[Check]:
     parts = world.reopened()
     local = LocalServices("", "", lambda: ())
     patient = Doctor(
-        parts.deployment, lambda: world.registry, lambda: world.subjects, local, lambda name: parts.deployment
+        parts.deployment, lambda: world.registry, lambda: world.subjects, local, lambda name: parts
     )
     return list(examine_topics(patient, has_broker=True, has_registry=True))
 
