@@ -111,8 +111,7 @@ def examine(patient: Doctor, chosen: str = "") -> Iterator[Check]:
         yield from local.checks()
     deployments = patient.deployments(chosen)
     yield from disks([each.settings for each in deployments])
-    for each in deployments:
-        yield warehouse(each.settings, lambda own=each: own.warehouse)
+    yield from map(_warehouse, deployments)
     place = settings.staging
     if isinstance(place, Bucket):
         yield Check("staging", Outcome.OK, f"{settings.staging_url}, see kbq doctor --gcp")
@@ -125,6 +124,10 @@ def examine(patient: Doctor, chosen: str = "") -> Iterator[Check]:
     yield from examine_topics(
         patient, has_broker=answers.outcome is Outcome.OK, has_registry=knows.outcome is Outcome.OK
     )
+
+
+def _warehouse(deployment: Deployment) -> Check:
+    return warehouse(deployment.settings, lambda: deployment.warehouse)
 
 
 def examine_topics(patient: Doctor, *, has_broker: bool, has_registry: bool) -> Iterator[Check]:

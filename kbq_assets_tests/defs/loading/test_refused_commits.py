@@ -28,6 +28,11 @@ class RefusingWorld(PlatformWorld):
         engine = dg.ResourceDefinition.hardcoded_resource(self.engine)
         self.definitions = self.parts.definitions(resources={ENGINE: engine})
 
+    def reopened(self, **environ: str) -> RefusingWorld:
+        other = super().reopened(**environ)
+        assert isinstance(other, RefusingWorld)
+        return other
+
     def refuse(self, path: str) -> None:
         def fault(call: Call) -> Outcome:
             return Outcome.REFUSED if call.operation == "get" and path == call.target else Outcome.OK
