@@ -321,7 +321,7 @@ class Parts:
         from kbq_assets.local.stack.health import local_services
 
         adapters, services = self.adapters, local_services(self.adapters.settings)
-        return Doctor(self.deployment, adapters.registry, adapters.subjects, services)
+        return Doctor(self.deployment, adapters.registry, adapters.subjects, services, self.for_warehouse)
 
     def with_resources(self, resources: Mapping[str, Any]) -> Parts:
         """The same parts, whose Google clients come from Dagster's resources."""

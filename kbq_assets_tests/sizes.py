@@ -42,6 +42,9 @@ EVERY_NTH_FILE_POINT: Final = _size(40, 3)
 EVERY_NTH_REPLAY_POINT: Final = _size(60, 30, "KBQ_TEST_REPLAY_POINTS")
 #: The same for a replay of error rows in a lake. There are over 200 points; each costs two CPU seconds.
 EVERY_NTH_ERROR_POINT: Final = _size(10, 10, "KBQ_TEST_ERROR_POINTS")
+#: The same for replays, promotions and replays of error rows in two warehouses. There are over 2,300 points; each costs
+#: eight CPU seconds.
+EVERY_NTH_WAREHOUSES_POINT: Final = _size(200, 21, "KBQ_TEST_WAREHOUSES_POINTS")
 #: SIGKILLs of an erasure over DuckDB, a lake and a backup.
 ERASE_KILLS: Final = _size(30, 30, "KBQ_TEST_ERASE_KILLS")
 #: Schedules in which this release and the one before take turns. Each takes ten runs of a tenth of a CPU second.

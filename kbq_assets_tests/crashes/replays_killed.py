@@ -17,7 +17,7 @@ import sys
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -99,8 +99,8 @@ class Home(FakePlatform):
         if probe is not None:
             connect = duckdb.connect
             duckdb.connect = lambda *args, **options: ProbedConnection(connect(*args, **options), probe)  # type: ignore[assignment]
-            for owner, name in _LAKE_CALLS if case.is_lake else ():
-                setattr(owner, name, _probed(probe, name, getattr(owner, name)))
+            if case.is_lake:
+                probe_lake(probe)
 
     def opened(self) -> Parts:
         """Parts over the files."""
@@ -141,6 +141,12 @@ class Home(FakePlatform):
             }
 
 
+def probe_lake(probe: Probe) -> None:
+    """Make every change of a lake's catalog and files a point, in this process."""
+    for owner, name in _LAKE_CALLS:
+        setattr(owner, name, _probed(probe, name, getattr(owner, name)))
+
+
 def _probed(probe: Probe, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, **options: probe.around(f"lake {name}", partial(call, *args, **options))
 
@@ -168,19 +174,25 @@ def drive(replays: Replays) -> None:
     if not replays.list():
         ends = Position(offset=_FIRST), Position(offset=_UNTIL)
         replays.propose(TOPIC, *ends, BACKUP)[1].apply()
-    while (now := replays.find(1)).phase != Phase.ACCEPTED:
-        match Phase(now.phase):
-            case Phase.READING:
-                assert replays.read(1).is_done
-            case Phase.PROMOTING | Phase.ROLLING_BACK:
-                replays.continue_(1)
-            case Phase.PROMOTED if now.attempt == 1:
-                replays.propose_rollback(1).apply()
-            case Phase.PROMOTED:
-                replays.propose_accept(1).apply()
-            case _:
-                replays.propose_promotion(1).apply()
+    while replays.find(1).phase != Phase.ACCEPTED:
+        advance(replays, 1)
     replays.propose_accept(1).apply()  # again: a death may have left tables
+
+
+def advance(replays: Replays, number: int) -> None:
+    """The next step of a replay that is promoted, rolled back, promoted and accepted."""
+    now = replays.find(number)
+    match Phase(now.phase):
+        case Phase.READING:
+            assert replays.read(number).is_done
+        case Phase.PROMOTING | Phase.ROLLING_BACK:
+            replays.continue_(number)
+        case Phase.PROMOTED if now.attempt == 1:
+            replays.propose_rollback(number).apply()
+        case Phase.PROMOTED:
+            replays.propose_accept(number).apply()
+        case _:
+            replays.propose_promotion(number).apply()
 
 
 def merge(parts: Parts) -> BackupArea:
@@ -260,28 +272,39 @@ class Campaign(NamedTuple):
     check: Callable[[Path], None]
 
 
-def main(folder: Path, nth: int, of: Campaign) -> int:
-    """Kill a run at every nth point."""
+def begin(folder: Path, of: Campaign) -> tuple[Path, Path]:
+    """A prepared home to copy, and the place of its copies."""
     warm_up()
     # Always the same folder: a lake knows its files by their whole paths.
     fresh, home = folder / "fresh", folder / "home"
     assert in_child(lambda: of.prepare(home)) == 0
     home.rename(fresh)
+    return fresh, home
+
+
+def main(folder: Path, nth: int, of: Campaign) -> int:
+    """Kill a run at every nth point."""
+    fresh, home = begin(folder, of)
     copy(fresh, home)
     assert in_child(lambda: of.run(home, None)) == 0
     assert in_child(lambda: of.check(home)) == 0
     passed: dict[str, int] = json.loads((home / "points.json").read_text())
     points = [Point(kind, number + 1) for kind, count in sorted(passed.items()) for number in range(count)]
-    failed = []
-    for point in points[::nth]:
+    return kill_at(fresh, home, points[::nth], len(points), of)
+
+
+def kill_at(fresh: Path, home: Path, points: Sequence[Point], total: int, of: Campaign) -> int:
+    """Kill a run at these points of ``total``."""
+    failed: list[str] = []
+    for point in points:
         copy(fresh, home)
         killed = in_child(partial(of.run, home, point))
         if killed != -signal.SIGKILL or in_child(partial(of.check, home)) != 0:
             failed.append(f"{point}: ended with {killed}")
         if len(failed) == _FAILURES_SHOWN:
             break
-    about = Counter(point.kind.split(",")[0] for point in points[::nth])
-    print(json.dumps({"points": len(points), "killed": len(points[::nth]), "of": about, "failed": failed}))
+    about = Counter(point.kind.split(",")[0] for point in points)
+    print(json.dumps({"points": total, "killed": len(points), "of": about, "failed": failed}))
     return bool(failed)
 
 

@@ -161,6 +161,11 @@ def commit_path_of(tp: TopicPartition) -> str:
     return commit_path(tp.topic, shard_of(tp.partition))
 
 
+def commit_topic(path: str) -> str:
+    """The topic of a commit's path."""
+    return path.removeprefix(COMMITS).removesuffix(".json").partition("@")[0]
+
+
 def manifest_prefix(topic: str, shard: int) -> str:
     """Folder of the manifests of a shard of a topic's commit."""
     return MANIFESTS + commit_path(topic, shard).removeprefix(COMMITS).removesuffix(".json") + "/"

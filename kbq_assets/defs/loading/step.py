@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -11,7 +11,7 @@ from dagster_pyspark import PySparkResource
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.names import TableReference, commit_topic
 from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.defs import metadata
 from kbq_assets.defs.events import in_batches
@@ -47,8 +47,9 @@ class LoadStep:
         """Load what is committed. ``chosen`` are tables; None means everything. ``pyspark`` starts with the first large
         load job of a lake.
 
-        Raises dagster.Failure if a table was not loaded because of a transient error, or nothing chosen is a table. A
-        parked table is a failed check, not a failed run, but for a warehouse without notices.
+        Raises dagster.Failure if a table was not loaded because of a transient error, the store refuses a commit, or
+        nothing chosen is a table. A parked table is a failed check, not a failed run, but for a warehouse without
+        notices.
         """
         keys = None if chosen is None else parsed(context, chosen, TableReference.parse)
         only = None if keys is None else frozenset(keys.values())
@@ -60,10 +61,31 @@ class LoadStep:
             on_table=TableLog(context.log.info),
             checks=DagsterChecks(context.instance, self.translator),
         )
-        yield from self._load_events(context, report, only or frozenset())
-        self._raise_failures(report)
+        refused = self._refused(context, report, only)
+        yield from self._load_events(context, report, (only or frozenset()).difference(*refused.values()))
+        lines = [f"{path} is not loaded: {report.refused[path]}" for path in refused]
+        if lines := [*lines, *self._failures(report)]:
+            raise dg.Failure("\n".join(lines), allow_retries=False)
 
-    def _raise_failures(self, report: LoadReport) -> None:
+    def _refused(
+        self, context: StepContext, report: LoadReport, only: frozenset[TableReference] | None
+    ) -> Mapping[str, frozenset[TableReference]]:
+        """Refused commits, each with the tables that its topic feeds; if tables are chosen, commits that feed one."""
+        if not report.refused:
+            return {}
+        nothing: Mapping[TableReference, frozenset[str]] = {}
+        feeds = or_else(context, self.observer.feeds, nothing)
+        found = {}
+        for path in report.refused:
+            topic = commit_topic(path)
+            fed = frozenset(table for table, topics in feeds.items() if topic in topics)
+            tables = fed.union(self.pages.fed_by(topic))
+            if only is None or only & tables:
+                found[path] = tables
+        return found
+
+    def _failures(self, report: LoadReport) -> list[str]:
+        """Lines about tables that were not loaded."""
         states = ("blocked", "parked", "failed") if self.warehouse else ("failed",)
         failed = [t for t in report.tables if t.state in states]
         if failed:
@@ -72,8 +94,9 @@ class LoadStep:
                 if self.warehouse
                 else ""
             )
-            lines = "\n".join(f"{t.table}: {t.message}" for t in failed)
-            raise dg.Failure(f"{len(failed)} tables were not loaded{where}\n{lines}", allow_retries=False)
+            lines = [f"{t.table}: {t.message}" for t in failed]
+            return [f"{len(failed)} tables were not loaded{where}", *lines]
+        return []
 
     def _load_events(
         self, context: StepContext, report: LoadReport, chosen: frozenset[TableReference]

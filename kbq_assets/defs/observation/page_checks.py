@@ -13,6 +13,7 @@ from typing import Final
 
 import dagster as dg
 
+from kbq_assets.core.errors import KbqError
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.observation.check_names import CHECKS, PARTITIONS_RUN, TABLES_LOAD
 from kbq_assets.core.observation.checks import CheckResult, LoadBlock
@@ -22,7 +23,7 @@ from kbq_assets.defs.metadata import Metadata
 from kbq_assets.defs.observation.check_events import asset_of, digest, evaluation, evaluation_of, metadata_of
 from kbq_assets.defs.pages import Pages
 from kbq_assets.pipelines.observation.broker_checks import stop_results
-from kbq_assets.pipelines.observation.checks import CheckReport
+from kbq_assets.pipelines.observation.checks import CheckReport, refused_result
 
 #: Metadata of the check over all pages: the digest of each page's problem, "" for none.
 _NOTED: Final = "pages"
@@ -56,8 +57,9 @@ def evaluations(
     for name in names:
         if name not in report.unknown:
             before = noted(instance, pages, name)
-            shown = {result.subject: result for result in _of_pages(report, name)}
-            yield from _changes(pages, name, report.of(name), shown, before)
+            results = [*report.of(name), *_unregistered(pages, report, name)]
+            shown = {result.subject: result for result in _of_pages(report, results)}
+            yield from _changes(pages, name, results, shown, before)
 
 
 def stop_evaluations(
@@ -82,7 +84,8 @@ def page_evaluations(
     if name in report.unknown:
         return
     subjects = _subjects(pages, name, key.asset_key)
-    found = [result for result in _of_pages(report, name) if result.subject in subjects]
+    results = [*report.of(name), *_unregistered(pages, report, name)]
+    found = [result for result in _of_pages(report, results) if result.subject in subjects]
     yield _on_page(key.asset_key, name, found)
 
 
@@ -126,7 +129,10 @@ def _changes(
         for subject, result in shown.items()
     }
     yield evaluation(asset_of(name, pages.translator), name, results, note_of(now))
-    changed = sorted(subject for subject, says in now.items() if before.get(subject) != says)
+    changed = [subject for subject, says in now.items() if before.get(subject) != says]
+    if name == TABLES_LOAD:  # a commit is not refused any more, and names no file of a table
+        changed += [s for s, says in before.items() if says and s not in now and _has_page(pages, name, s)]
+    changed.sort()
     for key, subjects in _keys(pages, name, changed).items():
         yield _on_page(key, name, [shown[subject] for subject in subjects if subject in shown])
 
@@ -158,11 +164,25 @@ def _subjects(pages: Pages, name: str, key: dg.AssetKey) -> Sequence[str]:
     return (str(table),) if CHECKS[name].about == "table" else pages.feeding(table)
 
 
-def _of_pages(report: CheckReport, name: str) -> Iterator[CheckResult]:
+def _of_pages(report: CheckReport, results: Iterable[CheckResult]) -> Iterator[CheckResult]:
     """A check's results as pages show them: a table whose files wait for a check of their topic is not being loaded."""
-    for result in report.of(name):
-        block = report.blocked_tables.get(result.subject) if name == TABLES_LOAD and result.passed else None
+    for result in results:
+        is_loaded = result.check == TABLES_LOAD and result.passed
+        block = report.blocked_tables.get(result.subject) if is_loaded else None
         yield result if block is None else _blocked(result, block)
+
+
+def _unregistered(pages: Pages, report: CheckReport, name: str) -> Iterator[CheckResult]:
+    """Failures of tables without any state, which are named for a topic whose commit is refused: whether files wait for
+    them is in this commit."""
+    if name != TABLES_LOAD or not report.refused:
+        return
+    known = {result.subject for result in report.of(name)}
+    named = defaultdict[str, dict[str, KbqError]](dict)
+    for topic, error in report.refused.items():
+        for table in pages.fed_by(topic):
+            named[str(table)][topic] = error
+    yield from (refused_result(table, why) for table, why in named.items() if table not in known)
 
 
 def _blocked(result: CheckResult, block: LoadBlock) -> CheckResult:

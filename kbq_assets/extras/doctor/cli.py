@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
@@ -19,23 +18,23 @@ from packaging.requirements import Requirement
 
 from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.processes.loopback_ports import accepts_connections
-from kbq_assets.cli.context import Part
+from kbq_assets.cli.context import Part, chosen_warehouse
 from kbq_assets.cli.render import echo_json
-from kbq_assets.core.config.locations import BigQueryProject, Bucket, DuckDbFile, Folder, LakeAddress
+from kbq_assets.core.config.locations import Bucket
 from kbq_assets.core.config.redaction import redacted_address
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, NotFound, Unavailable
 from kbq_assets.core.optional_packages import install_command
-from kbq_assets.core.topics.destinations import is_template
 from kbq_assets.core.topics.json.declared import undeclared
 from kbq_assets.core.topics.personal import fields_of
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.doctor.check import Check, Outcome
+from kbq_assets.extras.doctor.places import datasets_of, disks, existing, prefix, warehouse
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.spine import Spine
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.registry import LatestSchema, SchemaRegistry, SubjectRegistry, WriterSchemas
-from kbq_assets.ports.warehouse import Warehouse
 
 # An id that no registry has assigned: a working registry answers NotFound.
 UNUSED_SCHEMA_ID = 2_147_483_647
@@ -43,8 +42,6 @@ UNUSED_SCHEMA_ID = 2_147_483_647
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smbfs", "smb3", "afpfs", "9p", "fuse.sshfs", "fuse.s3fs")
 CHECKED_PACKAGES = ("pyspark", "dagster", "duckdb", "confluent-kafka", "numba", "numpy", "pyarrow")
 START = "kbq local up"
-GIB = 1024**3
-ENOUGH_DISK, LITTLE_DISK = 5 * GIB, 1 * GIB
 
 
 @dataclass(frozen=True)
@@ -58,12 +55,20 @@ class LocalServices:
 
 @dataclass(frozen=True)
 class Doctor:
-    """The configuration that the doctor examines."""
+    """The configuration that the doctor examines. ``of_warehouse`` opens it for another of several warehouses."""
 
     deployment: Deployment
     open_registry: Callable[[], WriterSchemas]
     open_subjects: Callable[[], SubjectRegistry]
     local: LocalServices
+    of_warehouse: Callable[[str], Spine]
+
+    def deployments(self, chosen: str = "") -> tuple[Deployment, ...]:
+        """The deployment for each warehouse, or for the chosen one alone."""
+        names = [each.name for each in self.deployment.settings.warehouses]
+        if chosen or len(names) == 1:
+            return (self.deployment,)
+        return tuple(self.of_warehouse(name).deployment for name in names)
 
 
 pass_doctor: Part[Doctor] = Part("doctor")
@@ -78,9 +83,11 @@ def doctor(patient: Doctor, as_json: bool, gcp: bool) -> None:
 
     With --gcp: check what the identities of extraction and loading lack on Google Cloud, and print the commands that
     grant it. It changes nothing, except for a scratch table per dataset, which it drops again.
+
+    Of several warehouses it checks each, or the one that `kbq --warehouse` names.
     """
-    checks = []
-    for check in _examine_google(patient.deployment) if gcp else examine(patient):
+    checks, chosen = [], chosen_warehouse()
+    for check in _examine_google(patient, chosen) if gcp else examine(patient, chosen):
         checks.append(check)
         if not as_json:
             _show(check)
@@ -89,8 +96,8 @@ def doctor(patient: Doctor, as_json: bool, gcp: bool) -> None:
     sys.exit(1 if any(check.outcome is Outcome.FAIL for check in checks) else 0)
 
 
-def examine(patient: Doctor) -> Iterator[Check]:
-    """Every check, dependencies first."""
+def examine(patient: Doctor, chosen: str = "") -> Iterator[Check]:
+    """Every check, dependencies first; of every warehouse, or of the chosen one."""
     deployment, local = patient.deployment, patient.local
     settings = deployment.settings
     yield python_version(sys.version_info[:2])
@@ -102,8 +109,9 @@ def examine(patient: Doctor) -> Iterator[Check]:
         or local.registry_url == settings.registry.url
     ):
         yield from local.checks()
-    yield from disks(settings)
-    yield warehouse(settings, lambda: deployment.warehouse)
+    deployments = patient.deployments(chosen)
+    yield from disks([each.settings for each in deployments])
+    yield from map(_warehouse, deployments)
     place = settings.staging
     if isinstance(place, Bucket):
         yield Check("staging", Outcome.OK, f"{settings.staging_url}, see kbq doctor --gcp")
@@ -116,6 +124,10 @@ def examine(patient: Doctor) -> Iterator[Check]:
     yield from examine_topics(
         patient, has_broker=answers.outcome is Outcome.OK, has_registry=knows.outcome is Outcome.OK
     )
+
+
+def _warehouse(deployment: Deployment) -> Check:
+    return warehouse(deployment.settings, lambda: deployment.warehouse)
 
 
 def examine_topics(patient: Doctor, *, has_broker: bool, has_registry: bool) -> Iterator[Check]:
@@ -144,16 +156,16 @@ def examine_topics(patient: Doctor, *, has_broker: bool, has_registry: bool) -> 
             yield from personal_data(entries, patient.open_subjects)
 
 
-def _examine_google(deployment: Deployment) -> Iterator[Check]:
-    from kbq_assets.extras.doctor.google import examine_google
+def _examine_google(patient: Doctor, chosen: str) -> Iterator[Check]:
+    from kbq_assets.extras.doctor.google import examine_google, examine_project
 
-    # Datasets that records choose are not known beforehand.
-    destinations = [entry.settings.destination for entry in deployment.sources.read()]
-    named = {name for each in destinations for name in (each.dataset.text, each.error_dataset)}
-    datasets = sorted(name for name in named if name and not is_template(name))
-    return examine_google(
-        deployment.settings, datasets, policy_tags=bool(deployment.sources.datasets().policy_tags)
-    )
+    sources, settings = patient.deployment.sources, patient.deployment.settings
+    entries, policy_tags = sources.read(), bool(sources.datasets().policy_tags)
+    if not (yield from examine_google(settings)):
+        return  # every other query would fail in the same way, and take its time
+    for own in (each.settings for each in patient.deployments(chosen)):
+        checks = examine_project(own, datasets_of(entries, own.warehouse_area), policy_tags=policy_tags)
+        yield from (replace(check, name=f"{prefix(own)}{check.name}") for check in checks)
 
 
 def python_version(found: tuple[int, ...]) -> Check:
@@ -188,50 +200,6 @@ def java(home: Path) -> Check:
     return Check("java", Outcome.OK, f"{runtime.version} at {runtime.home} ({runtime.source})")
 
 
-def disk_space(path: Path, name: str = "disk") -> Check:
-    """Whether the disk of a folder has room for the local stack, staged files and the warehouse."""
-    free = shutil.disk_usage(_existing(path)).free
-    found = f"{free / GIB:.1f} GiB free for {path}"
-    if free >= ENOUGH_DISK:
-        return Check(name, Outcome.OK, found)
-    outcome = Outcome.WARN if free >= LITTLE_DISK else Outcome.FAIL
-    variable = {"disk": "KBQ_HOME", "staging space": "KBQ_STAGING"}.get(name, "KBQ_WAREHOUSE")
-    return Check(name, outcome, found, f"make room, or set {variable} to a folder on a larger disk")
-
-
-def disks(settings: Settings) -> Iterator[Check]:
-    """The room on each disk that KBQ writes to."""
-    places = {"disk": settings.home}
-    if isinstance(settings.staging, Folder):
-        places["staging space"] = settings.staging.path
-    if isinstance(settings.warehouse, DuckDbFile):
-        places["warehouse space"] = settings.warehouse.path.parent
-    if isinstance(settings.warehouse, LakeAddress) and settings.warehouse.folder is not None:
-        places["warehouse space"] = settings.warehouse.folder
-    seen = set()
-    for name, path in places.items():
-        device = _existing(path).stat().st_dev
-        if device not in seen:
-            seen.add(device)
-            yield disk_space(path, name)
-
-
-def warehouse(settings: Settings, open_warehouse: Callable[[], Warehouse]) -> Check:
-    """Whether the first warehouse can be read, and a DuckDB file or a lake's folder be made."""
-    place = settings.warehouse
-    if isinstance(place, BigQueryProject):
-        return Check("warehouse", Outcome.OK, "BigQuery, see kbq doctor --gcp")
-    path = place.path if isinstance(place, DuckDbFile) else place.folder
-    if path is not None and not os.access(_existing(path), os.W_OK):
-        fix = "set KBQ_WAREHOUSE to a place where this user may write"
-        return Check("warehouse", Outcome.FAIL, f"{_existing(path)} is not writable", fix)
-    try:
-        found = len(open_warehouse().tables())
-    except KbqError as error:
-        return Check("warehouse", Outcome.FAIL, error.message, error.next_step)
-    return Check("warehouse", Outcome.OK, f"{settings.warehouse_url}: {found} tables")
-
-
 def folder(path: Path) -> Iterator[Check]:
     """Whether the staging folder provides what the storage protocol requires."""
     fix = "set KBQ_STAGING to a folder of this user on a local disk"
@@ -251,7 +219,7 @@ def folder(path: Path) -> Iterator[Check]:
 
 def file_system_of(path: Path) -> str:
     """The type of the file system that holds ``path``, such as ``ext4``; empty if unknown."""
-    real, best = _existing(path).resolve(), ("", "")
+    real, best = existing(path).resolve(), ("", "")
     with contextlib.suppress(OSError, psutil.Error):
         for partition in psutil.disk_partitions(all=True):
             if real.is_relative_to(partition.mountpoint) and len(partition.mountpoint) >= len(best[0]):
@@ -336,11 +304,6 @@ def _requirement(name: str) -> Requirement | None:
             if requirement.name == name:
                 return requirement
     return None
-
-
-def _existing(path: Path) -> Path:
-    """``path``, or its nearest ancestor that exists."""
-    return next(candidate for candidate in (path, *path.absolute().parents) if candidate.exists())
 
 
 def _folder_problem(path: Path) -> str:

@@ -79,24 +79,29 @@ class WarehouseQuestions(Protocol):
         created."""
 
 
-def examine_google(
-    settings: Settings, datasets: Iterable[str], *, policy_tags: bool = False
-) -> Iterator[Check]:
-    """Every check, dependencies first. ``policy_tags``: whether the catalog has any."""
+def examine_google(settings: Settings) -> Generator[Check, None, bool]:
+    """Every check of the staging area, dependencies first; returns whether the bucket answered."""
     place = settings.staging
     if not isinstance(place, Bucket):
         fix = "set KBQ_STAGING=gs://bucket/prefix (docs/google-cloud.md)"
         yield Check("staging", Outcome.FAIL, f"{settings.staging_url} is not a bucket", fix)
-        return
+        return False
     answered = False
     for side in Role:
         answered |= yield from examine_bucket(side, place, partial(_ask_bucket, settings, place, side))
-    if not answered:
-        return  # every other query would fail in the same way, and take its time
-    yield from examine_safety(lambda: _ask_bucket(settings, place, Role.LOAD))
-    yield examine_clock(lambda: open_load_store(settings).now_ms(), now_ms)
-    warehouse = settings.warehouse
-    if isinstance(warehouse, BigQueryProject):
+    if answered:
+        yield from examine_safety(lambda: _ask_bucket(settings, place, Role.LOAD))
+        yield examine_clock(lambda: open_load_store(settings).now_ms(), now_ms)
+    return answered
+
+
+def examine_project(
+    settings: Settings, datasets: Iterable[str], *, policy_tags: bool = False
+) -> Iterator[Check]:
+    """Every check of the chosen warehouse, if it is BigQuery and loads from a bucket. ``policy_tags``: whether the
+    catalog has any."""
+    place, warehouse = settings.staging, settings.warehouse
+    if isinstance(warehouse, BigQueryProject) and isinstance(place, Bucket):
         yield from examine_warehouse(
             warehouse,
             datasets,

@@ -48,6 +48,7 @@ from kbq_assets.core.protocol.names import (
     TOPIC_REGISTRY,
     TableReference,
     commit_path,
+    commit_topic,
     shard_of,
     table_state_path,
 )
@@ -96,6 +97,12 @@ class LoadView:
     def refused(self) -> Mapping[str, str]:
         """Commits that the store refuses to this process, and why: the files of their topics wait."""
         return {path: str(found) for path, found in self.commit_objects.items() if is_refusal(found)}
+
+    @cached_property
+    def refusals(self) -> Mapping[str, KbqError]:
+        """Topics with a commit that the store refuses to this process, and the refusal of one."""
+        found = {path: self.commit_objects[path] for path in self.refused}
+        return {commit_topic(path): error for path, error in found.items() if isinstance(error, KbqError)}
 
     @cached_property
     def staged(self) -> StagedContents:

@@ -73,6 +73,8 @@ class CheckReport:
     unknown: Mapping[str, str] = field(default_factory=dict)
     others: tuple[str, ...] = ()
     blocked_tables: Mapping[str, LoadBlock] = field(default_factory=dict)
+    #: topics whose commit the store refuses to these credentials: their files wait
+    refused: Mapping[str, KbqError] = field(default_factory=dict)
 
     @property
     def failures(self) -> tuple[CheckResult, ...]:
@@ -103,7 +105,12 @@ def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
         unknown = dict.fromkeys(NEED_BROKER, error.message)
     marked = [_marked(result, view.blocks) for result in results]
     return CheckReport(
-        tuple(marked), tuple(view.blocks.values()), unknown, others, _blocked_tables(waiting, view.blocks)
+        tuple(marked),
+        tuple(view.blocks.values()),
+        unknown,
+        others,
+        _blocked_tables(waiting, view.blocks),
+        view.refusals,
     )
 
 
@@ -191,7 +198,13 @@ def _of_tables(
     failures = {table: f.message for table, f in load_failures(view.cache).items() if f.lasts(now_ms)}
     for table in view.tables:
         unusable = None if table in waiting else _error_of(view, table)
-        yield _loads(table, unusable or view.states.get(table), failures.get(str(table), ""))
+        found = _loads(table, unusable or view.states.get(table), failures.get(str(table), ""))
+        refused = _refused_topics(view, states.get(table)) if found.passed else []
+        yield (
+            refused_result(str(table), {topic: view.refusals[topic] for topic in refused})
+            if refused
+            else found
+        )
         if table in states and unusable is None:
             yield checks.rows_result(table, states[table], missing.get(table, ()))
             limits = _limits(states[table], ports.blocks)
@@ -237,6 +250,20 @@ def _loads(
     why = f"it is parked: {parked.reason}: {parked.error}"
     commands = park_commands(table, parked.reason, transitions.failed_batch(found.value))
     return checks.failed(TABLES_LOAD, str(table), (why,), commands)
+
+
+def _refused_topics(view: LoadView, known: TableState | None) -> list[str]:
+    """Topics that have given rows to a table, and whose commit is refused: new files may wait there."""
+    if not view.refusals or known is None:
+        return []
+    return sorted({range_.topic for range_ in loaded_rows(known)} & view.refusals.keys())
+
+
+def refused_result(table: str, refusals: Mapping[str, KbqError]) -> CheckResult:
+    """A table that is not loaded, since the store refuses commits of its topics to this process."""
+    found = [f"the files of {topic} wait: {error.message}" for topic, error in refusals.items()]
+    commands = dict.fromkeys(error.next_step for error in refusals.values() if error.next_step)
+    return checks.failed(TABLES_LOAD, table, found, commands)
 
 
 def _missing_rows(

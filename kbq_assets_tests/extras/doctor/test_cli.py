@@ -15,6 +15,7 @@ from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.topics.source_list import parse_source_list
 from kbq_assets.extras.doctor import cli as doctor
+from kbq_assets.extras.doctor import places
 from kbq_assets.extras.doctor.check import Check, Outcome
 from kbq_assets.local.stack.cli import stack_of
 from kbq_assets.local.stack.health import local_services, ports
@@ -79,21 +80,21 @@ def test_a_port_in_other_hands_warns_naming_the_variable(tmp_path: Path) -> None
 def test_little_disk_warns_and_hardly_any_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gibibytes: float, outcome: Outcome
 ) -> None:
-    usage = shutil.disk_usage(tmp_path)._replace(free=int(gibibytes * doctor.GIB))
+    usage = shutil.disk_usage(tmp_path)._replace(free=int(gibibytes * places.GIB))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    assert doctor.disk_space(tmp_path / "not" / "yet").outcome is outcome
+    assert places.disk_space(tmp_path / "not" / "yet").outcome is outcome
 
 
 def test_a_warehouse_that_can_be_read_is_counted_and_no_file_is_made(tmp_path: Path) -> None:
     settings = settings_of(tmp_path / "home")
-    check = doctor.warehouse(settings, lambda: DuckDbWarehouse(tmp_path / "home/w.duckdb"))
+    check = places.warehouse(settings, lambda: DuckDbWarehouse(tmp_path / "home/w.duckdb"))
     assert (check.outcome, check.found) == (Outcome.OK, f"{settings.warehouse_url}: 0 tables")
     assert not (tmp_path / "home").exists()
 
 
 def test_a_warehouse_where_nobody_may_write_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
-    check = doctor.warehouse(
+    check = places.warehouse(
         settings_of(tmp_path / "home"), lambda: DuckDbWarehouse(tmp_path / "home/w.duckdb")
     )
     assert (check.outcome, "KBQ_WAREHOUSE" in check.fix) == (Outcome.FAIL, True)
@@ -103,7 +104,7 @@ def test_a_warehouse_that_does_not_answer_fails_with_its_advice(tmp_path: Path) 
     def locked() -> DuckDbWarehouse:
         raise Unavailable("python (process 7) holds the file", next_step="end it")
 
-    check = doctor.warehouse(settings_of(tmp_path), locked)
+    check = places.warehouse(settings_of(tmp_path), locked)
     assert (check.outcome, check.fix) == (Outcome.FAIL, "end it")
 
 

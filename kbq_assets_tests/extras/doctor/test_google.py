@@ -154,7 +154,7 @@ def test_where_nothing_answers_nothing_more_is_asked() -> None:
             "KBQ_LOAD_CREDENTIALS": "file:/no/such/file",
         }
     )
-    checks = list(examine_google(settings, ["shop"]))
+    checks = list(examine_google(settings))
     assert [check.name for check in checks] == ["extract bucket", "load bucket"]
     assert outcomes(checks) == {Outcome.FAIL}
 

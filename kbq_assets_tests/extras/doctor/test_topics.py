@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kbq_assets.core.config.settings import parse_settings
-from kbq_assets.extras.doctor import cli as doctor
+from kbq_assets.extras.doctor import places
 from kbq_assets.extras.doctor.check import Check, Outcome
 from kbq_assets.extras.doctor.cli import Doctor, LocalServices, examine_topics
 from kbq_assets_tests.fakes.platform import SCHEMAS, TOPIC, FakePlatform
@@ -26,7 +26,9 @@ FAIL, OK = Outcome.FAIL, Outcome.OK
 def examined(world: FakePlatform) -> list[Check]:
     parts = world.reopened()
     local = LocalServices("", "", lambda: ())
-    patient = Doctor(parts.deployment, lambda: world.registry, lambda: world.subjects, local)
+    patient = Doctor(
+        parts.deployment, lambda: world.registry, lambda: world.subjects, local, lambda name: parts
+    )
     return list(examine_topics(patient, has_broker=True, has_registry=True))
 
 
@@ -140,7 +142,7 @@ def test_the_room_of_each_disk_is_checked_under_its_own_variable(
     environ = {"KBQ_HOME": str(tmp_path), "KBQ_STAGING": str(small / "kbq-test" / "staging")}
     usage = shutil.disk_usage(tmp_path)
     free = {tmp_path: 50.0, small: 0.1}
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=int(free[path] * doctor.GIB)))
-    home, staging = doctor.disks(parse_settings(environ))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=int(free[path] * places.GIB)))
+    home, staging = places.disks([parse_settings(environ)])
     assert (home.name, home.outcome, staging.name, staging.outcome) == ("disk", OK, "staging space", FAIL)
     assert "KBQ_STAGING" in staging.fix
