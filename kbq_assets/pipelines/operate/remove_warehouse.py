@@ -22,10 +22,10 @@ def propose_removal(store: ObjectStore, load_store: ObjectStore, name: str) -> P
     if known.get(name) == REMOVED and not replays:
         raise Refused(f"warehouse {name} was removed already", next_step="take it out of KBQ_WAREHOUSE")
     if name not in known:
-        active = ", ".join(sorted(other for other, status in known.items() if status == ACTIVE)) or "none"
+        active = ", ".join(sorted(other for other, status in known.items() if status == ACTIVE))
         raise NotFound(
             f"no warehouse besides the first is called {name}",
-            next_step=f"known: {active}; the first cannot be removed",
+            next_step=f"name one of these: {active}" if active else "the first, which cannot be removed, is the only one",
         )
     waiting = _waiting(store, name)
     for_it_alone = [file for file in waiting if set(file.wanted_by) == {name}]
