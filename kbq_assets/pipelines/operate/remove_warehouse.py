@@ -25,7 +25,7 @@ def propose_removal(store: ObjectStore, load_store: ObjectStore, name: str) -> P
         active = ", ".join(sorted(other for other, status in known.items() if status == ACTIVE))
         raise NotFound(
             f"no warehouse besides the first is called {name}",
-            next_step=f"name one of these: {active}" if active else "the first, which cannot be removed, is the only one",
+            next_step=f"name one of these: {active}" if active else "there is only the first, which stays",
         )
     waiting = _waiting(store, name)
     for_it_alone = [file for file in waiting if set(file.wanted_by) == {name}]
