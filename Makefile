@@ -18,6 +18,10 @@ LOCK := $(or $(UV),uv) pip compile -q --generate-hashes --universal --python-ver
 # Two workers more than the cores that this shell may use, as many tests wait for others' clocks; files stay whole, so that each
 # worker starts Spark at most a few times, and in their order: the few long ones would else be last.
 PYTEST_ARGS ?= -n $$(($$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 2)) --dist loadfile --no-loadscope-reorder
+# `thorough` adds what CI runs besides; `make test-all` runs everything.
+TIER ?= quick
+MARKS_quick := not slow and not thorough
+MARKS_thorough := not slow
 # The sizes of `make test-all`: 0 runs every test at the moderate sizes of `make test` (kbq_assets_tests/sizes.py).
 KBQ_TEST_FULL ?= 1
 # First what is quick. mypy, which uses one core for a minute and a half, runs at the same time as the tests.
@@ -57,9 +61,9 @@ clean: ## Stop everything and remove .kbq, .venv and caches
 	@rm -rf .kbq $(VENV) build site dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-test: $(VENV)/.development ## Lint, types, architecture, and the tests at moderate sizes
+test: $(VENV)/.development ## Lint, types, architecture, and the tests of ten minutes (TIER=thorough: those of CI)
 	@$(CHECK)
-	@$(TYPES_AND_TESTS) PYTEST_TIER='-m "not slow"'
+	@$(TYPES_AND_TESTS) PYTEST_TIER='-m "$(or $(MARKS_$(TIER)),$(error TIER is quick or thorough))"'
 
 test-all: $(VENV)/.development ## The same with every test, at full size
 	@$(CHECK)

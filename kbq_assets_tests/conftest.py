@@ -21,6 +21,7 @@ pytest_plugins = [
     "kbq_assets_tests.fixtures.current_folder",
     "kbq_assets_tests.fixtures.distribution",
     "kbq_assets_tests.fixtures.local_stack",
+    "kbq_assets_tests.fixtures.memory_folder",
     "kbq_assets_tests.fixtures.variables",
     "kbq_assets_tests.google.fixtures",
     "kbq_assets_tests.browser.fixtures",

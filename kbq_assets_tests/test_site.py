@@ -17,6 +17,7 @@ from kbq_assets.core.config.settings import parse_settings
 REPOSITORY = Path(__file__).parents[1]
 
 
+@pytest.mark.thorough
 def test_the_documents_build_as_a_searchable_site(tmp_path: Path) -> None:
     # No -q: it hides warnings from --strict.
     built = subprocess.run(

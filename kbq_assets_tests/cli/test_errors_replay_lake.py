@@ -18,6 +18,8 @@ from kbq_assets_tests.cli.test_replay_lake import LakeWorld, is_whole
 from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.fakes.platform import GOOD, POISON, SCHEMAS, SOURCES, TOPIC, UNKNOWN_SCHEMA
 
+pytestmark = pytest.mark.thorough
+
 ORDERS, ERRORS = TableReference("shop", "orders"), TableReference("shop", "kbq_errors")
 ANNA = b"anna"
 ALL = [(0, 0), (0, 1), (0, 2)]

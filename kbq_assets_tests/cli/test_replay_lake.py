@@ -98,6 +98,7 @@ def test_a_wrong_route_is_repaired_rolled_back_and_accepted(world: LakeWorld, ru
     assert [table for table in world.lake.tables() if "_kbq_" in table.table] == []
 
 
+@pytest.mark.thorough
 def test_who_dies_between_two_tables_continues(
     world: LakeWorld, run: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

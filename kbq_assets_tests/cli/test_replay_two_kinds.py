@@ -17,6 +17,8 @@ from kbq_assets_tests.cli.test_replay_warehouses import RANGE, WRONG
 from kbq_assets_tests.cli.test_warehouses import BOTH
 from kbq_assets_tests.fakes.platform import GOOD, SCHEMAS, TOPIC, UNKNOWN_SCHEMA
 
+pytestmark = pytest.mark.thorough
+
 ERRORS = TableReference("shop", "kbq_errors")
 Places = list[tuple[int, int]]
 

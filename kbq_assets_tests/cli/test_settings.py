@@ -50,7 +50,8 @@ def test_every_variable_is_listed_with_its_value(run: Shell, world: FakePlatform
     assert listed.keys() == VARIABLES.keys()
     assert listed["KBQ_SOURCE_TOPICS"]["value"] == str(world.source_topics)
     assert all(entry["meaning"] for entry in listed.values())
-    assert all(name in run.done("settings") for name in VARIABLES)
+    printed = run.done("settings")
+    assert all(name in printed for name in VARIABLES)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ import pytest
 from kbq_assets_tests.crashes.two_warehouses_killed import WORST
 from kbq_assets_tests.sizes import EVERY_NTH_WAREHOUSES_POINT
 
+pytestmark = pytest.mark.thorough
+
 
 def killed(folder: Path, *arguments: str) -> Any:
     """What a campaign found, which must be nothing wrong."""

@@ -41,6 +41,7 @@ def test_a_run_without_changes_leaves_no_batch_open(
     assert instance.fetch_materializations(STAGED, limit=1).records == []
 
 
+@pytest.mark.thorough
 def test_what_dagster_loads_writes_in_batches_unless_a_variable_says_otherwise(tmp_path: Path) -> None:
     code = f"""
 import os, kbq_assets.definitions as d

@@ -14,7 +14,7 @@ import pytest
 from kbq_assets_tests.google.project.place import LEASE_HOURS, is_dead, run_name
 from kbq_assets_tests.google.servers import QUIET_PROJECT, BigQueryServer, GcsServer
 
-pytestmark = pytest.mark.google
+pytestmark = [pytest.mark.thorough, pytest.mark.google]
 
 SUITE = Path(__file__).parent / "project"
 REPOSITORY = Path(__file__).resolve().parents[2]

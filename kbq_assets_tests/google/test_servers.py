@@ -58,6 +58,7 @@ def served_by_hand(folder: Path) -> Iterator[Parts]:
     assert served.returncode == 0
 
 
+@pytest.mark.thorough
 def test_servers_started_by_hand_are_found_by_their_settings_and_keep_their_data(
     gcs_program: Program, bigquery_program: Program, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from kbq_assets_tests.cli.test_replay import cycle
 from kbq_assets_tests.fakes.platform import GOOD, POISON, TOPIC, FakePlatform
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 
-pytestmark = pytest.mark.google
+pytestmark = [pytest.mark.thorough, pytest.mark.google]
 
 #: A replay of error rows looks at every table of its project.
 PROJECT: Final = f"two-warehouses-{os.getpid()}"

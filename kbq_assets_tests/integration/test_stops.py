@@ -162,6 +162,7 @@ def test_an_unknown_schema_stops_at_its_record_and_goes_on_after_the_command(wor
     }
 
 
+@pytest.mark.thorough
 def test_the_command_loads_what_precedes_an_unknown_schema_and_the_rest_once_it_is_registered(
     producers: Producers, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -10,6 +11,8 @@ from kbq_assets_tests.simulation.promises import check_all, check_no_duplicate, 
 from kbq_assets_tests.simulation.schedule import settle
 from kbq_assets_tests.simulation.world import World
 from kbq_assets_tests.sizes import MACHINE_RUNS
+
+pytestmark = pytest.mark.thorough
 
 turns = st.integers(1, 40)
 

@@ -32,6 +32,8 @@ from kbq_assets_tests.wire.test_fuzz import (
 )
 from kbq_assets_tests.worker.test_files import staged_files
 
+pytestmark = pytest.mark.thorough
+
 FIRST_SEED = int(os.environ.get("KBQ_FUZZ_SEED", "0"))
 
 JAVA_IS_LAX = {

@@ -14,6 +14,8 @@ from kbq_assets.wire.files.codec import Codec
 from kbq_assets_tests.pipelines.bench import SETTINGS, TP, Bench
 from kbq_assets_tests.wire import duckdb_avro
 
+pytestmark = pytest.mark.thorough
+
 RECORDS = 2_000
 CODECS: tuple[Codec, ...] = ("snappy", "deflate", "null")
 

@@ -22,6 +22,8 @@ from kbq_assets_tests.adapters.iceberg.test_compaction import Lake
 from kbq_assets_tests.adapters.iceberg.test_tasks import job_of
 from kbq_assets_tests.contracts.compaction import all_files, view_of
 
+pytestmark = pytest.mark.thorough
+
 #: Runs a pickled task; the modules that its arguments name are not installed.
 PROGRAM = """
 import pickle, sys

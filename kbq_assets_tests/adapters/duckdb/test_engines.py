@@ -87,6 +87,7 @@ def test_what_a_connection_left_open_is_rolled_back_and_its_temporary_tables_are
     assert run(path, "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'passing'") == [(0,)]
 
 
+@pytest.mark.thorough
 def test_an_engine_that_spilled_ends_with_its_folder(
     tmp_path: Path, started: list[duckdb.DuckDBPyConnection]
 ) -> None:

@@ -355,6 +355,7 @@ def many_files(lake: Lake, count: int, days: int = 4) -> None:
             snapshot.append_data_file(parquet_file_to_data_file(table.io, table.metadata, path))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [pytest.param(SMALL_FILES, marks=[pytest.mark.slow] if FULL else [])])
 def test_thousands_of_small_files_become_few_while_loading_and_reading_go_on(lake: Lake, count: int) -> None:
     many_files(lake, count)

@@ -119,6 +119,7 @@ def peak(table: Table, uris: list[str]) -> int:
         writer.discard()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_small_bounds")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_four_times_as_many_rows_take_no_more_memory(shape: Block, tmp_path: Path) -> None:

@@ -81,12 +81,14 @@ def test_every_package_that_workers_import_is_packed() -> None:
     assert {"confluent_kafka", "google", "numba"} <= tops
 
 
+@pytest.mark.thorough
 def test_an_archive_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"was not written: .*none"):
         environment.write_environment(tmp_path / "kbq.tar.gz", {"kernels": tmp_path / "none"})
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.thorough
 def test_an_archive_has_no_jars_and_runs_the_hosts_python(tmp_path: Path) -> None:
     environment.write_environment(tmp_path / "kbq.tar.gz", {})
     with tarfile.open(tmp_path / "kbq.tar.gz") as archive:

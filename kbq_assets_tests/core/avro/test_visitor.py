@@ -80,6 +80,7 @@ def test_a_schema_that_uses_its_types_often_takes_no_longer(walk: Callable[[], A
     assert time.process_time() - started < 10
 
 
+@pytest.mark.thorough
 def test_columns_of_wide_records_that_are_used_often_are_counted_to_a_limit_only() -> None:
     inner: Any = {"type": "record", "name": "L0", "fields": [{"name": "leaf", "type": "int"}]}
     for level in range(1, 13):

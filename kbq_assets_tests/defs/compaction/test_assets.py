@@ -117,6 +117,7 @@ def test_the_partitions_are_those_of_the_table(tmp_path: Path, unit: str, kind: 
     assert isinstance(asset_of(opened(tmp_path, unit)).partitions_def, kind)
 
 
+@pytest.mark.thorough
 def test_a_backfill_compacts_its_hours_in_one_run(hourly: PlatformWorld, lake_by_hour: Lake) -> None:
     with dg.DagsterInstance.local_temp() as instance:
         result = dg.materialize(
@@ -149,6 +150,7 @@ def test_late_rows_of_an_hour_are_joined_when_it_is_materialized_again(
     join()
 
 
+@pytest.mark.thorough
 def test_a_table_that_changes_from_days_to_hours_keeps_its_asset(
     tmp_path: Path, world: PlatformWorld, lake: Lake
 ) -> None:

@@ -117,6 +117,7 @@ def report(instance: dg.DagsterInstance, number: int, partition: str | None) -> 
     )
 
 
+@pytest.mark.thorough
 def test_looking_for_old_runs_reads_no_more_events_however_many_there_are(
     home: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,6 +172,7 @@ def test_records_that_others_append_afterwards_are_not_the_demos(demo: Demo) -> 
     assert demo.produce(topic) == log
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "topic", [replace(FLIGHTS_TOPIC, records=60_000), WEATHER], ids=["plain", "transactions"]
 )

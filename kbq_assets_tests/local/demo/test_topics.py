@@ -90,6 +90,7 @@ def test_a_flight_is_the_one_of_the_package() -> None:
         assert [*shown, flight["time_hour"].strftime("%Y-%m-%dT%H:%M:%SZ")] == row
 
 
+@pytest.mark.thorough
 def test_flights_beyond_the_last_are_those_of_the_next_year() -> None:
     records = committed(FLIGHTS_TOPIC, FLIGHT_ROWS + 1)
     first = next(records)

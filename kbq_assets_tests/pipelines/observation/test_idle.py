@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets_tests.pipelines.bench import SETTINGS, Bench, value
@@ -13,6 +15,7 @@ TOPICS, PARTITIONS = 700, 16
 MOST_SECONDS = 5.0
 
 
+@pytest.mark.thorough
 def test_an_idle_cycle_over_eleven_thousand_partitions_is_planned_in_seconds() -> None:
     bench = Bench()
     sources = [SourceEntry(f"shop.{number}", SETTINGS) for number in range(TOPICS)]

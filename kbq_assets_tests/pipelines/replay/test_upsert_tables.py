@@ -19,6 +19,8 @@ from kbq_assets.definitions import Parts
 from kbq_assets.wire.chunk import encode_long
 from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
 
+pytestmark = pytest.mark.thorough
+
 LOAD = "load=upsert key=_kafka_key keys=true"
 #: A topic's rules: its table, and whether records without a value delete.
 RULES = ("table=orders tombstones=row", "table=refunds tombstones=row", "table=orders tombstones=skip")

@@ -149,6 +149,7 @@ def test_both_read_the_same_records(found: tuple[str, list[dict[str, Any]]], siz
     assert outcome(schema, blocks, 0) == outcome(schema, blocks, 1 << 60)
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(flat() | nested(), st.data())
 def test_both_judge_damage_alike(found: tuple[str, list[dict[str, Any]]], data: st.DataObject) -> None:

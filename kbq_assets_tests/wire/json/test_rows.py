@@ -149,6 +149,7 @@ def test_nothing_of_a_document_is_lost_under_any_version(known: list[Any], later
             assert is_same(found, without_nulls(document)), (found, document)
 
 
+@pytest.mark.thorough
 @given(st.lists(DOCUMENTS, min_size=1, max_size=5))
 def test_growing_by_documents_that_fit_changes_nothing(drawn: list[Any]) -> None:
     documents = [parse(written(document)) for document in drawn]

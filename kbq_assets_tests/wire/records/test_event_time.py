@@ -283,6 +283,7 @@ def test_days_are_listed_up_to_a_bound_and_beyond_it_none() -> None:
     assert counter.days == frozenset()
 
 
+@pytest.mark.thorough
 def test_times_all_over_the_centuries_take_bounded_memory() -> None:
     rng = np.random.default_rng(1)
     counter = HourCounter()
