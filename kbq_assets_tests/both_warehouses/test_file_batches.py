@@ -63,6 +63,7 @@ def test_the_life_of_a_table_as_googles_tool_documents_it(open_files: OpenFiles)
     assert bench.rows("id, text") == [(1, "next day"), *expected[1:]]
 
 
+@pytest.mark.thorough
 def test_fifty_shuffled_batches_wait_for_the_history_marker_and_then_run_in_order(
     open_files: OpenFiles,
 ) -> None:

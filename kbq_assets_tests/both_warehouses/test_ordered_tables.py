@@ -72,6 +72,7 @@ def test_an_hour_waits_for_the_one_of_three_partitions_that_is_behind(open_bench
     assert len(bench.shown()) == 8
 
 
+@pytest.mark.thorough
 def test_fifty_shuffled_batches_wait_for_the_history_marker_and_then_run_in_order(
     open_bench: OpenBench,
 ) -> None:

@@ -22,7 +22,7 @@ from kbq_assets_tests.google.faults import Fault
 from kbq_assets_tests.google.install import Program
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer, run_bigquery
 
-pytestmark = pytest.mark.google
+pytestmark = [pytest.mark.thorough, pytest.mark.google]
 
 ONCE = Retry(predicate=lambda error: False)
 LONG = [{"name": "id", "type": "long"}]

@@ -21,7 +21,7 @@ from kbq_assets_tests.contracts.warehouse import SCHEMA
 from kbq_assets_tests.google.install import Program
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 
-pytestmark = pytest.mark.google
+pytestmark = [pytest.mark.thorough, pytest.mark.google]
 
 
 def test_the_storage_client_writes_reads_and_lists(gcs_server: GcsServer) -> None:

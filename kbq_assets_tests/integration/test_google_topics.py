@@ -20,7 +20,7 @@ from kbq_assets_tests.fakes.platform import FakePlatform, with_ports
 from kbq_assets_tests.google.servers import QUIET_PROJECT, BigQueryServer, GcsServer
 from kbq_assets_tests.wire.samples import avro_body, framed, record_of
 
-pytestmark = pytest.mark.google
+pytestmark = [pytest.mark.thorough, pytest.mark.google]
 
 PSEUDONYMS = Pseudonyms("k", {"k": b"k" * 32})
 PERSON = record_of(("email", "string"), ("n", "int"))

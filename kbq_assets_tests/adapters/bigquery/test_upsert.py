@@ -147,6 +147,7 @@ def test_rows_of_the_newest_version_replace_older_ones(
     assert sorted(value for _, value in table.rows()) == then
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "rule",
     [
@@ -248,6 +249,7 @@ def test_a_replay_s_script_requires_the_ledger_and_marks_in_its_transaction() ->
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("deletes", ["remove", MARK])
 def test_a_range_is_replaced_key_by_key_and_brought_back(
     warehouse: PlacedWarehouse, stage: Stage, deletes: str
