@@ -138,7 +138,10 @@ def test_protobuf_without_protoc_is_found(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_room_of_each_disk_is_checked_under_its_own_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path("/proc")
+    other_disks = (Path("/dev/shm"), Path("/proc"))
+    small = next(
+        each for each in other_disks if each.is_dir() and each.stat().st_dev != tmp_path.stat().st_dev
+    )
     environ = {"KBQ_HOME": str(tmp_path), "KBQ_STAGING": str(small / "kbq-test" / "staging")}
     usage = shutil.disk_usage(tmp_path)
     free = {tmp_path: 50.0, small: 0.1}
