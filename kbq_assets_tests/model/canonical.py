@@ -84,7 +84,7 @@ def _may_win(scope: Scope, commit: Commit, pc: Pc) -> bool:
 
 def _forget_stale_tables(scope: Scope, world: World) -> World:
     gens = tuple(table.gen if table else -1 for table in world.tables)
-    if max(gens) <= 0 and not any(
+    if max(gens, default=0) <= 0 and not any(
         len(step) > 2 and (isinstance(step[2], TableState) or step[0] == "swap table")
         for step in chain(world.loaders, world.operators, world.in_flight)
     ):
