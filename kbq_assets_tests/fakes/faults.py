@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 
 class Outcome(Enum):
@@ -22,8 +22,7 @@ class Outcome(Enum):
     )  # applied, then sent again by the client library: the caller sees a conflict with itself
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A call about to be made. ``target`` is the object, job or table it is about."""
 
     process: str

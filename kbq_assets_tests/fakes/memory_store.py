@@ -15,7 +15,7 @@ from typing import BinaryIO, TypeVar
 
 import google_crc32c
 
-from kbq_assets.adapters.object_paths import check_path
+from kbq_assets.adapters import object_paths
 from kbq_assets.core.errors import (
     ConfigurationError,
     KbqError,
@@ -31,6 +31,8 @@ from kbq_assets_tests.fakes.warehouse import LateCall
 
 Result = TypeVar("Result")
 _SCHEME = "memory:///"
+#: Most paths are checked again and again.
+check_path = functools.lru_cache(maxsize=16_384)(object_paths.check_path)
 
 
 class FaultyMemoryStore:

@@ -22,6 +22,8 @@ from kbq_assets_tests.model.world import ATTEMPT, FIRST_NONCE, Commit, Op, Pc, S
 
 _DOOMED = frozenset({"intend", "record", "drop", "retry", "set aside"})
 _BY_JOB = frozenset({"submit", "poll"})
+#: Steps and calls that depend on the commit that is held.
+_ON_COMMIT = frozenset({"publish", "swap", "move", "rebase", "swap commit"})
 
 
 def canonical(scope: Scope, world: World) -> World:
@@ -42,6 +44,10 @@ def canonical(scope: Scope, world: World) -> World:
 
 def _forget_stale_commit(scope: Scope, world: World) -> World:
     gen = world.commit.gen
+    if not gen and not any(
+        step[0] in _ON_COMMIT for step in chain(world.extractors, world.operators, world.in_flight)
+    ):
+        return world
     extractors = tuple(_extractor_on(scope, world, pc) for pc in world.extractors)
     operators = tuple(
         (pc[3] if pc[1] != gen else (pc[0], 0, pc[2]._replace(gen=0), pc[3])) if pc[0] == "swap" else pc
@@ -78,6 +84,11 @@ def _may_win(scope: Scope, commit: Commit, pc: Pc) -> bool:
 
 def _forget_stale_tables(scope: Scope, world: World) -> World:
     gens = tuple(table.gen if table else -1 for table in world.tables)
+    if max(gens, default=0) <= 0 and not any(
+        len(step) > 2 and (isinstance(step[2], TableState) or step[0] == "swap table")
+        for step in chain(world.loaders, world.operators, world.in_flight)
+    ):
+        return world
     loaders = tuple(_table_user_on(world, gens, pc) for pc in world.loaders)
     operators = tuple(_table_user_on(world, gens, pc) for pc in world.operators)
     in_flight = tuple(
@@ -184,14 +195,17 @@ def _shift(world: World, index: int, by: int) -> World:
 def _rename(scope: Scope, world: World) -> World:
     """Sort what has no order, and number the unique names by first appearance."""
     names = dict.fromkeys(chain(names_in(world.commit), names_in(world.tables)))
-    world = _sorted(scope, world, _numbered(names))
+    if len(world.in_flight) > 1 or len(world.extractors) > 1 or len(world.loaders) > 1:
+        world = _sorted(scope, world, _numbered(names))
     for part in (world.extractors, world.loaders, world.janitors, world.operators, world.in_flight):
-        names.update(dict.fromkeys(names_in(part)))
+        if part and (found := names_in(part)):
+            names.update(dict.fromkeys(found))
     for members in (world.backlog, world.files, world.jobs):
-        names.update(dict.fromkeys(_names_in_set(members, tuple(names))))
-    changed = {name: number for name, number in _numbered(names).items() if name != number}
-    if not changed:
+        if members:
+            names.update(dict.fromkeys(_names_in_set(members, tuple(names))))
+    if tuple(names) == tuple(range(FIRST_NONCE, FIRST_NONCE + len(names))):
         return world
+    changed = {name: number for name, number in _numbered(names).items() if name != number}
     return World._make(_renamed_part(part, changed) for part in world)
 
 

@@ -45,13 +45,13 @@ def _mutant(rule: Rule, breaks: str | None, log: str, **scope: int | bool | str 
 _SWEPT_ACROSS_A_RESET = Scope("a1", janitors=1, reset_gives_up=True, budget=Budget(resets=1, parks=1))
 
 MUTANTS = (
-    _mutant(Rule.COMMIT_PRECONDITION, "PROGRESS", "a1 a1", window=2, extractors=2),
+    _mutant(Rule.COMMIT_PRECONDITION, "PROGRESS", "a1 -", window=2, extractors=2),
     _mutant(Rule.ATTEMPT_IN_PATH, "LOSS", "a1 a1", window=2, extractors=2, janitors=1),
     _mutant(Rule.UPLOAD_BEFORE_COMMIT, "LOSS", "a1"),
     _mutant(Rule.SWAP_CHECKS_EPOCH, "LOSS", "a1", extractors=2, budget=Budget(resets=1)),
     _mutant(Rule.PRUNE_NEEDS_ALL_TABLES, "LOSS", "a1 b1", window=2, janitors=1),
     _mutant(Rule.CHUNK_BEFORE_DROP, "LOSS", "a1", budget=Budget(parks=1)),
-    _mutant(Rule.CHUNKS_IN_OFFSET_ORDER, "LOSS", "a1 a1", extractors=2, loaders=1, budget=Budget(parks=1)),
+    _mutant(Rule.CHUNKS_IN_OFFSET_ORDER, "LOSS", "a1 a1", budget=Budget(parks=1)),
     _mutant(Rule.DONE_AFTER_COMMIT, "DONE", "a1", with_done=True),
     _mutant(Rule.SWEEP_SPARES_THE_FUTURE, "LOSS", "a1", janitors=1),
     Mutant(Rule.SWEEP_LISTS_FIRST, _SWEPT_ACROSS_A_RESET, None),
@@ -103,7 +103,7 @@ MUTANTS = (
         "a1",
         loaders=2,
         with_registry=True,
-        budget=Budget(crashes=1, losses=1),
+        budget=Budget(losses=1),
     ),
     _mutant(Rule.HIGHEST_DONE_STAYS, "DONE", "a1", with_done=True),
 )

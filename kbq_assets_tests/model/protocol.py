@@ -62,7 +62,7 @@ class StagingAndLoading:
         return promises.is_goal(self.scope, state)
 
     def compact(self, state: World) -> World:
-        return World._make(self.parts.setdefault(part, part) for part in state)
+        return World._make(map(self.parts.setdefault, state, state))
 
     def successors(self, state: World) -> Iterator[Transition]:
         """Every single step: of a process, of the warehouse, of a late call, of bad luck."""
@@ -87,12 +87,13 @@ class StagingAndLoading:
         pcs: tuple[Pc, ...] = getattr(world, role)
         alike = self.scope.keeps(Rule.JOB_ID_FROM_STATE)
         for process, pc in enumerate(pcs):
-            if alike and pc in pcs[:process]:
+            if alike and process and pc in pcs[:process]:
                 continue  # its twin's steps lead to the same states
+            name = f"{role[:-1]} {process}"
             for step in program.steps(self.scope, world, process, pc):
                 for label, after, next_pc, is_fault in self._outcomes(world, step):
                     moved: dict[str, Any] = {role: replaced(pcs, process, next_pc)}
-                    yield (f"{role[:-1]} {process}", *label), after._replace(**moved), is_fault
+                    yield (name, *label), after._replace(**moved), is_fault
 
     def _outcomes(self, world: World, step: Step) -> Iterator[tuple[Label, World, Pc, bool]]:
         """How a step may end. A crash before a call is a crash with a call in flight that never lands."""

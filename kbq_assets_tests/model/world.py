@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -93,6 +93,23 @@ class World(NamedTuple):
     budget: Budget
 
 
+def _replacing(kind: Any) -> Callable[..., Any]:
+    """`namedtuple._replace` in half of its time: an exploration replaces millions of fields."""
+    places = {name: place for place, name in enumerate(kind._fields)}
+
+    def replace(self: Any, /, **changes: Any) -> Any:
+        items = list(self)
+        for name, value in changes.items():
+            items[places[name]] = value
+        return tuple.__new__(kind, items)
+
+    return replace
+
+
+for _kind in (Commit, TableState, Budget, World):
+    setattr(_kind, "_replace", _replacing(_kind))  # noqa: B010
+
+
 @dataclass(frozen=True)
 class Scope:
     """How far to look: the log, the processes, the faults, and the rules removed.
@@ -143,7 +160,7 @@ class Scope:
 
     def keeps(self, rule: Rule) -> bool:
         """Is the rule in force?"""
-        return rule not in self.removed
+        return not self.removed or rule not in self.removed
 
     def offsets(self, file: File) -> Iterator[int]:
         """Yield the offsets of the records in the file."""

@@ -104,13 +104,16 @@ def judge_marks(world: World, before: TableState, after: TableState) -> list[str
     quarantined = [bad.file for bad in (*before.quarantined, *after.quarantined)]
     settled = [*quarantined, *(ended.files if ended else ()), *(failed.files if failed else ())]
     known, tables = set(map(identity, settled)), {file.table for file in settled}
-    paths = given_up(world)
-    return [
-        f"a mark covers {file.path}, which is not loaded"
+    if not tables:
+        return []
+    covered = [
+        file
         for file in world.waiting()
         if file.table in tables and after.is_loaded(file) and not before.is_loaded(file)
-        if identity(file) not in known and file.path not in paths
+        if identity(file) not in known
     ]
+    paths = given_up(world) if covered else set()
+    return [f"a mark covers {file.path}, which is not loaded" for file in covered if file.path not in paths]
 
 
 def judge_files(world: World, files: Sequence[StagedFile]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import random
 import struct
 import sys
@@ -95,6 +96,8 @@ def in_one_thread() -> Iterator[None]:
         patch.object(extractor, "PUBLISHING_THREADS", 1),
         patch.object(manifests, "new_random", counted()),
         patch.object(uuid, "uuid4", uuid.uuid4),
+        # Parsed values are frozen, and every process of a world reads the same objects.
+        patch.object(codec, "_parse", functools.lru_cache(maxsize=8192)(codec._parse)),
     ):
         yield
 

@@ -76,7 +76,7 @@ class Stored:
 def dumps(value: Any) -> bytes:
     """Serialise a state object, with its ``format`` number and its checksum, deterministically."""
     number = getattr(value, "stored_format", FORMAT)
-    body = json.dumps(encode(value), separators=(",", ":"), sort_keys=True).encode()
+    body = _as_json(encode(value)).encode()
     before, after = b'{"format":%d,"checksum":"' % number, b'"' + body.replace(b"{", b",", 1)
     if body == b"{}":
         after = b'"}'
@@ -160,6 +160,10 @@ class _Parsed:
 
 #: The heads of 20,000 partitions with a pending file each.
 _PARSED: Final = _Parsed(16 * 1024 * 1024)
+
+
+#: `json.dumps` would make an encoder for each object.
+_as_json: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
 
 class _NoCollection:
@@ -288,9 +292,11 @@ def _container_decoder(annotation: Any) -> Callable[[Any], Any]:
         return lambda item: None if item is None else inner(item)
     if origin is tuple:
         element = _decoder(arguments[0])
-        return lambda items: tuple(element(item) for item in items)
+        return lambda items: tuple(map(element, items))
     if origin is not None and issubclass(origin, Mapping):
         key, element = arguments[0], _decoder(arguments[1])
+        if key is str:  # as every key of a JSON document
+            return lambda items: {k: element(v) for k, v in items.items()}
         return lambda items: {key(k): element(v) for k, v in items.items()}
     raise TypeError(f"the codec does not know {annotation}")
 
@@ -303,58 +309,60 @@ class _DataclassDecoder:
             raise TypeError(f"the codec would build {cls.__name__} without its checks")
         if not issubclass(cls, Stored):
             raise TypeError(f"the codec would lose unknown fields of {cls.__name__}")
-        hints = typing.get_type_hints(cls)
-        fields = [field for field in dataclasses.fields(cls) if field.name != "extra"]
+        self._hints = typing.get_type_hints(cls)
+        self._fields = [field for field in dataclasses.fields(cls) if field.name != "extra"]
         self._cls = cls
-        self._scalars = {_key(f): hints[f.name] for f in fields if hints[f.name] in _SCALARS}
-        inlined = {f.name: hints[f.name] for f in fields if f.metadata == INLINE}
+        inlined = {f.name: self._hints[f.name] for f in self._fields if f.metadata == INLINE}
         #: the part of each key that an inlined part has
         self._part_of = {_key(f): name for name, part in inlined.items() for f in dataclasses.fields(part)}
         self._inlined = {name: _DataclassDecoder(part) for name, part in inlined.items()}
-        self._others = {
-            _key(f): hints[f.name] for f in fields if _key(f) not in self._scalars and f.name not in inlined
-        }
-        self._renamed = {_key(f): f.name for f in fields if _key(f) != f.name}
-        self._defaults = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+        self._defaults = {f.name: f.default for f in self._fields if f.default is not dataclasses.MISSING}
         self._defaults["extra"] = _NOTHING
-        self._factories = {
-            f.name: f.default_factory for f in fields if f.default_factory is not dataclasses.MISSING
-        }
-        self._required = frozenset(
-            _key(f) for f in fields if f.name not in self._defaults and f.name not in self._factories
-        )
+        self._factories = [
+            (f.name, f.default_factory) for f in self._fields if f.default_factory is not dataclasses.MISSING
+        ]
+        optional = {*self._defaults, *(name for name, _ in self._factories)}
+        self._required = frozenset(_key(f) for f in self._fields if f.name not in optional)
 
     @functools.cached_property
-    def _decoders(self) -> dict[str, Callable[[Any], Any]]:
+    def _known(self) -> dict[str, tuple[str, type, Callable[[Any], Any]]]:
+        """Per stored key the field, the class of items that are taken as they are, and what decodes all others."""
         # Lazily, as a dataclass may contain itself.
-        return {name: _decoder(annotation) for name, annotation in self._others.items()}
+        return {
+            _key(f): (f.name, kind if (kind := self._hints[f.name]) in _SCALARS else _Decoded, _decoder(kind))
+            for f in self._fields
+            if f.name not in self._inlined
+        }
 
     def __call__(self, document: Any) -> Any:
-        if missing := self._required - document.keys():
-            raise KeyError(", ".join(sorted(missing)))
-        values = {**self._defaults, **{name: new() for name, new in self._factories.items()}}
+        if not self._required <= document.keys():
+            raise KeyError(", ".join(sorted(self._required - document.keys())))
+        # A frozen dataclass's constructor makes a call per field, and one cycle reads a million fields.
+        value: Any = object.__new__(self._cls)
+        values = value.__dict__
+        values.update(self._defaults)
+        for name, new in self._factories:
+            values[name] = new()
         unknown: dict[str, Any] = {}
         parts: dict[str, dict[str, Any]] = {}
-        for name, item in document.items():
-            if (kind := self._scalars.get(name)) is not None:
-                values[name] = item if item.__class__ is kind else _checked(kind, item)
-            elif (decoder := self._decoders.get(name)) is not None:
-                values[name] = decoder(item)
-            elif (part := self._part_of.get(name)) is not None:
-                parts.setdefault(part, {})[name] = item
+        known = self._known
+        for key, item in document.items():
+            if (field := known.get(key)) is not None:
+                name, kind, decoder = field
+                values[name] = item if item.__class__ is kind else decoder(item)
+            elif (part := self._part_of.get(key)) is not None:
+                parts.setdefault(part, {})[key] = item
             else:
-                unknown[name] = item
+                unknown[key] = item
         for part, found in parts.items():
             values[part] = self._inlined[part](found)
         if unknown:
             values["extra"] = unknown
-        for key, name in self._renamed.items():
-            if key in values:
-                values[name] = values.pop(key)
-        # A frozen dataclass's constructor makes a call per field, and one cycle reads a million fields.
-        value: Any = object.__new__(self._cls)
-        value.__dict__.update(values)
         return value
+
+
+class _Decoded:
+    """The class of no item."""
 
 
 def _checked(cls: type, item: Any) -> Any:

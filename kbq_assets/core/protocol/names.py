@@ -89,7 +89,7 @@ class TableReference:
         dataset, dot, table = text.partition(".")
         if not dot:
             raise InvalidName(f"{text!r} is not a table", next_step="write dataset.table")
-        return cls(dataset, table)
+        return known_table(dataset, table)
 
     def __str__(self) -> str:
         return f"{self.dataset}.{self.table}"

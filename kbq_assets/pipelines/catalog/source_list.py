@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,7 +77,7 @@ class SourceList:
                 f"the source list {path} cannot be read: {error.strerror}",
                 next_step=f"run in the folder of kbq.toml, set KBQ_SOURCE_TOPICS{alone}, or begin with kbq init",
             ) from error
-        return parse_source_list(text, path.name, self._defaults)
+        return _parsed(text, path.name, *self._default_options)
 
     def select(self, topics: Collection[str]) -> Mapping[str, TopicSettings]:
         return select_topics(self.read(), topics)
@@ -123,15 +124,30 @@ class SourceList:
 
     @property
     def _defaults(self) -> TopicSettings:
+        return _defaults(*self._default_options)
+
+    @property
+    def _default_options(self) -> tuple[str, int, str, bool]:
         catalog, backup = self.settings.catalog, self.settings.backup
         is_google = any(isinstance(each.place, BigQueryProject) for each in self.settings.warehouses)
-        return TopicSettings.of(
-            dataset=catalog.dataset,
-            quiet_seconds=catalog.quiet_seconds,
-            backup=backup.topics,
-            null_items=BAD if is_google else KEEP,
-        )
+        return catalog.dataset, catalog.quiet_seconds, backup.topics, is_google
 
     @cached_property
     def _dataset_reader(self) -> DatasetReader:
         return DatasetReader(self.catalog, self.settings.catalog.env)
+
+
+@functools.lru_cache(maxsize=4)
+def _parsed(text: str, origin: str, *defaults: *tuple[str, int, str, bool]) -> tuple[SourceEntry, ...]:
+    """A list's entries, from its text: a cycle reads the list many times, and it seldom changes."""
+    return parse_source_list(text, origin, _defaults(*defaults))
+
+
+@functools.lru_cache(maxsize=4)
+def _defaults(dataset: str, quiet_seconds: int, backup: str, is_google: bool) -> TopicSettings:
+    return TopicSettings.of(
+        dataset=dataset,
+        quiet_seconds=quiet_seconds,
+        backup=backup,
+        null_items=BAD if is_google else KEEP,
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import ERRORS_FEW, PARTITIONS_RUN, ROWS_MATCH
@@ -26,8 +26,11 @@ TopicOptions: TypeAlias = Callable[[Collection[str]], Mapping[str, TopicSettings
 UnknownOptions: TypeAlias = Callable[[Collection[str]], Mapping[str, EntryMistake]]
 
 
+_DEFAULTS: Final = TopicSettings()
+
+
 def default_options(topics: Collection[str]) -> Mapping[str, TopicSettings]:
-    return {topic: TopicSettings() for topic in topics}
+    return dict.fromkeys(topics, _DEFAULTS)
 
 
 class LoadBlocks:
