@@ -251,7 +251,7 @@ def propose_resume(
 
     def apply() -> None:
         for tp, _ in stopped:
-            state.change(store, Commit, commit_path_of(tp), partial(_resumed, tp.partition, as_errors))
+            state.change(store, Commit, commit_path_of(tp), partial(resumed, tp.partition, as_errors))
 
     return Proposal(
         f"resume {topic}",
@@ -288,7 +288,8 @@ def propose_new_schemas(store: ObjectStore, topic: str) -> Proposal:
     return Proposal(f"accept the registry's schemas for {topic}", lines, apply)
 
 
-def _resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:
+def resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:
+    """The commit without the partition's stop, if it has one."""
     if commit.partitions[partition].stop is None:
         return commit
     return commits.resume(commit, partition, as_errors=as_errors)
