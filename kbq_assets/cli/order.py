@@ -84,12 +84,12 @@ def status(deployment: Deployment, names: tuple[str, ...], audit: bool, as_json:
 def _decision(decide: Callable[..., Proposal]) -> Callable[..., None]:
     """A command that asks, and decides about one table in the name of the user."""
 
-    @functools.wraps(decide)
-    def confirmed(deployment: Deployment, name: str, yes: bool, **options: object) -> None:
+    @pass_deployment
+    def confirmed(deployment: Deployment, /, name: str, yes: bool, **options: object) -> None:
         orders, of = Orders(deployment), TableReference.parse(name)
         confirm([decide(orders, of, by=user(), **options)], yes=yes)
 
-    return yes_option(one_warehouse(pass_deployment(confirmed)))
+    return yes_option(one_warehouse(functools.update_wrapper(confirmed, decide)))
 
 
 @order.command()
