@@ -31,7 +31,7 @@ from kbq_assets.core.protocol.commits import Commit, starting_at
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets.ports.kafka import VALUES_ONLY, ReadOptions, RecordBatch
 from kbq_assets.wire.chunk import RawRecord
 from kbq_assets.wire.files.codec import Codec
 from kbq_assets.wire.warm import warm_up
@@ -56,20 +56,12 @@ class Batches:
             for first in range(0, RECORDS, BATCH)
         ]
 
-    def read(
-        self,
-        range_: OffsetRange,
-        *,
-        leader_epoch: int = -1,
-        keys: bool = False,
-        headers: bool = False,
-        wait_seconds: float = math.inf,
-    ) -> Iterator[RecordBatch]:
+    def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
         """All of it."""
         for start in range(0, len(self._data), 40):
             joined = b"".join(self._data[start : start + 40])
             data = np.frombuffer(bytearray(joined + bytes(8)), np.uint8)
-            wanted = WantedOffsets(0, RECORDS, keys, headers, 40_000, 1 << 28)
+            wanted = WantedOffsets(0, RECORDS, options.keys, options.headers, 40_000, 1 << 28)
             heads = survey(data, 0, len(joined))
             for found in deliver(heads, wanted, np.zeros((0, 2), np.int64), data):
                 yield RecordBatch(found.chunk, found.position, found.record_epoch)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import cProfile
 import json
-import math
 import os
 import pstats
 import tempfile
@@ -28,7 +27,7 @@ from kbq_assets.core.protocol.commits import Commit, starting_at
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.source_list import parse_source_list
-from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets.ports.kafka import VALUES_ONLY, ReadOptions, RecordBatch
 from kbq_assets.wire.warm import warm_up
 from kbq_assets.worker.unit import WorkerPorts, extract_units
 from kbq_assets_tests.fakes.registry import FakeRegistry
@@ -49,15 +48,7 @@ class Canned:
     def __init__(self) -> None:
         self._chunk = chunk_of(avro_values(KINDS[0], RECORDS, (1, 2)))
 
-    def read(
-        self,
-        range_: OffsetRange,
-        *,
-        leader_epoch: int = -1,
-        keys: bool = False,
-        headers: bool = False,
-        wait_seconds: float = math.inf,
-    ) -> Iterator[RecordBatch]:
+    def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
         """All records at once."""
         yield RecordBatch(self._chunk, RECORDS, 0)
 

@@ -5,7 +5,6 @@ It reads the files that its logs list and nothing else: whoever plans a range re
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from kbq_assets.core.backup.backup_names import BackupFileName
 from kbq_assets.core.errors import NotFound, OffsetOutOfRange, Unavailable, UnreadableBatch
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets.ports.kafka import VALUES_ONLY, ReadOptions, RecordBatch
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.wire.backup.read import read_chunks
 from kbq_assets.wire.chunk import Chunk
@@ -54,33 +53,26 @@ class BackupSource:
         self._store = store
         self._logs = logs
 
-    def read(
-        self,
-        range_: OffsetRange,
-        *,
-        leader_epoch: int = -1,
-        keys: bool = False,
-        headers: bool = False,
-        wait_seconds: float = math.inf,
-    ) -> Iterator[RecordBatch]:
+    def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
         """Read exactly ``range_``; see the port."""
         log = self._logs.get(range_.topic_partition)
         if log is None:
             raise NotFound(f"{range_.topic_partition} has no backup", next_step=_LOST)
-        if leader_epoch > log.leader_epoch >= 0:
+        if options.leader_epoch > log.leader_epoch >= 0:
             raise OffsetOutOfRange(
-                f"{range_}: the backup ends in leader epoch {log.leader_epoch}, before {leader_epoch}",
+                f"{range_}: the backup ends in leader epoch {log.leader_epoch}, before {options.leader_epoch}",
                 next_step=_LOST,
             )
         position = range_.from_offset
         for file in log.overlapping(range_):
             for batch in self._batches(file, range_, position):
-                yield RecordBatch(_wanted(batch.chunk, keys, headers), batch.position, batch.leader_epoch)
+                yield RecordBatch(_wanted(batch.chunk, options), batch.position, batch.leader_epoch)
                 position = batch.position
         if position < range_.until_offset:
             raise Unavailable(f"{range_}: the backup ends at offset {position}", next_step="kbq extract")
         if not range_:
-            yield RecordBatch(Chunk.from_messages((), keys=keys, headers=headers), range_.until_offset)
+            empty = Chunk.from_messages((), keys=options.keys, headers=options.headers)
+            yield RecordBatch(empty, range_.until_offset)
 
     def _batches(self, file: StagedFile, range_: OffsetRange, position: int) -> Iterator[RecordBatch]:
         """The records of one file from ``position`` on; the last batch reaches the end of file or range."""
@@ -122,17 +114,17 @@ class BackupSource:
         raise NotFound(f"{file.path} is gone", next_step=_LOST)
 
 
-def _wanted(chunk: Chunk, keys: bool, headers: bool) -> Chunk:
+def _wanted(chunk: Chunk, options: ReadOptions) -> Chunk:
     """The chunk with what the caller asked for."""
-    late = None if headers or chunk.headers is None else chunk.headers
+    late = None if options.headers or chunk.headers is None else chunk.headers
     return Chunk(
         chunk.buffer,
         chunk.starts,
         chunk.ends,
         chunk.offsets,
         chunk.timestamps,
-        chunk.keys if keys else None,
-        chunk.headers if headers else None,
+        chunk.keys if options.keys else None,
+        chunk.headers if options.headers else None,
         None if late is None else lambda row: late.get(row) or b"\x00",
         origins=chunk.origins,
     )

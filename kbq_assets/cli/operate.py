@@ -9,6 +9,7 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.timestamps import parse_moment
+from kbq_assets.pipelines.operate.commands import StartAt
 from kbq_assets.pipelines.operate.operator import Operator
 
 _POSITIONS = click.Choice(["earliest", "latest", "timestamp", "offset"])
@@ -61,9 +62,7 @@ def bootstrap(
         topics = None if topic is None else [topic]
         proposals = operator.bootstrap_from_done_files(topics)
     else:
-        proposals = [
-            operator.bootstrap(topic or "", at=at or "", timestamp_ms=timestamp or 0, offset=offset or 0)
-        ]
+        proposals = [operator.bootstrap(topic or "", StartAt(at or "", timestamp or offset or 0))]
     confirm(proposals, yes=yes)
 
 
@@ -215,23 +214,16 @@ def reset(
 
     A new epoch begins. Rows of older epochs stay in the tables; the column `_kbq_epoch` distinguishes them.
     """
-    proposal = operator.reset(
-        topic,
-        partition=partition,
-        at=_reset_at(at, from_offset, from_time),
-        timestamp_ms=from_time or 0,
-        offset=from_offset or 0,
-        give_up_pending=give_up_pending,
-    )
-    confirm([proposal], yes=yes)
+    start = _reset_at(at, from_offset, from_time)
+    confirm([operator.reset(topic, partition, start, give_up_pending=give_up_pending)], yes=yes)
 
 
-def _reset_at(at: str | None, from_offset: int | None, from_time: int | None) -> str:
+def _reset_at(at: str | None, from_offset: int | None, from_time: int | None) -> StartAt:
     if sum(choice is not None for choice in (at, from_offset, from_time)) > 1:
         raise click.UsageError("give only one of --at, --from-offset and --from-time")
     if from_offset is not None:
-        return "offset"
-    return at or "earliest" if from_time is None else "timestamp"
+        return StartAt("offset", from_offset)
+    return StartAt(at or "earliest") if from_time is None else StartAt("timestamp", from_time)
 
 
 def _check_bootstrap(

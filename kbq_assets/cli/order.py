@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import click
@@ -77,71 +78,66 @@ def status(deployment: Deployment, names: tuple[str, ...], audit: bool, as_json:
                 f"{each.table}: batch {gate.batch}: gate {gate.gate} was {verdict} at {utc_time(gate.at_ms)}"
             )
         for entry in decisions[each.table]:
-            out.print(f"{each.table}: {_decision(entry)}")
+            out.print(f"{each.table}: {_decided(entry)}")
+
+
+def _decision(decide: Callable[..., Proposal]) -> Callable[..., None]:
+    """A command that asks, and decides about one table in the name of the user."""
+
+    @pass_deployment
+    def confirmed(deployment: Deployment, /, name: str, yes: bool, **options: object) -> None:
+        orders, of = Orders(deployment), TableReference.parse(name)
+        confirm([decide(orders, of, by=user(), **options)], yes=yes)
+
+    return yes_option(one_warehouse(functools.update_wrapper(confirmed, decide)))
 
 
 @order.command()
 @_table
-@yes_option
-@one_warehouse
-@pass_deployment
-def retry(deployment: Deployment, name: str, yes: bool) -> None:
+@_decision
+def retry(orders: Orders, of: TableReference, by: str) -> Proposal:
     """Load the failed batch again, after its cause is fixed."""
-    _confirm(deployment, name, yes, lambda orders, of, by: orders.retry(of, by))
+    return orders.retry(of, by)
 
 
 @order.command()
 @_table
 @click.option("--batch", type=click.IntRange(min=1), required=True, help="The batch that failed.")
 @click.option("--reason", required=True, help="Why; kept in the table's audit list.")
-@yes_option
-@one_warehouse
-@pass_deployment
-def skip(deployment: Deployment, name: str, batch: int, reason: str, yes: bool) -> None:
+@_decision
+def skip(orders: Orders, of: TableReference, by: str, batch: int, reason: str) -> Proposal:
     """Go on after the failed batch, whose rows you applied by hand or give up."""
-    _confirm(deployment, name, yes, lambda orders, of, by: orders.skip(of, batch, reason, by))
+    return orders.skip(of, batch, reason, by)
 
 
 @order.command()
 @_table
 @_reason
-@yes_option
-@one_warehouse
-@pass_deployment
-def hold(deployment: Deployment, name: str, reason: str, yes: bool) -> None:
+@_decision
+def hold(orders: Orders, of: TableReference, by: str, reason: str) -> Proposal:
     """Let no batch start: files wait in their order until `kbq order release`."""
-    _confirm(deployment, name, yes, lambda orders, of, by: orders.hold(of, reason, by))
+    return orders.hold(of, reason, by)
 
 
 @order.command()
 @_table
 @_reason
-@yes_option
-@one_warehouse
-@pass_deployment
-def release(deployment: Deployment, name: str, reason: str, yes: bool) -> None:
+@_decision
+def release(orders: Orders, of: TableReference, by: str, reason: str) -> Proposal:
     """Let the batches of a table that is held start."""
-    _confirm(deployment, name, yes, lambda orders, of, by: orders.release(of, reason, by))
+    return orders.release(of, reason, by)
 
 
 @order.command("continue")
 @_table
 @_reason
-@yes_option
-@one_warehouse
-@pass_deployment
-def go_on(deployment: Deployment, name: str, reason: str, yes: bool) -> None:
+@_decision
+def go_on(orders: Orders, of: TableReference, by: str, reason: str) -> Proposal:
     """Let the next batch start: the last one counts as validated, whatever its gates say."""
-    _confirm(deployment, name, yes, lambda orders, of, by: orders.go_on(of, reason, by))
+    return orders.go_on(of, reason, by)
 
 
-def _confirm(
-    deployment: Deployment, name: str, yes: bool, propose: Callable[[Orders, TableReference, str], Proposal]
-) -> None:
-    confirm([propose(Orders(deployment), TableReference.parse(name), user())], yes=yes)
-
-
-def _decision(entry: AuditEntry) -> str:
+def _decided(entry: AuditEntry) -> str:
     by, why = f" by {entry.by}" if entry.by else "", f": {entry.reason}" if entry.reason else ""
     rows = f" ({entry.rows} rows of {entry.files} files)" if entry.files else ""
     batch = f" batch {entry.batch}" if entry.batch else ""

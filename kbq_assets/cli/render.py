@@ -6,8 +6,10 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -37,6 +39,20 @@ def console(*, stderr: bool = False) -> Console:
     is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
     width = None if is_terminal else _WIDE
     return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
+
+
+@contextmanager
+def progress_bar(description: str) -> Iterator[Callable[..., None]]:
+    """A bar on a terminal. The function takes its new ``description``, ``total``, ``completed`` and ``advance``."""
+    err = console(stderr=True)
+    if not err.is_terminal:
+        yield lambda **shown: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        yield partial(bar.update, bar.add_task(description, total=None))
 
 
 def table(*titles: str, tight: bool = False) -> Table:

@@ -19,7 +19,7 @@ from kbq_assets.cli.context import (
     pass_loader,
     pass_operator,
 )
-from kbq_assets.cli.render import console, echo_json, name_empty_list, number, stop_lines, table
+from kbq_assets.cli.render import console, echo_json, name_empty_list, number, progress_bar, stop_lines, table
 from kbq_assets.cli.resident import Lines, keep_extracting
 from kbq_assets.core.protocol.waits import next_lines
 from kbq_assets.pipelines.backup.report import BackupReport
@@ -252,18 +252,8 @@ def _print_load(report: LoadReport, out: Console) -> None:
 @contextmanager
 def positions_bar() -> Iterator[Callable[[Progress], None]]:
     """A progress bar of published positions, on a terminal."""
-    err = console(stderr=True)
-    if not err.is_terminal:
-        yield lambda progress: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("starting Spark", total=None)
-        yield lambda p: bar.update(
-            task, description=f"{p.records:,} records", total=p.positions, completed=p.published
-        )
+    with progress_bar("starting Spark") as show:
+        yield lambda p: show(description=f"{p.records:,} records", total=p.positions, completed=p.published)
 
 
 @contextmanager

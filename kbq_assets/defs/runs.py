@@ -6,13 +6,14 @@ a person chose are reported even if they were up to date. Dagster keeps the even
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
 import dagster as dg
 
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.errors import InvalidName, KbqError
+from kbq_assets.core.errors import InvalidName, KbqError, TransientError
 from kbq_assets.defs.observation import check_events, page_checks
 from kbq_assets.defs.pages import Pages
 from kbq_assets.pipelines.observation.observer import Observer
@@ -22,6 +23,8 @@ StepEvent = dg.DagsterEvent | dg.AssetMaterialization | dg.AssetObservation | dg
 StepEvents = Iterator[StepEvent]
 Parsed = TypeVar("Parsed")
 Read = TypeVar("Read")
+
+Tick = Callable[[dg.SensorEvaluationContext], dg.SensorResult]
 
 IN_PROGRESS = (
     dg.DagsterRunStatus.QUEUED,
@@ -100,3 +103,21 @@ def find_run(
         if tag in run.tags or any(key in assets for key in run.asset_selection or ()):
             return f"run {run.run_id[:8]} is {run.status.value.lower()}"
     return ""
+
+
+def tick(evaluate: Tick) -> Tick:
+    """A sensor's evaluation, which skips its tick if a port does not answer."""
+
+    @functools.wraps(evaluate)
+    def evaluate_or_skip(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        try:
+            return evaluate(context)
+        except TransientError as error:
+            return skipped(context, error.message)
+
+    return evaluate_or_skip
+
+
+def skipped(context: dg.SensorEvaluationContext, reason: str) -> dg.SensorResult:
+    """A tick without effect; the cursor stays."""
+    return dg.SensorResult(skip_reason=reason, cursor=context.cursor)

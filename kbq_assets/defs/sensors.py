@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from kbq_assets.core.errors import TransientError
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG, Jobs
 from kbq_assets.defs.observation.catch_up import CatchUp
 from kbq_assets.defs.observation.page_checks import stop_evaluations
 from kbq_assets.defs.pages import Pages
-from kbq_assets.defs.runs import find_run
+from kbq_assets.defs.runs import find_run, skipped, tick
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.observer import Observer
@@ -36,15 +35,13 @@ def extraction_sensor_of(extractor: Extractor, pages: Pages, jobs: Jobs) -> dg.S
     """Requests extractions; runs by default."""
     deployment = extractor.deployment
 
+    @tick
     def extraction_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if busy := find_run(context.instance, EXTRACT_TAG, pages.staged):
-            return _skip(context, f"an extraction is under way: {busy}")
+            return skipped(context, f"an extraction is under way: {busy}")
         shown, _, start = (context.cursor or "").partition(" ")
         asked_ms = deployment.clock.now_ms()
-        try:
-            polled = extractor.poll(start)
-        except TransientError as error:
-            return _skip(context, error.message)
+        polled = extractor.poll(start)
         stops = [stop for plan in polled.answers for stop in plan.stops]
         seen = _digest(map(str, stops)) if polled.complete else shown
         reason = None if has_work(polled.answers[-1]) else idle_reason(stops, polled.complete)
@@ -73,22 +70,20 @@ def done_file_sensor_of(loader: Loader, observer: Observer, pages: Pages, jobs: 
     cadence = int(deployment.settings.run.load_seconds)
     before = CatchUp(observer, pages, dagster.partition_events)
 
+    @tick
     def done_file_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         instance = context.instance
         if busy := find_run(instance, LOAD_TAG, pages.loaded):
-            return _skip(context, f"a load is under way: {busy}")
+            return skipped(context, f"a load is under way: {busy}")
         seen, _, start = (context.cursor or "").partition(" ")
-        try:
-            done = find_done_files(deployment.load_store, seen, deployment.clock.monotonic)
-            if done.names:
-                wanted = LoadDecision(dg.RunRequest(run_key=f"done-{_digest(done.names)}"), "", start)
-            else:
-                wanted = decide_load(instance, loader.poll(start))
-            unseen = before.events(instance)
-        except TransientError as error:
-            return _skip(context, error.message)
+        done = find_done_files(deployment.load_store, seen, deployment.clock.monotonic)
+        if done.names:
+            wanted = LoadDecision(dg.RunRequest(run_key=f"done-{_digest(done.names)}"), "", start)
+        else:
+            wanted = decide_load(instance, loader.poll(start))
+        unseen = before.events(instance)
         if wanted.request and (wait := seconds_to_next_load(instance, cadence, time.time())) > 0:
-            return _skip(
+            return skipped(
                 context, f"a load is due in {wait:.0f} s: one starts every {cadence} s (KBQ_LOAD_SECONDS)"
             )
         return dg.SensorResult(
@@ -173,10 +168,6 @@ def find_tries(instance: dg.DagsterInstance, digest: str, now: float) -> Tries:
         record.dagster_run.run_id,
         max(0.0, record.create_timestamp.timestamp() + pause - now),
     )
-
-
-def _skip(context: dg.SensorEvaluationContext, reason: str) -> dg.SensorResult:
-    return dg.SensorResult(skip_reason=reason, cursor=context.cursor)
 
 
 def _digest(names: Iterable[str]) -> str:

@@ -29,6 +29,25 @@ class RecordBatch:
     erased: int = 0
 
 
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read a range: which parts of a record besides its value, and until when.
+
+    ``leader_epoch`` is that of the record before the range, -1 if unknown: a reader notices that the log was truncated.
+    A stalled range fails ``wait_seconds`` after its beginning, and no sooner than after `LEAST_WAIT_SECONDS`.
+    While a chunk without ``headers`` is the latest, `Chunk.late_headers` returns single records' headers.
+    """
+
+    leader_epoch: int = -1
+    keys: bool = False
+    headers: bool = False
+    wait_seconds: float = math.inf
+
+
+VALUES_ONLY: Final = ReadOptions()
+WITH_KEYS: Final = ReadOptions(keys=True)
+
+
 class OffsetReader(Protocol):
     """Guarantees: offsets are the broker's own, never cached; a topic or partition that the broker does not know is
     absent from the answer, not empty; errors are Unavailable."""
@@ -67,21 +86,9 @@ class RecordSource(Protocol):
     """Guarantees: only records of committed transactions, each once, in offset order, checksums verified; positions
     never run ahead of undelivered records."""
 
-    def read(
-        self,
-        range_: OffsetRange,
-        *,
-        leader_epoch: int = -1,
-        keys: bool = False,
-        headers: bool = False,
-        wait_seconds: float = math.inf,
-    ) -> Iterator[RecordBatch]:
+    def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
         """Read exactly ``range_``. The last batch's position is ``range_.until_offset``, even
         if the last positions hold no record (partition EOF, control records, compaction).
-
-        Waits for a stalled range until ``wait_seconds`` after the beginning, and at least `LEAST_WAIT_SECONDS`.
-
-        While a chunk without ``headers`` is the latest, `Chunk.late_headers` returns single records' headers.
 
         Raises Unavailable, NotFound (topic or partition gone), OffsetOutOfRange (never a silent reset), and
         UnreadableBatch after everything before that batch.

@@ -31,7 +31,7 @@ from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.backup_schemas import BackedUpSchemas
 from kbq_assets.ports.clock import Clock
-from kbq_assets.ports.kafka import RecordBatch, RecordSource
+from kbq_assets.ports.kafka import ReadOptions, RecordBatch, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import WriterSchemas
 from kbq_assets.wire.files.hour_files import UnitHours
@@ -233,9 +233,8 @@ def _open(
             output.fail(error)
     if not go_on(outputs):
         return iter(())
-    return _source(unit, ports).read(
-        unit.read_range, leader_epoch=unit.read_epoch, keys=keys, headers=headers, wait_seconds=wait_seconds
-    )
+    options = ReadOptions(unit.read_epoch, keys, headers, wait_seconds)
+    return _source(unit, ports).read(unit.read_range, options)
 
 
 def _source(unit: Unit, ports: WorkerPorts) -> RecordSource:

@@ -12,7 +12,7 @@ import pytest
 
 from kbq_assets.core.errors import NotFound, OffsetOutOfRange, Unavailable
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.ports.kafka import OffsetReader, RecordBatch, RecordSource
+from kbq_assets.ports.kafka import VALUES_ONLY, OffsetReader, ReadOptions, RecordBatch, RecordSource
 from kbq_assets.wire.chunk import Chunk, RawRecord, decode_headers
 
 
@@ -62,10 +62,10 @@ def messages(count: int, first: int = 0) -> list[RawRecord]:
 
 
 def read(
-    source: RecordSource, tp: TopicPartition, first: int, until: int, **options: bool
+    source: RecordSource, tp: TopicPartition, first: int, until: int, options: ReadOptions = VALUES_ONLY
 ) -> list[RecordBatch]:
     """All batches of a range."""
-    return list(source.read(OffsetRange(tp, first, until), **options))
+    return list(source.read(OffsetRange(tp, first, until), options))
 
 
 def records(batches: Sequence[RecordBatch]) -> dict[int, bytes | None]:
@@ -105,14 +105,14 @@ class SourceContract:
             RawRecord(b"\x00\xff", 3, 1_700_000_000_001, b""),
         ]
         broker.produce(tp, produced)
-        batches = read(broker.source, tp, 0, 4, keys=True, headers=True)
+        batches = read(broker.source, tp, 0, 4, ReadOptions(keys=True, headers=True))
         assert [m for batch in batches for m in as_messages(batch.chunk)] == produced
 
     def test_keys_and_headers_are_there_only_when_asked_for(self, broker: Broker, tp: TopicPartition) -> None:
         broker.produce(tp, messages(1))
         (with_keys, with_headers) = (
-            read(broker.source, tp, 0, 1, keys=True)[0].chunk,
-            read(broker.source, tp, 0, 1, headers=True)[0].chunk,
+            read(broker.source, tp, 0, 1, ReadOptions(keys=True))[0].chunk,
+            read(broker.source, tp, 0, 1, ReadOptions(headers=True))[0].chunk,
         )
         assert (with_keys.keys is None, with_keys.headers is None) == (False, True)
         assert (with_headers.keys is None, with_headers.headers is None) == (True, False)
@@ -124,7 +124,7 @@ class SourceContract:
         broker.produce(tp, [RawRecord(b"v", i, -1, None, (("n", b"%d" % i),) * (i % 3)) for i in range(300)])
         found = [
             decode_headers(batch.chunk.header_bytes(row) or b"")
-            for batch in broker.source.read(OffsetRange(tp, 0, 300), headers=headers)
+            for batch in broker.source.read(OffsetRange(tp, 0, 300), ReadOptions(headers=headers))
             for row in range(len(batch.chunk))
         ]
         assert found == [[("n", b"%d" % i)] * (i % 3) for i in range(300)]
@@ -236,16 +236,16 @@ class SourceContract:
     ) -> None:
         broker.produce(tp, messages(10))
         epoch = read(broker.source, tp, 0, 5)[-1].leader_epoch
-        assert records(list(broker.source.read(OffsetRange(tp, 5, 10), leader_epoch=epoch)))
+        assert records(list(broker.source.read(OffsetRange(tp, 5, 10), ReadOptions(leader_epoch=epoch))))
         with pytest.raises(OffsetOutOfRange):
-            list(broker.source.read(OffsetRange(tp, 5, 10), leader_epoch=epoch + 1))
+            list(broker.source.read(OffsetRange(tp, 5, 10), ReadOptions(leader_epoch=epoch + 1)))
 
     def test_the_brokers_present_epoch_has_every_position(self, broker: Broker, tp: TopicPartition) -> None:
         for first in (0, 6, 10):
             broker.produce(tp, messages(10 - first if first else 10))
             epoch = broker.reader.offsets([tp])[tp].leader_epoch
             assert epoch >= 0
-            reading = broker.source.read(OffsetRange(tp, first, first + 1), leader_epoch=epoch)
+            reading = broker.source.read(OffsetRange(tp, first, first + 1), ReadOptions(leader_epoch=epoch))
             assert list(records(list(reading))) == [first]
 
     def test_positions_that_do_not_exist_yet_are_not_taken_for_a_gap(

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.operate import commands as operate
+from kbq_assets.pipelines.operate.commands import StartAt
 from kbq_assets_tests.adapters.kafka.brokers import COMPACTED
 from kbq_assets_tests.integration.world import Producers, Registered, World
 
@@ -80,8 +81,7 @@ class Changes:
                 deployment.offsets,
                 self.topic,
                 partition=partition,
-                at="offset",
-                offset=middle,
+                start=StartAt("offset", middle),
             )
         proposal.apply()
 

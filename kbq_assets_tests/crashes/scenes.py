@@ -140,7 +140,7 @@ class Scenes(Homes):
 
 def _resume_all(world: World) -> None:
     store = world.parts.deployment.store
-    for table, found in state.read_table_states(store, state.table_registry(store)).items():
+    for table, found in state.read_table_states(store).items():
         if found.value.parked is not None:
             operate.propose_resume_table(store, table).apply()
 

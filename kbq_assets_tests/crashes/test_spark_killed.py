@@ -128,7 +128,7 @@ def something_is_staged(world: World) -> bool:
 def something_is_published(world: World) -> bool:
     """The first task's windows are committed, the others' are not yet."""
     store = world.parts.deployment.store
-    commits = state.read_commits(store, state.topic_registry(store))
+    commits = state.read_commits(store)
     return any(_position(commit.value) > 0 for commit in commits)
 
 
@@ -163,7 +163,7 @@ def test_a_killed_worker_fails_its_windows_and_the_next_run_reads_them(begin: Be
         if run.process.wait(300) != 0:
             assert "the Spark task failed" in run.said
             store = world.parts.deployment.store
-            commits = state.read_commits(store, state.topic_registry(store))
+            commits = state.read_commits(store)
             assert any(p.deaths == 1 for commit in commits for p in commit.value.partitions.values())
             _check(world)
             return

@@ -189,7 +189,7 @@ def _is_untouched(home: Home, name: str, records: int, phase: str) -> None:
     is_moved = phase in (Phase.PROMOTED, Phase.ACCEPTED)
     assert home.rows(name) == expected(records, is_moved=is_moved), (name, phase, home.rows(name))
     store = home.opened()[name].deployment.load_store
-    states = state.read_table_states(store, state.table_registry(store))
+    states = state.read_table_states(store)
     assert states
     assert [table for table, found in states.items() if found.value.definition.replacing is not None] == []
 

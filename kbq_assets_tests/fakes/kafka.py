@@ -8,7 +8,6 @@ with an `Outcome`. All calls only read, so an outcome is a crash, no answer, or 
 from __future__ import annotations
 
 import bisect
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from kbq_assets.core.errors import NotFound, OffsetOutOfRange, Unavailable, UnreadableBatch
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
-from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets.ports.kafka import VALUES_ONLY, ReadOptions, RecordBatch
 from kbq_assets.wire.chunk import Chunk, Origins, RawRecord, encode_headers
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 
@@ -243,19 +242,11 @@ class FakeKafka:
             if first in log.records and log.records[first].timestamp < before_ms
         }
 
-    def read(
-        self,
-        range_: OffsetRange,
-        *,
-        leader_epoch: int = -1,
-        keys: bool = False,
-        headers: bool = False,
-        wait_seconds: float = math.inf,
-    ) -> Iterator[RecordBatch]:
-        return self.read_announced(range_, leader_epoch, keys, headers, lambda operation, target: None)
+    def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
+        return self.read_announced(range_, options, lambda operation, target: None)
 
     def read_announced(
-        self, range_: OffsetRange, leader_epoch: int, keys: bool, headers: bool, announce: Announce
+        self, range_: OffsetRange, options: ReadOptions, announce: Announce
     ) -> Iterator[RecordBatch]:
         """Read; ``announce`` is called before every batch."""
         log, position = None, range_.from_offset
@@ -263,17 +254,17 @@ class FakeKafka:
             announce("read", str(OffsetRange(range_.topic_partition, position, range_.until_offset)))
             self._require_up()
             if log is None:
-                log = self._validated(range_, leader_epoch)
+                log = self._validated(range_, options.leader_epoch)
             elif (now := self._find(range_.topic_partition)) is not None and not self.notices_recreation:
                 log = now
             elif now is not log:
                 raise NotFound(f"{range_.topic_partition} was deleted", next_step="kbq extract")
-            batch = self._batch(log, range_, position, keys, headers)
+            batch = self._batch(log, range_, position, options)
             position = batch.position
             yield batch
 
     def _batch(
-        self, log: FakePartition, range_: OffsetRange, position: int, keys: bool, headers: bool
+        self, log: FakePartition, range_: OffsetRange, position: int, options: ReadOptions
     ) -> RecordBatch:
         if not log.start <= position <= log.end:
             raise _out_of_range(range_, position, log)
@@ -291,8 +282,8 @@ class FakeKafka:
         elif until < range_.until_offset and until == position:
             raise Unavailable(f"{range_}: the log ends at {until}", next_step="kbq extract plans anew")
         rows = [log.records[o] for o in offsets]
-        chunk = Chunk.from_messages(rows, keys=keys, headers=headers)
-        if not headers:
+        chunk = Chunk.from_messages(rows, keys=options.keys, headers=options.headers)
+        if not options.headers:
             chunk = replace(chunk, late_headers=lambda index: encode_headers(rows[index].headers))
         epochs = np.array([log.epoch_of(o) for o in offsets], np.int64)
         origins = Origins(epochs, np.zeros(len(offsets), np.int64))
@@ -363,16 +354,8 @@ class KafkaView:
         self._announce("held_back", "")
         return self._kafka.held_back(stable, before_ms)
 
-    def read(
-        self,
-        range_: OffsetRange,
-        *,
-        leader_epoch: int = -1,
-        keys: bool = False,
-        headers: bool = False,
-        wait_seconds: float = math.inf,
-    ) -> Iterator[RecordBatch]:
-        return self._kafka.read_announced(range_, leader_epoch, keys, headers, self._announce)
+    def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
+        return self._kafka.read_announced(range_, options, self._announce)
 
     def _announce(self, operation: str, target: str) -> None:
         call = Call(self._process, operation, target, writes=False)

@@ -6,6 +6,7 @@ import pytest
 
 from kbq_assets.core.errors import NotFound, OffsetOutOfRange, Unavailable
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.ports.kafka import ReadOptions
 from kbq_assets_tests.contracts.source import records
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.kafka import FakeKafka
@@ -68,8 +69,8 @@ def test_a_truncated_log_is_seen_by_its_leader_epoch() -> None:
     kafka.produce(TP, b"other")
     assert kafka.offsets([TP])[TP].leader_epoch == 1
     with pytest.raises(OffsetOutOfRange):
-        list(kafka.read(OffsetRange(TP, 6, 7), leader_epoch=0))
-    assert list(records(list(kafka.read(OffsetRange(TP, 5, 7), leader_epoch=0)))) == [5, 6]
+        list(kafka.read(OffsetRange(TP, 6, 7), ReadOptions(leader_epoch=0)))
+    assert list(records(list(kafka.read(OffsetRange(TP, 5, 7), ReadOptions(leader_epoch=0))))) == [5, 6]
 
 
 @pytest.mark.parametrize("notices", [True, False])

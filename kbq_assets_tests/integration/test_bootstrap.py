@@ -7,6 +7,7 @@ import pytest
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.operate import bootstrap
+from kbq_assets.pipelines.operate.commands import StartAt
 from kbq_assets_tests.integration.world import FIRST_MS, World
 
 pytestmark = pytest.mark.kafka
@@ -23,31 +24,31 @@ def tp(world: World) -> TopicPartition:
 
 
 @pytest.mark.parametrize(
-    ("options", "start"),
+    ("start", "first"),
     [
-        ({"at": "earliest"}, 0),
-        ({"at": "latest"}, 10),
-        ({"at": "timestamp", "timestamp_ms": FIRST_MS + 4}, 4),
-        ({"at": "timestamp", "timestamp_ms": FIRST_MS + 10**9}, 10),
-        ({"at": "offset", "offset": 7}, 7),
+        (StartAt("earliest"), 0),
+        (StartAt("latest"), 10),
+        (StartAt("timestamp", FIRST_MS + 4), 4),
+        (StartAt("timestamp", FIRST_MS + 10**9), 10),
+        (StartAt("offset", 7), 7),
     ],
 )
 def test_a_topic_begins_where_the_setting_says(
-    world: World, tp: TopicPartition, options: dict[str, str | int], start: int
+    world: World, tp: TopicPartition, start: StartAt, first: int
 ) -> None:
     store, offsets = world.parts.deployment.store, world.parts.deployment.offsets
-    bootstrap.propose_bootstrap(store, offsets, tp.topic, **options).apply()  # type: ignore[arg-type]
-    assert world.partition(tp).start == start
-    world.producers.forget(tp, start)
-    assert world.finish().totals()["loaded"] == 10 - start
+    bootstrap.propose_bootstrap(store, offsets, tp.topic, start).apply()
+    assert world.partition(tp).start == first
+    world.producers.forget(tp, first)
+    assert world.finish().totals()["loaded"] == 10 - first
     with pytest.raises(Refused, match="has a commit already"):
-        bootstrap.propose_bootstrap(store, offsets, tp.topic, at="earliest")
+        bootstrap.propose_bootstrap(store, offsets, tp.topic, StartAt("earliest"))
 
 
 def test_an_offset_that_the_broker_does_not_have_is_refused(world: World, tp: TopicPartition) -> None:
     with pytest.raises(Refused, match="outside"):
         bootstrap.propose_bootstrap(
-            world.parts.deployment.store, world.parts.deployment.offsets, tp.topic, at="offset", offset=11
+            world.parts.deployment.store, world.parts.deployment.offsets, tp.topic, StartAt("offset", 11)
         )
 
 

@@ -14,6 +14,7 @@ import pytest
 from kbq_assets.core.errors import Refused, Unavailable
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.operate import commands as operate
+from kbq_assets.pipelines.operate.commands import StartAt
 from kbq_assets_tests.fakes.registry_server import Answer, registry_server
 from kbq_assets_tests.integration.world import Producers, Registered, World
 
@@ -102,7 +103,7 @@ def test_a_reset_refuses_while_rows_wait_to_be_loaded(world: World) -> None:
         operate.propose_reset(world.parts.deployment.store, world.parts.deployment.offsets, tp.topic)
     world.load()
     operate.propose_reset(
-        world.parts.deployment.store, world.parts.deployment.offsets, tp.topic, at="latest"
+        world.parts.deployment.store, world.parts.deployment.offsets, tp.topic, start=StartAt("latest")
     ).apply()
     world.producers.forget(tp, 10)
     world.producers.produce(tp, _orders(order, 3), ROW)

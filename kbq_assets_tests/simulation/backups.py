@@ -182,7 +182,7 @@ def _forgotten(world: World, erasure: Erasure) -> None:
     """Note files that something uses and that have a record of an erasure that ended just now: what jobs in flight read
     too, which may be copies (L15), and what is in quarantine."""
     store = world.store
-    used = state.files_in_use(store, state.read_commits(store, state.topic_registry(store)))
+    used = state.files_in_use(store, state.read_commits(store))
     held = {path for path in store.objects if path.startswith(QUARANTINE)}
     world.met["erased beside quarantine"] += bool(held)
     for path in sorted((used.keys() & store.objects.keys()) | held):
@@ -237,7 +237,7 @@ def repair(world: World) -> None:
 def commits(world: World) -> list[Commit]:
     """The backup's commits as they are."""
     area = BackupArea(world.backup)
-    return [c.value for c in state.read_commits(area, state.topic_registry(area))]
+    return [c.value for c in state.read_commits(area)]
 
 
 # Promises -------------------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def added(world: World, table: TableReference) -> int:
 
 def broken(world: World) -> Iterator[str]:
     """What does not hold: each replay has ended, and ordered tables name the rows that came out of order."""
-    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+    for table, found in state.read_table_states(world.store).items():
         if found.value.definition.replaying is not None:
             yield f"{table}: {found.value.definition.replaying} has not ended"
         if _is_ordered(world) and table in world.warehouse.stored and not is_error_table(table):

@@ -59,7 +59,7 @@ _read_before: list[Any] = []
 
 
 def _list_after_the_heads(store: Any) -> list[ManifestName]:
-    _read_before[:] = state.read_commits(store, state.topic_registry(store))
+    _read_before[:] = state.read_commits(store)
     return list_manifests(store)
 
 

@@ -74,7 +74,7 @@ def restore_schemas(world: World) -> bool:
 def lose_a_table(world: World) -> None:
     """Somebody drops a table, or restores the warehouse as it was before there was one."""
     _let_loads_end(world)
-    states = state.read_table_states(world.store, state.table_registry(world.store))
+    states = state.read_table_states(world.store)
     filled = [t for t, found in states.items() if world.warehouse.rows(t) and not found.value.in_flight]
     if filled:
         del world.warehouse.stored[world.random.choice(sorted(filled))]
@@ -143,7 +143,7 @@ def mend(world: World, name: str) -> None:
 
 def adopt(world: World, name: str) -> bool:
     """`kbq adopt` for each table that is gone, or that another staging area feeds. Whether there was one."""
-    states = state.read_table_states(world.store, state.table_registry(world.store))
+    states = state.read_table_states(world.store)
     parked = [table for table, found in sorted(states.items()) if _is_foreign(found.value.parked)]
     for table in parked:
         try:

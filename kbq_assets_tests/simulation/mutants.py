@@ -108,7 +108,7 @@ def _orphan_whatever_the_position(path: str, by_shard: Any) -> bool:
 def _tables_before_the_commit(store: Any, commits_: Any) -> Any:
     """Backlogs and states as they were before the commits were read; the commits anew."""
     before = files_in_use(store, [])
-    found = state.read_commits(store, state.topic_registry(store))
+    found = state.read_commits(store)
     commits_[:] = found
     return {**before, **{f.path: f for c in found for f in c.value.files}}
 
@@ -230,7 +230,7 @@ def _used_by_the_first(store: Any, commits_: Any) -> Any:
     first = WarehouseStore.of(store)
     files = [file for commit in commits_ for file in commit.value.files]
     files += [file for chunk in state.read_backlogs(first) for file in chunk.value.files]
-    for current in state.read_table_states(first, state.table_registry(first)).values():
+    for current in state.read_table_states(first).values():
         files += current.value.in_flight.files if current.value.in_flight else ()
     return {file.path: file for file in files}
 

@@ -126,7 +126,7 @@ def judge_files(world: World, files: Sequence[StagedFile]) -> list[str]:
 
 def given_up(world: World) -> set[str]:
     """The paths that resets gave up."""
-    commits = state.read_commits(world.store, state.topic_registry(world.store))
+    commits = state.read_commits(world.store)
     return {path for commit in commits for path in commit.value.given_up}
 
 
@@ -158,7 +158,7 @@ def calm(world: World) -> None:
 
 def repair(world: World) -> None:
     """A patient operator lets every batch go on; without its rows if a file of it never loads."""
-    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+    for table, found in state.read_table_states(world.store).items():
         failed = found.value.order.failed
         is_spoiled = failed and any(file.path in world.warehouse.bad_paths for file in failed.files)
         for kind in ("release", "continue", "skip" if is_spoiled else "retry"):
@@ -198,7 +198,7 @@ def is_ordered(world: World, table: TableReference, row: Row) -> bool:
 
 def check_audit(world: World) -> str:
     """Skipped rows that no decision in the audit list gives up; "" if there are none."""
-    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+    for table, found in state.read_table_states(world.store).items():
         order, decided = found.value.order, Counter[str]()
         for entry in (*archived(world, table, order), *order.audit):
             decided[entry.action] += entry.rows

@@ -81,7 +81,7 @@ def check_no_loss(world: World) -> None:
 
 def _quarantined(world: World) -> dict[tuple[int, TopicPartition], set[int]]:
     offsets: dict[tuple[int, TopicPartition], set[int]] = defaultdict(set)
-    states = state.read_table_states(world.store, state.table_registry(world.store))
+    states = state.read_table_states(world.store)
     for table in states.values():
         for bad in table.value.quarantined:
             name = bad.file.name
@@ -101,7 +101,7 @@ def check_progress(world: World) -> None:
                 problems.append(f"[{partition}] stands at {position.next} of {end}: {position.stop}")
             if position.windows:
                 problems.append(f"[{partition}] has pending windows {position.windows}")
-    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+    for table, found in state.read_table_states(world.store).items():
         if found.value.in_flight or found.value.parked:
             problems.append(f"{table}: flight {found.value.in_flight}, parked {found.value.parked}")
     problems += [e.path for prefix in (STAGING, BACKLOG) for e in world.store.list(prefix)]
@@ -114,7 +114,7 @@ def check_progress(world: World) -> None:
 def _unlisted_copies(world: World) -> Iterator[str]:
     """Copies in quarantine that no table lists: nobody would ever delete them."""
     for area in state.areas(world.store).values():
-        states = state.read_table_states(area, state.table_registry(area)).values()
+        states = state.read_table_states(area).values()
         listed = {quarantine_path(bad.file.path) for each in states for bad in each.value.quarantined}
         yield from (e.path for e in area.list(QUARANTINE) if e.path not in listed)
 
@@ -127,7 +127,7 @@ def check_quarantine(world: World) -> None:
     if world.recreated:
         return
     loaded, is_replaced = set(world.warehouse.log), replays.is_replaced(world)
-    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+    for table, found in state.read_table_states(world.store).items():
         for bad in found.value.quarantined:
             twice = [row for row in rows_of(world, bad.file) if (table, row) in loaded]
             # A replay of its range may bring back what an operator gave up.
@@ -138,7 +138,7 @@ def check_quarantine(world: World) -> None:
 def check_table_rows(world: World) -> None:
     """A table holds the rows that its state counts, but for those that an operator gave up (L12). A table that is gone
     is noticed by its next job alone. An upsert table has no row for each record that its state counts (R11)."""
-    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+    for table, found in state.read_table_states(world.store).items():
         counted = sum(found.value.rows.values()) - found.value.accepted.rows
         rows = len(world.warehouse.rows(table))
         rows -= error_replays.added(world, table) if table in world.warehouse.stored else 0
@@ -169,7 +169,7 @@ def check_counters(world: World) -> None:
             raise PromiseBroken(f"COUNTERS: {counted} rows were counted as published of {totals}")
     failed = {job.status.job_id for job in world.warehouse.jobs.values() if job.status.error is not None}
     failed -= world.warehouse.statements.committed  # their ledger says that they took effect (S2)
-    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+    for table, found in state.read_table_states(world.store).items():
         own = [job_id for job_id in failed if job_id.startswith(f"kbq-{found.value.uuid}-")]
         # `kbq adopt` goes on from another statement's ledger, without asking how its own job ended.
         adopted = world.met["ledger differs"]
@@ -188,7 +188,7 @@ def check_hours(world: World) -> None:
     for table, row in rows:
         loaded[table][world.hour_of(row)] += 1
     left_out = backups.left_out(world)
-    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+    for table, found in state.read_table_states(world.store).items():
         hours, real, spare = found.value.hours, loaded[table], left_out[table]
         listed = hour_rows(table, hours)
         wrong = [row for row in listed if not real[row.hour] <= row.rows <= real[row.hour] + spare]

@@ -158,7 +158,7 @@ def _waited_for(world: World) -> set[int]:
     states = [
         found.value.definition.replacing
         for area in state.areas(world.store).values()
-        for found in state.read_table_states(area, state.table_registry(area)).values()
+        for found in state.read_table_states(area).values()
     ]
     return {found.replay for found in states if found}
 
@@ -269,7 +269,7 @@ def broken(world: World, has_quarantined: Callable[[TopicPartition], bool]) -> I
     """What does not hold of replays: each has ended its job, no table waits, and commits count the rows that are in
     tables now."""
     yield from (f"replay {each.number} is {each.phase}" for each in _own(world) if each.is_changing)
-    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+    for table, found in state.read_table_states(world.store).items():
         if found.value.definition.replacing:
             yield f"{table} waits for {found.value.definition.replacing}"
     for commit in world.commits():

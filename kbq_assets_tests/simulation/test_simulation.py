@@ -520,7 +520,7 @@ def test_a_replay_completes_no_hour_that_it_has_not_passed() -> None:
     complete = 0
     for seed in range(VARIED_SCHEDULES):
         world = run_schedule(seed, REPLAYING, REPLAY)
-        states = state.read_table_states(world.store, state.table_registry(world.store))
+        states = state.read_table_states(world.store)
         complete += sum(found.value.hours.until > 0 for found in states.values())
     assert complete > VARIED_SCHEDULES
 
@@ -538,7 +538,7 @@ def test_what_is_reported_of_an_hour_is_true_though_few_fit(monkeypatch: pytest.
     dropped = 0
     for seed in range(60):
         world = run_schedule(seed, REPLAYING, FUTURE)
-        states = state.read_table_states(world.store, state.table_registry(world.store))
+        states = state.read_table_states(world.store)
         dropped += sum(bool(found.value.hours.unlisted) for found in states.values())
     assert dropped > 20
 

@@ -704,4 +704,4 @@ class World:
 
     def commits(self) -> list[Commit]:
         """The commits as they are."""
-        return [c.value for c in state.read_commits(self.store, state.topic_registry(self.store))]
+        return [c.value for c in state.read_commits(self.store)]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from google.cloud import bigquery
 
-from kbq_assets.adapters.bigquery.queries import Query, all_partitions, hours_since
+from kbq_assets.adapters.bigquery.queries import Query, all_partitions, hours_since, name_of
 from kbq_assets.ports.warehouse import Comparable, DifferingRow, KafkaRange
 
 _PLACE: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
@@ -33,7 +33,7 @@ class Both:
 
 def dates(both: Both) -> Query:
     """The dates of the scratch table's rows."""
-    return Query(f"SELECT DISTINCT event_date FROM {_name(both.scratch)}")
+    return Query(f"SELECT DISTINCT event_date FROM {name_of(both.scratch)}")
 
 
 def count(both: Both, found: Iterable[date | None]) -> Query:
@@ -78,7 +78,7 @@ def _joined(
     pruned = pruned or all_partitions(both.real, "t.")
     pruned = pruned and f" AND {pruned}"
     return (
-        f"FROM {_name(both.scratch)} AS f JOIN {_name(both.real.reference)} AS t ON {' AND '.join(equal)}"
+        f"FROM {name_of(both.scratch)} AS f JOIN {name_of(both.real.reference)} AS t ON {' AND '.join(equal)}"
         f" AND t._kbq_epoch BETWEEN {both.which.since} AND f._kbq_epoch WHERE ({where}){pruned}"
     ), tuple(parameters)
 
@@ -90,7 +90,3 @@ def _same(both: Both) -> str:
 
 def _equal(name: str) -> str:
     return f"COALESCE(TO_JSON_STRING(f.`{name}`), '') = COALESCE(TO_JSON_STRING(t.`{name}`), '')"
-
-
-def _name(table: bigquery.TableReference) -> str:
-    return f"`{table.project}.{table.dataset_id}.{table.table_id}`"

@@ -14,7 +14,7 @@ from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery import load_jobs
 from kbq_assets.adapters.bigquery.insertions import JobKey, insert_query
-from kbq_assets.adapters.bigquery.queries import Query, all_partitions, loaded_rows
+from kbq_assets.adapters.bigquery.queries import Query, all_partitions, loaded_rows, name_of
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.erasure.offset_sets import POSITIONS, RowPlaces, offsets_of, pairs, positions_in
 from kbq_assets.core.errors import Refused
@@ -45,7 +45,7 @@ class BigQueryErasureTables:
             if _positions(stored) != POSITIONS[0] or not _has(stored.schema, column):
                 continue
             sql = (
-                f"SELECT DISTINCT _kafka_partition, _kbq_epoch, _kafka_offset FROM {_name(stored)}"
+                f"SELECT DISTINCT _kafka_partition, _kbq_epoch, _kafka_offset FROM {name_of(stored)}"
                 f" WHERE {_all(stored, '_kafka_topic = @topic')} AND SAFE_CAST({path} AS STRING) = @value LIMIT {limit}"
             )
             parameters = tuple(
@@ -67,7 +67,7 @@ class BigQueryErasureTables:
             if (at := _positions(stored)) is None:
                 continue
             sql = (
-                f"SELECT {at[1]}, {at[2]}, COUNT(*), COUNTIF({loaded_rows(stored)}) FROM {_name(stored)}"
+                f"SELECT {at[1]}, {at[2]}, COUNT(*), COUNTIF({loaded_rows(stored)}) FROM {name_of(stored)}"
                 f" WHERE {_is_erased(stored, at)} GROUP BY 1, 2"
             )
             counted = self._session.query(str(table), Query(sql, parameters))
@@ -86,7 +86,7 @@ class BigQueryErasureTables:
     def erase(self, job: ErasureJob, open_rewriter: OpenRewriter) -> None:
         """Send the transaction once. Raises by the table of outcomes."""
         deletions = [
-            f"DELETE FROM {_name(stored)} WHERE {_is_erased(stored, at)};"
+            f"DELETE FROM {name_of(stored)} WHERE {_is_erased(stored, at)};"
             for _, stored in self._existing(job.tables)
             if (at := _positions(stored)) is not None
         ]
@@ -138,10 +138,6 @@ def _is_erased(table: bigquery.Table, at: tuple[str, str, str, str]) -> str:
 
 def _all(table: bigquery.Table, condition: str) -> str:
     return " AND ".join(filter(None, (all_partitions(table), condition)))
-
-
-def _name(table: bigquery.Table) -> str:
-    return f"`{table.project}.{table.dataset_id}.{table.table_id}`"
 
 
 def _has(fields: Iterable[bigquery.SchemaField], column: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery.probe import loaded
-from kbq_assets.adapters.bigquery.queries import Query, all_partitions
+from kbq_assets.adapters.bigquery.queries import Query, all_partitions, name_of
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.errors import ConfigurationError, JobFailed, Unavailable
 from kbq_assets.core.statements.side_tables import ledger_table
@@ -51,7 +51,7 @@ class BigQueryErrorReplays:
             if (own := replay.statement) is None:
                 session.query(what, Query(transaction(scratch, real, errors), (now,)), is_script=True)
                 return Replayed(int(wanted))
-            ledger = _name(session.reference(ledger_table(replay.table)))
+            ledger = name_of(session.reference(ledger_table(replay.table)))
             try:
                 script = applying(scratch, errors, ledger, own)
                 session.query(what, Query(script, (now,)), is_script=True)
@@ -59,13 +59,13 @@ class BigQueryErrorReplays:
                 raise JobFailed(
                     f"its statement fails: {refused.message}", next_step="run it again"
                 ) from refused
-            [[effective]] = session.query(what, Query(own.effective.replace(SCRATCH, _name(scratch))))
+            [[effective]] = session.query(what, Query(own.effective.replace(SCRATCH, name_of(scratch))))
         return Replayed(min(int(effective), int(wanted)), max(0, int(wanted) - int(effective)))
 
 
 def waiting(scratch: bigquery.TableReference, errors: bigquery.Table) -> str:
     """How many rows wait for a replay: those that the transaction adds, unless another replay is faster."""
-    return f"SELECT COUNT(*) AS waiting FROM {_name(scratch)} AS f WHERE {_in_errors(errors)}"
+    return f"SELECT COUNT(*) AS waiting FROM {name_of(scratch)} AS f WHERE {_in_errors(errors)}"
 
 
 def transaction(scratch: bigquery.TableReference, real: bigquery.Table, errors: bigquery.Table) -> str:
@@ -73,8 +73,8 @@ def transaction(scratch: bigquery.TableReference, real: bigquery.Table, errors: 
     return "\n".join(
         (
             "BEGIN TRANSACTION;",
-            f"INSERT INTO {_name(real.reference)} ({columns}, {REPLAYED_AT})",
-            f"SELECT {columns}, @now FROM {_name(scratch)} AS f WHERE {_in_errors(errors)};",
+            f"INSERT INTO {name_of(real.reference)} ({columns}, {REPLAYED_AT})",
+            f"SELECT {columns}, @now FROM {name_of(scratch)} AS f WHERE {_in_errors(errors)};",
             f"{_marking(scratch, errors)};",
             "COMMIT TRANSACTION;",
         )
@@ -102,29 +102,25 @@ def applying(
 def applied_rows(scratch: bigquery.TableReference, errors: bigquery.Table) -> str:
     """The rows that a statement applies: those whose error rows are not marked."""
     marked = f"f.* REPLACE (@now AS {REPLAYED_AT})"
-    return f"(SELECT {marked} FROM {_name(scratch)} AS f WHERE {_in_errors(errors)})"
+    return f"(SELECT {marked} FROM {name_of(scratch)} AS f WHERE {_in_errors(errors)})"
 
 
 def _marking(scratch: bigquery.TableReference, errors: bigquery.Table) -> str:
     partitions = all_partitions(errors)
     return (
-        f"UPDATE {_name(errors.reference)} AS e SET {REPLAYED_AT} = @now\n"
+        f"UPDATE {name_of(errors.reference)} AS e SET {REPLAYED_AT} = @now\n"
         f"WHERE e.{REPLAYED_AT} IS NULL{f' AND {partitions}' if partitions else ''}\n"
-        f"AND EXISTS (SELECT 1 FROM {_name(scratch)} AS f WHERE {_same_place()})"
+        f"AND EXISTS (SELECT 1 FROM {name_of(scratch)} AS f WHERE {_same_place()})"
     )
 
 
 def _in_errors(errors: bigquery.Table) -> str:
     partitions = all_partitions(errors)
     return (
-        f"EXISTS (SELECT 1 FROM {_name(errors.reference)} AS e WHERE {_same_place()}"
+        f"EXISTS (SELECT 1 FROM {name_of(errors.reference)} AS e WHERE {_same_place()}"
         f" AND e.{REPLAYED_AT} IS NULL{f' AND {partitions}' if partitions else ''})"
     )
 
 
 def _same_place() -> str:
     return " AND ".join(f"f.{name} = e.{name}" for name in _PLACE)
-
-
-def _name(table: bigquery.TableReference) -> str:
-    return f"`{table.project}.{table.dataset_id}.{table.table_id}`"

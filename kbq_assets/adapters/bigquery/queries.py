@@ -60,7 +60,7 @@ def positions(table: bigquery.Table, range_: KafkaRange, offset: int | None = No
         "_kafka_topic = @topic AND _kafka_partition = @partition AND _kbq_epoch = @epoch",
         *([] if offset is None else ["_kafka_offset = @offset"]),
     ]
-    sql = f"SELECT _kafka_offset, COUNT(*) FROM {_name(table)} WHERE {_all(where)} GROUP BY 1 ORDER BY 1"
+    sql = f"SELECT _kafka_offset, COUNT(*) FROM {name_of(table)} WHERE {_all(where)} GROUP BY 1 ORDER BY 1"
     return Query(
         sql,
         (
@@ -75,7 +75,7 @@ def positions(table: bigquery.Table, range_: KafkaRange, offset: int | None = No
 def kafka_ranges(table: bigquery.Table) -> Query:
     """Rows per topic, partition and epoch."""
     return Query(
-        f"SELECT {_RANGE}, COUNT(*) FROM {_name(table)} WHERE {_all([all_partitions(table), _counting(table)])}"
+        f"SELECT {_RANGE}, COUNT(*) FROM {name_of(table)} WHERE {_all([all_partitions(table), _counting(table)])}"
         f" GROUP BY {_RANGE} ORDER BY {_RANGE}"
     )
 
@@ -85,7 +85,7 @@ def kafka_summary(table: bigquery.Table, since: date | None) -> Query:
     condition, parameters = _rows_since(table, since, _loaded(table))
     return Query(
         f"SELECT {_RANGE}, COUNT(*), COUNT(DISTINCT _kafka_offset), MIN(_kafka_offset), MAX(_kafka_offset)"
-        f" FROM {_name(table)} WHERE {condition} GROUP BY {_RANGE} ORDER BY {_RANGE}",
+        f" FROM {name_of(table)} WHERE {condition} GROUP BY {_RANGE} ORDER BY {_RANGE}",
         parameters,
     )
 
@@ -96,7 +96,7 @@ def doubled_offsets(tables: Sequence[bigquery.Table], since: date | None, limit:
     for number, table in enumerate(tables):
         condition, parameters = _rows_since(table, since, _counting(table))
         sources.append(
-            f"SELECT {number} AS source, {_RANGE}, _kafka_offset FROM {_name(table)} WHERE {condition}"
+            f"SELECT {number} AS source, {_RANGE}, _kafka_offset FROM {name_of(table)} WHERE {condition}"
         )
     return Query(
         f"SELECT {_RANGE}, _kafka_offset, ARRAY_AGG(source) FROM ({' UNION ALL '.join(sources)})"
@@ -121,7 +121,7 @@ def error_rows(table: bigquery.Table, query: ErrorQuery) -> Query:
     left_out = "" if query.replayed else _counting(table)
     where = _all([all_partitions(table), left_out, *(condition for condition, _ in chosen)])
     order = _ERROR_ORDER if query.from_offset is None else "_kafka_offset"
-    sql = f"SELECT {_ERROR_COLUMNS} FROM {_name(table)} WHERE {where} ORDER BY {order} LIMIT @rows"
+    sql = f"SELECT {_ERROR_COLUMNS} FROM {name_of(table)} WHERE {where} ORDER BY {order} LIMIT @rows"
     parameters = [parameter for _, parameter in chosen]
     return Query(sql, (*parameters, _number("value_bytes", query.value_bytes), _number("rows", query.limit)))
 
@@ -197,7 +197,8 @@ def _all(conditions: list[str]) -> str:
     return " AND ".join(filter(None, conditions)) or "TRUE"
 
 
-def _name(table: bigquery.Table) -> str:
+def name_of(table: bigquery.Table | bigquery.TableReference) -> str:
+    """A table in SQL."""
     return f"`{table.project}.{table.dataset_id}.{table.table_id}`"
 
 

@@ -17,7 +17,7 @@ from google.cloud import bigquery
 from kbq_assets.adapters.bigquery import catalog, load_jobs, schema
 from kbq_assets.adapters.bigquery.insertions import JobKey, insert_query
 from kbq_assets.adapters.bigquery.outcomes import calls
-from kbq_assets.adapters.bigquery.queries import Query, all_partitions, hours_since
+from kbq_assets.adapters.bigquery.queries import Query, all_partitions, hours_since, name_of
 from kbq_assets.adapters.bigquery.renaming import insertion
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.errors import Refused
@@ -95,7 +95,7 @@ class BigQueryReplayTables:
         where, parameters = _where(rows)
         sides = [
             " UNION DISTINCT ".join(
-                f"SELECT _kafka_partition, _kafka_offset FROM {_name(found[table])}"
+                f"SELECT _kafka_partition, _kafka_offset FROM {name_of(found[table])}"
                 f" WHERE {_all(all_partitions(found[table]), where)}"
                 for table in side
                 if table in found
@@ -187,7 +187,7 @@ class BigQueryReplayTables:
         self, table: bigquery.Table, pruned: str, rows: RowRange, dates: tuple[_Parameter, ...] = ()
     ) -> int:
         where, parameters = _where(rows)
-        sql = f"SELECT * FROM {_name(table)} WHERE {_all(pruned, where)}"
+        sql = f"SELECT * FROM {name_of(table)} WHERE {_all(pruned, where)}"
         return self._session.bytes_read(table.table_id, Query(sql, (*parameters, *dates)))
 
     def _days(
@@ -216,7 +216,7 @@ class BigQueryReplayTables:
             return
         where, _ = _where(rows)
         stored = self._existing(each.table)
-        name, columns = _name(stored), _columns(stored)
+        name, columns = name_of(stored), _columns(stored)
         if each.former is not None:
             former = self._former(each.former, stored, columns)
             side = Side(stored, self._days_of(each.table, stored, rows), f"dates_{number}")
@@ -235,7 +235,7 @@ class BigQueryReplayTables:
         if each.source is not None:
             source = self._existing(each.source)
             added = REPLAY_COLUMN if each.number else ""
-            text = insertion(name, columns, _name(source), _columns(source), added)
+            text = insertion(name, columns, name_of(source), _columns(source), added)
             text = text.replace("@number", str(each.number))
             yield f"{text} WHERE {_all(all_partitions(source), where)};", ()
 
@@ -260,8 +260,7 @@ class BigQueryReplayTables:
         return found
 
     def _name(self, table: TableReference) -> str:
-        found = self._session.reference(table)
-        return f"`{found.project}.{found.dataset_id}.{found.table_id}`"
+        return name_of(self._session.reference(table))
 
 
 @dataclass(frozen=True)
@@ -316,7 +315,7 @@ def _counts(table: bigquery.Table, rows: RowRange, key: Sequence[str] = ()) -> Q
     day = _DATE if _has_date(table) else "CAST(NULL AS DATE)"
     sql = (
         f"SELECT _kafka_partition, {day} AS day, COUNT(*), COUNT(DISTINCT _kafka_offset), {_distinct_keys(table, key)}"
-        f" FROM {_name(table)} AS t WHERE {_all(all_partitions(table), where)} GROUP BY 1, 2 ORDER BY 1, 2"
+        f" FROM {name_of(table)} AS t WHERE {_all(all_partitions(table), where)} GROUP BY 1, 2 ORDER BY 1, 2"
     )
     return Query(sql, parameters)
 
@@ -336,7 +335,7 @@ def _lone(side: Side, is_live: bool, rows: RowRange, limit: int) -> Query:
     where, parameters = _where(rows)
     only = "live" if is_live else "replay"
     return Query(
-        f"SELECT _kafka_partition, _kafka_offset, '' AS columns, '{only}' AS alone FROM {_name(side.table)}"
+        f"SELECT _kafka_partition, _kafka_offset, '' AS columns, '{only}' AS alone FROM {name_of(side.table)}"
         f" WHERE {_all(all_partitions(side.table), where)} ORDER BY 1, 2 LIMIT {limit:d}",
         parameters,
     )
@@ -346,7 +345,7 @@ def _both(live: Side, replay: Side, rows: RowRange, limit: int) -> Query:
     where, parameters = _where(rows)
     days = live.days | replay.days
     sides = [replace(live, days=days), replace(replay, days=days)]
-    texts = [f"(SELECT * FROM {_name(side.table)} WHERE {_all(side.pruned, where)})" for side in sides]
+    texts = [f"(SELECT * FROM {name_of(side.table)} WHERE {_all(side.pruned, where)})" for side in sides]
     each = "".join(f", IF({_equal(name)}, '', '{n},')" for n, name in enumerate(_common(live, replay)))
     joined = (
         "SELECT COALESCE(t._kafka_partition, f._kafka_partition) AS p, COALESCE(t._kafka_offset, f._kafka_offset) AS o,"
@@ -379,7 +378,3 @@ def _has_date(table: bigquery.Table) -> bool:
 
 def _all(*conditions: str) -> str:
     return " AND ".join(filter(None, conditions))
-
-
-def _name(table: bigquery.Table) -> str:
-    return f"`{table.project}.{table.dataset_id}.{table.table_id}`"

@@ -16,7 +16,7 @@ from google.cloud import bigquery
 from kbq_assets.adapters.bigquery import load_jobs, schema
 from kbq_assets.adapters.bigquery.insertions import TIMEOUT_SECONDS, JobKey, insert_query
 from kbq_assets.adapters.bigquery.outcomes import calls, insertion
-from kbq_assets.adapters.bigquery.queries import Query
+from kbq_assets.adapters.bigquery.queries import Query, name_of
 from kbq_assets.adapters.bigquery.renaming import sql_type
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.errors import ConfigurationError, JobFailed, NotFound, Unavailable, UnknownOutcome
@@ -42,8 +42,7 @@ class BigQueryStatements:
         self._session = session
 
     def sql_name(self, table: TableReference) -> str:
-        found = self._session.reference(table)
-        return f"`{found.project}.{found.dataset_id}.{found.table_id}`"
+        return name_of(self._session.reference(table))
 
     def create_scratch(self, table: TableReference, columns: Iterable[Column]) -> None:
         """Create an empty scratch table; an existing one stays. Its policy tags are the target's, so it shows no more

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kbq_assets.adapters.duckdb import schema
 from kbq_assets.adapters.duckdb.load import StagedFileLoader
-from kbq_assets.adapters.duckdb.types import definition
+from kbq_assets.adapters.duckdb.types import definition, quoted
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.ports.warehouse import Comparable, DifferingRow, KafkaRange, LoadJob, RowComparison
 from kbq_assets.wire.arrow.staged import OpenUri
@@ -50,7 +50,7 @@ def _compared(
 ) -> RowComparison:
     files, table = relations
     names = {column.name for column in columns}
-    equal = [f"f.{_quoted(n)} IS NOT DISTINCT FROM t.{_quoted(n)}" for n in which.same if n in names]
+    equal = [f"f.{quoted(n)} IS NOT DISTINCT FROM t.{quoted(n)}" for n in which.same if n in names]
     joined = (
         f"FROM {files} AS f JOIN {table} AS t"
         f" ON {' AND '.join(f'f.{name} = t.{name}' for name in _PLACE)}"
@@ -83,15 +83,10 @@ def differing_columns(columns: Sequence[Column], which: Comparable) -> str:
 
 
 def _value(side: str, name: str, nested: Set[str]) -> str:
-    value = f"{side}.{_quoted(name)}"
+    value = f"{side}.{quoted(name)}"
     if name not in nested:
         return value
     return f"replace(coalesce(to_json({value})::VARCHAR, 'null'), '[]', 'null')"
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
 
 
 def _text(name: str) -> str:

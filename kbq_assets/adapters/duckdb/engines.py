@@ -16,6 +16,8 @@ from typing import Final
 
 import duckdb
 
+from kbq_assets.adapters.duckdb.types import literal, quoted
+
 #: Of DuckDB's own memory, in its syntax.
 MEMORY_LIMIT: Final = "1GB"
 #: As many files as are usually open at once.
@@ -33,7 +35,7 @@ class AttachedFile:
         self._name = _attach(engine, path, read_only)
         self.connection = engine.cursor()
         self.connection.execute("SET TimeZone = 'UTC'")
-        self.connection.execute(f"USE {_quoted(self._name)}")
+        self.connection.execute(f"USE {quoted(self._name)}")
 
     def close(self) -> None:
         """Roll an open transaction back, write the log into the file, and unlock it.
@@ -44,7 +46,7 @@ class AttachedFile:
         reusable = False
         try:
             with contextlib.suppress(duckdb.Error):
-                self._engine.execute(f"DETACH {_quoted(self._name)}")
+                self._engine.execute(f"DETACH {quoted(self._name)}")
                 reusable = not self._spilled_into.exists()
         finally:
             if reusable:
@@ -57,7 +59,7 @@ def attach(path: Path, read_only: bool) -> AttachedFile:
     """Open a file; create a missing one, unless ``read_only``. Raises what `duckdb.connect` raises."""
     engine = _take()
     try:
-        engine.execute(f"SET temp_directory = {_literal(f'{path}.tmp')}")
+        engine.execute(f"SET temp_directory = {literal(f'{path}.tmp')}")
         return AttachedFile(engine, path, read_only)
     except BaseException:
         engine.close()
@@ -78,7 +80,7 @@ def _attach(engine: duckdb.DuckDBPyConnection, path: Path, read_only: bool) -> s
     """Attach a file under the name that DuckDB gives it, which statements of people may use."""
     name = f" AS {_OWN_NAME}_db" if path.stem.lower() == _OWN_NAME else ""
     mode = " (READ_ONLY)" if read_only else ""
-    engine.execute(f"ATTACH {_literal(str(path))}{name}{mode}")
+    engine.execute(f"ATTACH {literal(str(path))}{name}{mode}")
     [(found,)] = engine.execute(
         "SELECT database_name FROM duckdb_databases() WHERE path IS NOT NULL"
     ).fetchall()
@@ -109,14 +111,6 @@ def _end_idle() -> None:
         ended, _idle[:] = list(_idle), []
     for engine in ended:
         engine.close()
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 # A forked process has no threads of its engines.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import duckdb
 
+from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors
 from kbq_assets.core.errors import JobAlreadyExists
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import JobError, JobStatus
@@ -47,6 +49,14 @@ CREATE TABLE IF NOT EXISTS {NOTES} (
     PRIMARY KEY (dataset, "table", path, kind)
 );
 """
+
+
+@contextmanager
+def writing(database: DuckDbDatabase) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The database for changes, with the tables of jobs."""
+    with storage_errors(), database.writing() as connection:
+        create_tables(connection)
+        yield connection
 
 
 def create_tables(connection: duckdb.DuckDBPyConnection) -> None:

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import duckdb
 
 from kbq_assets.adapters.duckdb import load_jobs
-from kbq_assets.adapters.duckdb.types import qualified, quoted
+from kbq_assets.adapters.duckdb.types import literal, qualified, quoted
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
@@ -35,13 +35,13 @@ def write_notes(
 ) -> None:
     """Write descriptions and labels of a table and its columns, in the caller's transaction; skips blank ones."""
     rows = {("", _LABEL + key): value for key, value in notes.labels.items()}
-    name = qualified(_catalog(connection), table)
+    name = qualified(catalog_of(connection), table)
     if notes.text:
-        connection.execute(f"COMMENT ON TABLE {name} IS {_literal(notes.text)}")
+        connection.execute(f"COMMENT ON TABLE {name} IS {literal(notes.text)}")
     for path, column in _flat(columns):
         if column.description and "." not in path:
             connection.execute(
-                f"COMMENT ON COLUMN {name}.{quoted(column.name)} IS {_literal(column.description)}"
+                f"COMMENT ON COLUMN {name}.{quoted(column.name)} IS {literal(column.description)}"
             )
         elif column.description:
             rows[path, _TEXT] = column.description
@@ -102,11 +102,6 @@ def _flat(columns: Iterable[Column], prefix: str = "") -> Iterator[tuple[str, Co
         yield from _flat(column.fields, f"{prefix}{column.name}.")
 
 
-def _catalog(connection: duckdb.DuckDBPyConnection) -> str:
+def catalog_of(connection: duckdb.DuckDBPyConnection) -> str:
     [(name,)] = connection.execute("SELECT current_database()").fetchall()
     return str(name)
-
-
-def _literal(text: str) -> str:
-    """A text literal in SQL, since COMMENT takes no parameters."""
-    return "'" + text.replace("'", "''") + "'"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ import duckdb
 
 from kbq_assets.adapters.duckdb import load_jobs, schema
 from kbq_assets.adapters.duckdb.comparison import differing_columns
-from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
+from kbq_assets.adapters.duckdb.database import DuckDbDatabase, transaction
 from kbq_assets.adapters.duckdb.statements import PERMANENT
 from kbq_assets.adapters.duckdb.types import quoted
 from kbq_assets.core.errors import JobFailed
@@ -46,7 +45,7 @@ class DuckDbReplayTables:
     def days(
         self, tables: Collection[TableReference], rows: RowRange, keys: Keys | None = None
     ) -> Mapping[TableReference, Mapping[PartitionDay, DayRows]]:
-        with self._writing() as connection:
+        with load_jobs.writing(self._database) as connection:
             found = {
                 table: _days(connection, table, rows, (keys or {}).get(table, ()))
                 for table in tables
@@ -57,7 +56,7 @@ class DuckDbReplayTables:
     def differences(
         self, live: TableReference, replay: TableReference, rows: RowRange, limit: int
     ) -> tuple[RowDifference, ...]:
-        with self._writing() as connection:
+        with load_jobs.writing(self._database) as connection:
             return _differences(connection, live, replay, rows, limit)
 
     def bytes_billed(self, sources: Mapping[TableReference, TableReference], rows: RowRange) -> int:
@@ -69,7 +68,7 @@ class DuckDbReplayTables:
     ) -> int:
         """Offsets of the range in both sides."""
         where, values = _within(rows)
-        with self._writing() as connection:
+        with load_jobs.writing(self._database) as connection:
             sides = [
                 [schema.name_of(connection, table) for table in side if schema.exists(connection, table)]
                 for side in (one, other)
@@ -86,7 +85,7 @@ class DuckDbReplayTables:
 
     def replace(self, job: ReplaceJob) -> None:
         """Replace ranges, in one transaction with the job's row."""
-        with self._writing() as connection, transaction(connection, job.job_id):
+        with load_jobs.writing(self._database) as connection, transaction(connection, job.job_id):
             load_jobs.record(connection, JobStatus(job.job_id, "DONE", job.sources))
             inserted = sum(_replace(connection, each, job.rows) for each in job.replacements)
             load_jobs.set_output_rows(connection, job.job_id, inserted)
@@ -94,16 +93,13 @@ class DuckDbReplayTables:
     def drop(self, tables: Collection[TableReference]) -> None:
         for table in tables:
             check_own(table)
-        with self._writing() as connection, transaction(connection, "dropping tables of a replay"):
+        with (
+            load_jobs.writing(self._database) as connection,
+            transaction(connection, "dropping tables of a replay"),
+        ):
             for table in tables:
                 if schema.exists(connection, table):
                     connection.execute(f"DROP TABLE {schema.name_of(connection, table)}")
-
-    @contextmanager
-    def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        with storage_errors(), self._database.writing() as connection:
-            load_jobs.create_tables(connection)
-            yield connection
 
 
 def _within(rows: RowRange) -> tuple[str, list[Any]]:

@@ -8,7 +8,7 @@ from typing import Final
 import duckdb
 
 from kbq_assets.adapters.duckdb import load_jobs
-from kbq_assets.adapters.duckdb.notes import described, notes_of, write_notes
+from kbq_assets.adapters.duckdb.notes import catalog_of, described, notes_of, write_notes
 from kbq_assets.adapters.duckdb.types import (
     column_of,
     definition,
@@ -31,7 +31,7 @@ _REBUILT: Final = "temp.kbq_rebuilt"
 
 
 def name_of(connection: duckdb.DuckDBPyConnection, table: TableReference) -> str:
-    return qualified(_catalog(connection), table)
+    return qualified(catalog_of(connection), table)
 
 
 def exists(connection: duckdb.DuckDBPyConnection, table: TableReference) -> bool:
@@ -98,7 +98,9 @@ def find(connection: duckdb.DuckDBPyConnection, table: TableReference) -> Stored
 
 def create(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted: Sequence[Column]) -> None:
     """Create a table and its schema."""
-    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(_catalog(connection))}.{quoted(table.dataset)}")
+    connection.execute(
+        f"CREATE SCHEMA IF NOT EXISTS {quoted(catalog_of(connection))}.{quoted(table.dataset)}"
+    )
     connection.execute(f"CREATE TABLE {name_of(connection, table)} ({', '.join(map(definition, wanted))})")
     _note(connection, table, wanted)
 
@@ -189,11 +191,6 @@ def _valid_references(rows: Iterable[tuple[str, str]]) -> Iterator[TableReferenc
             yield TableReference(dataset, table)
         except InvalidName:  # someone's own copy, with a name that KBQ never writes
             continue
-
-
-def _catalog(connection: duckdb.DuckDBPyConnection) -> str:
-    [(name,)] = connection.execute("SELECT current_database()").fetchall()
-    return str(name)
 
 
 def _noted(connection: duckdb.DuckDBPyConnection, key: list[str]) -> dict[str, str]:

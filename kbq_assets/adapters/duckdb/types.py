@@ -31,6 +31,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def literal(text: str) -> str:
+    """A text in SQL, for statements without parameters."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def qualified(catalog: str, table: TableReference) -> str:
     """A table's name in SQL, with its catalog: a dataset may have the name of a catalog (``temp``)."""
     return f"{quoted(catalog)}.{quoted(table.dataset)}.{quoted(table.table)}"

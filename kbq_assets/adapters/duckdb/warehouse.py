@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -90,6 +91,7 @@ class DuckDbWarehouse:
         self.path = path
         self._database = DuckDbDatabase(path, lock_timeout_seconds)
         self.session = self._database.session
+        self._writing = partial(load_jobs.writing, self._database)
         self.statements: Statements | None = DuckDbStatements(self._writing, self._read, transaction)
         self.errors_replay: ErrorReplays | ErrorReplaySteps | None = DuckDbErrorReplays(
             self._writing, transaction, open_uri
@@ -246,12 +248,6 @@ class DuckDbWarehouse:
         Raises NotFound if nothing was ever loaded, Unavailable.
         """
         with self._database.reading() as connection:
-            yield connection
-
-    @contextmanager
-    def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        with storage_errors(), self._database.writing() as connection:
-            load_jobs.create_tables(connection)
             yield connection
 
     def _read(self, query: Callable[[duckdb.DuckDBPyConnection], Result], default: Result) -> Result:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 
 from kbq_assets.adapters.duckdb import load_jobs
-from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
+from kbq_assets.adapters.duckdb.database import DuckDbDatabase, transaction
 from kbq_assets.adapters.duckdb.types import quoted
 from kbq_assets.adapters.filebatches import reading
 from kbq_assets.adapters.filebatches.bigquery_columns import schema_columns
@@ -75,7 +74,7 @@ class DuckDbFileLoads:
         raises Unavailable and leaves the id free."""
         sources = (STATEMENT_SOURCE,) if job.sql else job.source_uris
         status = JobStatus(job.job_id, "DONE", sources, statement=job.digest)
-        with self._writing() as connection, LocalFiles(self._source, job.sizes) as files:
+        with load_jobs.writing(self._database) as connection, LocalFiles(self._source, job.sizes) as files:
             try:
                 with transaction(connection, job.job_id):
                     load_jobs.record(connection, status, labels=job.labels)
@@ -90,12 +89,6 @@ class DuckDbFileLoads:
                 failed = dataclasses.replace(status, error=why)
                 with transaction(connection, job.job_id):
                     load_jobs.record(connection, failed, labels=job.labels)
-
-    @contextmanager
-    def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        with storage_errors(), self._database.writing() as connection:
-            load_jobs.create_tables(connection)
-            yield connection
 
 
 def _passes(error: Exception) -> bool:

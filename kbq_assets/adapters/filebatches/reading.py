@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 from pyarrow import orc
 
-from kbq_assets.adapters.duckdb.types import duckdb_type, quoted
+from kbq_assets.adapters.duckdb.types import duckdb_type, literal, quoted
 from kbq_assets.adapters.filebatches.local_files import LocalFiles
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.filebatches.hive import hive_types, hive_values
@@ -94,7 +94,7 @@ class HiveGroup:
         return f"SELECT *{more} FROM {relation}"
 
     def _relation(self, columns: Sequence[Column]) -> str:
-        files = f"[{', '.join(_text(str(path)) for path in self.paths)}]"
+        files = f"[{', '.join(literal(str(path)) for path in self.paths)}]"
         if self.form == "PARQUET":
             return f"read_parquet({files}, union_by_name = true, hive_partitioning = false)"
         if self.form == "CSV":
@@ -117,7 +117,7 @@ class HiveGroup:
                     self.connection.unregister("kbq_files")
 
     def _refuse_unknown_keys(self, columns: Sequence[Column]) -> None:
-        files = f"[{', '.join(_text(str(path)) for path in self.paths)}]"
+        files = f"[{', '.join(literal(str(path)) for path in self.paths)}]"
         rows = self.connection.execute(
             "SELECT DISTINCT unnest(json_keys(json)) AS key"
             f" FROM read_json_objects({files}, format = 'newline_delimited') ORDER BY 1"
@@ -139,7 +139,7 @@ def groups(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFile
         if options is not None and {name for name, _ in values} != types.keys():
             raise BadFile(f"{own[0]} has other hive keys than {', '.join(types) or 'none'}")
         constants = {
-            name: f"CAST({_text(value)} AS {duckdb_type(Column(name, types[name]))})"
+            name: f"CAST({literal(value)} AS {duckdb_type(Column(name, types[name]))})"
             for name, value in values
         }
         paths = [files.path(uri) for uri in own]
@@ -148,11 +148,11 @@ def groups(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFile
 
 def _csv(config: Mapping[str, Any], columns: Sequence[Column]) -> Iterator[str]:
     delimiter = str(config.get("fieldDelimiter", ","))
-    yield f"delim = {_text(_DELIMITERS.get(delimiter, delimiter))}"
+    yield f"delim = {literal(_DELIMITERS.get(delimiter, delimiter))}"
     quote = str(config.get("quote", '"'))
-    yield f"quote = {_text(quote)}, escape = {_text(quote)}"
-    yield f"nullstr = {_text(str(config.get('nullMarker', '')))}"
-    yield f"encoding = {_text(_ENCODINGS[str(config.get('encoding', 'UTF-8')).upper()])}"
+    yield f"quote = {literal(quote)}, escape = {literal(quote)}"
+    yield f"nullstr = {literal(str(config.get('nullMarker', '')))}"
+    yield f"encoding = {literal(_ENCODINGS[str(config.get('encoding', 'UTF-8')).upper()])}"
     yield f"null_padding = {str(bool(config.get('allowJaggedRows'))).lower()}"
     if columns:
         yield f"auto_detect = false, header = false, skip = {int(config.get('skipLeadingRows', 0))}"
@@ -169,7 +169,7 @@ def _json(columns: Sequence[Column]) -> Iterator[str]:
 
 
 def _typed(columns: Sequence[Column]) -> str:
-    pairs = (f"{_text(column.name)}: {_text(duckdb_type(column))}" for column in columns)
+    pairs = (f"{literal(column.name)}: {literal(duckdb_type(column))}" for column in columns)
     return f"{{{', '.join(pairs)}}}"
 
 
@@ -188,7 +188,3 @@ def _orc(paths: Sequence[Path]) -> Iterator[pa.Table]:
                 yield pa.Table.from_batches([opened.read_stripe(stripe)])
         except (pa.ArrowInvalid, OSError) as error:
             raise BadFile(f"{path.name} is no ORC file: {error}") from error
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

@@ -12,7 +12,7 @@ from google.cloud.storage import Client
 
 from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls, document
 from kbq_assets.adapters.gcs.errors import Intent
-from kbq_assets.core.catalog.readers import GrantReading, ReadablePlace
+from kbq_assets.core.catalog.readers import GrantReading, ReadablePlace, normal_member
 from kbq_assets.core.config.google_permissions import (
     GET_BUCKET,
     GET_BUCKET_POLICY,
@@ -96,7 +96,7 @@ def _readers(policy: Mapping[str, Any], place: ReadablePlace) -> Iterator[str]:
     """Members who read the whole bucket, or a prefix that holds the place's."""
     for binding in policy.get("bindings", ()):
         if binding.get("role") in _READING and _holds(binding.get("condition"), place):
-            yield from map(_normal, binding.get("members", ()))
+            yield from map(normal_member, binding.get("members", ()))
 
 
 def _holds(condition: Mapping[str, Any] | None, place: ReadablePlace) -> bool:
@@ -121,8 +121,3 @@ def _with(policy: Mapping[str, Any], place: ReadablePlace, members: Sequence[str
         condition = {"title": _TITLE, "expression": expression}
         bindings.append({"role": READER_BUCKET_ROLE, "members": list(members), "condition": condition})
     return {**policy, "version": _VERSION, "bindings": bindings}
-
-
-def _normal(member: str) -> str:
-    kind, _, address = member.partition(":")
-    return f"{kind}:{address.lower()}"

@@ -15,7 +15,6 @@ The consumer joins no group and commits nothing: librdkafka only looks up the co
 
 from __future__ import annotations
 
-import math
 import operator
 import time
 from collections import deque
@@ -39,7 +38,7 @@ from kbq_assets.adapters.kafka.errors import (
 from kbq_assets.adapters.kafka.options import LOGGER, check_options, client_options, redacted, without_secrets
 from kbq_assets.core.errors import ConfigurationError, KbqError
 from kbq_assets.core.protocol.offsets import OffsetRange
-from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, RecordBatch
+from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, VALUES_ONLY, ReadOptions, RecordBatch
 from kbq_assets.wire.chunk import NO_HEADERS, UNREADABLE_HEADERS, Chunk, Origins, Spans, encode_headers
 
 #: A chunk's bytes: large enough to hide numpy's cost per call, small enough for the processor's caches.
@@ -115,27 +114,20 @@ class LibrdkafkaSource:
     def __repr__(self) -> str:
         return f"LibrdkafkaSource({self._bootstrap_servers!r}, {redacted(self._options)})"
 
-    def read(
-        self,
-        range_: OffsetRange,
-        *,
-        leader_epoch: int = -1,
-        keys: bool = False,
-        headers: bool = False,
-        wait_seconds: float = math.inf,
-    ) -> Iterator[RecordBatch]:
+    def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
         """Read exactly ``range_``; see the port. Closes the consumer when the iterator ends or is
         dropped."""
         if not range_:
-            yield RecordBatch(Chunk.from_messages((), keys=keys, headers=headers), range_.until_offset)
+            empty = Chunk.from_messages((), keys=options.keys, headers=options.headers)
+            yield RecordBatch(empty, range_.until_offset)
             return
         client = client_options(self._bootstrap_servers, self._options)
         errors: deque[KafkaError] = deque(maxlen=10)
-        wait_until = time.monotonic() + wait_seconds
+        wait_until = time.monotonic() + options.wait_seconds
         reading = _MessageReading(
             range_, self._bootstrap_servers, self._no_progress_seconds, wait_until, client, errors
         )
-        yield from reading.batches(leader_epoch, self._chunk_records, keys, headers)
+        yield from reading.batches(options, self._chunk_records)
 
 
 @dataclass
@@ -156,22 +148,18 @@ class _MessageReading:
         self.position = self.range.from_offset
         self.last_progress = time.monotonic()
 
-    def batches(
-        self, leader_epoch: int, chunk_records: int, keys: bool, headers: bool
-    ) -> Iterator[RecordBatch]:
+    def batches(self, options: ReadOptions, chunk_records: int) -> Iterator[RecordBatch]:
         """Batches until the range is read. Raises the port's errors. Always closes the consumer."""
         consumer = _open(self.client, self.errors)
         try:
-            tp = self.range.topic_partition
-            start = ClientPartition(tp.topic, tp.partition, self.range.from_offset, leader_epoch=leader_epoch)
+            tp, epoch = self.range.topic_partition, options.leader_epoch
+            start = ClientPartition(tp.topic, tp.partition, self.range.from_offset, leader_epoch=epoch)
             consumer.assign([start])
-            yield from self._batches(consumer, chunk_records, keys, headers)
+            yield from self._batches(consumer, options, chunk_records)
         finally:
             consumer.close()
 
-    def _batches(
-        self, consumer: Consumer, chunk_records: int, keys: bool, headers: bool
-    ) -> Iterator[RecordBatch]:
+    def _batches(self, consumer: Consumer, options: ReadOptions, chunk_records: int) -> Iterator[RecordBatch]:
         until = self.range.until_offset
         while self.position < until:
             arrived = self._next_messages(consumer, min(chunk_records, until - self.position))
@@ -181,7 +169,7 @@ class _MessageReading:
                 self._wait(consumer)
                 continue
             self.errors.clear()
-            chunk = _chunk(messages, keys, headers)
+            chunk = _chunk(messages, options)
             yield RecordBatch(chunk, self.position, _leader_epoch(messages))
             # The caller's time with the batch does not count as a stall of the broker.
             self.last_progress = time.monotonic()
@@ -282,7 +270,7 @@ def _open(client: Mapping[str, str], errors: deque[KafkaError]) -> Consumer:
     )
 
 
-def _chunk(messages: Sequence[ClientMessage], keys: bool, headers: bool) -> Chunk:
+def _chunk(messages: Sequence[ClientMessage], options: ReadOptions) -> Chunk:
     """Messages as arrays over one buffer. ``map`` over the client's methods is Python's fastest loop."""
     values = Spans.of(list(map(ClientMessage.value, messages)))
     timestamps = [milliseconds for _, milliseconds in map(ClientMessage.timestamp, messages)]
@@ -294,9 +282,9 @@ def _chunk(messages: Sequence[ClientMessage], keys: bool, headers: bool) -> Chun
         values.ends,
         np.array(list(map(ClientMessage.offset, messages)), np.int64),
         np.array(timestamps, np.int64),
-        Spans.of(list(map(ClientMessage.key, messages))) if keys else None,
-        Spans.of([_headers(message) for message in messages]) if headers else None,
-        None if headers else lambda index: _headers(messages[index]),
+        Spans.of(list(map(ClientMessage.key, messages))) if options.keys else None,
+        Spans.of([_headers(message) for message in messages]) if options.headers else None,
+        None if options.headers else lambda index: _headers(messages[index]),
         origins=lambda: _origins(messages),
     )
 

@@ -7,9 +7,9 @@ others.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from kbq_assets.adapters.kafka.fetch.errors import NotSpoken
@@ -20,7 +20,7 @@ from kbq_assets.adapters.kafka.options import LOGGER
 from kbq_assets.core.config.parts import KafkaReader
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.core.protocol.offsets import OffsetRange
-from kbq_assets.ports.kafka import RecordBatch, RecordSource
+from kbq_assets.ports.kafka import VALUES_ONLY, ReadOptions, RecordBatch, RecordSource
 
 _OTHERWISE: Final = "set KBQ_READER=auto: librdkafka then reads what this reader cannot"
 
@@ -55,22 +55,11 @@ class FetchOrOther:
     def __repr__(self) -> str:
         return f"FetchOrOther({self._fetch!r})"
 
-    def read(
-        self,
-        range_: OffsetRange,
-        *,
-        leader_epoch: int = -1,
-        keys: bool = False,
-        headers: bool = False,
-        wait_seconds: float = math.inf,
-    ) -> Iterator[RecordBatch]:
+    def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
         """Read exactly ``range_``; see the port."""
-        position, epoch, started = range_.from_offset, leader_epoch, time.monotonic()
-        batches = self._fetch.read(
-            range_, leader_epoch=leader_epoch, keys=keys, headers=headers, wait_seconds=wait_seconds
-        )
+        position, epoch, started = range_.from_offset, options.leader_epoch, time.monotonic()
         try:
-            for batch in batches:
+            for batch in self._fetch.read(range_, options):
                 yield batch
                 position = batch.position
                 # Known up to the last record: what follows may belong to a later epoch.
@@ -84,7 +73,7 @@ class FetchOrOther:
             raise Unavailable(f"{range_}: the reader fetch cannot read {why}", next_step=_OTHERWISE)
         LOGGER.info("librdkafka reads %s from offset %d on: %s", range_, position, why)
         rest = OffsetRange(range_.topic_partition, position, range_.until_offset)
-        wait_seconds -= time.monotonic() - started
+        wait_seconds = options.wait_seconds - (time.monotonic() - started)
         yield from self._open_other().read(
-            rest, leader_epoch=epoch, keys=keys, headers=headers, wait_seconds=wait_seconds
+            rest, replace(options, leader_epoch=epoch, wait_seconds=wait_seconds)
         )

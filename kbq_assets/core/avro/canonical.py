@@ -8,27 +8,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kbq_assets.core.avro.tree import (
-    Array,
-    AvroType,
-    Enum,
-    Field,
-    Fixed,
-    Map,
-    NamedType,
-    Primitive,
-    RecordType,
-    Union,
-    load_schema,
-    parse,
-)
+from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 
 #: Hex digits: 64 bits distinguish the staged schemas of one table.
 FINGERPRINT_LENGTH: Final = 16
 
 
-def canonical(root: AvroType) -> Any:
+def canonical(root: avro.AvroType) -> Any:
     """JSON values that are equal if schemas load alike.
 
     Avro's parsing canonical form, plus logical types: they decide the loaded column's type.
@@ -38,11 +25,11 @@ def canonical(root: AvroType) -> Any:
 
 def schema_fingerprint(schema: str | Mapping[str, Any]) -> str:
     """Equal for schemas that load alike: docs, defaults and formatting do not count, logical types do."""
-    form = json.dumps(canonical(parse(load_schema(schema))), separators=(",", ":"))
+    form = json.dumps(canonical(avro.parse(avro.load_schema(schema))), separators=(",", ":"))
     return hashlib.sha256(form.encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
 
-def rabin_fingerprint(root: AvroType) -> bytes:
+def rabin_fingerprint(root: avro.AvroType) -> bytes:
     """The CRC-64-AVRO fingerprint of the parsing canonical form, as a single-object encoded value has it."""
     form = json.dumps(visit(root, _Parsing()), separators=(",", ":"), ensure_ascii=False)
     fingerprint = _RABIN_EMPTY
@@ -62,31 +49,31 @@ _RABIN_EMPTY: Final = 0xC15D213AA4D7A795
 _RABIN_TABLE: Final = _rabin_table()
 
 
-def named_types(root: AvroType) -> set[str]:
+def named_types(root: avro.AvroType) -> set[str]:
     return set(_counts(root))
 
 
-def shared_records(root: AvroType) -> frozenset[str]:
+def shared_records(root: avro.AvroType) -> frozenset[str]:
     """The names of the records that are used more than once, inside themselves included."""
     return frozenset(name for name, uses in _counts(root).items() if uses > 1)
 
 
-def recursive_record(root: AvroType) -> str:
+def recursive_record(root: avro.AvroType) -> str:
     """The name of the first record that contains itself, "" if none does."""
     return visit(root, _Recursive())
 
 
-def _counts(root: AvroType) -> Counter[str]:
+def _counts(root: avro.AvroType) -> Counter[str]:
     uses = _Uses()
     visit(root, uses)
     return uses.counts
 
 
 class _Recursive(SchemaVisitor[str]):
-    def other(self, node: AvroType, inside: Sequence[str]) -> str:
+    def other(self, node: avro.AvroType, inside: Sequence[str]) -> str:
         return next(filter(None, inside), "")
 
-    def inside_itself(self, node: RecordType) -> str:
+    def inside_itself(self, node: avro.RecordType) -> str:
         return node.name
 
 
@@ -94,53 +81,53 @@ class _Uses(SchemaVisitor[None]):
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
-    def other(self, node: AvroType, inside: Sequence[None]) -> None:
-        if isinstance(node, Fixed | Enum | RecordType):
+    def other(self, node: avro.AvroType, inside: Sequence[None]) -> None:
+        if isinstance(node, avro.Fixed | avro.Enum | avro.RecordType):
             self.counts[node.name] += 1
 
-    def again(self, node: NamedType, result: None) -> None:
+    def again(self, node: avro.NamedType, result: None) -> None:
         self.counts[node.name] += 1
 
-    def inside_itself(self, node: RecordType) -> None:
+    def inside_itself(self, node: avro.RecordType) -> None:
         self.counts[node.name] += 1
 
 
 class _Canonical(SchemaVisitor[Any]):
-    def _logical(self, node: AvroType) -> Mapping[str, Any]:
+    def _logical(self, node: avro.AvroType) -> Mapping[str, Any]:
         return dict(node.logical)
 
-    def primitive(self, node: Primitive) -> Any:
+    def primitive(self, node: avro.Primitive) -> Any:
         logical = self._logical(node)
         return {"type": node.kind, **logical} if logical else node.kind
 
-    def fixed(self, node: Fixed) -> Any:
+    def fixed(self, node: avro.Fixed) -> Any:
         return {"name": node.name, "type": "fixed", "size": node.size, **self._logical(node)}
 
-    def enum(self, node: Enum) -> Any:
+    def enum(self, node: avro.Enum) -> Any:
         return {"name": node.name, "type": "enum", "symbols": list(node.symbols), **self._logical(node)}
 
-    def array(self, node: Array, items: Any) -> Any:
+    def array(self, node: avro.Array, items: Any) -> Any:
         return {"type": "array", "items": items, **self._logical(node)}
 
-    def map(self, node: Map, values: Any) -> Any:
+    def map(self, node: avro.Map, values: Any) -> Any:
         return {"type": "map", "values": values, **self._logical(node)}
 
-    def union(self, node: Union, branches: Sequence[Any]) -> Any:
+    def union(self, node: avro.Union, branches: Sequence[Any]) -> Any:
         return list(branches)
 
-    def record(self, node: RecordType, fields: Sequence[Any]) -> Any:
+    def record(self, node: avro.RecordType, fields: Sequence[Any]) -> Any:
         return {"name": node.name, "type": "record", "fields": list(fields), **self._logical(node)}
 
-    def field(self, field: Field, result: Any) -> Any:
+    def field(self, field: avro.Field, result: Any) -> Any:
         return {"name": field.name, "type": result}
 
-    def again(self, node: NamedType, result: Any) -> Any:
+    def again(self, node: avro.NamedType, result: Any) -> Any:
         return node.name
 
-    def inside_itself(self, node: RecordType) -> Any:
+    def inside_itself(self, node: avro.RecordType) -> Any:
         return node.name
 
 
 class _Parsing(_Canonical):
-    def _logical(self, node: AvroType) -> Mapping[str, Any]:
+    def _logical(self, node: avro.AvroType) -> Mapping[str, Any]:
         return {}

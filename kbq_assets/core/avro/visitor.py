@@ -5,20 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from kbq_assets.core.avro.tree import (
-    Array,
-    AvroType,
-    Enum,
-    Field,
-    Fixed,
-    Logical,
-    Map,
-    NamedType,
-    Primitive,
-    RecordType,
-    Union,
-    member_name,
-)
+from kbq_assets.core.avro import tree as avro
 
 T = TypeVar("T")
 
@@ -33,53 +20,53 @@ class SchemaVisitor(Generic[T]):
 
     once = True
 
-    def other(self, node: AvroType, inside: Sequence[T]) -> T:
+    def other(self, node: avro.AvroType, inside: Sequence[T]) -> T:
         """The result for a type whose method the visitor leaves out, from the results of the types inside it."""
         raise NotImplementedError(type(self).__name__)
 
-    def primitive(self, node: Primitive) -> T:
+    def primitive(self, node: avro.Primitive) -> T:
         """The result for a type without parts."""
         return self.other(node, ())
 
-    def fixed(self, node: Fixed) -> T:
+    def fixed(self, node: avro.Fixed) -> T:
         return self.other(node, ())
 
-    def enum(self, node: Enum) -> T:
+    def enum(self, node: avro.Enum) -> T:
         return self.other(node, ())
 
-    def array(self, node: Array, items: T) -> T:
+    def array(self, node: avro.Array, items: T) -> T:
         return self.other(node, (items,))
 
-    def map(self, node: Map, values: T) -> T:
+    def map(self, node: avro.Map, values: T) -> T:
         return self.other(node, (values,))
 
-    def union(self, node: Union, branches: Sequence[T]) -> T:
+    def union(self, node: avro.Union, branches: Sequence[T]) -> T:
         """The result for a union; ``branches`` keep their order."""
         return self.other(node, branches)
 
-    def record(self, node: RecordType, fields: Sequence[T]) -> T:
+    def record(self, node: avro.RecordType, fields: Sequence[T]) -> T:
         """The result for a record; ``fields`` keep their order."""
         return self.other(node, fields)
 
-    def field(self, field: Field, result: T) -> T:
+    def field(self, field: avro.Field, result: T) -> T:
         return result
 
-    def again(self, node: NamedType, result: T) -> T:
+    def again(self, node: avro.NamedType, result: T) -> T:
         """The result for a further use of a named type; ``result`` is that of its first use."""
         return result
 
-    def inside_itself(self, node: RecordType) -> T:
+    def inside_itself(self, node: avro.RecordType) -> T:
         """The result for a use of a record within its own definition."""
         raise NotImplementedError(f"record {node.name!r} contains itself")
 
-    def before_record(self, node: RecordType) -> None:
+    def before_record(self, node: avro.RecordType) -> None:
         """Called before the fields of a record."""
 
-    def before_step(self, step: Field | str) -> None:
+    def before_step(self, step: avro.Field | str) -> None:
         """Called before the type of a field; with a name, before the values of a map (``value``) or before a branch of
         a union of several types (its member's name)."""
 
-    def after_step(self, step: Field | str) -> None:
+    def after_step(self, step: avro.Field | str) -> None:
         """Called after it."""
 
 
@@ -92,60 +79,60 @@ class ColumnVisitor(SchemaVisitor[T]):
     def __init__(self) -> None:
         self.path: list[str] = []
 
-    def before_step(self, step: Field | str) -> None:
+    def before_step(self, step: avro.Field | str) -> None:
         self.path.append(step if isinstance(step, str) else step.name)
 
-    def after_step(self, step: Field | str) -> None:
+    def after_step(self, step: avro.Field | str) -> None:
         self.path.pop()
 
 
-def visit(node: AvroType, visitor: SchemaVisitor[T]) -> T:
+def visit(node: avro.AvroType, visitor: SchemaVisitor[T]) -> T:
     return _Walk(visitor).of(node)
 
 
 class _Walk(Generic[T]):
     def __init__(self, visitor: SchemaVisitor[T]) -> None:
         self._visitor = visitor
-        self._done: dict[tuple[str, Logical], T] = {}
+        self._done: dict[tuple[str, avro.Logical], T] = {}
         self._open: set[str] = set()
 
-    def of(self, node: AvroType) -> T:
+    def of(self, node: avro.AvroType) -> T:
         match node:
-            case Primitive():
+            case avro.Primitive():
                 return self._visitor.primitive(node)
-            case Array():
+            case avro.Array():
                 return self._visitor.array(node, self.of(node.items))
-            case Map():
+            case avro.Map():
                 return self._visitor.map(node, self._step("value", node.values))
-            case Union():
+            case avro.Union():
                 several = node.several
                 inside = [
-                    self._step(member_name(each), each) if several else self.of(each)
+                    self._step(avro.member_name(each), each) if several else self.of(each)
                     for each in node.branches
                 ]
                 return self._visitor.union(node, inside)
-            case Fixed() | Enum() | RecordType():
+            case avro.Fixed() | avro.Enum() | avro.RecordType():
                 return self._named(node)
         raise AssertionError(node)
 
-    def _step(self, step: Field | str, node: AvroType) -> T:
+    def _step(self, step: avro.Field | str, node: avro.AvroType) -> T:
         self._visitor.before_step(step)
         result = self.of(node)
         self._visitor.after_step(step)
         return result
 
-    def _named(self, node: NamedType) -> T:
+    def _named(self, node: avro.NamedType) -> T:
         visitor = self._visitor
-        if node.name in self._open and isinstance(node, RecordType):
+        if node.name in self._open and isinstance(node, avro.RecordType):
             return visitor.inside_itself(node)
         if visitor.once and (node.name, node.logical) in self._done:
             return visitor.again(node, self._done[node.name, node.logical])
         match node:
-            case Fixed():
+            case avro.Fixed():
                 result = visitor.fixed(node)
-            case Enum():
+            case avro.Enum():
                 result = visitor.enum(node)
-            case RecordType():
+            case avro.RecordType():
                 visitor.before_record(node)
                 self._open.add(node.name)
                 fields = [visitor.field(each, self._step(each, each.type)) for each in node.fields.values()]
@@ -158,11 +145,11 @@ class _Walk(Generic[T]):
 class SchemaWriter(SchemaVisitor[Any]):
     """Writes a tree as a schema again. Subclasses decide how named types and fields are written."""
 
-    def array(self, node: Array, items: Any) -> Any:
+    def array(self, node: avro.Array, items: Any) -> Any:
         return {"type": "array", "items": items}
 
-    def map(self, node: Map, values: Any) -> Any:
+    def map(self, node: avro.Map, values: Any) -> Any:
         return {"type": "map", "values": values}
 
-    def union(self, node: Union, branches: Sequence[Any]) -> Any:
+    def union(self, node: avro.Union, branches: Sequence[Any]) -> Any:
         return list(branches)

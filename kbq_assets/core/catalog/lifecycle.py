@@ -96,10 +96,10 @@ def check_lifecycle(root: DocumentNode) -> Iterator[CatalogProblem]:
         if not _PLACE.fullmatch(place):
             message, hint = "is not a place", "backup, lake, or lake/DATASET"
             yield node.problem(where, message, hint)
-        steps = [match.groups() for match in map(_STEP.fullmatch, _pieces(str(node.value))) if match]
+        steps = [match.groups() for match in map(_STEP.fullmatch, pieces(str(node.value))) if match]
         ranks = [CLASSES.index(name) for name, _ in steps if name in CLASSES]
         days = [int(number) for _, number in steps]
-        is_known = len(ranks) == len(_pieces(str(node.value)))
+        is_known = len(ranks) == len(pieces(str(node.value)))
         if not is_known or not (_rises(ranks) and _rises(days)):
             yield node.problem(where, f"{node.value!r} is not a lifecycle", _HINT)
 
@@ -182,12 +182,13 @@ def below(bucket: Bucket, folder: str) -> str:
     return f"{bucket.prefix}/{folder}" if bucket.prefix else folder
 
 
-def _pieces(text: str) -> list[str]:
+def pieces(text: str) -> list[str]:
+    """What commas separate."""
     return [piece.strip() for piece in text.split(",")]
 
 
 def _steps(text: str) -> Iterator[tuple[str, int]]:
-    for piece in _pieces(text):
+    for piece in pieces(text):
         if match := _STEP.fullmatch(piece):
             yield match[1], int(match[2])
 

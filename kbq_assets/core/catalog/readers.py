@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kbq_assets.core.backup.backup_names import BACKUP
-from kbq_assets.core.catalog.lifecycle import LeftToPeople, below
+from kbq_assets.core.catalog.lifecycle import LeftToPeople, below, pieces
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 from kbq_assets.core.config.locations import (
     BigQueryProject,
@@ -89,7 +89,7 @@ class DataPlaces:
 def parse_readers(section: Mapping[str, Any] | None) -> ReaderRules:
     """The map `readers` of the section `access`, {} if there is none."""
     readers = (section or {}).get("readers") or {}
-    return {place: tuple(map(_normal, _pieces(str(text)))) for place, text in readers.items()}
+    return {place: tuple(map(normal_member, pieces(str(text)))) for place, text in readers.items()}
 
 
 def check_readers(root: DocumentNode) -> Iterator[CatalogProblem]:
@@ -97,7 +97,7 @@ def check_readers(root: DocumentNode) -> Iterator[CatalogProblem]:
         where = f"access.readers.{place}"
         if not _PLACE.fullmatch(place):
             yield node.problem(where, "is not a place", _PLACES)
-        for member in _pieces(str(node.value)):
+        for member in pieces(str(node.value)):
             if not _is_member(member):
                 yield node.problem(where, f"{member!r} is not a reader", _MEMBERS)
 
@@ -213,17 +213,13 @@ def _copies(place: Folder | Bucket | None, folder: str = "") -> ReadablePlace | 
     return f"{place.path} is a folder, which has no grants: its permissions say who reads it"
 
 
-def _pieces(text: str) -> list[str]:
-    return [piece.strip() for piece in text.split(",")]
-
-
 def _is_member(text: str) -> bool:
     """Whether IAM and BigQuery would name it so, too: an account's prefix follows from its address."""
     matched = _MEMBER.fullmatch(text)
     return matched is not None and (matched[1] == "serviceAccount") == matched[2].lower().endswith(_SERVICE)
 
 
-def _normal(member: str) -> str:
+def normal_member(member: str) -> str:
     """A member as it is compared: addresses are the same in any case."""
     kind, _, address = member.partition(":")
     return f"{kind}:{address.lower()}"

@@ -15,17 +15,7 @@ from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.mismatches import jobs_of
 from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.observation.check_names import (
-    BLOCKABLE,
-    CHECKS,
-    COMMITS_SMALL,
-    CONTIGUOUS,
-    DATA_FRESH,
-    ERRORS_FEW,
-    LAG_SHORT,
-    QUOTA_LEFT,
-    ROWS_MATCH,
-)
+from kbq_assets.core.observation import check_names as names
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
@@ -61,7 +51,7 @@ class CheckResult:
     @property
     def severity(self) -> str:
         """`error` or `warn`."""
-        return CHECKS[self.check].severity
+        return names.CHECKS[self.check].severity
 
     @property
     def line(self) -> str:
@@ -231,9 +221,9 @@ def beyond_commit(commits: Iterable[Commit], marks: Iterable[Loaded]) -> dict[st
 
 def contiguous_result(topic: str, findings: Collection[str]) -> CheckResult:
     if not findings:
-        return CheckResult(CONTIGUOUS, topic, "every position is accounted for")
+        return CheckResult(names.CONTIGUOUS, topic, "every position is accounted for")
     commands = ("restore commits/ and tables/ of one moment", f"kbq reconcile --topic {topic}")
-    return failed(CONTIGUOUS, topic, findings, commands, problems=len(findings))
+    return failed(names.CONTIGUOUS, topic, findings, commands, problems=len(findings))
 
 
 # Thresholds -----------------------------------------------------------------------------------------------------------
@@ -247,11 +237,11 @@ def error_result(topic: str, commits: Iterable[Commit], settings: TopicSettings)
     message = f"{errors:,} of the last {records:,} records are bad ({share:.1%})"
     if not 0 < settings.checks.max_error_share < share or records < settings.records.error_share_records:
         return CheckResult(
-            ERRORS_FEW, topic, message, numbers={"records": records, "errors": errors, "share": share}
+            names.ERRORS_FEW, topic, message, numbers={"records": records, "errors": errors, "share": share}
         )
     commands = (f"kbq errors list --topic {topic}",)
     message = f"{message}, max_error_share={settings.checks.max_error_share}"
-    return failed(ERRORS_FEW, topic, (message,), commands, records=records, errors=errors, share=share)
+    return failed(names.ERRORS_FEW, topic, (message,), commands, records=records, errors=errors, share=share)
 
 
 def small_result(topic: str, commits: Iterable[Commit], *, blocked: bool) -> CheckResult:
@@ -259,10 +249,10 @@ def small_result(topic: str, commits: Iterable[Commit], *, blocked: bool) -> Che
     files = max((sum(1 for _ in commit.files) for commit in commits), default=0)
     message = f"{files:,} files in its largest commit object"
     if files <= MANY_FILES:
-        return CheckResult(COMMITS_SMALL, topic, message, numbers={"files": files})
+        return CheckResult(names.COMMITS_SMALL, topic, message, numbers={"files": files})
     why = "they wait for a check" if blocked else "they are not loaded"
     commands = ("kbq load", "kbq park --table DATASET.TABLE moves a table's files to its backlog")
-    return failed(COMMITS_SMALL, topic, (f"{message}: {why}",), commands, files=files)
+    return failed(names.COMMITS_SMALL, topic, (f"{message}: {why}",), commands, files=files)
 
 
 def lag_of(state: PartitionCommit | None, broker: BrokerOffsets, settings: TopicSettings) -> int:
@@ -297,8 +287,8 @@ def lag_result(topic: str, lag: TopicLag, settings: TopicSettings) -> CheckResul
     numbers = {"positions": lag.positions, "partitions": lag.behind, "late_partitions": len(lag.late)}
     if not findings:
         message = f"{lag.positions:,} positions of {lag.behind} partitions are unread"
-        return CheckResult(LAG_SHORT, topic, message, numbers=numbers)
-    return failed(LAG_SHORT, topic, findings, commands, **numbers)
+        return CheckResult(names.LAG_SHORT, topic, message, numbers=numbers)
+    return failed(names.LAG_SHORT, topic, findings, commands, **numbers)
 
 
 def fresh_result(
@@ -322,8 +312,8 @@ def fresh_result(
             if waiting
             else "all is loaded"
         )
-        return CheckResult(DATA_FRESH, topic, fine, numbers=numbers)
-    return failed(DATA_FRESH, topic, findings, ("kbq status", "kbq extract", "kbq load"), **numbers)
+        return CheckResult(names.DATA_FRESH, topic, fine, numbers=numbers)
+    return failed(names.DATA_FRESH, topic, findings, ("kbq status", "kbq extract", "kbq load"), **numbers)
 
 
 def _places(partitions: Collection[TopicPartition]) -> str:
@@ -344,12 +334,12 @@ def rows_result(table: TableReference, state: TableState, findings: Collection[s
         rows = sum(bad.file.rows for bad in refused)
         named.append(f"{rows:,} rows of {len(refused):,} files are in quarantine: {refused[0].error}")
     if not (named or findings):
-        return CheckResult(ROWS_MATCH, str(table), "every job loaded the rows of its files")
+        return CheckResult(names.ROWS_MATCH, str(table), "every job loaded the rows of its files")
     commands = [f"kbq reconcile --counts --table {table}"] if differing or findings else []
     commands += [f"kbq quarantine list --table {table}"] if refused else []
     commands += [f"kbq resume --table {table}"] if differing or refused else []
     numbers = {"jobs": jobs_of(differing), "quarantined_files": len(refused), "problems": len(findings)}
-    return failed(ROWS_MATCH, str(table), [*named, *findings], commands, **numbers)
+    return failed(names.ROWS_MATCH, str(table), [*named, *findings], commands, **numbers)
 
 
 def quota_result(table: TableReference, jobs: JobCounts, limits: LoadLimits, now_ms: int) -> CheckResult:
@@ -361,8 +351,8 @@ def quota_result(table: TableReference, jobs: JobCounts, limits: LoadLimits, now
     }
     near = [f"{n:,} of {most:,} {what}" for what, (n, most) in used.items() if n > most * _NEAR_QUOTA]
     if near:
-        return failed(QUOTA_LEFT, str(table), near, ("kbq status",))
-    return CheckResult(QUOTA_LEFT, str(table), "far from the warehouse's quotas")
+        return failed(names.QUOTA_LEFT, str(table), near, ("kbq status",))
+    return CheckResult(names.QUOTA_LEFT, str(table), "far from the warehouse's quotas")
 
 
 # Blocks -------------------------------------------------------------------------------------------------------------
@@ -371,6 +361,6 @@ def quota_result(table: TableReference, jobs: JobCounts, limits: LoadLimits, now
 def block_of(results: Iterable[CheckResult], settings: TopicSettings, topic: str) -> LoadBlock | None:
     """The first failed check that the topic's option `blocking` names; None if there is none."""
     for result in results:
-        if not result.passed and result.check in settings.checks.blocking and result.check in BLOCKABLE:
+        if not result.passed and result.check in settings.checks.blocking and result.check in names.BLOCKABLE:
             return LoadBlock(topic, result.check, result.message, result.commands)
     return None

@@ -109,3 +109,12 @@ def _taken(switch: LoadSwitch | None, kind: str) -> LoadSwitch | None:
     """The change of `load` after a batch of a kind."""
     is_new = switch is not None and switch.after.kind == kind
     return dataclasses.replace(switch, taken=True) if switch is not None and is_new else switch
+
+
+def excess(wanted: int, used: int, limit: int) -> str:
+    """Why a statement of so many bytes exceeds the limit of a day; "" if it does not. 0 is no limit."""
+    if not limit or used + wanted <= limit:
+        return ""
+    today = f"{used:,} were billed today, and " if used else ""
+    text = f"its statement would be billed {wanted:,} bytes; {today}bytes_per_day={limit:,}"
+    return f"{text}: it never fits" if wanted > limit else text

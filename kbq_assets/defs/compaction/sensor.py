@@ -11,9 +11,10 @@ from typing import Final
 
 import dagster as dg
 
-from kbq_assets.core.errors import KbqError, TransientError
+from kbq_assets.core.errors import KbqError
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.defs.compaction.periods import Periods
+from kbq_assets.defs.runs import tick
 from kbq_assets.pipelines.compaction.compactor import Compactor
 from kbq_assets.pipelines.observation.observer import Observer
 
@@ -34,12 +35,10 @@ def compaction_sensor(
     """The sensor of one lake; ``keys`` are the assets of its tables' compacted files, ``periods``
     their partitions."""
 
+    @tick
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         seen = _parse(context.cursor)
-        try:
-            hours = observer.known_hours()
-        except TransientError as error:
-            return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
+        hours = observer.known_hours()
         moved = [
             table for table in sorted(keys) if table in hours and hours[table].until > seen.get(str(table), 0)
         ]

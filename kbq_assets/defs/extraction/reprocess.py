@@ -7,7 +7,7 @@ from pydantic import Field
 
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.timestamps import parse_moment
-from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.operate.commands import EARLIEST, Proposal, StartAt
 from kbq_assets.pipelines.operate.operator import Operator
 
 
@@ -49,14 +49,11 @@ def _proposal(operator: Operator, config: Reprocessing) -> Proposal:
     offset, time = config.from_offset, config.from_time
     if offset >= 0 and time:
         raise dg.Failure("from_offset and from_time: one of them", allow_retries=False)
-    return operator.reset(
-        config.topic,
-        partition=None if config.partition < 0 else config.partition,
-        at="offset" if offset >= 0 else "timestamp" if time else "earliest",
-        timestamp_ms=parse_moment(time) if time else 0,
-        offset=max(offset, 0),
-        give_up_pending=config.give_up_pending,
-    )
+    start = StartAt("timestamp", parse_moment(time)) if time else EARLIEST
+    if offset >= 0:
+        start = StartAt("offset", offset)
+    partition = None if config.partition < 0 else config.partition
+    return operator.reset(config.topic, partition, start, give_up_pending=config.give_up_pending)
 
 
 def _markdown(proposal: Proposal, done: str) -> str:

@@ -12,13 +12,12 @@ from typing import Final
 
 import dagster as dg
 
-from kbq_assets.core.errors import TransientError
 from kbq_assets.core.loading.completeness import HOUR_MS, TableHours
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.defs.jobs import LOAD_TAG
 from kbq_assets.defs.pages import Pages
-from kbq_assets.defs.runs import find_run
+from kbq_assets.defs.runs import find_run, tick
 from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.observer import Observer
 
@@ -37,13 +36,11 @@ def build_completeness_sensor(loader: Loader, observer: Observer, pages: Pages) 
     translator, loaded = pages.translator, pages.loaded
     partitions = translator.table_partitions
 
+    @tick
     def completeness_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        try:
-            if not find_run(context.instance, LOAD_TAG, loaded):
-                loader.advance_hours()  # idle tables have no loads that do so
-            hours = _of_data_tables(observer.known_hours())
-        except TransientError as error:
-            return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
+        if not find_run(context.instance, LOAD_TAG, loaded):
+            loader.advance_hours()  # idle tables have no loads that do so
+        hours = _of_data_tables(observer.known_hours())
         reported = _parse(context.cursor)
         moved = {table: h for table, h in hours.items() if h.until > reported.get(table, 0)}
         known = context.instance.get_dynamic_partitions(partitions.name or "")
@@ -102,11 +99,9 @@ def hours_complete_sensor(
     """
     wanted = [str(TableReference.parse(table)) for table in tables]
 
+    @tick
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        try:
-            untils = _untils(observer.known_hours(), wanted, together=together)
-        except TransientError as error:
-            return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
+        untils = _untils(observer.known_hours(), wanted, together=together)
         reported = _parse(context.cursor)
         requests, cursor = [], {**untils, **reported} if context.cursor else untils
         for subject, hour in _new_hours(reported, untils)[:MOST_RUNS]:

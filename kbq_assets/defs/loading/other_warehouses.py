@@ -15,7 +15,6 @@ import dagster as dg
 from dagster_pyspark import PySparkResource
 
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.errors import TransientError
 from kbq_assets.defs.assets import LOAD_POOL, shown_by, tables_asset
 from kbq_assets.defs.jobs import LOAD_TAG, OpEvents, bounded_job
 from kbq_assets.defs.loading.datasets import dataset_spec
@@ -24,7 +23,7 @@ from kbq_assets.defs.observation.check_events import OF_RUNS
 from kbq_assets.defs.observation.checks import check_spec, checks_of
 from kbq_assets.defs.observation.page_checks import table_check_specs
 from kbq_assets.defs.pages import Pages
-from kbq_assets.defs.runs import find_run
+from kbq_assets.defs.runs import find_run, skipped, tick
 from kbq_assets.defs.sensors import POLL_SECONDS, decide_load, seconds_to_next_load
 from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.spine import Spine
@@ -94,21 +93,19 @@ def _job(name: str, step: LoadStep) -> dg.JobDefinition:
 def _sensor(name: str, loader: Loader, job: dg.JobDefinition) -> dg.SensorDefinition:
     cadence = int(loader.deployment.settings.run.load_seconds)
 
+    @tick
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if busy := find_run(context.instance, _tag(name), ()):
-            return dg.SensorResult(skip_reason=f"a load is under way: {busy}", cursor=context.cursor)
-        try:
-            pending = loader.poll(context.cursor or "")
-            if pending.complete and not pending.names:
-                loader.advance_hours()  # idle tables have no loads that do so
-        except TransientError as error:
-            return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
+            return skipped(context, f"a load is under way: {busy}")
+        pending = loader.poll(context.cursor or "")
+        if pending.complete and not pending.names:
+            loader.advance_hours()  # idle tables have no loads that do so
         # Retries of the same files slow down by warehouse.
         own = replace(pending, names=type(pending.names)(f"{name}/{each}" for each in pending.names))
         wanted = decide_load(context.instance, own)
         wait = seconds_to_next_load(context.instance, cadence, time.time(), _tag(name))
         if wanted.request and wait > 0:
-            return dg.SensorResult(skip_reason=f"a load is due in {wait:.0f} s", cursor=context.cursor)
+            return skipped(context, f"a load is due in {wait:.0f} s")
         return dg.SensorResult(
             run_requests=[wanted.request] if wanted.request else [],
             skip_reason=wanted.reason or None,

@@ -13,15 +13,7 @@ from typing import Final
 import dagster as dg
 
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.observation.check_names import (
-    CHECKS,
-    COMMITS_SMALL,
-    CONTIGUOUS,
-    ERRORS_FEW,
-    ROWS_MATCH,
-    TABLES_LOAD,
-    WARN,
-)
+from kbq_assets.core.observation import check_names as names
 from kbq_assets.core.observation.checks import CheckResult
 from kbq_assets.defs.metadata import SHOWN_LINES, Metadata
 from kbq_assets.defs.translator import AssetTranslator
@@ -34,20 +26,20 @@ _OF_ONE: Final = frozenset({"share"})
 
 #: What runs of each side write: checks of their own asset that state alone decides.
 OF_RUNS: Final[Mapping[Role, tuple[str, ...]]] = {
-    Role.EXTRACT: (CONTIGUOUS, ERRORS_FEW, COMMITS_SMALL),
-    Role.LOAD: (ROWS_MATCH, TABLES_LOAD),
+    Role.EXTRACT: (names.CONTIGUOUS, names.ERRORS_FEW, names.COMMITS_SMALL),
+    Role.LOAD: (names.ROWS_MATCH, names.TABLES_LOAD),
 }
 
 
 def asset_of(check: str, translator: AssetTranslator) -> dg.AssetKey:
     keys = (translator.staged_files, translator.warehouse_tables)
-    return next(key for key in keys if key.path[-1] == CHECKS[check].asset)
+    return next(key for key in keys if key.path[-1] == names.CHECKS[check].asset)
 
 
 def evaluation(
     key: dg.AssetKey, name: str, results: Sequence[CheckResult], note: Metadata | None = None
 ) -> dg.AssetCheckEvaluation:
-    about = CHECKS[name].about
+    about = names.CHECKS[name].about
     fine = f"1 {about} passes" if len(results) == 1 else f"{len(results)} {about}s pass"
     problems = [result.line for result in results if not result.passed]
     return evaluation_of(key, name, problems, fine, metadata_of(name, results) | (note or {}))
@@ -92,7 +84,7 @@ def _steps(failed: Iterable[CheckResult]) -> str:
 def _record(result: CheckResult) -> dg.TableRecord:
     return dg.TableRecord(
         {
-            CHECKS[result.check].about: result.subject,
+            names.CHECKS[result.check].about: result.subject,
             "what": result.message,
             "next": " or ".join(result.commands),
             "held": "yes" if result.blocks else "",
@@ -105,7 +97,7 @@ def evaluation_of(
 ) -> dg.AssetCheckEvaluation:
     """A check's evaluation: its description lists the problems, or is ``fine``."""
     more = [f"…and {len(problems) - SHOWN_LINES} more"] if len(problems) > SHOWN_LINES else []
-    is_warning = CHECKS[name].severity == WARN
+    is_warning = names.CHECKS[name].severity == names.WARN
     return dg.AssetCheckEvaluation(
         asset_key=key,
         check_name=name,

@@ -12,7 +12,6 @@ from typing import Final
 
 import dagster as dg
 
-from kbq_assets.core.errors import TransientError
 from kbq_assets.core.observation.check_names import CHECKS
 from kbq_assets.defs.observation.check_events import asset_of, digest, evaluation
 from kbq_assets.defs.observation.page_checks import (
@@ -23,6 +22,7 @@ from kbq_assets.defs.observation.page_checks import (
     page_evaluations,
 )
 from kbq_assets.defs.pages import Pages
+from kbq_assets.defs.runs import tick
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.pipelines.observation.checks import CheckReport
 from kbq_assets.pipelines.observation.observer import Observer
@@ -85,11 +85,9 @@ def as_result(found: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
 def build_check_sensor(observer: Observer, pages: Pages) -> dg.SensorDefinition:
     """Evaluates all checks that cost no query and reports those that changed. Starts no run."""
 
+    @tick
     def check_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        try:
-            report = observer.checks()
-        except TransientError as error:
-            return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
+        report = observer.checks()
         written = read_cursor(context.cursor)
         shown = shown_problems(context.instance, pages.translator)
         due = due_checks(report, written, shown, observer.deployment.clock.now_ms())

@@ -15,13 +15,13 @@ from pydantic import Field
 
 from kbq_assets.adapters.google.clients import GoogleClients
 from kbq_assets.core.config.settings import Settings
-from kbq_assets.core.errors import KbqError, NotFound, Refused, TransientError
+from kbq_assets.core.errors import KbqError, NotFound, Refused
 from kbq_assets.core.filebatches.planning import BatchState
 from kbq_assets.core.filebatches.table_batches import SettledBatch
 from kbq_assets.core.observation.check_names import BATCHES_APPLY
 from kbq_assets.defs.extraction.backfills import whole_choice
 from kbq_assets.defs.jobs import OpEvents, bounded_job
-from kbq_assets.defs.runs import StepContext, find_run
+from kbq_assets.defs.runs import StepContext, find_run, skipped, tick
 from kbq_assets.defs.sensors import POLL_SECONDS
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.extras.filebatches.open import open_file_batches
@@ -246,18 +246,16 @@ def _metadata(table: PrefixReport, batch: SettledBatch) -> dict[str, int | str]:
 def _sensor(
     job: dg.JobDefinition, assets: list[dg.AssetKey], batches: Open, seconds: int
 ) -> dg.SensorDefinition:
+    @tick
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if busy := find_run(context.instance, FILES_TAG, assets):
-            return dg.SensorResult(skip_reason=f"batches are being applied: {busy}")
-        try:
-            report = batches().status()
-        except TransientError as error:
-            return dg.SensorResult(skip_reason=error.message)
+            return skipped(context, f"batches are being applied: {busy}")
+        report = batches().status()
         now = [each for table in report.tables for each in table.batches]
         if any(each.state in (BatchState.READY, BatchState.IN_FLIGHT) for each in now):
             return dg.SensorResult(run_requests=[dg.RunRequest()])
         waiting = f"; {len(now)} batches wait: kbq files status shows for what" if now else ""
-        return dg.SensorResult(skip_reason=f"no batch is ready{waiting}")
+        return skipped(context, f"no batch is ready{waiting}")
 
     return dg.SensorDefinition(
         name="file_batch_sensor",

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kbq_assets.cli.render import console, number, table
+from kbq_assets.cli.render import number, progress_bar, table
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.extras.reconcile.count_comparison import PartitionCount, TableCount
 from kbq_assets.extras.reconcile.counts import BLIND, BLIND_SINCE, CountReport
@@ -100,13 +100,5 @@ def _capped(lines: tuple[str, ...]) -> list[str]:
 @contextmanager
 def tables_counted() -> Iterator[Callable[[TableReference, int], None]]:
     """Shows the number of tables counted so far, on a terminal."""
-    err = console(stderr=True)
-    if not err.is_terminal:
-        yield lambda name, tables: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("counting", total=None)
-        yield lambda name, tables: bar.update(task, description=f"counted {name}", total=tables, advance=1)
+    with progress_bar("counting") as show:
+        yield lambda name, tables: show(description=f"counted {name}", total=tables, advance=1)

@@ -186,9 +186,7 @@ def reconcile(
 
 def _with_statements(store: ObjectStore) -> dict[TableReference, set[str]]:
     """Tables that statements change, and their topics: their records are no rows one by one."""
-    states = {
-        t: found.value for t, found in state.read_table_states(store, state.table_registry(store)).items()
-    }
+    states = {t: found.value for t, found in state.read_table_states(store).items()}
     return {
         table: {mark.partition("/")[0] for mark in states[table].marks} for table in with_statements(states)
     }
@@ -210,7 +208,7 @@ def _upserts(
         return [*found.pending, *found.quarantined]
 
     def states() -> dict[TableReference, TableState]:
-        found = state.read_table_states(ports.store, state.table_registry(ports.store))
+        found = state.read_table_states(ports.store)
         return {table: each.value for table, each in found.items()}
 
     comparison = UpsertComparison(

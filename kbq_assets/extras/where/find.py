@@ -13,7 +13,7 @@ from kbq_assets.core.protocol.names import commit_path_of
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.pipelines.operate.operator import Operator
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.ports.kafka import RecordSource
+from kbq_assets.ports.kafka import WITH_KEYS, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 
 
@@ -57,7 +57,7 @@ class RecordFinder:
                         yield from ((tp, o) for o in range(first, until) if o < broker.earliest)
             range_ = OffsetRange(tp, broker.earliest, broker.latest)
             if range_:
-                for batch in self.open_source().read(range_, keys=True):
+                for batch in self.open_source().read(range_, WITH_KEYS):
                     yield from ((tp, offset) for offset in wanted.matching(batch.chunk))
 
     def _described(self, topic: str) -> TopicDescription:

@@ -21,7 +21,7 @@ from kbq_assets.pipelines.backup.status import BackupsStatus, read_backups
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.operate import commands
 from kbq_assets.pipelines.operate.clean import CleaningReport
-from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.operate.commands import Proposal, StartAt
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.backup_schemas import keep_schema
 from kbq_assets.ports.registry import SchemaRegistry
@@ -97,7 +97,7 @@ class Backups:
         if described is None:
             raise NotFound(f"topic {topic} is not on the broker", next_step="check the name")
         numbers = range(described.partitions) if partition is None else (partition,)
-        starts = commands.starts_of(reader, [TopicPartition(topic, p) for p in numbers], at, 0, 0)
+        starts = StartAt(at).positions(reader, [TopicPartition(topic, p) for p in numbers])
         epochs = commands.epochs_of(reader, topic, starts)
         shards = commands.shards_of(area, topic)
         cluster_id = reader.cluster_id()

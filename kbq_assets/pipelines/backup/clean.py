@@ -21,7 +21,7 @@ def clean_backups(store: ObjectStore, days: int, replaced_ms: int = backup.DAY_M
     # Listing first, commits second: what is committed in between counts as committed.
     listed = {e.path: e.updated_ms for e in store.list(BACKUP) if e.path.startswith(BACKUP)}
     manifests = listed_manifests(store)
-    commits = state.read_commits(store, state.topic_registry(store), skips_newer=False)
+    commits = state.read_commits(store, skips=())
     if days:
         before_ms = store.now_ms() - days * backup.DAY_MS
         commits = [_expired(store, commit, listed, before_ms) for commit in commits]

@@ -118,7 +118,7 @@ class RowDeleter:
         """Let tables go on that wait for an ended job: a process that came late may have entered them, and died."""
         own, store = self._own(erasure), self.live.load_store
         ended = own.attempt - bool(own.job_id)
-        for table, found in state.read_table_states(store, state.table_registry(store)).items():
+        for table, found in state.read_table_states(store).items():
             waits = found.value.definition.replacing
             if waits and waits.erasure == erasure.number and turn_of(waits.job_id)[1] <= ended:
                 replacing.leave(self.live, [table], waits.job_id, done=False)

@@ -29,7 +29,7 @@ from kbq_assets.pipelines.erasure.topic import (
     unloaded_files,
 )
 from kbq_assets.pipelines.protocol.erasures import erased_of
-from kbq_assets.ports.kafka import RecordSource
+from kbq_assets.ports.kafka import WITH_KEYS, RecordSource
 from kbq_assets.wire.arrow.errors import BadFile
 from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.find_rows import ColumnSearch
@@ -149,7 +149,7 @@ class Search:
         ends = self.live.offsets.offsets([TopicPartition(topic, p) for p in range(described.partitions)])
         for tp, broker in sorted(ends.items()):
             if broker.earliest < broker.latest:
-                for batch in self.source.read(OffsetRange(tp, broker.earliest, broker.latest), keys=True):
+                for batch in self.source.read(OffsetRange(tp, broker.earliest, broker.latest), WITH_KEYS):
                     _follow(batch.chunk, keys)
         return frozenset(keys)
 
@@ -194,7 +194,7 @@ class Search:
         found.until[tp.partition] = broker.latest
         wanted = WantedKeys.of(keys)
         for range_ in _readable(tp, state, broker):
-            for batch in self.source.read(range_, keys=True):
+            for batch in self.source.read(range_, WITH_KEYS):
                 found.offsets[tp.partition].update(wanted.matching(batch.chunk))
 
     def _add_positions(

@@ -41,7 +41,7 @@ class ErasedTopic:
         """Read it: states first, so that no mark is newer than the commits (L1). Raises NotFound, and Refused for what
         an erasure cannot reach."""
         store = live.load_store
-        states = state.read_table_states(store, state.table_registry(store))
+        states = state.read_table_states(store)
         commits = shards_of(live.store, topic, required=False) or _backed_up(live, topic)
         found = cls(topic, commits, {t: s.value for t, s in states.items()})
         _check_reachable(live, found)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kbq_assets.core.protocol.offsets import OffsetRange
-from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets.ports.kafka import VALUES_ONLY, ReadOptions, RecordBatch
 from kbq_assets.ports.warehouse import ErrorRow
 from kbq_assets.wire.chunk import Chunk, RawRecord
 
@@ -18,20 +17,11 @@ class ErrorRowSource:
 
     rows: Sequence[ErrorRow]
 
-    def read(
-        self,
-        range_: OffsetRange,
-        *,
-        leader_epoch: int = -1,
-        keys: bool = False,
-        headers: bool = False,
-        wait_seconds: float = math.inf,
-    ) -> Iterator[RecordBatch]:
+    def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
         records = [
             RawRecord(row.value, row.offset, row.timestamp_ms, row.key, row.headers)
             for row in self.rows
             if range_.from_offset <= row.offset < range_.until_offset
         ]
-        yield RecordBatch(
-            Chunk.from_messages(records, keys=keys, headers=headers), range_.until_offset, leader_epoch
-        )
+        chunk = Chunk.from_messages(records, keys=options.keys, headers=options.headers)
+        yield RecordBatch(chunk, range_.until_offset, options.leader_epoch)

@@ -56,7 +56,7 @@ class SteppedReplays:
         """End the replays that a process began and did not end; return the rows that they added per table. A job that
         has not run is given up, or runs now."""
         added: Counter[TableReference] = Counter()
-        for errors in state.read_table_states(self.store, state.table_registry(self.store)):
+        for errors in state.read_table_states(self.store):
             added += self._settle(errors, gives_up=gives_up)
         return added
 

@@ -201,7 +201,7 @@ def _replan(run: TableRun, current: Versioned[TableState], found: Unsound) -> Tu
     """Drop a job that loaded nothing, for missing or damaged files. If a reset gave them up, or they are copies that
     can be made again, the next view plans without them; otherwise park the table."""
     store = run.ports.store
-    commits = state.read_commits(store, state.topic_registry(store))
+    commits = state.read_commits(store)
     given_up = {path for commit in commits for path in commit.value.given_up}
     dropped = current.value
     if lost := found.without({*filter(is_copy, found.paths), *given_up}):

@@ -30,6 +30,7 @@ from kbq_assets.core.protocol.names import (
     MANIFESTS,
     TABLE_REGISTRY,
     TABLES,
+    commit_topic,
 )
 from kbq_assets.pipelines.loading import load
 from kbq_assets.pipelines.loading.load_blocks import TopicOptions, default_options
@@ -206,7 +207,7 @@ def poll_records(
     """The work of the next extraction of the broker's ``topics``, by its own ``plan`` for each page."""
     held: Counter[str] = Counter()
     for entry in store.list(COMMITS):
-        held[_topic(entry.path)] += entry.size
+        held[commit_topic(entry.path)] += entry.size
     sizes = {topic: held[topic] for topic in topics}
     return poll_pages(list(pages(sizes, start, page_bytes)), plan, has_work, monotonic)
 
@@ -224,11 +225,6 @@ def _jobs_in_flight(cache: StateCache) -> Iterator[str]:
     for found in cache.read(TableState, paths, listed):
         if isinstance(found, Versioned) and found.value.in_flight and not found.value.parked:
             yield f"flight {found.value.in_flight.job_id}"
-
-
-def _topic(path: str) -> str:
-    """The topic of `commits/<topic>@<shard>.json`."""
-    return path.removeprefix(COMMITS).removesuffix(".json").partition("@")[0]
 
 
 class _Page(StateCache):

@@ -42,7 +42,7 @@ def find_error_rows(warehouse: Warehouse, tp: TopicPartition, offset: int) -> li
 
 def list_quarantined(store: ObjectStore, topic: str | None = None) -> list[Quarantined]:
     """Files that were set aside because no load job accepts them (PROTOCOL L5)."""
-    states = state.read_table_states(store, state.table_registry(store))
+    states = state.read_table_states(store)
     return [
         Quarantined(table, bad)
         for table, current in sorted(states.items())

@@ -10,21 +10,19 @@ from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.names import DONE, STAGING, StagedFileName, shard_of
 from kbq_assets.core.protocol.offsets import TopicDescription, TopicPartition
-from kbq_assets.pipelines.operate.commands import Proposal, epochs_of, shards_of, starts_of
+from kbq_assets.pipelines.operate.commands import Proposal, StartAt, epochs_of, shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
 
-def propose_bootstrap(
-    store: ObjectStore, reader: OffsetReader, topic: str, *, at: str, timestamp_ms: int = 0, offset: int = 0
-) -> Proposal:
-    """Write the first commit of a topic at `earliest`, `latest`, `timestamp` or `offset`."""
+def propose_bootstrap(store: ObjectStore, reader: OffsetReader, topic: str, start: StartAt) -> Proposal:
+    """Write the first commit of a topic."""
     described = reader.topics().get(topic)
     if described is None:
         raise NotFound(f"topic {topic} is not on the broker", next_step="check the name and the credentials")
     partitions = [TopicPartition(topic, p) for p in range(described.partitions)]
-    starts = starts_of(reader, partitions, at, timestamp_ms, offset)
+    starts = start.positions(reader, partitions)
     return _creation_proposal(store, reader, topic, described.topic_id, starts)
 
 

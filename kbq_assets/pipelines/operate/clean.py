@@ -58,7 +58,7 @@ def clean(store: ObjectStore) -> CleaningReport:
     copied = _copied(store)
     names = list(list_done_files(store))
     listed = listed_manifests(store)
-    commits = state.read_commits(store, state.topic_registry(store), skips_newer=False)
+    commits = state.read_commits(store, skips=())
     in_use = state.files_in_use(store, commits)
     values = [commit.value for commit in commits]
     orphans = plan_sweep(staged, values, frozenset(in_use))
@@ -93,7 +93,7 @@ def _orphan_copies(
     for name, area in state.areas(store).items():
         if not (files := copied.get(name)):
             continue
-        states = state.read_table_states(area, state.table_registry(area))
+        states = state.read_table_states(area)
         for path in plan_sweep(files, commits, frozenset()):
             found = states.get(StagedFileName.parse(path).table)
             if found is not None and not _may_decide(found.value, path, in_use.get(path)):

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.extraction.restarts import PARKINGS
@@ -103,6 +104,36 @@ def _described(reader: OffsetReader, topic: str, partition: int | None) -> Topic
 
 
 @dataclass(frozen=True)
+class StartAt:
+    """Where partitions start: ``at`` is `earliest`, `latest`, `offset` or `timestamp`; ``value`` is that offset, or the
+    time in milliseconds since 1970."""
+
+    at: str = "earliest"
+    value: int = 0
+
+    def positions(self, reader: OffsetReader, partitions: Collection[TopicPartition]) -> dict[int, int]:
+        """First positions of partitions. Raises Refused for a position that the broker does not have."""
+        broker = reader.offsets(partitions)
+        if self.at == "timestamp":
+            starts = {tp.partition: o for tp, o in reader.offsets_for_time(partitions, self.value).items()}
+        elif self.at == "offset":
+            starts = {tp.partition: self.value for tp in partitions}
+        else:
+            is_earliest = self.at == "earliest"
+            starts = {tp.partition: o.earliest if is_earliest else o.latest for tp, o in broker.items()}
+        for tp, offsets in broker.items():
+            if not offsets.earliest <= starts[tp.partition] <= offsets.latest:
+                raise Refused(
+                    f"{tp}: offset {starts[tp.partition]} is outside [{offsets.earliest}, {offsets.latest}]",
+                    next_step="choose an offset that the broker has",
+                )
+        return starts
+
+
+EARLIEST: Final = StartAt()
+
+
+@dataclass(frozen=True)
 class _Reset:
     """New starts of partitions, with the leader epochs there. ``shrinks``: partitions that the topic no longer has
     are dropped."""
@@ -135,18 +166,15 @@ def propose_reset(
     store: ObjectStore,
     reader: OffsetReader,
     topic: str,
-    *,
     partition: int | None = None,
-    at: str = "earliest",
-    timestamp_ms: int = 0,
-    offset: int = 0,
+    start: StartAt = EARLIEST,
+    *,
     give_up_pending: bool = False,
 ) -> Proposal:
-    """Begin a new epoch: partitions start again at the topic's `earliest` or `latest` offset, or at a `timestamp` or
-    `offset` that it has (E9)."""
+    """Begin a new epoch: the partition, or all of them, starts again at a position that it has (E9)."""
     described = _described(reader, topic, partition)
     partitions = range(described.partitions) if partition is None else (partition,)
-    starts = starts_of(reader, [TopicPartition(topic, p) for p in partitions], at, timestamp_ms, offset)
+    starts = start.positions(reader, [TopicPartition(topic, p) for p in partitions])
     unloaded = Pending.read(store)
     shards = {shard: unloaded.pruned(commit) for shard, commit in shards_of(store, topic).items()}
     affected = {shard: c for shard, c in shards.items() if partition is None or shard == shard_of(partition)}
@@ -196,26 +224,6 @@ def _backlog_lines(waiting: Collection[StagedFile], gives_up: bool) -> Iterable[
         yield f"{becomes} {rows} staged rows in the backlog of {table}"
 
 
-def starts_of(
-    reader: OffsetReader, partitions: Collection[TopicPartition], at: str, timestamp_ms: int, offset: int
-) -> dict[int, int]:
-    """First positions of partitions. Raises Refused for a position that the broker does not have."""
-    broker = reader.offsets(partitions)
-    if at == "timestamp":
-        starts = {tp.partition: o for tp, o in reader.offsets_for_time(partitions, timestamp_ms).items()}
-    elif at == "offset":
-        starts = {tp.partition: offset for tp in partitions}
-    else:
-        starts = {tp.partition: o.earliest if at == "earliest" else o.latest for tp, o in broker.items()}
-    for tp, offsets in broker.items():
-        if not offsets.earliest <= starts[tp.partition] <= offsets.latest:
-            raise Refused(
-                f"{tp}: offset {starts[tp.partition]} is outside [{offsets.earliest}, {offsets.latest}]",
-                next_step="choose an offset that the broker has",
-            )
-    return starts
-
-
 def epochs_of(reader: OffsetReader, topic: str, partitions: Iterable[int]) -> dict[int, int]:
     """The broker's leader epochs, under which the log has the positions that were just asked for."""
     found = reader.offsets([TopicPartition(topic, p) for p in partitions])
@@ -243,7 +251,7 @@ def propose_resume(
 
     def apply() -> None:
         for tp, _ in stopped:
-            state.change(store, Commit, commit_path_of(tp), partial(_resumed, tp.partition, as_errors))
+            state.change(store, Commit, commit_path_of(tp), partial(resumed, tp.partition, as_errors))
 
     return Proposal(
         f"resume {topic}",
@@ -280,7 +288,8 @@ def propose_new_schemas(store: ObjectStore, topic: str) -> Proposal:
     return Proposal(f"accept the registry's schemas for {topic}", lines, apply)
 
 
-def _resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:
+def resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:
+    """The commit without the partition's stop, if it has one."""
     if commit.partitions[partition].stop is None:
         return commit
     return commits.resume(commit, partition, as_errors=as_errors)

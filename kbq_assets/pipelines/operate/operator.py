@@ -17,7 +17,7 @@ from kbq_assets.pipelines.errors_replay.reparse import Parse
 from kbq_assets.pipelines.observation.run_log import RunLog
 from kbq_assets.pipelines.operate import adopt, bootstrap, commands
 from kbq_assets.pipelines.operate import clean as cleaning
-from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.operate.commands import EARLIEST, Proposal, StartAt
 from kbq_assets.pipelines.operate.gone import propose_gone
 from kbq_assets.pipelines.operate.quarantine import RejectedData
 from kbq_assets.pipelines.operate.remove_warehouse import propose_removal
@@ -43,12 +43,10 @@ class Operator:
         """Bad records, and files in quarantine."""
         return RejectedData(self.deployment, self.parse)
 
-    def bootstrap(self, topic: str, *, at: str, timestamp_ms: int = 0, offset: int = 0) -> Proposal:
+    def bootstrap(self, topic: str, start: StartAt) -> Proposal:
         """Write the first commit of a topic."""
         store, reader = self.deployment.store, self.deployment.offsets
-        return bootstrap.propose_bootstrap(
-            store, reader, topic, at=at, timestamp_ms=timestamp_ms, offset=offset
-        )
+        return bootstrap.propose_bootstrap(store, reader, topic, start)
 
     def bootstrap_from_done_files(self, topics: Collection[str] | None = None) -> list[Proposal]:
         """Write first commits that continue after the done files of Kafka BigQuery Express."""
@@ -74,24 +72,14 @@ class Operator:
     def reset(
         self,
         topic: str,
-        *,
         partition: int | None = None,
-        at: str = "earliest",
-        timestamp_ms: int = 0,
-        offset: int = 0,
+        start: StartAt = EARLIEST,
+        *,
         give_up_pending: bool = False,
     ) -> Proposal:
         """Begin a new epoch of a topic."""
-        return commands.propose_reset(
-            self.deployment.store,
-            self.deployment.offsets,
-            topic,
-            partition=partition,
-            at=at,
-            timestamp_ms=timestamp_ms,
-            offset=offset,
-            give_up_pending=give_up_pending,
-        )
+        store, reader = self.deployment.store, self.deployment.offsets
+        return commands.propose_reset(store, reader, topic, partition, start, give_up_pending=give_up_pending)
 
     def resume_table(self, table: TableReference, *, to_quarantine: bool = False) -> Proposal:
         """Resume a parked table, or acknowledge its missing rows."""

@@ -65,7 +65,7 @@ def _end(store: ObjectStore, replay: Replay) -> None:
 
 def _waiting(store: ObjectStore, name: str) -> list[StagedFile]:
     states = state.warehouse_states(store)
-    commits = state.read_commits(store, state.topic_registry(store))
+    commits = state.read_commits(store)
     chunks = state.read_backlogs(WarehouseStore.of(store, name))
     files = [file for commit in commits for file in commit.value.files if name in file.wanted_by]
     files += [file for chunk in chunks for file in chunk.value.files]

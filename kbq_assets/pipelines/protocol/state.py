@@ -7,7 +7,7 @@ empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Generic, TypeVar, cast
@@ -303,14 +303,15 @@ def create_table_states(
 
 
 def read_commits(
-    store: ObjectStore, registry: TopicRegistry, *, skips_newer: bool = True
+    store: ObjectStore,
+    registry: TopicRegistry | None = None,
+    *,
+    skips: Collection[type[KbqError]] = (UnsupportedFormat,),
 ) -> list[Versioned[Commit]]:
-    """Every registered commit that can be read. A missing or unreadable one stops its own topic only (E1). Raises
-    UnsupportedFormat for one of a newer release unless that is skipped, too."""
-    skipped = (UnsupportedFormat,) if skips_newer else ()
-    found = parallel(
-        lambda path: _readable(lambda: read(store, Commit, path), *skipped), _commit_paths(registry)
-    )
+    """Every registered commit that can be read. A missing or unreadable one stops its own topic only (E1). ``registry``
+    and ``skips`` as of `read_table_states`."""
+    paths = _commit_paths(registry or topic_registry(store))
+    found = parallel(lambda path: _readable(lambda: read(store, Commit, path), *skips), paths)
     return [commit for commit in found if commit is not None]
 
 
@@ -327,15 +328,17 @@ def _commit_paths(registry: TopicRegistry) -> list[str]:
 
 
 def read_table_states(
-    store: ObjectStore, registry: TableRegistry, *, skips_newer: bool = True, skips_refused: bool = False
+    store: ObjectStore,
+    registry: TableRegistry | None = None,
+    *,
+    skips: Collection[type[KbqError]] = (UnsupportedFormat,),
 ) -> dict[TableReference, Versioned[TableState]]:
-    """The states that exist and can be read: an unreadable one stops its own table only (L6). Raises UnsupportedFormat
-    for one of a newer release, and ConfigurationError for one that the store refuses, unless that is skipped, too."""
-    tables, skipped = registry.tables, list[type[KbqError]]()
-    skipped += [UnsupportedFormat] if skips_newer else []
-    skipped += [ConfigurationError] if skips_refused else []
+    """The states of all registered tables that exist and can be read: an unreadable one stops its own table only (L6).
+    ``registry`` is the store's, if the caller has it. Raises MissingState, and for one of a newer release
+    UnsupportedFormat, for one that the store refuses ConfigurationError, unless ``skips`` names the error."""
+    tables = (registry or table_registry(store)).tables
     states = parallel(
-        lambda table: _readable(lambda: read(store, TableState, table_state_path(table)), *skipped), tables
+        lambda table: _readable(lambda: read(store, TableState, table_state_path(table)), *skips), tables
     )
     return {table: state for table, state in zip(tables, states, strict=True) if state is not None}
 
@@ -375,10 +378,10 @@ def warehouse_states(store: ObjectStore, *, skips_refused: bool = False) -> Ware
     """The readable table states of every warehouse. Raises ConfigurationError for one that the store refuses, unless
     that is skipped."""
     first = table_registry(WarehouseStore.of(store))
-    states = {}
+    skips, states = (UnsupportedFormat, *([ConfigurationError] if skips_refused else [])), {}
     for name, area in areas(store, first).items():
         registry = first if name == FIRST_WAREHOUSE else table_registry(area)
-        found = read_table_states(area, registry, skips_refused=skips_refused)
+        found = read_table_states(area, registry, skips=skips)
         states[name] = {table: versioned.value for table, versioned in found.items()}
     removed = (name for name, status in first.warehouses.items() if status == REMOVED)
     return WarehouseStates(states, frozenset(removed))
@@ -390,7 +393,7 @@ def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> di
     files: list[StagedFile] = [file for commit in commits for file in commit.value.files]
     for area in areas(store).values():
         files.extend(file for chunk in read_backlogs(area) for file in chunk.value.files)
-        for state in read_table_states(area, table_registry(area), skips_newer=False).values():
+        for state in read_table_states(area, skips=()).values():
             if (job := state.value.in_flight) is not None:
                 files.extend((*job.files, *job.sources))
             files.extend(bad.file for bad in state.value.retried)

@@ -113,11 +113,11 @@ class ReplayArea:
     def states(self) -> Mapping[TableReference, Versioned[TableState]]:
         """The states of the shadows, by the names of the real tables."""
         store = self.deployment.load_store
-        return state.read_table_states(store, state.table_registry(store))
+        return state.read_table_states(store)
 
     def commits(self) -> list[Commit]:
         store = self.deployment.store
-        return [found.value for found in state.read_commits(store, state.topic_registry(store))]
+        return [found.value for found in state.read_commits(store)]
 
     @property
     def totals(self) -> Counts:

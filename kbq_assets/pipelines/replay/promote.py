@@ -85,7 +85,7 @@ def free_tables(live: Deployment, replay: Replay) -> list[TableReference]:
     """Let tables go on that wait for a job of a replay that has ended, and return them: a process may have let them
     wait after another one ended the job, and died (R5). Their rows are as the job left them. ``replay`` may be old."""
     store, freed = live.load_store, []
-    for table, found in state.read_table_states(store, state.table_registry(store)).items():
+    for table, found in state.read_table_states(store).items():
         waits = found.value.definition.replacing
         if waits and waits.replay == replay.number and _attempt_of(waits.job_id) <= replay.ended:
             replacing.leave(live, [table], waits.job_id, done=False)

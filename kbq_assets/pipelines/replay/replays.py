@@ -11,7 +11,6 @@ from typing import Final
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.protocol import commits as commit_changes
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference, commit_path, table_state_path
 from kbq_assets.core.protocol.offsets import OffsetRange
@@ -29,7 +28,7 @@ from kbq_assets.core.statements.side_tables import deleted_table
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.extraction.ports import Progress
 from kbq_assets.pipelines.observation.lake_readers import OpenReaders, follow_lake
-from kbq_assets.pipelines.operate.commands import Proposal, shards_of
+from kbq_assets.pipelines.operate.commands import Proposal, resumed, shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.replay.area import TURN_SECONDS, AreaAdapters, ReplayArea
 from kbq_assets.pipelines.replay.backup_ranges import TopicCopies
@@ -158,7 +157,7 @@ class Replays:
             for partition, found in commit.partitions.items():
                 if found.stop is not None:
                     path = commit_path(commit.topic, commit.shard)
-                    state.change(store, Commit, path, partial(_resumed, partition, as_errors))
+                    state.change(store, Commit, path, partial(resumed, partition, as_errors))
         for table, versioned in area.states().items():
             if versioned.value.parked is not None:
                 state.change(load_store, TableState, table_state_path(table), table_state.unpark)
@@ -295,9 +294,3 @@ def check_rate(source: str, rate: int) -> None:
 
 
 _DROPPABLE: Final = frozenset({Phase.READING, Phase.READ, Phase.ROLLED_BACK, Phase.DROPPED})
-
-
-def _resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:
-    if commit.partitions[partition].stop is None:
-        return commit
-    return commit_changes.resume(commit, partition, as_errors=as_errors)

@@ -53,7 +53,7 @@ class ReplayedTopic:
     def read(cls, live: Deployment, topic: str) -> ReplayedTopic:
         """Read it: states first, so that no mark is newer than the commits (L1). Raises NotFound."""
         store = live.load_store
-        states = state.read_table_states(store, state.table_registry(store))
+        states = state.read_table_states(store)
         return cls(shards_of(live.store, topic), {t: s.value for t, s in states.items()})
 
     def tables(self, topic: str) -> list[TableReference]:

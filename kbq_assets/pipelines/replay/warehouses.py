@@ -77,7 +77,7 @@ def marks_of(store: ObjectStore) -> Mapping[str, int]:
     warehouses. One that was down, or was not given some windows, knows less about the ends of epochs (R2)."""
     found: dict[str, int] = {}
     for area in state.areas(store).values():
-        states = state.read_table_states(area, state.table_registry(area)).values()
+        states = state.read_table_states(area).values()
         for key, mark in marks_in(each.value for each in states).items():
             found[key] = max(mark, found.get(key, 0))
         for chunk in state.read_backlogs(area):

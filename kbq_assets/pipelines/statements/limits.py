@@ -6,7 +6,7 @@ from typing import Final
 
 from kbq_assets.core.errors import JobFailed
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
-from kbq_assets.core.statements.billing import excess
+from kbq_assets.core.statements.table_statements import excess
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.statements.statement_job import statement_job
 

@@ -9,12 +9,11 @@ from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.table_state import TableState, next_job_id
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.statements.billing import excess
 from kbq_assets.core.statements.keys import key_columns
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.statements.side_tables import deleted_table, scratch_table
 from kbq_assets.core.statements.sql_tokens import split
-from kbq_assets.core.statements.table_statements import SCRATCH, BatchStatement
+from kbq_assets.core.statements.table_statements import SCRATCH, BatchStatement, excess
 from kbq_assets.core.statements.upsert import deleted_columns
 from kbq_assets.pipelines.loading.restaging import fit
 from kbq_assets.pipelines.loading.table_run import TableRun

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterator
 
@@ -11,7 +10,7 @@ import pytest
 from kbq_assets.adapters.backup import BackupSource
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets.ports.kafka import VALUES_ONLY, ReadOptions, RecordBatch
 from kbq_assets_tests.adapters.kafka.brokers import FakeBroker
 from kbq_assets_tests.contracts.source import SourceContract
 from kbq_assets_tests.fakes.backup import log_of, write_files
@@ -29,15 +28,7 @@ class BackedUpKafka:
         self._topic_ids: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def read(
-        self,
-        range_: OffsetRange,
-        *,
-        leader_epoch: int = -1,
-        keys: bool = False,
-        headers: bool = False,
-        wait_seconds: float = math.inf,
-    ) -> Iterator[RecordBatch]:
+    def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
         with self._lock:
             self._copy()
         logs = {
@@ -47,9 +38,7 @@ class BackedUpKafka:
             for tp, files in self._files.items()
         }
         source = BackupSource(self._store, logs)
-        yield from source.read(
-            range_, leader_epoch=leader_epoch, keys=keys, headers=headers, wait_seconds=wait_seconds
-        )
+        yield from source.read(range_, options)
 
     def _copy(self) -> None:
         for topic, described in self._kafka.topics().items():
@@ -63,7 +52,9 @@ class BackedUpKafka:
                 first = max(files[-1].until if files else 0, log.start)
                 if first == log.last_stable:
                     continue
-                batches = self._kafka.read(OffsetRange(tp, first, log.last_stable), keys=True, headers=True)
+                batches = self._kafka.read(
+                    OffsetRange(tp, first, log.last_stable), ReadOptions(keys=True, headers=True)
+                )
                 files += write_files(self._store, tp, batches, first, len(self._topic_ids))
 
 

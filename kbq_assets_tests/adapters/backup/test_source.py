@@ -10,6 +10,7 @@ from kbq_assets.adapters.backup import BackupSource
 from kbq_assets.core.errors import OffsetOutOfRange, UnreadableBatch
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.ports.kafka import ReadOptions
 from kbq_assets_tests.contracts.source import records
 from kbq_assets_tests.fakes.backup import log_of, write_files
 from kbq_assets_tests.fakes.kafka import FakeKafka
@@ -23,7 +24,7 @@ def backed_up(store: FaultyMemoryStore, count: int = 30) -> list[StagedFile]:
     kafka.create_topic("t")
     for number in range(count):
         kafka.produce(TP, b"%d" % number)
-    return write_files(store, TP, kafka.read(OffsetRange(TP, 0, count), keys=True, headers=True))
+    return write_files(store, TP, kafka.read(OffsetRange(TP, 0, count), ReadOptions(keys=True, headers=True)))
 
 
 def test_positions_between_two_files_are_lost_not_empty() -> None:

@@ -32,7 +32,7 @@ from kbq_assets.core.errors import (
 )
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.local.stack import LocalStack
-from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets.ports.kafka import VALUES_ONLY, ReadOptions, RecordBatch
 from kbq_assets.wire.chunk import RawRecord, decode_headers
 from kbq_assets_tests.adapters.kafka.brokers import RealBroker, real_broker
 from kbq_assets_tests.adapters.kafka.fetch import wires
@@ -129,7 +129,7 @@ def test_a_chunk_holds_little_where_large_records_follow_small_ones() -> None:
     )
     chunks = [
         (len(part.chunk), len(part.chunk.buffer))
-        for part in reading._batches(cast(Any, FakeConsumer(sizes)), 20_000, keys=False, headers=False)
+        for part in reading._batches(cast(Any, FakeConsumer(sizes)), VALUES_ONLY, 20_000)
     ]
     assert sum(records for records, _ in chunks) == len(sizes)
     assert max(size for _, size in chunks) <= CHUNK_BYTES + 16 * 1_000_000
@@ -243,7 +243,7 @@ class TestAtTheBroker:
         def read_all() -> None:
             for partition in range(50):
                 tp = TopicPartition(topic, partition)
-                found = broker.source.read(OffsetRange(tp, 0, 10), leader_epoch=0)
+                found = broker.source.read(OffsetRange(tp, 0, 10), ReadOptions(leader_epoch=0))
                 assert len(records(list(found))) == 10
 
         assert goes_within(10, read_all)
@@ -266,7 +266,7 @@ class TestAtTheBroker:
         with socket.create_connection((host, int(port)), timeout=60) as connection:
             connection.sendall(frame(Api("Produce", 0, 3), 1, "test", produced))
             assert connection.recv(4)
-        batches = list(broker.source.read(OffsetRange(tp, 0, 50), headers=True))
+        batches = list(broker.source.read(OffsetRange(tp, 0, 50), ReadOptions(headers=True)))
         found = [message for each in batches for message in as_messages(each.chunk)]
         assert [m.value for m in found] == [m.value for m in sent]
         assert {m.headers for m in found} == {(("kbq_unreadable_headers", None),)}
@@ -315,7 +315,7 @@ def test_a_broker_that_restarts_under_a_reading_costs_no_record(tmp_path: Path) 
             broker.produce(tp, [RawRecord(b"%d" % i * 1_000, i, 1) for i in range(20_000)])
             source = LibrdkafkaSource(stack.bootstrap_servers, no_progress_seconds=300, chunk_records=500)
             hasty = LibrdkafkaSource(stack.bootstrap_servers, no_progress_seconds=10, chunk_records=500)
-            reading = hasty.read(OffsetRange(tp, 0, 20_000), leader_epoch=0)
+            reading = hasty.read(OffsetRange(tp, 0, 20_000), ReadOptions(leader_epoch=0))
             found = [next(reading)]
             stack.down()
             stack.up()
@@ -324,7 +324,7 @@ def test_a_broker_that_restarts_under_a_reading_costs_no_record(tmp_path: Path) 
                 found.extend(reading)
             last = found[-1]
             rest = OffsetRange(tp, last.position, 20_000)
-            found.extend(source.read(rest, leader_epoch=last.leader_epoch))
+            found.extend(source.read(rest, ReadOptions(leader_epoch=last.leader_epoch)))
             assert list(records(found)) == list(range(20_000))
     finally:
         stack.down()

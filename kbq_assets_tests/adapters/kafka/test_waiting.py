@@ -15,7 +15,7 @@ from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource
 from kbq_assets.adapters.kafka.reader import open_reader
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.ports.kafka import RecordSource
+from kbq_assets.ports.kafka import ReadOptions, RecordSource
 from kbq_assets_tests.adapters.kafka.fetch.wire_broker import TOPIC, wire_broker
 from kbq_assets_tests.adapters.kafka.fetch.wires import batch
 from kbq_assets_tests.contracts.source import messages, records
@@ -43,7 +43,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_stalled_range_is_waited_for_as_long_as_the_caller_has(name: str, seconds: float) -> None:
     begun = time.monotonic()
     with pytest.raises(Unavailable, match="nothing came"):
-        list(READERS[name]().read(OffsetRange(TP, 0, 1), wait_seconds=seconds))
+        list(READERS[name]().read(OffsetRange(TP, 0, 1), ReadOptions(wait_seconds=seconds)))
     assert max(1.0, seconds) <= time.monotonic() - begun < 30
 
 
@@ -59,5 +59,5 @@ def test_a_server_that_says_nothing_leaves_the_others_time_to_answer(silent_serv
     with wire_broker(log=log) as broker:
         source = FetchSource(f"{silent_server},{broker.address}", no_progress_seconds=FOREVER)
         begun = time.monotonic()
-        found = list(source.read(OffsetRange(TP, 0, 5), wait_seconds=6))
+        found = list(source.read(OffsetRange(TP, 0, 5), ReadOptions(wait_seconds=6)))
         assert (list(records(found)), time.monotonic() - begun < 30) == ([0, 1, 2, 3, 4], True)

@@ -18,6 +18,7 @@ from kbq_assets.core.protocol.names import TableReference, backlog_path, commit_
 from kbq_assets.extras.reconcile.counts import CountPorts, CountReport, CountSelection, reconcile_counts
 from kbq_assets.pipelines.operate import bootstrap
 from kbq_assets.pipelines.operate import commands as operate
+from kbq_assets.pipelines.operate.commands import StartAt
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.warehouse import KafkaRange
 from kbq_assets_tests.fakes.faults import Call, Outcome
@@ -196,7 +197,7 @@ def test_only_the_lowest_doubled_offsets_are_named() -> None:
 def test_rows_before_the_position_where_extraction_began_are_unknown() -> None:
     bench = Bench()
     bench.produce(1, 1, 1)
-    bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, at="offset", offset=2).apply()
+    bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, StartAt("offset", 2)).apply()
     bench.extract()
     bench.load()
     assert counted(bench).accounted
@@ -490,7 +491,7 @@ def test_chosen_topics_alone_are_counted() -> None:
     bench = loaded()
     double(bench)
     bench.kafka.create_topic("other")
-    bootstrap.propose_bootstrap(bench.store, bench.kafka, "other", at="earliest").apply()
+    bootstrap.propose_bootstrap(bench.store, bench.kafka, "other", StartAt("earliest")).apply()
     report = counted(bench, topics=frozenset({"other"}))
     assert ([p.topic_partition.topic for p in report.partitions], report.findings) == (["other"], ())
     assert not counted(bench, topics=frozenset({TOPIC})).accounted

@@ -14,6 +14,7 @@ from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.kafka import ReadOptions
 from kbq_assets_tests.contracts.source import as_messages
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, TP, A, Bench
@@ -34,7 +35,7 @@ def copied(world: Bench, tp: TopicPartition = TP) -> list[tuple[object, ...]]:
     found = files(world, tp.partition)
     source = BackupSource(world.backups, {tp: BackupLog(tuple(found))})
     read = world.backup_commit().partitions[tp.partition]
-    batches = source.read(OffsetRange(tp, read.start, read.next), keys=True, headers=True)
+    batches = source.read(OffsetRange(tp, read.start, read.next), ReadOptions(keys=True, headers=True))
     return [m[:] for batch in batches for m in as_messages(batch.chunk)]
 
 

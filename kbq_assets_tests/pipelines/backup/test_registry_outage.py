@@ -12,6 +12,7 @@ import pytest
 from kbq_assets.adapters.backup import BackupLog, BackupSource
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.pipelines.backup.verify import verify_topic
+from kbq_assets.ports.kafka import ReadOptions
 from kbq_assets_tests.contracts.source import as_messages
 from kbq_assets_tests.pipelines.backup.test_extraction import BACKED_UP, files
 from kbq_assets_tests.pipelines.bench import TOPIC, Bench, value
@@ -74,7 +75,9 @@ def check_backup(world: Hour) -> None:
         for file in found:
             stored = world.backups.objects[file.path].data
             assert file.content == f"sha256:{hashlib.sha256(stored).hexdigest()}"
-            batches = source.read(OffsetRange(tp, file.window, file.until), keys=True, headers=True)
+            batches = source.read(
+                OffsetRange(tp, file.window, file.until), ReadOptions(keys=True, headers=True)
+            )
             copies = [message for batch in batches for message in as_messages(batch.chunk)]
             originals = [broker[offset] for offset in range(file.window, file.until)]
             assert digest(copies) == digest(originals), file.path

@@ -93,7 +93,7 @@ class World:
         """Places of the records that the backup has, each file as its commit lists it. Raises AssertionError for one of
         Anna."""
         found, area = [], BackupArea(self.platform.store)
-        for commit in state.read_commits(area, state.topic_registry(area)):
+        for commit in state.read_commits(area):
             for file in commit.value.files:
                 name = BackupFileName.parse(file.path)
                 with area.open_read(file.path) as stream:
@@ -106,10 +106,7 @@ class World:
     @property
     def epoch(self) -> int:
         """That of the commit."""
-        return max(
-            commit.value.epoch
-            for commit in state.read_commits(self.platform.store, state.topic_registry(self.platform.store))
-        )
+        return max(commit.value.epoch for commit in state.read_commits(self.platform.store))
 
     def is_whole(self) -> None:
         """Every record is accounted for, while an erasure waits too."""

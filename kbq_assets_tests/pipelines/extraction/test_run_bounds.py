@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from kbq_assets.core.extraction.turns import SliceLimits
 from kbq_assets.core.extraction.units import UnitOutcome
-from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.pipelines.extraction.ports import ExtractionLimits, Progress
 from kbq_assets.ports.engine import OnDemandEngine
+from kbq_assets.ports.kafka import ReadOptions, RecordBatch
 from kbq_assets.worker.unit import WorkerPorts, extract_units
 from kbq_assets_tests.fakes.engine import DeafEngine, InProcessEngine
 from kbq_assets_tests.fakes.faults import Call, Outcome
@@ -112,9 +113,9 @@ def test_after_brokers_were_out_of_reach_the_rest_of_a_task_asks_them_for_a_shor
             super().__init__(ports)
             read = ports.source.read
 
-            def remember(*args: object, wait_seconds: float, **options: object) -> object:
-                asked.append(wait_seconds)
-                return read(*args, wait_seconds=wait_seconds, **options)  # type: ignore[arg-type]
+            def remember(range_: OffsetRange, options: ReadOptions) -> Iterator[RecordBatch]:
+                asked.append(options.wait_seconds)
+                return read(range_, options)
 
             ports.source.read = remember  # type: ignore[assignment, method-assign]
 

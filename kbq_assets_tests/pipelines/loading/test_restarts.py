@@ -17,6 +17,7 @@ from kbq_assets.pipelines.extraction.ports import ExtractionLimits
 from kbq_assets.pipelines.loading import load
 from kbq_assets.pipelines.observation import status
 from kbq_assets.pipelines.operate import commands as operate
+from kbq_assets.pipelines.operate.commands import StartAt
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.warehouse import JobError, LoadJob
@@ -278,7 +279,9 @@ def test_a_try_that_dies_anywhere_is_gone_on_with(outcome: Outcome, nth: int) ->
 
 def test_a_try_with_nothing_left_to_load_ends() -> None:
     bench = _parked()
-    operate.propose_reset(bench.store, bench.kafka, TOPIC, at="latest", give_up_pending=True).apply()
+    operate.propose_reset(
+        bench.store, bench.kafka, TOPIC, start=StartAt("latest"), give_up_pending=True
+    ).apply()
     bench.store.time_ms += MINUTE
     bench.load()
     bench.load()

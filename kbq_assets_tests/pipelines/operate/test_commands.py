@@ -11,6 +11,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.operate import bootstrap
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.operate.clean import clean
+from kbq_assets.pipelines.operate.commands import StartAt
 from kbq_assets_tests.fakes.faults import Outcome
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.pipelines.bench import ERRORS, SETTINGS, TOPIC, TP, A, Bench, value
@@ -112,11 +113,13 @@ def _lose_to_retention(bench: Bench) -> None:
 def _reset(bench: Bench) -> None:
     bench.extract()
     bench.load()
-    operate.propose_reset(bench.store, bench.kafka, TOPIC, at="latest", give_up_pending=True).apply()
+    operate.propose_reset(
+        bench.store, bench.kafka, TOPIC, start=StartAt("latest"), give_up_pending=True
+    ).apply()
 
 
 def _bootstrap(bench: Bench) -> None:
-    bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, at="latest").apply()
+    bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, StartAt("latest")).apply()
 
 
 def _read(bench: Bench) -> None:
@@ -140,7 +143,7 @@ def test_a_log_that_was_cut_below_any_position_and_grew_again_is_not_read_on(
     [stop] = bench.extract().stops
     assert (stop.reason, bench.commit().partitions[0].next) == ("log_changed", before.next)
     reset = operate.propose_reset(
-        bench.store, bench.kafka, TOPIC, at="offset", offset=before.next - 1, give_up_pending=True
+        bench.store, bench.kafka, TOPIC, start=StartAt("offset", before.next - 1), give_up_pending=True
     )
     reset.apply()
     assert not bench.extract().stops
@@ -212,7 +215,9 @@ def test_a_reset_refuses_while_rows_are_pending_unless_an_option_gives_them_up()
     bench.extract()
     with pytest.raises(Refused, match="wait to be loaded"):
         operate.propose_reset(bench.store, bench.kafka, TOPIC)
-    proposal = operate.propose_reset(bench.store, bench.kafka, TOPIC, at="latest", give_up_pending=True)
+    proposal = operate.propose_reset(
+        bench.store, bench.kafka, TOPIC, start=StartAt("latest"), give_up_pending=True
+    )
     assert "gives up 2 staged rows that are not loaded yet" in proposal.lines
     proposal.apply()
     assert clean(bench.store).orphans == 1
@@ -235,32 +240,32 @@ def test_a_recreated_topic_stops_and_continues_after_a_reset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "first"),
+    ("start", "first"),
     [
-        ({"at": "earliest"}, 1),
-        ({"at": "latest"}, 4),
-        ({"at": "offset", "offset": 2}, 2),
-        ({"at": "timestamp", "timestamp_ms": 3000}, 3),
+        (StartAt("earliest"), 1),
+        (StartAt("latest"), 4),
+        (StartAt("offset", 2), 2),
+        (StartAt("timestamp", 3000), 3),
     ],
 )
-def test_a_bootstrap_writes_the_first_commit(options: dict[str, object], first: int) -> None:
+def test_a_bootstrap_writes_the_first_commit(start: StartAt, first: int) -> None:
     bench = Bench()
     for timestamp in (0, 1000, 2000, 3000):
         bench.kafka.produce(TP, b"\x01", timestamp=timestamp)
     bench.kafka.delete_before(TP, 1)
-    bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, **options).apply()  # type: ignore[arg-type]
+    bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, start).apply()
     assert _next(bench) == first
     with pytest.raises(Refused, match="has a commit already"):
-        bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, at="earliest")
+        bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, StartAt("earliest"))
 
 
 def test_a_bootstrap_refuses_an_offset_the_broker_does_not_have() -> None:
     bench = Bench()
     bench.produce(1)
     with pytest.raises(Refused, match="outside"):
-        bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, at="offset", offset=7)
+        bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, StartAt("offset", 7))
     with pytest.raises(NotFound):
-        bootstrap.propose_bootstrap(bench.store, bench.kafka, "other", at="earliest")
+        bootstrap.propose_bootstrap(bench.store, bench.kafka, "other", StartAt("earliest"))
 
 
 def test_done_files_say_where_each_partition_continues() -> None:
@@ -333,14 +338,14 @@ def test_nothing_stopped_is_nothing_to_resume() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "first", "line"),
+    ("start", "first", "line"),
     [
-        ({"at": "offset", "offset": 1}, 1, "position 3 -> 1"),
-        ({"at": "timestamp", "timestamp_ms": 2000}, 2, "position 3 -> 2"),
-        ({"at": "latest"}, 4, "position 3 -> 4 gives up 1 positions unread"),
+        (StartAt("offset", 1), 1, "position 3 -> 1"),
+        (StartAt("timestamp", 2000), 2, "position 3 -> 2"),
+        (StartAt("latest"), 4, "position 3 -> 4 gives up 1 positions unread"),
     ],
 )
-def test_a_range_is_read_again_in_a_new_epoch(options: dict[str, object], first: int, line: str) -> None:
+def test_a_range_is_read_again_in_a_new_epoch(start: StartAt, first: int, line: str) -> None:
     bench = Bench()
     for timestamp in (0, 1000, 2000):
         bench.kafka.produce(TP, value(1), timestamp=timestamp)
@@ -348,7 +353,7 @@ def test_a_range_is_read_again_in_a_new_epoch(options: dict[str, object], first:
     bench.load()
     bench.extract()
     bench.kafka.produce(TP, value(1), timestamp=3000)
-    proposal = operate.propose_reset(bench.store, bench.kafka, TOPIC, **options)  # type: ignore[arg-type]
+    proposal = operate.propose_reset(bench.store, bench.kafka, TOPIC, start=start)
     assert proposal.lines == ("epoch 1 -> 2", f"{TOPIC}[0]: {line}")
     proposal.apply()
     bench.extract()
@@ -364,5 +369,5 @@ def test_a_range_is_refused_where_the_broker_has_none() -> None:
     bench.extract()
     bench.load()
     with pytest.raises(Refused, match="outside"):
-        operate.propose_reset(bench.store, bench.kafka, TOPIC, at="offset", offset=2)
+        operate.propose_reset(bench.store, bench.kafka, TOPIC, start=StartAt("offset", 2))
     assert bench.commit().epoch == 1

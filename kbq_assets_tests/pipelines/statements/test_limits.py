@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbq_assets.core.errors import JobFailed
-from kbq_assets.core.statements.billing import excess
-from kbq_assets.core.statements.table_statements import TableStatements
+from kbq_assets.core.statements.table_statements import TableStatements, excess
 from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.pipelines.bench import A

@@ -7,7 +7,6 @@ answer waits in the socket, so memory is bounded by one answer and one chunk.
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -40,7 +39,7 @@ from kbq_assets.adapters.kafka.fetch.wire_protocol import FetchAnswer, Partition
 from kbq_assets.adapters.kafka.options import check_options, client_options, redacted, without_secrets
 from kbq_assets.core.errors import KbqError, Unavailable
 from kbq_assets.core.protocol.offsets import OffsetRange
-from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, RecordBatch
+from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, VALUES_ONLY, ReadOptions, RecordBatch
 from kbq_assets.wire.chunk import Bytes, Chunk
 
 #: A chunk's maximum number of records, for topics of small records.
@@ -99,28 +98,19 @@ class FetchSource:
     def __repr__(self) -> str:
         return f"FetchSource({self._bootstrap_servers!r}, {redacted(self._options)})"
 
-    def read(
-        self,
-        range_: OffsetRange,
-        *,
-        leader_epoch: int = -1,
-        keys: bool = False,
-        headers: bool = False,
-        wait_seconds: float = math.inf,
-    ) -> Iterator[RecordBatch]:
+    def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
         """Read exactly ``range_``; see the port."""
         if not range_:
-            yield RecordBatch(Chunk.from_messages((), keys=keys, headers=headers), range_.until_offset)
+            empty = Chunk.from_messages((), keys=options.keys, headers=options.headers)
+            yield RecordBatch(empty, range_.until_offset)
             return
         client = client_options(self._bootstrap_servers, self._options)
         access = access_of(client)
-        wanted = WantedOffsets(
-            range_.from_offset, range_.until_offset, keys, headers, self._chunk_records, access.most_bytes
-        )
-        wait_until = time.monotonic() + wait_seconds
-        reading = _Reading(
-            range_, self._cluster, access, client, self._no_progress_seconds, wait_until, wanted, leader_epoch
-        )
+        bounds, parts = (range_.from_offset, range_.until_offset), (options.keys, options.headers)
+        wanted = WantedOffsets(*bounds, *parts, self._chunk_records, access.most_bytes)
+        seconds, epoch = self._no_progress_seconds, options.leader_epoch
+        wait_until = time.monotonic() + options.wait_seconds
+        reading = _Reading(range_, self._cluster, access, client, seconds, wait_until, wanted, epoch)
         yield from reading.batches()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import resource
 import struct
 import sys
@@ -19,7 +18,7 @@ from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.errors import ConfigurationError, Unavailable, UnreadableBatch
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.local.stack import LocalStack
-from kbq_assets.ports.kafka import RecordBatch, RecordSource
+from kbq_assets.ports.kafka import VALUES_ONLY, ReadOptions, RecordBatch, RecordSource
 from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.worker.adapters import open_source
 from kbq_assets_tests.adapters.kafka.brokers import RealBroker, real_broker
@@ -50,7 +49,7 @@ def found(
 ) -> tuple[list[RawRecord], int, int]:
     """Records with all that was asked for, the last position, the last leader epoch."""
     everything, epoch = [], -1
-    for part in source.read(OffsetRange(tp, first, until), keys=keys, headers=headers):
+    for part in source.read(OffsetRange(tp, first, until), ReadOptions(keys=keys, headers=headers)):
         everything.extend(as_messages(part.chunk))
         epoch = part.leader_epoch if len(part.chunk) else epoch
     return everything, part.position, epoch
@@ -141,7 +140,7 @@ def test_a_broker_that_restarts_under_a_reading_costs_no_record(tmp_path: Any) -
             tp = TopicPartition(broker.create_topic(), 0)
             broker.produce(tp, [RawRecord(b"%d" % i * 1_000, i, 1) for i in range(20_000)])
             source = FetchSource(stack.bootstrap_servers, no_progress_seconds=300, chunk_records=500)
-            reading = source.read(OffsetRange(tp, 0, 20_000), leader_epoch=0)
+            reading = source.read(OffsetRange(tp, 0, 20_000), ReadOptions(leader_epoch=0))
             begun = [next(reading)]
             stack.down()
             stack.up()
@@ -158,16 +157,8 @@ class Recorded:
         self.batches = batches
         self.asked: list[tuple[OffsetRange, int]] = []
 
-    def read(
-        self,
-        range_: OffsetRange,
-        *,
-        leader_epoch: int = -1,
-        keys: bool = False,
-        headers: bool = False,
-        wait_seconds: float = math.inf,
-    ) -> Iterator[RecordBatch]:
-        self.asked.append((range_, leader_epoch))
+    def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
+        self.asked.append((range_, options.leader_epoch))
         yield from self.batches
 
 

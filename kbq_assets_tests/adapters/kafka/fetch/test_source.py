@@ -35,7 +35,7 @@ from kbq_assets.core.errors import (
     UnreadableBatch,
 )
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets.ports.kafka import ReadOptions, RecordBatch
 from kbq_assets.wire.chunk import RawRecord
 from kbq_assets_tests.adapters.kafka.fetch.wire_broker import (
     TOPIC,
@@ -79,7 +79,7 @@ def source_of(broker: WireBroker, *others: WireBroker, seconds: float = 60.0, **
 
 
 def read(source: FetchSource, first: int = 0, until: int = END, epoch: int = -1) -> list[RecordBatch]:
-    return list(source.read(OffsetRange(TP, first, until), leader_epoch=epoch))
+    return list(source.read(OffsetRange(TP, first, until), ReadOptions(leader_epoch=epoch)))
 
 
 def test_answers_are_asked_for_ahead_and_each_once(broker: WireBroker) -> None:
@@ -314,7 +314,7 @@ class TestLeaders:
 
     def moving(self, broker: WireBroker, to: WireBroker) -> list[RecordBatch]:
         """Read while the leadership moves after the second answer."""
-        reading = source_of(broker).read(OffsetRange(TP, 0, END), leader_epoch=0)
+        reading = source_of(broker).read(OffsetRange(TP, 0, END), ReadOptions(leader_epoch=0))
         found = [next(reading), next(reading)]
         broker.leader, broker.errors = to, deque([KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000)
         found.extend(reading)
