@@ -110,7 +110,7 @@ def test_in_a_summary_partitions_are_marked_when_their_state_changes(
     [record] = instance.fetch_observations(STAGED, limit=1).records
     assert record.asset_observation is not None
     changed = record.asset_observation.metadata["changed"].value
-    assert changed == {TABLE: {str(partition): [2] for partition in range(3)}}
+    assert changed == {TABLE: {str(partition): 2 for partition in range(3)}}
     world.produce(4)
     world.kafka.delete_before(TopicPartition(TOPIC, 0), 6)
     assert extracted() == set()

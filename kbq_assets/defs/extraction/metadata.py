@@ -252,14 +252,14 @@ def extraction_metadata(report: ExtractionReport, now_ms: int) -> Metadata:
 
 def numbers_of_partitions(
     slices: Iterable[StagedSlice],
-) -> dict[str, dict[str, dict[str, list[int]]]]:
-    """By topic, table and Kafka partition: rows, error rows, and positions left to read, without zeros at the end."""
-    found: dict[str, dict[str, dict[str, list[int]]]] = {}
+) -> dict[str, dict[str, dict[str, int | list[int]]]]:
+    """By topic, table and Kafka partition: its rows; or rows, error rows and positions left to read, if one of these is
+    not 0. Dagster's database has these 11,200 times a cycle."""
+    found: dict[str, dict[str, dict[str, int | list[int]]]] = {}
     for piece in slices:
         topic, partition = piece.key.topic_partition
-        numbers = [piece.rows, piece.counts.errors, piece.lag]
-        while len(numbers) > 1 and not numbers[-1]:
-            numbers.pop()
+        more = [piece.counts.errors, piece.lag]
+        numbers = [piece.rows, *more] if any(more) else piece.rows
         found.setdefault(topic, {}).setdefault(str(piece.key.table), {})[str(partition)] = numbers
     return found
 
