@@ -103,6 +103,12 @@ def test_chunks_are_cut_between_batches() -> None:
     assert [(len(p.chunk), p.position, p.record_epoch) for p in found] == [(8, 8, 1), (8, 16, 3), (4, 20, 4)]
 
 
+def test_an_answer_of_the_usual_two_megabytes_is_one_chunk_if_it_unpacks_to_thrice_that() -> None:
+    value = b"v" * 250_000
+    data = b"".join(batch([RawRecord(value, n, 1_000)], codec="lz4") for n in range(24))
+    assert [len(part.chunk) for part in delivered(data)] == [24]
+
+
 def test_a_large_batch_is_cut_into_chunks_with_positions_of_their_own() -> None:
     found = delivered(batch(MESSAGES, epoch=3, next_offset=950), wanted(chunk_records=300))
     assert messages(found) == MESSAGES
