@@ -61,7 +61,7 @@ clean: ## Stop everything and remove .kbq, .venv and caches
 	@rm -rf .kbq $(VENV) build site dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-test: $(VENV)/.development ## Lint, types, architecture, and the tests of ten minutes (TIER=thorough: those of CI)
+test: $(VENV)/.development ## Lint, types, architecture, and the quick tests (TIER=thorough: those of CI)
 	@$(CHECK)
 	@$(TYPES_AND_TESTS) PYTEST_TIER='-m "$(or $(MARKS_$(TIER)),$(error TIER is quick or thorough))"'
 
