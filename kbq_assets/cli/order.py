@@ -78,7 +78,7 @@ def status(deployment: Deployment, names: tuple[str, ...], audit: bool, as_json:
                 f"{each.table}: batch {gate.batch}: gate {gate.gate} was {verdict} at {utc_time(gate.at_ms)}"
             )
         for entry in decisions[each.table]:
-            out.print(f"{each.table}: {_decided(entry)}")
+            out.print(f"{each.table}: {_audit_line(entry)}")
 
 
 def _decision(decide: Callable[..., Proposal]) -> Callable[..., None]:
@@ -137,7 +137,7 @@ def go_on(orders: Orders, of: TableReference, by: str, reason: str) -> Proposal:
     return orders.go_on(of, reason, by)
 
 
-def _decided(entry: AuditEntry) -> str:
+def _audit_line(entry: AuditEntry) -> str:
     by, why = f" by {entry.by}" if entry.by else "", f": {entry.reason}" if entry.reason else ""
     rows = f" ({entry.rows} rows of {entry.files} files)" if entry.files else ""
     batch = f" batch {entry.batch}" if entry.batch else ""

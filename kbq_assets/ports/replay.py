@@ -81,7 +81,7 @@ class ReplaceJob:
         return tuple(f"replay:{each.table}" for each in self.replacements)
 
     def parts(self, *, one_transaction: bool) -> tuple[ReplaceJob, ...]:
-        """The jobs that the warehouse has: itself, or one for each table, of which the first decides."""
+        """The jobs that the warehouse has: itself, or one for each table. The first of these decides."""
         return (
             (self,) if one_transaction else tuple(replace(self, replacements=(r,)) for r in self.replacements)
         )

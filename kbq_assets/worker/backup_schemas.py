@@ -1,4 +1,4 @@
-"""The schemas that a backup's records name, kept beside them (PROTOCOL B8)."""
+"""The schemas that a backup's records name, kept next to its files (PROTOCOL B8)."""
 
 from __future__ import annotations
 

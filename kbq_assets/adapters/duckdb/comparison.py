@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kbq_assets.adapters.duckdb import schema
 from kbq_assets.adapters.duckdb.load import StagedFileLoader
-from kbq_assets.adapters.duckdb.types import definition, quoted
+from kbq_assets.adapters.duckdb.types import definition, literal, quoted
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.ports.warehouse import Comparable, DifferingRow, KafkaRange, LoadJob, RowComparison
 from kbq_assets.wire.arrow.staged import OpenUri
@@ -76,7 +76,7 @@ def differing_columns(columns: Sequence[Column], which: Comparable) -> str:
     """The names of the columns that differ between tables `f` and `t`, in SQL. Null equals null, a NaN a NaN."""
     nested = {c.name for c in columns if which.null_lists and (c.mode == "REPEATED" or c.fields)}
     cases = (
-        f"CASE WHEN {_value('f', n, nested)} IS DISTINCT FROM {_value('t', n, nested)} THEN {_text(n)} END"
+        f"CASE WHEN {_value('f', n, nested)} IS DISTINCT FROM {_value('t', n, nested)} THEN {literal(n)} END"
         for n in which.columns(column.name for column in columns)
     )
     return f"list_filter([{', '.join(cases)}]::VARCHAR[], lambda name: name IS NOT NULL)"
@@ -87,8 +87,3 @@ def _value(side: str, name: str, nested: Set[str]) -> str:
     if name not in nested:
         return value
     return f"replace(coalesce(to_json({value})::VARCHAR, 'null'), '[]', 'null')"
-
-
-def _text(name: str) -> str:
-    doubled = name.replace("'", "''")
-    return f"'{doubled}'"

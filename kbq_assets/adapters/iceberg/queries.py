@@ -46,7 +46,7 @@ _NEWEST_FIRST: Final = (
     ("_kafka_partition", "ascending"),
     ("_kafka_offset", "descending"),
 )
-#: The size of a value, of which a query may ask for the beginning.
+#: The size of a value: a query may ask for its beginning alone.
 _SIZE: Final = "value size"
 Offsets = Mapping[KafkaRange, npt.NDArray[np.int64]]
 

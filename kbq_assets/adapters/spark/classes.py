@@ -44,7 +44,7 @@ def kept_command(java: JavaRuntime) -> list[str] | None:
 
 
 def command_file(archive: Path) -> Path:
-    """The file beside an archive that has its `kept_command`."""
+    """The file next to an archive that has its `kept_command`."""
     return archive.with_suffix(".json")
 
 

@@ -54,8 +54,8 @@ def _expired(state: PartitionCommit, ages: Mapping[str, int], before_ms: int) ->
 
 def orphans(listed: Mapping[str, int], commits: Collection[Commit], replaced_since_ms: int) -> list[str]:
     """The listed files that no commit lists, of an older epoch or below ``next`` (PROTOCOL B6), with the times when
-    they were written. Those of a merge under way stay, and those in the place of which a file was merged since a
-    time (PROTOCOL B10)."""
+    they were written. Those of a merge under way stay, and those that a file merged since a time has replaced
+    (PROTOCOL B10)."""
     named = {file.path for commit in commits for file in commit.files}
     of_partition = {
         c.topic_partition(n): (c, state.next) for c in commits for n, state in c.partitions.items()

@@ -92,7 +92,7 @@ def gone_stops(
 
 
 def refused_stop(topic: str, what: str, error: KbqError) -> PartitionStop:
-    """The stop of a topic, one object of which the store refuses. It ends with the refusal."""
+    """The stop of a topic if the store refuses one of its objects. It ends with the refusal."""
     step = error.next_step or "see the log of this run"
     return PartitionStop(TopicPartition(topic, -1), StopReason.FAILED, f"{what}: {error.message}", (step,))
 

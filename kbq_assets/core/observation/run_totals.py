@@ -104,7 +104,7 @@ class RunFailure(Stored):
         return dataclasses.replace(self, times=before.times + 1, since_ms=before.since_ms)
 
     def lasts(self, now_ms: int) -> bool:
-        """Whether it does not end by itself, as far as anybody can tell."""
+        """Whether it lasts, as far as anybody can tell, until somebody acts."""
         return not self.transient or (self.times > 1 and now_ms - self.since_ms >= LASTING_MS)
 
 

@@ -25,7 +25,7 @@ def with_brought(
     counts: Counts, found: PartitionCommit, job_id: str, warehouse: str, passed_over: int | None
 ) -> Counts:
     """The change of a partition's counts by a replacement. Rows that the warehouse was never given are records of it
-    now, and were none that it skipped. ``passed_over`` are records of the range of which the replay made no rows; None
+    now, and were none that it skipped. ``passed_over`` are records of the range that the replay made no rows of; None
     for a rollback, which takes back what its promotions brought.
 
     Nobody knows which records a warehouse was given. If it lacks some, a promotion that adds rows brings these first.

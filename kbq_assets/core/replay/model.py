@@ -242,8 +242,8 @@ def epoch_of(ranges: Iterable[OffsetRange], commits: Iterable[Commit], marks: Ma
 
 
 def check_epoch(replay: Replay, commits: Iterable[Commit], marks: Mapping[str, int]) -> None:
-    """Raise Refused if rows of the range were loaded in an epoch before that of the replay, which was therefore not
-    known when it began: its rows would come beside them (R2)."""
+    """Raise Refused if rows of the range were loaded in an epoch before that of the replay, which did not know of
+    them when it began: its rows would double them (R2)."""
     since = {c.topic_partition(p): found.since for c in commits for p, found in c.partitions.items()}
     for range_ in replay.ranges:
         found = _epochs_within(range_, since.get(range_.topic_partition, replay.epoch), replay.epoch, marks)

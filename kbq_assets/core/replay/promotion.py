@@ -196,7 +196,7 @@ def replaced(
     passed_over: Mapping[int, int] | None = None,
 ) -> Commit:
     """A commit after a replacement in a warehouse, once (R5). A partition that was reset since does not count these
-    rows. ``passed_over`` are the range's records, by partition, of which the replay made no rows; None for a
+    rows. ``passed_over`` are the range's records that the replay made no rows of, by partition; None for a
     rollback."""
     for partition, counts in sorted(changes.items()):
         found = commit.partitions.get(partition)

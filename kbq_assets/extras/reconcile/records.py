@@ -228,8 +228,8 @@ def _upserts(
 
 
 def _given_in_part(commits: Iterable[Commit], warehouse: str) -> tuple[dict[str, Finding], frozenset[str]]:
-    """Topics of which the warehouse was given a part of the records, and those of which it was given none: which
-    records it was given is not kept, so their rows are counted alone."""
+    """Topics that gave the warehouse a part of their records, and those that gave it none. Nothing says which records
+    it got, so their rows are counted alone."""
     given, every = Counter[str](), Counter[str]()
     partly = set()
     for commit in commits:

@@ -126,7 +126,7 @@ class ReplayArea:
 
     @property
     def passed_over(self) -> Mapping[int, int]:
-        """The records, by partition, of which it made no rows."""
+        """The records that it made no rows of, by partition."""
         found = {n: each.totals for c in self.commits() for n, each in c.partitions.items()}
         return {n: counts.skipped + counts.erased for n, counts in found.items()}
 

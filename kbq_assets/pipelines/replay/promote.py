@@ -127,7 +127,7 @@ class Replacer:
     direction: Direction
     #: the replay's counts of all tables of the topic
     totals: Counts = field(default_factory=Counts)
-    #: records of the range, by partition, of which the replay made no rows
+    #: records of the range that the replay made no rows of, by partition
     passed_over: Mapping[int, int] = field(default_factory=dict)
 
     def run(self, number: int) -> Replay:
