@@ -3,11 +3,16 @@
 DuckDB locks the whole file: a writer excludes all other processes, readers included; readers exclude
 writers. KBQ waits for a held lock with growing pauses, then reports the process that holds it.
 Within a process one connection is open at a time (DuckDB refuses a reader while there is a writer).
+
+DuckDB 2.0 reads a file's head before it locks the file, and never again. A process that opens the file just while
+another one closes it goes on from the older state: what the other committed is lost. So KBQ's processes exclude each
+other by a lock of their own, which they take before DuckDB opens the file (ADR 9).
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import re
@@ -21,6 +26,7 @@ from typing import Final
 import duckdb
 
 from kbq_assets.adapters.duckdb import engines
+from kbq_assets.adapters.local_store.locks import holder_of, try_lock
 from kbq_assets.core.errors import (
     ConfigurationError,
     CorruptState,
@@ -133,21 +139,42 @@ class DuckDbDatabase:
 
     @contextmanager
     def _fresh(self, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
-        deadline = time.monotonic() + self._timeout
+        wait = _Wait(self.path, self._timeout)
         gate = _gate(self.path)
         if not gate.acquire(timeout=self._timeout):
             raise _locked(self.path, str(os.getpid()), self._timeout)
         try:
-            file = self._attach(read_only, deadline)
-            try:
-                yield file.connection
-            finally:
-                file.close()
+            with self._locked(read_only, wait):
+                file = self._attach(read_only, wait)
+                try:
+                    yield file.connection
+                finally:
+                    file.close()
         finally:
             gate.release()
 
-    def _attach(self, read_only: bool, deadline: float) -> engines.AttachedFile:
-        pause, started, noted = _FIRST_PAUSE, time.monotonic(), -_SECONDS_BETWEEN_NOTES
+    @contextmanager
+    def _locked(self, read_only: bool, wait: _Wait) -> Iterator[None]:
+        """Hold KBQ's lock of the file, from before DuckDB opens it until after DuckDB has closed it.
+
+        A process that closes any descriptor of a file loses DuckDB's lock of it, which is of another kind: this one is
+        closed last.
+        """
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _cannot_open(self.path, str(error)) from error
+        try:
+            while not try_lock(descriptor, shared=read_only):
+                wait.on(holder_of(descriptor))
+            yield
+        finally:
+            # A child forked meanwhile has the descriptor too, so closing it here would not release the lock.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+    def _attach(self, read_only: bool, wait: _Wait) -> engines.AttachedFile:
+        """Open the file. Others than KBQ may hold DuckDB's lock."""
         while True:
             try:
                 return engines.attach(self.path, read_only)
@@ -155,14 +182,26 @@ class DuckDbDatabase:
                 holder = _holder(error)
                 if holder is None:
                     raise _open_error(self.path, error) from error
-            now = time.monotonic()
-            if now >= deadline:
-                raise _locked(self.path, holder, self._timeout)
-            if now - started > 1 and now - noted >= _SECONDS_BETWEEN_NOTES:
-                noted = now
-                _log.info("waiting for the lock of %s, held by process %s", self.path, holder)
-            time.sleep(min(pause, max(deadline - now, 0)))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            wait.on(holder)
+
+
+class _Wait:
+    """Waits for locks of a file, up to ``seconds`` in all."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        self._path, self._seconds = path, seconds
+        self._started, self._pause, self._noted = time.monotonic(), _FIRST_PAUSE, -_SECONDS_BETWEEN_NOTES
+
+    def on(self, holder: str) -> None:
+        """Pause while a process holds a lock. Raises Unavailable at the end."""
+        now, deadline = time.monotonic(), self._started + self._seconds
+        if now >= deadline:
+            raise _locked(self._path, holder, self._seconds)
+        if now - self._started > 1 and now - self._noted >= _SECONDS_BETWEEN_NOTES:
+            self._noted = now
+            _log.info("waiting for the lock of %s, held by process %s", self._path, holder)
+        time.sleep(min(self._pause, deadline - now))
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
 
 @contextmanager
@@ -234,6 +273,10 @@ def _open_error(path: Path, error: duckdb.Error) -> KbqError:
         return CorruptState(
             f"the warehouse {path} cannot be read: {text}", next_step="restore it from a backup"
         )
+    return _cannot_open(path, text)
+
+
+def _cannot_open(path: Path, why: str) -> Unavailable:
     return Unavailable(
-        f"the warehouse {path} cannot be opened: {text}", next_step="fix the cause and try again"
+        f"the warehouse {path} cannot be opened: {why}", next_step="fix the cause and try again"
     )

@@ -45,7 +45,7 @@ class PathLocks:
         deadline, pause = time.monotonic() + self._wait_seconds, 0.0005
         while not try_lock(descriptor):
             if time.monotonic() > deadline:
-                holder = _holder(descriptor)
+                holder = holder_of(descriptor)
                 raise Unavailable(
                     f"{path}: its lock has been held for {self._wait_seconds:g} s by process {holder}",
                     next_step=f"continue or end that process, if it is stopped: ps {holder}",
@@ -54,17 +54,20 @@ class PathLocks:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
 
-def try_lock(descriptor: int) -> bool:
-    """Lock an open file unless another process holds its lock."""
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Lock an open file unless another process holds its lock. ``shared`` locks do not exclude each other."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
-def _holder(descriptor: int) -> str:
-    """The process holding a file's lock, by proc(5)'s locks: '9: FLOCK ADVISORY WRITE 123 08:01:77 …'."""
+def holder_of(descriptor: int) -> str:
+    """A process that holds a file's lock, "unknown" where the system does not say.
+
+    By proc(5)'s locks: '9: FLOCK ADVISORY WRITE 123 08:01:77 …'.
+    """
     inode = str(os.fstat(descriptor).st_ino)
     with contextlib.suppress(OSError):
         for line in _HELD_LOCKS.read_text(encoding="utf-8").splitlines():
