@@ -21,6 +21,7 @@ from kbq_assets.local.stack import LocalStack
 from kbq_assets.worker import warm
 
 CORES = 2
+SPARK_MASTER = f"local[{CORES}]"
 WORK = REPOSITORY / ".kbq" / "bench"
 
 #: More than any contender writes.
@@ -63,19 +64,23 @@ class Bench:
                 file.write(_ZEROS)
         scratch.unlink()
 
-    def run_kbq(self, topic: BenchTopic, backup: str = "false") -> Result:
+    def run_kbq(self, topic: BenchTopic, backup: str = "false", master: str = SPARK_MASTER) -> Result:
         """`kbq extract`, Spark's start included."""
         self.output.mkdir(parents=True)
         self._sources.write_text(self._line(topic))
         usage = self._measure(
             "kbq",
             [sys.executable, "-m", "benchmarks.kbq_job", topic.name, self.report],
-            self._environ(backup),
+            {**self._environ(backup), "KBQ_SPARK_MASTER": master},
         )
         inside = json.loads(self.report.read_text())
         if (inside["rows"], inside.pop("tables")) != (topic.records, topic.tables):
             raise RuntimeError(f"KBQ staged {inside['rows']} rows of {topic.records}")
         return usage, inside
+
+    def run_processes(self, topic: BenchTopic) -> Result:
+        """The same in processes of this machine, without Spark."""
+        return self.run_kbq(topic, master=f"processes[{CORES}]")
 
     def run_resident(self, topic: BenchTopic) -> Result:
         """The same in a cycle of an application that runs already."""
@@ -101,7 +106,7 @@ class Bench:
             "KBQ_SOURCE_TOPICS": str(self._sources),
             "KBQ_KAFKA_BOOTSTRAP_SERVERS": self.stack.bootstrap_servers,
             "KBQ_REGISTRY_URL": self.stack.registry_url,
-            "KBQ_SPARK_MASTER": f"local[{CORES}]",
+            "KBQ_SPARK_MASTER": SPARK_MASTER,
             "KBQ_BACKUP": backup,
             **({"KBQ_WAREHOUSE": self.warehouse} if self.warehouse else {}),
         }
@@ -197,6 +202,7 @@ class Contender:
 
 CONTENDERS: Mapping[str, Contender] = {
     "kbq": Contender(Bench.run_kbq, "KBQ", True, True),
+    "processes": Contender(Bench.run_processes, "KBQ without Spark: processes", True, True),
     "resident": Contender(Bench.run_resident, "KBQ, a cycle of a resident application", True, True),
     "backup": Contender(Bench.run_backup, "KBQ with a backup of every record", True, True),
     "perf-test": Contender(Bench.run_perf_test, "kafka-consumer-perf-test: reads, forgets", False, True),

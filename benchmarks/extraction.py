@@ -15,7 +15,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from benchmarks.contenders import CONTENDERS, WORK, Bench, Missing, try_version
 from benchmarks.measure import REPOSITORY
 from benchmarks.peers import SPARK, prepare
 from benchmarks.plot import write_plot
-from benchmarks.rounds import Measured, Notes
+from benchmarks.rounds import OWN, Measured, Notes
 from benchmarks.table import KINDS, replace_part, usual, variants
 from benchmarks.topics import BenchTopic, bench_topics, ensure_produced, open_stack
 
@@ -34,7 +34,7 @@ RESULTS = REPOSITORY / "benchmarks" / "results"
 DOCUMENT = REPOSITORY / "docs" / "performance.md"
 PLOT = REPOSITORY / "docs" / "performance.svg"
 #: Enough for the bars and the nearest peers, in ten minutes; `--full` runs all.
-USUAL = ("kbq", "resident", "perf-test", "kcat", "spark")
+USUAL = ("kbq", "processes", "resident", "perf-test", "kcat", "spark")
 #: Far slower than the others: run once, whatever the repetitions.
 SLOW = ("python", "connect")
 #: Results that `benchmarks.wire` writes.
@@ -149,26 +149,32 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     return {
         "machine": machine(),
         **usual,
-        **({"resident": found} if (found := resident(m for m, _ in measured if m.topic.is_usual)) else {}),
+        **by_perf_test([m for m, _ in measured if m.topic.is_usual]),
         "variants": others,
         "missing": rounds.missing,
     }
 
 
-def resident(measured: Iterable[Measured]) -> dict[str, Any]:
-    """A resident application's cycle by the perf test's run: of each kind of records, and the worst."""
+def by_perf_test(measured: Sequence[Measured]) -> dict[str, Any]:
+    """KBQ's other ways to run by the perf test's run: of each kind of records, and the worst."""
     found: dict[str, Any] = {}
-    for each in measured:
-        ratios = {name: each.ratio(name, "perf-test", of="resident") for name in ("cpu", "wall")}
-        if None not in ratios.values():
-            found[each.topic.kind.name] = {f"{name}_vs_perf_test": ratio for name, ratio in ratios.items()}
-    worst = {name: max(of[name] for of in found.values()) for name in next(iter(found.values()), ())}
-    return {**worst, **found}
+    for way in OWN:
+        ratios = {
+            each.topic.kind.name: {
+                f"{name}_vs_perf_test": each.ratio(name, "perf-test", of=way) for name in ("cpu", "wall")
+            }
+            for each in measured
+            if way in each.runs and "perf-test" in each.runs
+        }
+        if ratios:
+            worst = {name: max(of[name] for of in ratios.values()) for name in next(iter(ratios.values()))}
+            found[way] = {**worst, **ratios}
+    return found
 
 
 def write(results: dict[str, Any], is_full: bool, is_part: bool) -> None:
     """Results, tables and plot. A full run has a table of its own and leaves the usual one, of more rounds, alone;
-    a run of some programs (`--only`) writes the resident application's cycle alone."""
+    a run of some programs (`--only`) writes KBQ's other ways to run alone."""
     RESULTS.mkdir(exist_ok=True)
     if is_full:
         (RESULTS / "full.json").write_text(json.dumps(results, indent=1) + "\n")
@@ -177,7 +183,7 @@ def write(results: dict[str, Any], is_full: bool, is_part: bool) -> None:
     latest = RESULTS / "latest.json"
     known = json.loads(latest.read_text()) if latest.exists() else {}
     if is_part:
-        part = {"resident": {**results["resident"], "machine": results["machine"]}}
+        part = {way: {**results[way], "machine": results["machine"]} for way in OWN if way in results}
         latest.write_text(json.dumps({**known, **part}, indent=1) + "\n")
         return
     results = {**{name: known[name] for name in FORMATS if name in known}, **results}
@@ -208,8 +214,10 @@ def main() -> None:
         }
         console.print_json(json.dumps(ratios))
         return
-    if options.only and "resident" not in results:
-        sys.exit("nothing written: --only has a place in the results for resident,perf-test; see --try")
+    if options.only and not any(way in results for way in OWN):
+        sys.exit(
+            "nothing written: --only has a place in the results for processes,resident,perf-test; see --try"
+        )
     write(results, options.full, bool(options.only))
     console.print(f"wrote {RESULTS}, {DOCUMENT.name} and {PLOT.name}")
 

@@ -28,7 +28,7 @@ from kbq_assets.core.protocol.names import StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.ports.warehouse import LoadJob
 from kbq_assets.wire.files.checksum import ChecksumReader
-from kbq_assets.worker.spark import open_writer
+from kbq_assets.worker.engines import open_writer
 
 ROWS, FILES = 100_000, 10
 TABLE = TableReference("shop", "orders")

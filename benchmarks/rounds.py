@@ -13,6 +13,8 @@ from benchmarks.measure import Usage
 from benchmarks.topics import BenchTopic
 
 _MEDIANS = ("wall", "cpu", "peak_mb", "python_peak_mb", "session", "extraction", "tasks")
+#: Other ways to run KBQ, which are compared with the peers themselves.
+OWN = ("processes", "resident")
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Measured:
         return round(median(ratios), 2)
 
     def as_result(self) -> dict[str, Any]:
-        peers = [contender for contender in self.runs if contender not in ("kbq", "resident")]
+        peers = [contender for contender in self.runs if contender not in ("kbq", *OWN)]
         ratios = {
             f"{m}_vs_{peer.replace('-', '_')}": self.ratio(m, peer) for m in ("cpu", "wall") for peer in peers
         }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders import CONTENDERS
-from benchmarks.rounds import spread
+from benchmarks.rounds import OWN, spread
 
 _MARKS = {
     "results": ("<!-- results: written by `make bench` -->", "<!-- end of results -->"),
@@ -38,13 +38,13 @@ def usual(results: Mapping[str, Any]) -> str:
             _row(results[kind], contender) for contender in CONTENDERS if contender in results[kind]["runs"]
         ]
     lines += ["", f"Largest Python worker of KBQ: {_peaks(results, kinds)}."]
-    if "resident" in results:
+    for way in (each for each in OWN if each in results):
         ratios = ", ".join(
             f"{of['cpu_vs_perf_test']:.2f} ({kind}; wall time {of['wall_vs_perf_test']:.2f})"
-            for kind, of in results["resident"].items()
+            for kind, of in results[way].items()
             if kind in KINDS
         )
-        lines += ["", f"Cycle of a resident application, by kafka-consumer-perf-test's CPU: {ratios}."]
+        lines += ["", f"{CONTENDERS[way].label}, by kafka-consumer-perf-test's CPU: {ratios}."]
     lines += [f"Not measured: {contender}: {why}" for contender, why in results["missing"].items()]
     return "\n".join(lines) + "\n"
 

@@ -113,7 +113,7 @@ class Adapters:
     def replay_tables(self) -> ReplayTables:
         """The warehouse's part in replays. Raises ConfigurationError."""
         from kbq_assets.adapters.warehouses import open_replay_tables
-        from kbq_assets.worker.spark import open_rewriter
+        from kbq_assets.worker.engines import open_rewriter
 
         return open_replay_tables(self.settings, lambda: open_rewriter(self.settings), self.clients)
 
@@ -130,14 +130,14 @@ class Adapters:
         return examine(self.settings, role, staging_client(self.settings, self.clients, role))
 
     def engine(self) -> AbstractContextManager[ExtractionEngine]:
-        """Spark, for one run."""
-        from kbq_assets.worker.spark import open_engine
+        """Where one run's tasks run."""
+        from kbq_assets.worker.engines import open_engine
 
         return open_engine(self.settings)
 
     def resident_engines(self) -> AbstractContextManager[Callable[[Settings], ExtractionEngine]]:
-        """Spark, for run after run on one context, which starts with the first."""
-        from kbq_assets.worker.spark import open_resident_engines
+        """Where the tasks of run after run run, on one Spark context, which starts with the first."""
+        from kbq_assets.worker.engines import open_resident_engines
 
         return open_resident_engines(self.settings)
 
@@ -229,7 +229,7 @@ class Parts:
     @cached_property
     def loader(self) -> Loader:
         from kbq_assets.pipelines.loading.loader import Loader
-        from kbq_assets.worker.spark import open_writer
+        from kbq_assets.worker.engines import open_writer
 
         writer = partial(open_writer, self.deployment.settings)
         return Loader(self.deployment, open_tasks=writer, open_readers=lambda: self.catalog_commands)
@@ -238,7 +238,7 @@ class Parts:
     def compactor(self) -> Compactor:
         """From many small files of a lake to few."""
         from kbq_assets.pipelines.compaction.compactor import Compactor
-        from kbq_assets.worker.spark import open_rewriter
+        from kbq_assets.worker.engines import open_rewriter
 
         rewriter = partial(open_rewriter, self.deployment.settings)
         return Compactor(self.deployment, rewriter, lambda: self.catalog_commands)
@@ -282,7 +282,7 @@ class Parts:
     def erasures(self) -> Erasures:
         """Persons whose records are forgotten."""
         from kbq_assets.pipelines.erasure.erasures import Erasures
-        from kbq_assets.worker.spark import open_copier
+        from kbq_assets.worker.engines import open_copier
 
         return Erasures(self, self.adapters.source, lambda: open_copier(self.adapters.settings))
 

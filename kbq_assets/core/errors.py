@@ -91,7 +91,7 @@ class Unavailable(TransientError):
 
 
 class EngineEnded(TransientError):
-    """The Spark application of this process has ended and does not come back."""
+    """What runs the tasks of this process, such as its Spark application, has ended and does not come back."""
 
 
 class StateError(KbqError):

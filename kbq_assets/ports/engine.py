@@ -1,4 +1,4 @@
-"""Where units of extraction run: in Spark tasks, or in this process."""
+"""Where tasks run: on Spark, or in processes of this machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from functools import cached_property
 from typing import Protocol
 
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.protocol.names import TableReference
+
+
+class OfTable(Protocol):
+    """An item of work for a task."""
+
+    @property
+    def table(self) -> TableReference | str:
+        """The table or topic that it is about."""
 
 
 class ExtractionEngine(Protocol):

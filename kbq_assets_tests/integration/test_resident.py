@@ -1,4 +1,5 @@
-"""`kbq extract --resident` with a real Spark and broker: cycles share one application, and SIGTERM ends it in order."""
+"""`kbq extract --resident` with a real broker, on Spark and in processes: cycles share what runs their tasks, and
+SIGTERM ends it in order."""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 class ResidentRun:
     """The command, in a process of its own."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, master: str) -> None:
         self._log = world.folder / "extract.log"
         environ = {
-            **os.environ, **world.environ, "PYTHONPATH": str(REPOSITORY), "KBQ_SPARK_MASTER": "local[1]",
+            **os.environ, **world.environ, "PYTHONPATH": str(REPOSITORY), "KBQ_SPARK_MASTER": master,
         }  # fmt: skip
         command = [sys.executable, "-c", PROGRAM, "extract", "--resident", "--every", "0.2"]
         with open(self._log, "wb") as log:
@@ -48,30 +49,31 @@ class ResidentRun:
             assert time.monotonic() < deadline, self.said
             time.sleep(0.05)
 
-    def jvm(self) -> psutil.Process:
-        """Spark's JVM."""
-        [found] = [child for child in psutil.Process(self.process.pid).children() if child.name() == "java"]
+    def child(self) -> psutil.Process:
+        """The process that runs tasks or starts their workers: Spark's JVM, or the fork server."""
+        [found] = psutil.Process(self.process.pid).children()
         return found
 
 
 @pytest.fixture
-def resident(world: World) -> Iterator[ResidentRun]:
-    run = ResidentRun(world)
+def resident(world: World, request: pytest.FixtureRequest) -> Iterator[ResidentRun]:
+    run = ResidentRun(world, request.param)
     yield run
     run.process.kill()
     run.process.wait(120)
 
 
+@pytest.mark.parametrize("resident", ["local[1]", "processes[1]"], indirect=True)
 def test_cycles_share_one_application_until_it_is_asked_to_end(world: World, resident: ResidentRun) -> None:
     order, tp = world.producers.register(("x", "long")), world.topic()
 
     def produce_and_wait(count: int) -> psutil.Process:
         end = world.producers.produce(tp, [order.value(x=n) for n in range(count)], "row:shop.orders")[-1] + 1
         resident.wait_until(lambda: is_committed(world, tp, end))
-        return resident.jvm()
+        return resident.child()
 
     first, second = produce_and_wait(10), produce_and_wait(5)
-    assert first == second, "the second cycle started another Spark"
+    assert first == second, "the second cycle started another one"
     resident.process.send_signal(signal.SIGTERM)
     assert resident.process.wait(300) == 0, resident.said
     assert "ended: it was asked to end" in resident.said
@@ -82,14 +84,16 @@ def test_cycles_share_one_application_until_it_is_asked_to_end(world: World, res
     assert world.finish().totals()["loaded"] == 15
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "resident", [pytest.param("local[1]", marks=pytest.mark.slow), "processes[1]"], indirect=True
+)
 def test_an_application_that_died_ends_the_command_which_may_be_started_again(
     world: World, resident: ResidentRun
 ) -> None:
     order, tp = world.producers.register(("x", "long")), world.topic()
     world.producers.produce(tp, [order.value(x=1)], "row:shop.orders")
     resident.wait_until(lambda: is_committed(world, tp, 1))
-    resident.jvm().kill()
+    resident.child().kill()
     world.producers.produce(tp, [order.value(x=2)], "row:shop.orders")
     assert resident.process.wait(300) == 75, resident.said
     assert "next: start the command again" in resident.said

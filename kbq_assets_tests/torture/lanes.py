@@ -142,15 +142,17 @@ def _judge(campaign: Campaign, lane: str, code: int) -> None:
 
 
 def spark_lane(campaign: Campaign) -> None:
-    """`kbq extract` with Spark: its driver, its JVM, its daemon or a worker is killed, or the driver is stopped."""
+    """`kbq extract` with Spark or in processes of its own: its driver, the JVM, what forks workers, or a worker is
+    killed, or the driver is stopped."""
     chance = random.Random(f"{campaign.seed} spark")
     folder = campaign.home / "spark"
     folder.mkdir()
     while not campaign.is_over:
+        kind, master = chance.choice([("spark", "local[1]"), ("processes", "processes[2]")])
         environ = {
             **os.environ,
             **campaign.environ,
-            "KBQ_SPARK_MASTER": "local[1]",
+            "KBQ_SPARK_MASTER": master,
             "PYTHONPATH": str(REPOSITORY),
         }
         with (folder / "extract.log").open("ab") as log:
@@ -162,9 +164,9 @@ def spark_lane(campaign: Campaign) -> None:
                 time.sleep(0.05)
             family = _family(driver)
             if driver.poll() is None:
-                _strike(campaign.tally, driver, family, chance)
+                _strike(campaign.tally, kind, driver, family, chance)
             code = driver.wait(600)
-        campaign.tally.add("spark", "killed" if code == -signal.SIGKILL else f"ended with {code}")
+        campaign.tally.add(kind, "killed" if code == -signal.SIGKILL else f"ended with {code}")
         _, left = psutil.wait_procs(family, timeout=120)
         for process in left:
             campaign.tally.faults.append(f"a dead driver left {process}")
@@ -173,11 +175,15 @@ def spark_lane(campaign: Campaign) -> None:
 
 
 def _strike(
-    tally: Tally, driver: subprocess.Popen[bytes], family: list[psutil.Process], chance: random.Random
+    tally: Tally,
+    kind: str,
+    driver: subprocess.Popen[bytes],
+    family: list[psutil.Process],
+    chance: random.Random,
 ) -> None:
     if chance.random() < 0.15:
         driver.send_signal(signal.SIGSTOP)
-        tally.add("spark", "stopped")
+        tally.add(kind, "stopped")
         time.sleep(chance.uniform(*_STOPPED_SECONDS))
         driver.send_signal(signal.SIGCONT)
     elif chance.random() < 0.5 or not family:
@@ -186,7 +192,7 @@ def _strike(
         victim = chance.choice(family)
         with contextlib.suppress(psutil.NoSuchProcess):
             victim.kill()
-            tally.add("spark", "killed a process of the run")
+            tally.add(kind, "killed a process of the run")
 
 
 def _family(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:

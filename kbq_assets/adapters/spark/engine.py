@@ -6,10 +6,7 @@ the slowest partition (PROTOCOL E4), and a failed task affects no other. ADR 12 
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import logging
-import queue
 import re
 import threading
 import time
@@ -20,6 +17,7 @@ from typing import Any, Final
 
 from pyspark import InheritableThread, SparkContext
 
+from kbq_assets.adapters.task_threads import TaskThreads
 from kbq_assets.core.errors import EngineEnded
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 
@@ -55,17 +53,13 @@ class SparkEngine:
         self._task = task
         self._slots = slots
         self._quiet_seconds = quiet_seconds
-        self._thread = thread
         self._group = f"kbq-{uuid.uuid4().hex}"
-        self._numbers = itertools.count()
-        self._open: dict[int, tuple[Unit, ...]] = {}
-        self._ended: queue.Queue[tuple[int, list[UnitOutcome]]] = queue.Queue()
-        self._last_sign = time.monotonic()
+        self._tasks = TaskThreads(self._collect, _failed, thread)
 
     @property
     def idle_slots(self) -> int:
         """Number of tasks that could start now. Raises EngineEnded."""
-        return self._most_tasks() - len(self._open)
+        return self._most_tasks() - len(self._tasks)
 
     def _most_tasks(self) -> int:
         if self._slots:
@@ -85,30 +79,18 @@ class SparkEngine:
         return str(self._context.getConf().get(DYNAMIC_ALLOCATION, "false")) == "true"
 
     def submit(self, units: tuple[Unit, ...]) -> None:
-        if not self._open:
-            self._last_sign = time.monotonic()
-        number = next(self._numbers)
-        self._open[number] = units
-        self._thread(target=self._run, args=(number, units), daemon=True).start()
+        self._tasks.submit(units)
 
     def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
-        arrived: list[UnitOutcome] = []
-        with contextlib.suppress(queue.Empty):
-            number, outcomes = self._ended.get(timeout=timeout_seconds)
-            while True:
-                if self._open.pop(number, None) is not None:  # else it was canceled
-                    self._last_sign = time.monotonic()
-                    arrived += outcomes
-                number, outcomes = self._ended.get_nowait()
-        return arrived
+        return self._tasks.next_outcomes(timeout_seconds)
 
     def complaint(self) -> str:
         """A message if no task has been running for a while, else "": Spark itself only waits."""
-        seconds = time.monotonic() - self._last_sign
-        if not self._open or seconds < self._quiet_seconds:
+        seconds = time.monotonic() - self._tasks.last_sign
+        if not self._tasks or seconds < self._quiet_seconds:
             return ""
         if self._is_any_running():
-            self._last_sign = time.monotonic()
+            self._tasks.last_sign = time.monotonic()
             return ""
         return (
             f"no task has been running for {seconds:.0f} s: {self._context.master} gives no executor. See in its UI"
@@ -118,8 +100,7 @@ class SparkEngine:
 
     def cancel(self, reason: str) -> None:
         """Give up every task without waiting for Spark."""
-        for number, units in self._open.items():
-            self._ended.put((number, [UnitOutcome(unit, failure=reason) for unit in units]))
+        self._tasks.give_up(reason)
         try:
             self._context.cancelJobGroup(self._group)
         except Exception as error:
@@ -131,16 +112,6 @@ class SparkEngine:
         stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
         return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
 
-    def _run(self, number: int, units: tuple[Unit, ...]) -> None:
-        try:
-            self._ended.put((number, self._collect(units)))
-        except Exception as error:
-            # Spark gave the task up: its windows are orphans, and the next run reads them again.
-            reason, has_died = f"the Spark task failed: {cause(error)}", _ABORTED in str(error)
-            self._ended.put(
-                (number, [UnitOutcome(unit, failure=reason, has_died=has_died) for unit in units])
-            )
-
     def _collect(self, units: tuple[Unit, ...]) -> list[UnitOutcome]:
         first = units[0].range
         description = f"extract {first}" + (f" and {len(units) - 1} more" if len(units) > 1 else "")
@@ -148,6 +119,13 @@ class SparkEngine:
         task: Any = self._task
         [outcomes] = self._context.parallelize([units], 1).map(task).collect()
         return list(outcomes)
+
+
+def _failed(unit: Unit, error: Exception) -> UnitOutcome:
+    """The outcome of a unit whose task Spark gave up."""
+    return UnitOutcome(
+        unit, failure=f"the Spark task failed: {cause(error)}", has_died=_ABORTED in str(error)
+    )
 
 
 def cause(error: Exception) -> str:

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kbq_assets.adapters.spark.engine import cause
 from kbq_assets.core.errors import KbqError, Unavailable
-from kbq_assets.core.protocol.names import TableReference
-
-
-class OfTable(Protocol):
-    """An item of work."""
-
-    @property
-    def table(self) -> TableReference | str:
-        """The table or topic that it is about."""
-
+from kbq_assets.ports.engine import OfTable
 
 Item = TypeVar("Item", bound=OfTable)
 Outcome = TypeVar("Outcome")

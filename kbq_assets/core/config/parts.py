@@ -5,12 +5,14 @@ The parts of extras have modules of their own: core/config/notices.py, core/conf
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
 from kbq_assets.core.config.variables import (
+    Variable,
     choice,
     credentials,
     folder,
@@ -20,6 +22,7 @@ from kbq_assets.core.config.variables import (
     variable,
     whole,
 )
+from kbq_assets.core.errors import ConfigurationError
 
 #: Of commands' log lines; the first is the default.
 LOG_FORMATS: Final = ("text", "json")
@@ -146,12 +149,30 @@ class GoogleSettings:
     )
 
 
+_PROCESSES: Final = re.compile(r"processes\[(\*|[1-9][0-9]{0,2})\]")
+
+
+def _master(variable: Variable, value: str) -> str:
+    if value.startswith("processes") and not _PROCESSES.fullmatch(value):
+        raise ConfigurationError(
+            f"{variable.name}: {value!r} is no number of processes",
+            next_step="use processes[4], or processes[*] for one per core",
+        )
+    return value
+
+
 @dataclass(frozen=True)
 class SparkSettings:
-    """The Spark session. ``options`` are Spark's, by their own names. ``lake_mb``: how large a load job of a lake is
+    """Where tasks run. ``options`` are Spark's, by their own names. ``lake_mb``: how large a load job of a lake is
     that runs there, 0 for none."""
 
-    master: str = variable("KBQ_SPARK_MASTER", "local[*], spark://host:port, k8s://…, yarn", "local[*]")
+    master: str = variable(
+        "KBQ_SPARK_MASTER",
+        "local[*], spark://host:port, k8s://…, yarn; processes[*]: tasks are processes of this machine, without Spark"
+        " and Java",
+        "local[*]",
+        _master,
+    )
     options: Mapping[str, str] = field(default_factory=dict)
     lake_mb: int = variable(
         "KBQ_LAKE_SPARK_MB",
@@ -162,7 +183,14 @@ class SparkSettings:
 
     @property
     def is_local(self) -> bool:
-        return self.master.startswith("local")
+        """Whether tasks run on this machine."""
+        return self.master.startswith("local") or bool(self.processes)
+
+    @property
+    def processes(self) -> str:
+        """How many processes run tasks in place of Spark: a number, or * for one per core; "" with Spark."""
+        found = _PROCESSES.fullmatch(self.master)
+        return found[1] if found else ""
 
 
 _PORT: Final = "{}, or a free one if that is taken"

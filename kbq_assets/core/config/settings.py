@@ -269,7 +269,7 @@ def _parsed(
         registry=parse_part(
             RegistrySettings, environ, url=f"http://127.0.0.1:{local.registry_port}/apis/ccompat/v7"
         ),
-        spark=parse_part(SparkSettings, environ, options=_spark_options(environ)),
+        spark=_spark(environ),
         local=local,
         run=_run(environ, is_bigquery=any(isinstance(each.place, BigQueryProject) for each in warehouses)),
     )
@@ -299,9 +299,16 @@ def _kafka_options(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _spark_options(environ: Mapping[str, str]) -> dict[str, str]:
+def _spark(environ: Mapping[str, str]) -> SparkSettings:
     """`KBQ_SPARK_CONF_spark.executor.memory=2g` is Spark's `spark.executor.memory`."""
-    return {n.removeprefix(_SPARK_PREFIX): v for n, v in environ.items() if n.startswith(_SPARK_PREFIX)}
+    options = {n.removeprefix(_SPARK_PREFIX): v for n, v in environ.items() if n.startswith(_SPARK_PREFIX)}
+    spark = parse_part(SparkSettings, environ, options=options)
+    if options and spark.processes:
+        raise ConfigurationError(
+            f"{_SPARK_PREFIX}{next(iter(options))}: KBQ_SPARK_MASTER={spark.master} starts no Spark",
+            next_step="unset it, or set KBQ_SPARK_MASTER=local[*]",
+        )
+    return spark
 
 
 def _is_unknown(name: str) -> bool:

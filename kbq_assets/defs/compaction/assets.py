@@ -10,7 +10,7 @@ until somebody turns it on, requests partitions as soon as their hours are compl
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from functools import partial
 from typing import Final
 
 import dagster as dg
@@ -29,7 +29,7 @@ from kbq_assets.pipelines.compaction.compactor import Compactor
 from kbq_assets.pipelines.compaction.expiry import ExpiryReport
 from kbq_assets.pipelines.compaction.table import CompactionReport
 from kbq_assets.pipelines.spine import Spine
-from kbq_assets.worker.spark import rewriter_on
+from kbq_assets.worker.engines import open_rewriter
 
 POOL: Final = "kbq_compact"
 COMPACT_TAG: Final = "kbq/compact"
@@ -144,7 +144,7 @@ def on_spark(compactor: Compactor, pyspark: PySparkResource) -> Compactor:
     """The same compactor on a run's `pyspark` resource, which starts with the first large plan."""
     settings = compactor.deployment.settings
     return dataclasses.replace(
-        compactor, open_rewriter=lambda: nullcontext(rewriter_on(lambda: pyspark.spark_context, settings))
+        compactor, open_rewriter=partial(open_rewriter, settings, lambda: pyspark.spark_context)
     )
 
 

@@ -4,7 +4,8 @@
 
 import dataclasses
 import itertools
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import dagster as dg
@@ -13,7 +14,8 @@ from pydantic import PrivateAttr
 
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
-from kbq_assets.worker.spark import engine_on
+from kbq_assets.worker.engines import open_runner
+from kbq_assets.worker.task import UnitTask
 
 #: Resource keys, also names of parameters. Tests replace `ENGINE`; another way to start Spark replaces `PYSPARK`.
 PYSPARK = "pyspark"
@@ -60,19 +62,27 @@ class KbqPySpark(PySparkResource):
 
 
 class SparkExtraction(dg.ConfigurableResource[ExtractionEngine]):
-    """Runs units of extraction as Spark tasks, on the context of the `pyspark` resource."""
+    """Runs units of extraction as Spark tasks, on the context of the `pyspark` resource; with
+    KBQ_SPARK_MASTER=processes[*] in processes of this machine."""
 
     pyspark: dg.ResourceDependency[PySparkResource]
     settings: dg.ResourceDependency[Settings]
 
-    def create_resource(self, context: dg.InitResourceContext) -> ExtractionEngine:
-        """An engine that starts Spark for its first unit. A run of many extractions asks the registry anew in each."""
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[ExtractionEngine]:
+        """An engine that starts with its first unit, and ends with the run. A run of many extractions asks the
+        registry anew in each."""
         note, cycles = context.log.info if context.log is not None else None, itertools.count()
+        where = self.settings.spark.master
 
-        def opened() -> ExtractionEngine:
-            cycle = next(cycles)
-            if note is not None and not cycle:
-                note(f"starting Spark ({self.settings.spark.master})")
-            return engine_on(lambda: self.pyspark.spark_context, self.settings, cycle)
+        with open_runner(self.settings, lambda: self.pyspark.spark_context) as runner:
 
-        return OnDemandEngine(opened)
+            def opened() -> ExtractionEngine:
+                cycle = next(cycles)
+                if note is not None and not cycle:
+                    note(
+                        f"starting {where}" if self.settings.spark.processes else f"starting Spark ({where})"
+                    )
+                return runner.engine(UnitTask(self.settings, cycle))
+
+            yield OnDemandEngine(opened)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 import dagster as dg
 from dagster_pyspark import PySparkResource
@@ -25,7 +25,7 @@ from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.pipelines.observation.status import TableStatus
 from kbq_assets.ports.asset_checks import CheckEvaluation
-from kbq_assets.worker.spark import writer_on
+from kbq_assets.worker.engines import open_writer
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class LoadStep:
         keys = None if chosen is None else parsed(context, chosen, TableReference.parse)
         only = None if keys is None else frozenset(keys.values())
         settings = self.loader.deployment.settings
-        tasks = lambda: nullcontext(writer_on(lambda: pyspark.spark_context, settings))  # noqa: E731
+        tasks = partial(open_writer, settings, lambda: pyspark.spark_context)
         loader = replace(self.loader, open_tasks=tasks)
         report = loader.load(
             only=only,

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -303,17 +302,6 @@ def test_a_cancelled_task_comes_back_once_whatever_becomes_of_it_and_of_spark() 
     while not (outcomes := engine.next_outcomes(60)):
         pass
     assert (outcomes, engine.idle_slots) == ([UnitOutcome(UNIT)], 2)
-
-
-def test_a_task_that_had_ended_before_it_was_cancelled_counts() -> None:
-    context = FakeContext()
-    context.let_go.set()
-    engine = engine_of(context)
-    engine.submit((UNIT,))
-    while engine._ended.empty():
-        time.sleep(0.01)
-    engine.cancel("time is up")
-    assert [engine.next_outcomes(60), engine.next_outcomes(0.2)] == [[UnitOutcome(UNIT)], []]
 
 
 @pytest.mark.parametrize(

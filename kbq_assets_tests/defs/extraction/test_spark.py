@@ -16,7 +16,7 @@ from kbq_assets.definitions import Adapters
 from kbq_assets.defs.build import default_resources
 from kbq_assets.defs.extraction.engine import ENGINE, PYSPARK, KbqPySpark
 from kbq_assets.ports.engine import ExtractionEngine
-from kbq_assets.worker.spark import rewriter_on, writer_on
+from kbq_assets.worker.engines import Spark, open_rewriter, open_writer
 from kbq_assets_tests.adapters.iceberg.test_compaction import Lake
 from kbq_assets_tests.adapters.iceberg.test_tasks import job_of
 from kbq_assets_tests.contracts.compaction import all_files, view_of
@@ -97,43 +97,49 @@ def test_options_of_the_resource_win_and_a_session_is_on_the_same_context(tmp_pa
         assert spark.spark_context.appName == "mine"
         assert spark.spark_session.sparkContext is spark.spark_context
         assert spark.spark_session.range(3).count() == 3
-        check_compaction(spark, tmp_path)
-        check_load(spark, tmp_path)
+        check_compaction(tmp_path, settings_of(tmp_path), lambda: spark.spark_context)
+        check_load(tmp_path, settings_of(tmp_path), lambda: spark.spark_context)
 
 
-def check_compaction(spark: PySparkResource, folder: Path) -> None:
-    """Tasks on the resource's context rewrite a lake's files, and the driver commits."""
+def test_processes_of_this_machine_do_what_spark_does(tmp_path: Path) -> None:
+    processes = settings_of(tmp_path, KBQ_SPARK_MASTER="processes[2]")
+    check_compaction(tmp_path, processes)
+    check_load(tmp_path, processes)
+
+
+def check_compaction(folder: Path, settings: Settings, spark: Spark | None = None) -> None:
+    """Tasks rewrite a lake's files, and the driver commits."""
     lake = Lake(folder)
     for offset in range(6):
         lake.load(offset)
     task = all_files(view := view_of(lake))
-    rewriter = rewriter_on(
-        lambda: spark.spark_context, settings_of(folder, KBQ_WAREHOUSE=f"iceberg:{folder}/lake")
-    )
     lost = dataclasses.replace(
         task, group=dataclasses.replace(task.group, paths=("file:///none/data/a.parquet",))
     )
-    result, failed = rewriter([task, lost])
+    with open_rewriter(in_lake(settings, folder / "lake"), spark) as rewriter:
+        result, failed = rewriter([task, lost])
     assert (result.failure, result.difference, failed.gone) == ("", "", True)
     lake.compaction.replace_files(view, [result])
     assert (len(view_of(lake).files), lake.offsets()) == (1, list(range(6)))
-    with pytest.raises(ConfigurationError, match="is no lake"):
-        rewriter_on(lambda: spark.spark_context, settings_of(folder))
+    with pytest.raises(ConfigurationError, match="is no lake"), open_rewriter(settings, spark):
+        pass
 
 
-def check_load(spark: PySparkResource, folder: Path) -> None:
-    """Tasks on the resource's context write a job's files, and the driver commits; a bad file fails the job."""
+def in_lake(settings: Settings, lake: Path) -> Settings:
+    return dataclasses.replace(settings, warehouse_urls=f"iceberg:{lake}")
+
+
+def check_load(folder: Path, settings: Settings, spark: Spark | None = None) -> None:
+    """Tasks write a job's files, and the driver commits; a bad file fails the job."""
     lake = Lake(folder / "loads")
-    writer = writer_on(
-        lambda: spark.spark_context, settings_of(folder, KBQ_WAREHOUSE=f"iceberg:{folder}/loads/lake")
-    )
-    by_tasks = lake.warehouse.by_tasks(writer, 1)
-    by_tasks.insert_job(job_of(folder, 1))
-    assert lake.offsets() == list(range(20, 40))
-    job = job_of(folder, 2)
+    good, bad = job_of(folder, 1), job_of(folder, 2)
     (folder / "2-0.avro").write_bytes(b"no Avro")
-    by_tasks.insert_job(job)
-    status = by_tasks.get_job(job.job_id, "local", "local", job.table)
+    with open_writer(in_lake(settings, folder / "loads" / "lake"), spark) as writer:
+        by_tasks = lake.warehouse.by_tasks(writer, 1)
+        by_tasks.insert_job(good)
+        assert lake.offsets() == list(range(20, 40))
+        by_tasks.insert_job(bad)
+    status = by_tasks.get_job(bad.job_id, "local", "local", bad.table)
     assert status is not None
     assert status.error is not None
     assert status.error.reason == "damaged"
@@ -143,10 +149,9 @@ def check_load(spark: PySparkResource, folder: Path) -> None:
 def test_spark_that_does_not_start_leaves_the_job_to_the_next_run(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     settings = settings_of(tmp_path, KBQ_WAREHOUSE=f"iceberg:{tmp_path}/lake")
-    job, by_tasks = (
-        job_of(tmp_path, 1),
-        lake.warehouse.by_tasks(writer_on(lambda: UsersSpark().spark_context, settings), 1),
-    )
-    with pytest.raises(Unavailable, match="the user's Spark was asked"):
-        by_tasks.insert_job(job)
+    job = job_of(tmp_path, 1)
+    with open_writer(settings, lambda: UsersSpark().spark_context) as writer:
+        by_tasks = lake.warehouse.by_tasks(writer, 1)
+        with pytest.raises(Unavailable, match="the user's Spark was asked"):
+            by_tasks.insert_job(job)
     assert by_tasks.get_job(job.job_id, "local", "local", job.table) is None

@@ -1,0 +1,72 @@
+"""The process that forks workers: it loads their code once. It and they end with the process that started it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from kbq_assets.adapters.process_pool import frames
+
+#: A worker's first message: it has started, so a connection that ends later is a task's death.
+STARTED: Final = "started"
+_STDOUT, _STDERR = 1, 2
+
+
+def serve(control: socket.socket, load: Callable[[], None]) -> None:
+    """Fork a worker for each socket that arrives on ``control``, until its other end closes. ``load`` must leave no
+    thread: threads do not survive a fork."""
+    # Ctrl-C, and a service manager that stops a unit, signal all processes: the driver decides what that means.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    # The driver's standard output may be read by a program: workers print elsewhere.
+    os.dup2(_STDERR, _STDOUT)
+    gc.disable()  # imports create objects that stay
+    load()
+    gc.freeze()  # workers neither scan these objects nor copy their pages
+    gc.enable()
+    while True:
+        _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if not descriptors:
+            return _reap(0)  # they end, too: nobody else may collect them where process 1 is no init
+        with socket.socket(fileno=descriptors[0]) as connection:
+            if os.fork() == 0:
+                control.close()
+                _work(connection)
+                os._exit(0)
+        _reap(os.WNOHANG)
+
+
+def _reap(options: int) -> None:
+    """Collect the workers that have ended, or wait for all."""
+    with contextlib.suppress(ChildProcessError):  # none is left
+        while os.waitpid(-1, options)[0]:
+            pass
+
+
+def _work(connection: socket.socket) -> None:
+    """Run tasks one after another until the other end closes."""
+    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+    with contextlib.suppress(EOFError, OSError), connection.makefile("rb") as stream:
+        frames.send(connection, STARTED)
+        while True:
+            data = frames.receive(stream)
+            try:
+                task, item = frames.load(data)
+                frames.send(connection, (task(item), ""))
+            except Exception as error:
+                frames.send(connection, (None, f"{type(error).__name__}: {error}"))
+
+
+def _end_with(connection: socket.socket) -> None:
+    """End this process when the other end closes, also in the middle of a task: nobody waits for its outcome."""
+    gone = select.poll()
+    gone.register(connection, 0)  # errors and hang-ups are always reported
+    gone.poll()
+    os._exit(1)

@@ -1,0 +1,150 @@
+"""Where tasks run, by KBQ_SPARK_MASTER: on Spark, or in processes of this machine. A command starts what it needs,
+without Dagster, whose import takes a second; a run in Dagster uses the Spark of its resource."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.ports.backup_copies import RunCopies
+from kbq_assets.ports.compaction import Rewriter
+from kbq_assets.ports.engine import ExtractionEngine, OfTable
+from kbq_assets.ports.load_tasks import RunTasks
+from kbq_assets.worker.task import UnitTask
+
+if TYPE_CHECKING:
+    from kbq_assets.adapters.process_pool.pool import ProcessPool
+
+#: Gives Spark's context, which starts when it is first asked for: a run without work needs none.
+Spark: TypeAlias = Callable[[], Any]
+Item = TypeVar("Item", bound=OfTable)
+Outcome = TypeVar("Outcome")
+
+
+class Runner(Protocol):
+    """What runs tasks. It starts with the first engine, or the first items."""
+
+    def engine(self, task: UnitTask) -> ExtractionEngine:
+        """Runs units of extraction."""
+
+    def each(self, task: Callable[[Item], Outcome], what: str) -> Callable[[Sequence[Item]], list[Outcome]]:
+        """Runs a task per item; ``what`` names the work, such as "a compaction of"."""
+
+
+@contextmanager
+def open_runner(settings: Settings, spark: Spark | None = None) -> Iterator[Runner]:
+    """What runs tasks until the block ends: Spark, as ``spark`` gives it or in a context of its own, or processes."""
+    with ExitStack() as stack:
+        if settings.spark.processes:
+            yield _OnProcesses(cache(lambda: stack.enter_context(_process_pool(settings.spark.processes))))
+        else:
+            yield _OnSpark(spark or cache(lambda: stack.enter_context(_spark_context(settings))))
+
+
+@contextmanager
+def open_engine(settings: Settings) -> Iterator[ExtractionEngine]:
+    """An engine for one extraction."""
+    with open_runner(settings) as runner:
+        yield runner.engine(UnitTask(settings))
+
+
+@contextmanager
+def open_resident_engines(settings: Settings) -> Iterator[Callable[[Settings], ExtractionEngine]]:
+    """Engines for extraction after extraction, all on one Spark application or pool of processes."""
+    spark = settings.spark
+    if not spark.processes:
+        from kbq_assets.adapters.spark.session import resident_options
+
+        spark = dataclasses.replace(spark, options=resident_options(spark))
+    cycles = itertools.count(1)
+    with open_runner(dataclasses.replace(settings, spark=spark)) as runner:
+        yield lambda of: runner.engine(UnitTask(of, next(cycles)))
+
+
+@contextmanager
+def open_rewriter(settings: Settings, spark: Spark | None = None) -> Iterator[Rewriter]:
+    """For the large plans of one compaction. Raises ConfigurationError if the warehouse is no lake."""
+    from kbq_assets.worker.compaction import RewriteOnWorker
+
+    with open_runner(settings, spark) as runner:
+        yield runner.each(RewriteOnWorker.of(settings), "a compaction of")
+
+
+@contextmanager
+def open_writer(settings: Settings, spark: Spark | None = None) -> Iterator[RunTasks]:
+    """For the parts of the large load jobs of one run."""
+    from kbq_assets.worker.loading import WriteOnWorker
+
+    with open_runner(settings, spark) as runner:
+        yield runner.each(WriteOnWorker.of(settings), "a load of")
+
+
+@contextmanager
+def open_copier(settings: Settings) -> Iterator[RunCopies]:
+    """For the many files of a backup that an erasure writes again."""
+    from kbq_assets.worker.erased_records import CopyOnWorker
+
+    with open_runner(settings) as runner:
+        yield runner.each(CopyOnWorker.of(settings), "an erasure in the backup of")
+
+
+@dataclass(frozen=True)
+class _OnSpark:
+    """A Runner on a context."""
+
+    spark: Spark
+
+    def engine(self, task: UnitTask) -> ExtractionEngine:
+        from kbq_assets.adapters.spark.engine import SparkEngine
+
+        return SparkEngine(self.spark(), task)
+
+    def each(self, task: Callable[[Item], Outcome], what: str) -> Callable[[Sequence[Item]], list[Outcome]]:
+        from kbq_assets.adapters.spark.tasks import SparkTasks
+
+        return SparkTasks(self.spark, task, what)
+
+
+@dataclass(frozen=True)
+class _OnProcesses:
+    """A Runner on a pool of processes."""
+
+    pool: Callable[[], ProcessPool]
+
+    def engine(self, task: UnitTask) -> ExtractionEngine:
+        from kbq_assets.adapters.process_pool.tasks import ProcessEngine
+
+        return ProcessEngine(self.pool(), task)
+
+    def each(self, task: Callable[[Item], Outcome], what: str) -> Callable[[Sequence[Item]], list[Outcome]]:
+        from kbq_assets.adapters.process_pool.tasks import ProcessTasks
+
+        return ProcessTasks(self.pool, task, what)
+
+
+def _spark_context(settings: Settings) -> Any:
+    from kbq_assets.adapters.spark.session import spark_context
+    from kbq_assets.worker import daemon
+
+    return spark_context(settings.spark, settings.home, daemon.MODULE)
+
+
+def _process_pool(size: str) -> ProcessPool:
+    from kbq_assets.adapters.process_pool.pool import ProcessPool
+    from kbq_assets.worker import fork_server
+
+    return ProcessPool(fork_server.MODULE, _cores() if size == "*" else int(size))
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

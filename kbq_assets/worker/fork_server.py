@@ -1,0 +1,21 @@
+"""The process that forks KBQ's own workers: ``python -m kbq_assets.worker.fork_server DESCRIPTOR``."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import Final
+
+MODULE: Final = "kbq_assets.worker.fork_server"
+
+
+def main() -> None:
+    """Load what tasks need, then serve until the process that started this one closes its socket."""
+    from kbq_assets.adapters.process_pool.server import serve
+    from kbq_assets.worker.daemon import load
+
+    serve(socket.socket(fileno=int(sys.argv[1])), load)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""Worker processes: what they do, how they die, and that they leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kbq_assets.adapters.process_pool.pool import ProcessPool, TaskFailed, WorkerDied
+from kbq_assets.adapters.process_pool.tasks import ProcessEngine, ProcessTasks
+from kbq_assets.core.errors import EngineEnded, Unavailable
+from kbq_assets.ports.engine import ExtractionEngine
+from kbq_assets_tests.adapters.process_pool import serving
+from kbq_assets_tests.contracts import engine as contract
+from kbq_assets_tests.contracts.engine import EngineContract, outcomes, unit
+
+
+@pytest.fixture
+def pool() -> Iterator[ProcessPool]:
+    with ProcessPool(serving.MODULE, contract.SLOTS) as opened:
+        yield opened
+
+
+class TestProcessEngine(EngineContract):
+    """An engine on a pool keeps the contract."""
+
+    @pytest.fixture
+    def engine(self, pool: ProcessPool) -> ExtractionEngine:
+        return ProcessEngine(pool, contract.task)
+
+    def test_its_end_is_an_error_with_the_way_on(self, engine: ExtractionEngine, pool: ProcessPool) -> None:
+        psutil.Process(pool.run(parent_and_self, None)[0]).kill()
+        with pytest.raises(EngineEnded, match=r"starts workers ended .*\n  next: start the command again"):
+            while engine.idle_slots:
+                time.sleep(0.01)
+
+    def test_a_task_that_cannot_start_fails_without_a_death(
+        self, engine: ExtractionEngine, pool: ProcessPool
+    ) -> None:
+        server, worker = pool.run(parent_and_self, None)
+        psutil.Process(server).kill()
+        psutil.Process(worker).kill()
+        _until(lambda: _is_gone(worker))
+        engine.submit((unit(number=1),))  # to the idle worker, which has died
+        engine.submit((unit(number=2),))
+        first, second = outcomes(engine, 2)
+        assert first.failure == "the task failed: its process died"
+        assert "the process that starts workers ended" in second.failure
+        assert not second.has_died
+
+
+def parent_and_self(item: object) -> tuple[int, int]:
+    """The ids of the server and the worker."""
+    return os.getppid(), os.getpid()
+
+
+def signalled(number: int) -> str:
+    """What a worker answers after a signal."""
+    os.kill(os.getpid(), number)
+    return "goes on"
+
+
+def shouted(text: str) -> None:
+    print(text, flush=True)
+
+
+def unpicklable(item: object) -> object:
+    return threading.Lock()
+
+
+def test_workers_are_used_again_and_no_more_start_than_needed(pool: ProcessPool) -> None:
+    one = {pool.run(parent_and_self, None) for _ in range(5)}
+    assert len(one) == 1
+    with ThreadPoolExecutor(contract.SLOTS) as threads:
+        many = set(threads.map(partial(pool.run, parent_and_self), range(40)))
+    assert len({worker for _, worker in one | many}) <= contract.SLOTS
+    assert len({server for server, _ in one | many}) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "error"),
+    [
+        (unpicklable, "TypeError: cannot pickle"),
+        (int, "ValueError: invalid literal"),
+    ],
+)
+def test_a_task_without_a_result_says_why_and_its_worker_goes_on(
+    pool: ProcessPool, task: Callable[[object], object], error: str
+) -> None:
+    before = pool.run(parent_and_self, None)
+    with pytest.raises(TaskFailed, match=error):
+        pool.run(task, "no number")
+    assert pool.run(parent_and_self, None) == before
+
+
+def test_what_cannot_be_sent_leaves_the_pool_usable(pool: ProcessPool) -> None:
+    with pytest.raises(TypeError, match="cannot pickle"):
+        pool.run(shouted, threading.Lock())
+    assert pool.run(str, 1) == "1"
+
+
+def test_large_results_arrive_whole(pool: ProcessPool) -> None:
+    assert pool.run(bytes, 3_000_000) == bytes(3_000_000)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_to_all_processes_of_a_service_leave_its_end_to_the_driver(
+    pool: ProcessPool, number: signal.Signals
+) -> None:
+    server, _ = pool.run(parent_and_self, None)
+    assert pool.run(signalled, number) == "goes on"
+    os.kill(server, number)
+    with ThreadPoolExecutor(2) as threads:
+        assert len(list(threads.map(partial(pool.run, parent_and_self), range(4)))) == 4
+
+
+def test_a_killed_worker_is_a_death(pool: ProcessPool) -> None:
+    with pytest.raises(WorkerDied, match="its process died"):
+        pool.run(signalled, signal.SIGKILL)
+    assert pool.run(str, 1) == "1"
+
+
+def test_what_tasks_print_is_not_the_drivers_output(tmp_path: Path) -> None:
+    code = (
+        "from kbq_assets.adapters.process_pool.pool import ProcessPool\n"
+        "from kbq_assets_tests.adapters.process_pool import serving, test_process_pool\n"
+        "with ProcessPool(serving.MODULE, 1) as pool: pool.run(test_process_pool.shouted, 'aside')\n"
+        "print('answer')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, "aside" in done.stderr) == ("answer\n", True)
+
+
+def test_no_process_outlives_a_pool() -> None:
+    with ProcessPool(serving.MODULE, 1) as pool:
+        processes = pool.run(parent_and_self, None)
+        thread = threading.Thread(target=_run_forever, args=(pool,))
+        thread.start()
+        _until(lambda: bool(pool._busy))
+    thread.join()
+    assert not any(map(psutil.pid_exists, processes)), (
+        "the server collects its workers, and the pool the server"
+    )
+
+
+def test_no_process_outlives_a_killed_driver() -> None:
+    command = [sys.executable, "-m", "kbq_assets_tests.adapters.process_pool.driver"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        processes = [int(number) for number in driver.stdout.readline().split()]
+        assert len(processes) == 2
+        driver.kill()
+    _until(lambda: all(map(_is_gone, processes)))
+
+
+@dataclass(frozen=True)
+class Item:
+    """An item of work on a table."""
+
+    number: str
+    table: str = "ds.t"
+
+
+def number_of(item: Item) -> int:
+    return int(item.number)
+
+
+def test_items_have_their_outcomes_in_order(pool: ProcessPool) -> None:
+    tasks = ProcessTasks(lambda: pool, number_of, "a load of")
+    assert tasks([Item(str(number)) for number in range(7)]) == list(range(7))
+
+
+def test_an_item_whose_task_fails_names_its_table(pool: ProcessPool) -> None:
+    tasks = ProcessTasks(lambda: pool, number_of, "a load of")
+    with pytest.raises(Unavailable, match=r"a task of a load of ds\.t failed: ValueError: .*\n.*tries again"):
+        tasks([Item("1"), Item("x")])
+
+
+def _run_forever(pool: ProcessPool) -> None:
+    from kbq_assets_tests.adapters.process_pool.driver import forever
+
+    with pytest.raises(WorkerDied):
+        pool.run(forever, None)
+
+
+def _is_gone(pid: int) -> bool:
+    """Whether a process has ended. Where process 1 is no init, it stays a zombie."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _until(happens: Callable[[], bool]) -> None:
+    while not happens():
+        time.sleep(0.01)
