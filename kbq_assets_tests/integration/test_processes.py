@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets_tests.integration.world import World
 
@@ -87,10 +86,3 @@ def test_a_killed_process_loses_and_doubles_nothing(world: World, victim: str) -
         _, alive = psutil.wait_procs(family, timeout=600)
         assert alive == []
     assert world.finish().totals()["loaded"] == 8_000
-
-
-def test_an_option_of_spark_is_refused_where_no_spark_starts(world: World) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"spark\.executor\.memory: .*processes\[2\] starts no Spark"
-    ):
-        world.reopened(**{"KBQ_SPARK_MASTER": "processes[2]", "KBQ_SPARK_CONF_spark.executor.memory": "1g"})

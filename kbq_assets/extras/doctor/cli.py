@@ -52,6 +52,13 @@ class LocalServices:
     registry_url: str
     checks: Callable[[], Iterable[Check]]
 
+    def serve(self, settings: Settings) -> bool:
+        """Whether the settings name one of them."""
+        return (
+            self.bootstrap_servers == settings.kafka.bootstrap_servers
+            or self.registry_url == settings.registry.url
+        )
+
 
 @dataclass(frozen=True)
 class Doctor:
@@ -101,13 +108,13 @@ def examine(patient: Doctor, chosen: str = "") -> Iterator[Check]:
     deployment, local = patient.deployment, patient.local
     settings = deployment.settings
     yield python_version(sys.version_info[:2])
+    uses_spark, uses_local_services = not settings.spark.processes, local.serve(settings)
     for package in CHECKED_PACKAGES:
-        yield package_version(package)
-    yield java(settings.home)
-    if (
-        local.bootstrap_servers == settings.kafka.bootstrap_servers
-        or local.registry_url == settings.registry.url
-    ):
+        if uses_spark or package != "pyspark":
+            yield package_version(package)
+    if uses_spark or uses_local_services:
+        yield java(settings.home)
+    if uses_local_services:
         yield from local.checks()
     deployments = patient.deployments(chosen)
     yield from disks([each.settings for each in deployments])

@@ -15,7 +15,7 @@ import pytest
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.extras.doctor import places
 from kbq_assets.extras.doctor.check import Check, Outcome
-from kbq_assets.extras.doctor.cli import Doctor, LocalServices, examine_topics
+from kbq_assets.extras.doctor.cli import Doctor, LocalServices, examine, examine_topics
 from kbq_assets_tests.fakes.platform import SCHEMAS, TOPIC, FakePlatform
 from kbq_assets_tests.fixtures.local_stack import free_ports
 from kbq_assets_tests.worker.debezium.events import avro_envelope
@@ -149,3 +149,26 @@ def test_the_room_of_each_disk_is_checked_under_its_own_variable(
     home, staging = places.disks([parse_settings(environ)])
     assert (home.name, home.outcome, staging.name, staging.outcome) == ("disk", OK, "staging space", FAIL)
     assert "KBQ_STAGING" in staging.fix
+
+
+@pytest.mark.parametrize(
+    ("master", "address", "needed"),
+    [
+        ("local[1]", "", {"java", "pyspark"}),
+        ("processes[1]", "", set()),
+        ("processes[1]", "127.0.0.1:9", {"java"}),
+    ],
+    ids=["Spark", "processes", "processes, and a broker of kbq local"],
+)
+def test_java_and_pyspark_are_asked_for_only_where_something_runs_on_them(
+    tmp_path: Path, master: str, address: str, needed: set[str]
+) -> None:
+    environ = {"KBQ_SPARK_MASTER": master, "KBQ_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9"}
+    world = FakePlatform(tmp_path, environ=environ)
+    parts = world.parts
+    local = LocalServices(address, "", lambda: ())
+    patient = Doctor(
+        parts.deployment, lambda: world.registry, lambda: world.subjects, local, lambda name: parts
+    )
+    names = {check.name for check in examine(patient)}
+    assert {"java", "pyspark"} & names == needed
