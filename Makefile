@@ -22,7 +22,7 @@ PYTEST_ARGS ?= -n $$(($$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 2)) -
 TIER ?= quick
 MARKS_quick := not slow and not thorough
 MARKS_thorough := not slow
-# The sizes of `make test-all`: 0 runs every test at the moderate sizes of `make test` (kbq_assets_tests/sizes.py).
+# The sizes of `make test-all`: 0 runs every test at the sizes of `make test TIER=thorough` (kbq_assets_tests/sizes.py).
 KBQ_TEST_FULL ?= 1
 # First what is quick. mypy, which uses one core for a minute and a half, runs at the same time as the tests.
 CHECK := $(MAKE) --no-print-directory -j2 lint kernels
@@ -63,11 +63,11 @@ clean: ## Stop everything and remove .kbq, .venv and caches
 
 test: $(VENV)/.development ## Lint, types, architecture, and the quick tests (TIER=thorough: those of CI)
 	@$(CHECK)
-	@$(TYPES_AND_TESTS) PYTEST_TIER='-m "$(or $(MARKS_$(TIER)),$(error TIER is quick or thorough))"'
+	@KBQ_TEST_TIER=$(TIER) $(TYPES_AND_TESTS) PYTEST_TIER='-m "$(or $(MARKS_$(TIER)),$(error TIER is quick or thorough))"'
 
 test-all: $(VENV)/.development ## The same with every test, at full size
 	@$(CHECK)
-	@KBQ_TEST_FULL=$(KBQ_TEST_FULL) $(TYPES_AND_TESTS)
+	@KBQ_TEST_FULL=$(KBQ_TEST_FULL) KBQ_TEST_TIER=thorough $(TYPES_AND_TESTS)
 
 lint: $(VENV)/.development ## Ruff, its formatter, and the layers of the architecture
 	@$(BIN)/ruff check

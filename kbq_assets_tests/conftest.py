@@ -14,7 +14,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kbq_assets_tests.sizes import HOURS_PROPERTY, SCHEDULES_PROPERTY
+from kbq_assets_tests.sizes import HOURS_PROPERTY, SCHEDULES_PROPERTY, examples
 
 pytest_plugins = [
     "kbq_assets_tests.fixtures.cpu_limit",
@@ -28,7 +28,9 @@ pytest_plugins = [
 ]
 
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("kbq", settings.get_profile("explore"), derandomize=True)
+settings.register_profile(
+    "kbq", settings.get_profile("explore"), derandomize=True, max_examples=examples(100)
+)
 settings.load_profile("kbq")
 
 #: Until the end of the collection: each full collection of garbage would walk all modules loaded so far.

@@ -1,4 +1,5 @@
-"""Sizes of the large tests: a moderate one for `make test`, the full one for `make test-all` (KBQ_TEST_FULL=1).
+"""Sizes of the large tests: a moderate one for `make test`, the full one for `make test-all` (KBQ_TEST_FULL=1). Some
+have a size between the two for CI (KBQ_TEST_TIER=thorough).
 
 A size that has a variable can be set by it alone; then its tier does not matter.
 """
@@ -10,10 +11,19 @@ from typing import Final
 
 #: Whether the full sizes are wanted. `make test-all` also runs the tests that are marked `slow`.
 FULL: Final = os.environ.get("KBQ_TEST_FULL") == "1"
+#: Whether CI's sizes are wanted. `make test TIER=thorough` also runs the tests that are marked `thorough`.
+THOROUGH: Final = os.environ.get("KBQ_TEST_TIER") == "thorough"
 
 
-def _size(moderate: int, full: int, variable: str = "") -> int:
+def _size(moderate: int, full: int, variable: str = "", *, thorough: int = 0) -> int:
+    if THOROUGH:
+        moderate = thorough or moderate
     return int(os.environ.get(variable) or (full if FULL else moderate))
+
+
+def examples(full: int) -> int:
+    """Examples of a property that costs milliseconds each: two fifths of them in `make test`."""
+    return full if FULL or THOROUGH else full * 2 // 5
 
 
 #: Simulated schedules. 500 notice every mutant by themselves; the rarest shows in the 434th.
@@ -22,13 +32,16 @@ SCHEDULES: Final = _size(500, 10_000, "KBQ_TEST_SCHEDULES")
 SCHEDULES_PROPERTY: Final = "simulated schedules"
 HOURS_PROPERTY: Final = "simulated hours"
 #: Schedules with a variation: restarts, schema variants, replays, checks. Each counts how often its subject occurred.
-VARIED_SCHEDULES: Final = _size(24, 100)
+VARIED_SCHEDULES: Final = _size(12, 100, thorough=24)
 #: Schedules with mishaps that an operator repairs: the rarest, rows of another staging area, shows in the 26th.
 REPAIRED_SCHEDULES: Final = _size(26, 100)
 #: Schedules in which statements change the tables.
-STATEMENT_SCHEDULES: Final = _size(24, 1_000)
+STATEMENT_SCHEDULES: Final = _size(12, 1_000, thorough=24)
+#: Schedules of error rows that come back in a lake, and of a publication that is late for an erasure.
+MENDED_SCHEDULES: Final = _size(4, 8, thorough=8)
+LATE_SCHEDULES: Final = _size(8, 20, thorough=20)
 #: Simulated starts of two loaders at once. Without rule L2 a row is doubled within the first ten.
-LOADER_STARTS: Final = _size(100, 1_000)
+LOADER_STARTS: Final = _size(40, 1_000, thorough=100)
 #: Runs of the simulated platform that Hypothesis steers. It finds most of its ways in the first hundred.
 MACHINE_RUNS: Final = _size(100, 300)
 #: A process dies, or sleeps, at every nth kind of point in its run, beginning at another one for each kind of run and
@@ -52,22 +65,28 @@ RELEASE_SCHEDULES: Final = _size(300, 300, "KBQ_TEST_RELEASE_SCHEDULES")
 #: Worlds in which processes die twelve times, and starts of all processes at once.
 DEATHS: Final = _size(1, 4)
 STARTS_AT_ONCE: Final = _size(1, 3)
+#: Records of each demo topic that two runs must make alike.
+DEMO_RECORDS: Final = _size(5_000, 20_000, thorough=20_000)
+#: Histories of an upsert table that is replayed, for each rule. The first four meet each outcome.
+KEYED_HISTORIES: Final = _size(4, 8, thorough=8)
 #: Small files of a lake that become few.
 SMALL_FILES: Final = _size(300, 5_000)
 #: Moments at which the demo is killed.
 DEMO_KILLS: Final = _size(2, 4)
 #: A loader over the local Google servers dies at every nth point of each outcome of a job, beginning at another one for
 #: each outcome. The simulator has thousands of such deaths; these show them over the real clients.
-GOOGLE_NTH_DEATH: Final = _size(6, 1)
-#: Seeds of twenty starts of two loaders over the local Google servers; the simulator has hundreds of starts.
+GOOGLE_NTH_DEATH: Final = _size(12, 1, thorough=6)
+#: Seeds of starts of two loaders over the local Google servers; the simulator has hundreds of starts.
 GOOGLE_SEEDS: Final = _size(1, 10)
+#: Starts of two loaders in each of these seeds.
+GOOGLE_STARTS: Final = _size(8, 20, thorough=20)
 #: Random JSON documents that the kernel and Python objects encode.
 JSON_DOCUMENTS: Final = _size(20_000, 1_000_000, "KBQ_TEST_JSON_DOCUMENTS")
 #: Random Protobuf messages that the kernel and Google's library encode.
 PROTOBUF_MESSAGES: Final = _size(10_000, 1_000_000, "KBQ_TEST_PROTOBUF_MESSAGES")
-#: Damaged records for the validator. 500 records share a schema: 100,000 still meet 200 schemas.
-FUZZ_RECORDS: Final = _size(100_000, 1_000_000, "KBQ_FUZZ")
+#: Damaged records for the validator. 500 records share a schema: 50,000 still meet 100 schemas.
+FUZZ_RECORDS: Final = _size(50_000, 1_000_000, "KBQ_FUZZ", thorough=100_000)
 #: Damaged records for Java's Avro, which takes most of its time to start.
 FUZZ_JAVA_RECORDS: Final = _size(5_000, 30_000, "KBQ_FUZZ_JAVA")
 #: Cases of the campaign against exceptions that leave their unit; `make fuzz` runs a million.
-FUZZ_CASES: Final = _size(20_000, 60_000, "KBQ_FUZZ_CASES")
+FUZZ_CASES: Final = _size(8_000, 60_000, "KBQ_FUZZ_CASES", thorough=20_000)

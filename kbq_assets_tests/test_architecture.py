@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -37,8 +39,39 @@ def name_of(path: Path) -> str:
     return path.relative_to(REPOSITORY / "kbq_assets").as_posix()
 
 
-def imported_packages(path: Path) -> Iterator[str]:
-    for node in ast.walk(parse_source(path)):
+class Facts(NamedTuple):
+    """What these tests ask about a module."""
+
+    text: str
+    packages: frozenset[str]
+    classes: tuple[str, ...]
+    methods: dict[str, int]
+    fields: dict[str, set[str]]
+    #: Of functions longer than 45 lines that numba does not compile.
+    lines: dict[str, int]
+    parameters: dict[str, int]
+
+
+@functools.cache
+def facts_of(path: Path) -> Facts:
+    """From one look at the module: parsing all of them takes seconds. The trees would stay in memory."""
+    nodes = list(ast.walk(parse_source(path)))
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    starts = [(each, m) for each in classes for m in methods_of(each) if m.name == "__init__"]
+    return Facts(
+        path.read_text(encoding="utf-8"),
+        frozenset(imported_packages(nodes)),
+        tuple(each.name for each in classes),
+        {each.name: len(methods_of(each)) for each in classes},
+        {each.name: fields_of(each) for each in classes},
+        {f.name: body_lines(f) for f in functions if body_lines(f) > 45 and not is_kernel(f)},
+        {each.name: len(m.args.args) + len(m.args.kwonlyargs) - 1 for each, m in starts},
+    )
+
+
+def imported_packages(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -47,14 +80,12 @@ def imported_packages(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if name_of(path).startswith("core/")], ids=name_of)
 def test_core_imports_the_standard_library_alone(path: Path) -> None:
-    assert set(imported_packages(path)) <= sys.stdlib_module_names | {"kbq_assets"}
+    assert facts_of(path).packages <= sys.stdlib_module_names | {"kbq_assets"}
 
 
 def test_the_environment_is_read_in_few_places() -> None:
     readers = {
-        name_of(path)
-        for path in SOURCES
-        if re.search(r"\bos\.(environ|getenv)\b", path.read_text(encoding="utf-8"))
+        name_of(path) for path in SOURCES if re.search(r"\bos\.(environ|getenv)\b", facts_of(path).text)
     }
     assert readers - READERS_OF_THE_ENVIRONMENT.keys() == set()
 
@@ -68,7 +99,7 @@ def test_every_package_that_is_imported_is_asked_for() -> None:
     # `google` is the namespace of google-cloud-*.
     asked |= {name for name, package in IMPORTED_AS.items() if package in asked}
     asked |= {"kbq_assets", "google"} | set(sys.stdlib_module_names)
-    imported = {package for path in SOURCES for package in imported_packages(path)}
+    imported = {package for path in SOURCES for package in facts_of(path).packages}
     assert imported - asked == set()
 
 
@@ -123,25 +154,16 @@ def _is_declared(node: ast.stmt) -> bool:
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_modules_classes_and_functions_stay_small(path: Path) -> None:
-    nodes = list(ast.walk(parse_source(path)))
-    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
-    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    starts = [(each, m) for each in classes for m in methods_of(each) if m.name == "__init__"]
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
-    assert {each.name: len(methods_of(each)) for each in classes if len(methods_of(each)) > 20} == {}
-    assert {each.name: fields_of(each) for each in classes if len(fields_of(each)) > 15} == {}
-    assert {f.name: body_lines(f) for f in functions if body_lines(f) > 45 and not is_kernel(f)} == {}
-    parameters = {each.name: len(m.args.args) + len(m.args.kwonlyargs) - 1 for each, m in starts}
-    assert {name: count for name, count in parameters.items() if count > 8} == {}
+    facts = facts_of(path)
+    assert len(facts.text.splitlines()) <= 400
+    assert {name: count for name, count in facts.methods.items() if count > 20} == {}
+    assert {name: fields for name, fields in facts.fields.items() if len(fields) > 15} == {}
+    assert facts.lines == {}
+    assert {name: count for name, count in facts.parameters.items() if count > 8} == {}
 
 
 def test_a_class_name_is_one_thing() -> None:
-    names = Counter(
-        node.name
-        for path in SOURCES
-        for node in ast.walk(parse_source(path))
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    )
+    names = Counter(name for path in SOURCES for name in facts_of(path).classes if not name.startswith("_"))
     assert {name for name, count in names.items() if count > 1} == set()
 
 
@@ -165,7 +187,7 @@ def test_an_extra_is_deleted_with_its_folder_and_its_lines_in_definitions(extra:
     named = re.compile(
         rf"kbq_assets\.extras\.{extra}\b|kbq_assets\.extras import .*\b{extra}\b|\"extras\.{extra}\."
     )
-    users = [name_of(path) for path in SOURCES if named.search(path.read_text(encoding="utf-8"))]
+    users = [name_of(path) for path in SOURCES if named.search(facts_of(path).text)]
     outside = [user for user in users if not user.startswith(f"extras/{extra}/")]
     assert [user for user in outside if user not in ROOTS] == SHOWN_BY_LOCAL.get(extra, [])
     assert set(outside) & ROOTS
@@ -179,7 +201,7 @@ OF_FILE_BATCHES = re.compile(r"\w+/filebatches/|ports/file_loads\.py|core/config
 
 
 def test_batches_of_files_are_deleted_with_their_folders() -> None:
-    users = {name_of(path) for path in SOURCES if FILE_BATCHES.search(path.read_text(encoding="utf-8"))}
+    users = {name_of(path) for path in SOURCES if FILE_BATCHES.search(facts_of(path).text)}
     assert {user for user in users if not OF_FILE_BATCHES.match(user)} == {"definitions.py"}
 
 

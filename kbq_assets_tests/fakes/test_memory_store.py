@@ -53,12 +53,16 @@ class TestMemoryStore(ObjectStoreContract):
 
 
 class TestMemoryStoreSeenByAProcess(ObjectStoreContract):
+    many = 5_000  # the store itself has 50,000
+
     @pytest.fixture
     def store(self) -> ObjectStore:
         return FaultyMemoryStore().view("p")
 
 
 class TestMemoryStoreThatIsOftenUnavailable(ObjectStoreContract):
+    many = 5_000
+
     @pytest.fixture
     def store(self) -> ObjectStore:
         view = FaultyMemoryStore(every(3, Outcome.UNAVAILABLE)).view("p")

@@ -27,11 +27,10 @@ from kbq_assets_tests.google.loads import Ground, WatchedWorld
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 from kbq_assets_tests.google.shapes import objections
 from kbq_assets_tests.simulation.mutants import Mutant
-from kbq_assets_tests.sizes import GOOGLE_SEEDS
+from kbq_assets_tests.sizes import GOOGLE_SEEDS, GOOGLE_STARTS
 
 pytestmark = pytest.mark.google
 
-STARTS = 20
 _SOON = 0.03
 
 
@@ -106,7 +105,7 @@ def _wanted(world: WatchedWorld) -> dict[int, int]:
 @pytest.mark.parametrize("seed", range(GOOGLE_SEEDS))
 def test_two_loaders_started_at_once_load_every_row_once(world: WatchedWorld, seed: int) -> None:
     random, said = Random(seed), len(world.bigquery.requests)
-    for _ in range(STARTS):
+    for _ in range(GOOGLE_STARTS):
         _start_two(world, random)
     _settle(world)
     assert world.rows() == _wanted(world)

@@ -16,8 +16,17 @@ from kbq_assets_tests.model.rules import Rule
 from kbq_assets_tests.model.scenarios import FAST, Scenario
 from kbq_assets_tests.model.world import Budget, Scope, World
 
+#: Its faults have scopes of one window, and two windows one of their own: this is their product.
+PRODUCT = "2 windows; rejected files, a failed job, a parked table"
 
-@pytest.mark.parametrize("scenario", FAST, ids=lambda scenario: scenario.name)
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(each, marks=[pytest.mark.thorough] if each.name == PRODUCT else [], id=each.name)
+        for each in FAST
+    ],
+)
 def test_every_reachable_state_keeps_every_promise(scenario: Scenario) -> None:
     found = explore(StagingAndLoading(scenario.scope))
     assert found.violation is None, f"{found.violation}\n{format_trace(scenario.scope, found)}"

@@ -100,6 +100,8 @@ def test_marked_deletions_timestamps_and_an_appended_table(warehouse: PlacedWare
     assert table.rows(f"_kafka_key, value, {DELETED}") == [(b"a", "2", False), (b"b", "3", True)]
 
 
+# test_marked_deletions_timestamps_and_an_appended_table converts rows, too.
+@pytest.mark.thorough
 def test_rows_that_were_appended_after_upserts_are_converted_by_the_next_one(
     warehouse: PlacedWarehouse, stage: Stage
 ) -> None:
@@ -192,6 +194,8 @@ def test_a_record_is_valid_until_the_next_one_of_its_key(warehouse: PlacedWareho
     ]  # fmt: skip
 
 
+# test_a_replay_s_script_requires_the_ledger_and_marks_in_its_transaction reads its text, and DuckDB runs the same rule.
+@pytest.mark.thorough
 def test_replayed_records_count_if_they_are_newer_than_their_key(
     warehouse: PlacedWarehouse, stage: Stage
 ) -> None:

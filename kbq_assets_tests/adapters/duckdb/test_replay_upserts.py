@@ -19,6 +19,7 @@ from kbq_assets.core.statements.dialects import DUCKDB
 from kbq_assets.core.statements.rules import MARK, StatementRule
 from kbq_assets.core.statements.upsert import POSITION, Upsert, deleted_columns
 from kbq_assets_tests.adapters.duckdb.test_upsert import KEY, RULE, Record, Table, batches_of
+from kbq_assets_tests.sizes import KEYED_HISTORIES
 
 #: Positions of a partition; each key has a partition of its own.
 _END: Final = 12
@@ -169,7 +170,9 @@ def check(seed: int, rule: StatementRule) -> str:
 
 
 @pytest.mark.parametrize("name", RULES)
-@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 150), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "seeds", [range(KEYED_HISTORIES), pytest.param(range(8, 150), marks=pytest.mark.slow)]
+)
 def test_each_key_shows_what_it_would_if_the_range_had_been_loaded_as_the_replay_says(
     name: str, seeds: range
 ) -> None:

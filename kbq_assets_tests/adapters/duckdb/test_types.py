@@ -21,6 +21,7 @@ from kbq_assets.core.loading.tables import Column, columns_of, plan_table_change
 from kbq_assets.wire.arrow.container import Block, read_blocks, read_header
 from kbq_assets.wire.arrow.decode import Decoder
 from kbq_assets.wire.arrow.errors import BadFile
+from kbq_assets_tests.sizes import examples
 
 
 def logical(kind: str, logical_type: str, /, **extra: Any) -> dict[str, Any]:
@@ -364,7 +365,7 @@ def named(avro: Any) -> Any:
     return json.loads(text)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_records_of_any_schema_come_back_as_they_were(data: st.DataObject) -> None:
     parts = data.draw(st.lists(shapes(), min_size=1, max_size=4))

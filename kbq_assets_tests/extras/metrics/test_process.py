@@ -33,7 +33,7 @@ def started(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)])
 def test_a_signal_ends_the_service_in_order(started: subprocess.Popen[str], number: signal.Signals) -> None:
     assert started.stdout is not None
     url = started.stdout.readline().split()[2].rstrip(";")

@@ -31,6 +31,7 @@ from kbq_assets.local.demo.topics import (
     DemoTopic,
 )
 from kbq_assets.pipelines.catalog.reader import read_catalog, sources
+from kbq_assets_tests.sizes import DEMO_RECORDS
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 SMALL = [topic for topic in TOPICS if topic.name != FLIGHTS]
@@ -61,7 +62,7 @@ def decoded(value: bytes, schema: Mapping[str, Any]) -> Any:
 
 @pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)
 def test_every_run_makes_the_same_records(topic: DemoTopic) -> None:
-    count = min(topic.records, 20_000)
+    count = min(topic.records, DEMO_RECORDS)
     once, again = committed(topic, count), committed(topic, count)
     assert all(a == b for a, b in itertools.zip_longest(once, again))
 

@@ -81,7 +81,9 @@ def test_the_list_names_a_broker_and_a_registry() -> None:
 
 
 # Brackets mean something in Ivy's patterns, spaces on command lines.
-@pytest.mark.parametrize("name", ["installed", "inst alled (copy) [1] é"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("installed", marks=pytest.mark.thorough), "inst alled (copy) [1] é"]
+)
 def test_an_installation_is_sorted_unpacked_and_found_again(
     repository: Repository, tmp_path: Path, name: str
 ) -> None:
@@ -94,15 +96,8 @@ def test_an_installation_is_sorted_unpacked_and_found_again(
     assert (folder / "kafka" / "broker_2.13-4.3.1.jar").read_bytes() == BROKER
     assert found.registry_jar.read_bytes() == b"jar"
     assert [path.name for path in root.iterdir()] == [folder.name]
-
-
-def test_a_file_with_another_sha256_is_refused_and_nothing_is_installed(
-    repository: Repository, tmp_path: Path
-) -> None:
-    repository.broker.write_bytes(BROKER + b"!")
-    with pytest.raises(ConfigurationError, match=r"broker_2\.13-4\.3\.1\.jar"):
-        install_from(repository, tmp_path / "installed")
-    assert find_installation(tmp_path / "installed", repository.artifacts) is None
+    another_list = (*repository.artifacts, artifact("kafka", "org.example:more:1:jar", b"more"))
+    assert find_installation(root, another_list) is None
 
 
 def test_a_file_that_cannot_be_had_is_named_and_may_come_later(
@@ -115,12 +110,13 @@ def test_a_file_that_cannot_be_had_is_named_and_may_come_later(
     assert install_from(repository, tmp_path / "installed").is_dir()
 
 
-def test_a_wrong_file_in_the_cache_of_an_earlier_attempt_is_not_kept_for_good(
+def test_a_file_with_another_sha256_is_refused_nothing_is_installed_and_it_is_not_kept_for_good(
     repository: Repository, tmp_path: Path
 ) -> None:
     repository.broker.write_bytes(BROKER + b"!")
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match=r"broker_2\.13-4\.3\.1\.jar"):
         install_from(repository, tmp_path / "installed")
+    assert find_installation(tmp_path / "installed", repository.artifacts) is None
     repository.broker.write_bytes(BROKER)
     assert install_from(repository, tmp_path / "installed").is_dir()
 
@@ -139,9 +135,3 @@ def test_what_a_killed_installation_left_is_swept(repository: Repository, tmp_pa
         install_from(repository, root)
         assert not (root / "partial-killed").exists()
         orphan.wait(timeout=120)  # nobody has written: the sweep has ended it
-
-
-def test_another_list_is_another_installation(repository: Repository, tmp_path: Path) -> None:
-    install_from(repository, tmp_path / "installed")
-    other = (*repository.artifacts, artifact("kafka", "org.example:more:1:jar", b"more"))
-    assert find_installation(tmp_path / "installed", other) is None

@@ -14,6 +14,7 @@ from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.wire.arrow.container import Block, read_blocks, read_header
 from kbq_assets.wire.arrow.decode import Decoder
 from kbq_assets.wire.arrow.errors import BadFile
+from kbq_assets_tests.sizes import examples
 
 SCHEMA = json.dumps({"type": "record", "name": "r", "fields": [{"name": "text", "type": "string"}]})
 DECODER = Decoder(SCHEMA, columns_of(SCHEMA))
@@ -58,7 +59,7 @@ def test_a_file_cut_anywhere_but_between_blocks_is_refused(codec: str) -> None:
             read(data[:length])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_a_changed_byte_is_an_error_of_the_file_or_changes_nothing_else(data: st.DataObject) -> None:
     whole = bytearray(file_of())

@@ -19,6 +19,7 @@ from kbq_assets.wire.arrow.decode import Decoder
 from kbq_assets.wire.arrow.errors import BadFile
 from kbq_assets.wire.arrow.kernel import read_records
 from kbq_assets.wire.arrow.nested import record_node
+from kbq_assets_tests.sizes import examples
 
 INT, LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 TYPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
@@ -140,7 +141,7 @@ def accepts(schema: str, blocks: list[Block]) -> bool:
     return read_records(blocks, record) is not None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(flat() | nested(), st.integers(1, 3))
 def test_both_read_the_same_records(found: tuple[str, list[dict[str, Any]]], size: int) -> None:
     schema, records = found

@@ -28,6 +28,7 @@ from kbq_assets.wire.records.event_time import (
 from kbq_assets.wire.records.rows_per_hour import HourCounter
 from kbq_assets.wire.records.validate import validate_avro
 from kbq_assets.wire.records.verdicts import RecordLimits
+from kbq_assets_tests.sizes import examples
 from kbq_assets_tests.wire.samples import DAY, DAY_MILLIS, MILLIS, record_of
 
 LIMITS = RecordLimits()
@@ -176,7 +177,7 @@ moments = st.datetimes(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     moments,
     st.sampled_from(["auto", "minutes", "seconds", "milliseconds", "microseconds"]),
@@ -199,7 +200,7 @@ def test_what_python_writes_is_read_as_python_reads_it(
 _DATE, _CLOCK = r"\d{4}-?\d\d-?\d\d", r"\d\d:?\d\d(:?\d\d([.,]\d{0,8})?)?"
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(
     st.one_of(
         st.from_regex(
@@ -215,7 +216,7 @@ def test_any_text_is_read_alike(text: str, format_: str) -> None:
     assert micros_of([text], format_) == [epoch_micros(text, format_)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-(10**12), 10**12), st.sampled_from(sorted(FORMATS))
 )

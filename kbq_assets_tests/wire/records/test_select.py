@@ -20,6 +20,7 @@ from kbq_assets.wire.records import select
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.select import Chooser, Value
 from kbq_assets.wire.records.staged_schema import MetadataColumns, StagedSchema, staged_schema
+from kbq_assets_tests.sizes import examples
 from kbq_assets_tests.wire.samples import (
     MILLIS,
     Sinks,
@@ -105,7 +106,7 @@ def route_of(schema: StagedSchema, chosen: list[tuple[Value, ...]]) -> Route:
     size=st.integers(1, 30),
     block_bytes=st.sampled_from([100, BLOCK_BYTES]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_record_goes_where_its_content_says(
     hashes_collide: bool,
     data: list[tuple[dict[str, Any], bytes | None, Any, bool]],

@@ -24,6 +24,7 @@ from kbq_assets.wire.records.staged_schema import (
     staged_schema,
     tombstone_schema,
 )
+from kbq_assets_tests.sizes import examples
 from kbq_assets_tests.wire import generate
 from kbq_assets_tests.wire.samples import record_of
 
@@ -53,7 +54,7 @@ def test_docs_defaults_and_properties_of_the_writer_stay() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_fastavro_reads_every_staged_schema(rng: random.Random) -> None:
     schema = generate.make_schema(rng)
     staged = staged_schema(schema, ALL)
