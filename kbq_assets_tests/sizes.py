@@ -38,7 +38,7 @@ REPAIRED_SCHEDULES: Final = _size(26, 100)
 #: Schedules in which statements change the tables.
 STATEMENT_SCHEDULES: Final = _size(12, 1_000, thorough=24)
 #: Schedules of error rows that come back in a lake, and of a publication that is late for an erasure.
-MENDED_SCHEDULES: Final = _size(4, 8, thorough=8)
+RETURNED_SCHEDULES: Final = _size(4, 8, thorough=8)
 LATE_SCHEDULES: Final = _size(8, 20, thorough=20)
 #: Simulated starts of two loaders at once. Without rule L2 a row is doubled within the first ten.
 LOADER_STARTS: Final = _size(40, 1_000, thorough=100)
@@ -84,8 +84,8 @@ GOOGLE_STARTS: Final = _size(8, 20, thorough=20)
 JSON_DOCUMENTS: Final = _size(20_000, 1_000_000, "KBQ_TEST_JSON_DOCUMENTS")
 #: Random Protobuf messages that the kernel and Google's library encode.
 PROTOBUF_MESSAGES: Final = _size(10_000, 1_000_000, "KBQ_TEST_PROTOBUF_MESSAGES")
-#: Damaged records for the validator. 500 records share a schema: 50,000 still meet 100 schemas.
-FUZZ_RECORDS: Final = _size(50_000, 1_000_000, "KBQ_FUZZ", thorough=100_000)
+#: Damaged records for the validator. 500 records share a schema: 100,000 still meet 200 schemas.
+FUZZ_RECORDS: Final = _size(100_000, 1_000_000, "KBQ_FUZZ")
 #: Damaged records for Java's Avro, which takes most of its time to start.
 FUZZ_JAVA_RECORDS: Final = _size(5_000, 30_000, "KBQ_FUZZ_JAVA")
 #: Cases of the campaign against exceptions that leave their unit; `make fuzz` runs a million.

@@ -109,8 +109,8 @@ from kbq_assets_tests.sizes import (
     HOURS_PROPERTY,
     LATE_SCHEDULES,
     LOADER_STARTS,
-    MENDED_SCHEDULES,
     REPAIRED_SCHEDULES,
+    RETURNED_SCHEDULES,
     SCHEDULES,
     SCHEDULES_PROPERTY,
     STATEMENT_SCHEDULES,
@@ -468,7 +468,8 @@ def test_replays_of_two_warehouses_notice_when_a_rule_is_removed(mutant: Mutant)
 def test_error_rows_of_a_lake_come_back_once_while_everything_else_goes_on() -> None:
     assert (
         sum(
-            run_schedule(seed, MENDING, MENDED).met["error rows replayed"] for seed in range(MENDED_SCHEDULES)
+            run_schedule(seed, MENDING, MENDED).met["error rows replayed"]
+            for seed in range(RETURNED_SCHEDULES)
         )
         > 100
     )
@@ -484,7 +485,8 @@ def test_replays_of_error_rows_notice_when_a_rule_is_removed(mutant: Mutant) -> 
 def test_error_rows_come_out_of_order_only_by_a_decision_that_ordered_tables_keep() -> None:
     assert (
         sum(
-            run_schedule(seed, MENDING, LET_IN).met["error rows replayed"] for seed in range(MENDED_SCHEDULES)
+            run_schedule(seed, MENDING, LET_IN).met["error rows replayed"]
+            for seed in range(RETURNED_SCHEDULES)
         )
         > 20
     )
@@ -499,7 +501,7 @@ def test_ordered_tables_notice_rows_that_no_decision_let_in(mutant: Mutant) -> N
 
 def test_error_rows_of_a_lake_do_not_bring_back_what_is_erased() -> None:
     met = Counter[str]()
-    for seed in range(MENDED_SCHEDULES):
+    for seed in range(RETURNED_SCHEDULES):
         met += run_schedule(seed, ERASING_MENDED, ERASED_MENDED).met
     assert met["error rows replayed"] > 20
 
