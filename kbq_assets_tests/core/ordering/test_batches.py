@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kbq_assets.core.errors import StateError
 from kbq_assets.core.loading.batches import LoadLimits, SchemaKey
+from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.loading.table_state import (
     QuarantinedFile,
     TableState,
@@ -19,7 +20,9 @@ from kbq_assets.core.loading.table_state import (
 )
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.batches import MOST_RESTAGED_BYTES, next_batch
+from kbq_assets.core.ordering.hour_order import Release
 from kbq_assets.core.ordering.table_order import OrderRule, TableOrder
+from kbq_assets.core.protocol.business_times import BusinessTimes
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import ParkReason
@@ -184,3 +187,21 @@ def test_batch_after_batch_loads_each_partition_in_offset_order_whatever_the_sch
         state = record_success(begin_job(state, batch.files, "p", "l"), batch.rows)
     for partition, firsts in loaded.items():
         assert firsts == [f.name.first_offset for f in files if f.name.topic_partition.partition == partition]
+
+
+def test_a_table_without_an_order_loads_one_schema_after_the_other() -> None:
+    assert planned(A, C, C2, D, state=TableState("u")) == [A, C]
+
+
+def test_a_table_by_hour_loads_the_windows_that_are_released() -> None:
+    state = TableState("u", order=TableOrder(OrderRule("hour")))
+    timed = [
+        dataclasses.replace(file, events=BusinessTimes({hour: 1}, hour * HOUR_MS))
+        for file, hour in ((A, 10), (B, 11))
+    ]
+
+    def released(until: int) -> list[StagedFile]:
+        batch = next_batch(TABLE, state, timed, UNLIMITED, release=Release(until, 100))
+        return [] if batch is None else list(batch.files)
+
+    assert [released(until) for until in (9, 10, 11)] == [[], timed[:1], timed[:1]]
