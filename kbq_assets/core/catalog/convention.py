@@ -160,7 +160,9 @@ def _expression(template: str) -> str:
 def _check_template(root: DocumentNode, where: str, template: str) -> Iterator[CatalogProblem]:
     node = root.find(where) or root
     try:
-        found = [(name, form, kind) for _, name, form, kind in Formatter().parse(template) if name is not None]
+        found = [
+            (name, form, kind) for _, name, form, kind in Formatter().parse(template) if name is not None
+        ]
         is_plain = all(name in _PARTS and not form and not kind for name, form, kind in found)
     except ValueError:
         is_plain = False

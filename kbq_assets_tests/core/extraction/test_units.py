@@ -45,7 +45,7 @@ def topic(order: str = "none", **limits: int) -> TopicSettings:
 def test_a_topics_own_limits_win_and_files_of_hours_are_not_divided(
     settings: TopicSettings, changed: dict[str, int]
 ) -> None:
-    assert LIMITS.of_topic(settings) == dataclasses.replace(LIMITS, **changed)  # type: ignore[arg-type]
+    assert LIMITS.of_topic(settings) == dataclasses.replace(LIMITS, **changed)
 
 
 @pytest.mark.parametrize(

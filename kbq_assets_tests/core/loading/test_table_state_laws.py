@@ -25,6 +25,7 @@ from kbq_assets.core.loading.table_state import (
 )
 from kbq_assets.core.ordering.table_order import OrderRule, TableOrder
 from kbq_assets.core.protocol import codec
+from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets_tests.strategies import staged_file
@@ -35,13 +36,12 @@ A, B, C, D = FILES
 KEY = table_state.mark_key(A)
 
 
-def bad(file: object, **changes: bool) -> QuarantinedFile:
-    assert isinstance(file, type(A))
-    return QuarantinedFile(file, "broken", **changes)
+def bad(file: StagedFile, *, retry: bool = False, dropped: bool = False) -> QuarantinedFile:
+    return QuarantinedFile(file, "broken", retry, dropped)
 
 
-def loading(*files: object, state: TableState = FRESH) -> TableState:
-    return table_state.begin_job(state, tuple(files), "p", "l")  # type: ignore[arg-type]
+def loading(*files: StagedFile, state: TableState = FRESH) -> TableState:
+    return table_state.begin_job(state, files, "p", "l")
 
 
 def job_of(state: TableState) -> JobInFlight:
@@ -131,7 +131,7 @@ def test_rows_add_up_by_partition_and_epoch_whatever_the_schema() -> None:
     ids=["a success", "a part of the batch", "nothing of the batch"],
 )
 def test_only_a_batch_that_loads_something_ends_a_row_of_lost_ones(
-    before: Failures, files: tuple[object, ...], lost: tuple[object, ...], after: Failures
+    before: Failures, files: tuple[StagedFile, ...], lost: tuple[StagedFile, ...], after: Failures
 ) -> None:
     state = dataclasses.replace(FRESH, failed=before, accepted=Accepted(loss=True))
     running = loading(*files, *lost, state=state)

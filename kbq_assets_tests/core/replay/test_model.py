@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -31,10 +32,9 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 REPLAY = Replay(7, "t", 2, {0: Bounds(10, 20), 1: Bounds(5, 5)}, turn=3, tables=("d.orders",))
 
 
-def other(number: int = 8, **changes: object) -> Replay:
+def other(number: int = 8, **changes: Any) -> Replay:
     """Another replay, by default of the same positions."""
-    made = dataclasses.replace(REPLAY, number=number, **changes)  # type: ignore[arg-type]
-    return made
+    return dataclasses.replace(REPLAY, number=number, **changes)
 
 
 def test_a_range_without_positions_is_not_read() -> None:
@@ -70,7 +70,7 @@ def test_a_name_that_becomes_too_long_is_refused() -> None:
 def test_chosen_tables_are_the_only_ones() -> None:
     assert (REPLAY.chosen, REPLAY.covers(TABLE)) == (None, True)
     some = dataclasses.replace(REPLAY, only=("d.orders",))
-    assert some.chosen == {TABLE}
+    assert some.chosen == frozenset({TABLE})
     assert (some.covers(TABLE), some.covers(TableReference("d", "items"))) == (True, False)
 
 
@@ -83,7 +83,7 @@ def test_chosen_tables_are_the_only_ones() -> None:
         ({"warehouse": "lake", "only": ("d.orders",)}, codec.ELSEWHERE),
     ],
 )
-def test_older_releases_do_not_touch_what_they_would_damage(changes: dict[str, object], stored: int) -> None:
+def test_older_releases_do_not_touch_what_they_would_damage(changes: dict[str, Any], stored: int) -> None:
     assert other(**changes).stored_format == stored
 
 
@@ -107,10 +107,10 @@ def test_each_phase_says_whether_tables_change(
     assert (replay.is_changing, replay.is_ended, replay.ended) == (is_changing, is_ended, ended)
 
 
-PROMOTING = {"phase": str(Phase.PROMOTING)}
-PROMOTED = {"phase": str(Phase.PROMOTED), "turn": 4}
-ACCEPTED = {"phase": str(Phase.ACCEPTED), "turn": 4}
-APART: dict[str, object] = {"bounds": {0: Bounds(20, 30)}}
+PROMOTING: dict[str, Any] = {"phase": str(Phase.PROMOTING)}
+PROMOTED: dict[str, Any] = {"phase": str(Phase.PROMOTED), "turn": 4}
+ACCEPTED: dict[str, Any] = {"phase": str(Phase.ACCEPTED), "turn": 4}
+APART: dict[str, Any] = {"bounds": {0: Bounds(20, 30)}}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from kbq_assets.core.errors import (
 )
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading import table_state
+from kbq_assets.core.loading.merging import MergedFile
 from kbq_assets.core.loading.table_registry import TableRegistry
 from kbq_assets.core.loading.table_state import QuarantinedFile, TableState
 from kbq_assets.core.protocol import codec
@@ -317,7 +318,7 @@ def test_each_warehouse_has_its_own_states_until_it_is_removed(store: FaultyMemo
     assert {name: list(tables) for name, tables in found.by_name.items()} == {"": [T], "lake": [U], "sea": []}
     state.set_warehouses(store, TableRegistry, {"lake": "removed"})
     later = state.warehouse_states(WarehouseStore.of(store, "sea"))
-    assert (sorted(later.by_name), later.removed) == (["", "sea"], {"lake"})
+    assert (sorted(later.by_name), later.removed) == (["", "sea"], frozenset({"lake"}))
     assert state.table_registry(store).active == {"d.t": "1"}
 
 
@@ -328,7 +329,7 @@ def test_files_are_in_use_in_commits_backlogs_jobs_and_quarantine(store: FaultyM
     )
     state.create_commit(store, commit)
     state.create_table_state(store, T, "1")
-    merged = table_state.MergedFile(source, (0,))
+    merged = MergedFile(source, (0,))
     records = (QuarantinedFile(back, "bad", retry=True), QuarantinedFile(lost, "bad"))
     state.change(
         store,
