@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -94,9 +95,9 @@ def gap(tp: TopicPartition) -> RecordedGap:
     return RecordedGap(tp, 9, "retention")
 
 
-def unit(tp: TopicPartition, first: int = 0, until: int = 9, **changes: object) -> Unit:
+def unit(tp: TopicPartition, first: int = 0, until: int = 9, **changes: Any) -> Unit:
     made = Unit(OffsetRange(tp, first, until), 1, SETTINGS, 3, first)
-    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(made, **changes)
 
 
 def test_retention_overtook_the_partitions_that_stop_for_it_or_record_a_gap() -> None:

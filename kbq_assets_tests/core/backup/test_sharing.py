@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,9 @@ P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 STOPPED = PartitionStop(P2, StopReason.TRUNCATED, "lost", ())
 
 
-def unit(tp: TopicPartition, first: int = 0, until: int = 9, **changes: object) -> Unit:
+def unit(tp: TopicPartition, first: int = 0, until: int = 9, **changes: Any) -> Unit:
     made = Unit(OffsetRange(tp, first, until), 1, TopicSettings(), 3, first)
-    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(made, **changes)
 
 
 def shared(tables: list[Unit], backups: list[Unit]) -> tuple[list[int], list[Unit]]:
@@ -42,7 +43,7 @@ def shared(tables: list[Unit], backups: list[Unit]) -> tuple[list[int], list[Uni
     ],
     ids=["another position", "another partition", "a later leader epoch", "an unknown one", "known further"],
 )
-def test_a_unit_that_differs_is_read_for_the_backup_alone(changes: dict[str, object]) -> None:
+def test_a_unit_that_differs_is_read_for_the_backup_alone(changes: dict[str, Any]) -> None:
     other = unit(P0, epoch=7, **changes)
     assert shared([unit(P0)], [other]) == ([0], [dataclasses.replace(other, tables=False)])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,9 @@ UNIT = Unit(OffsetRange(TP, 100, 200), 3, TopicSettings(), leader_epoch=7, epoch
 LIMITS = WindowLimits(bytes=500, records=50, seconds=5.0, file_bytes=200, late_before=4)
 
 
-def topic(order: str = "none", **limits: int) -> TopicSettings:
+def topic(order: str = "none", **limits: Any) -> TopicSettings:
     return TopicSettings(
-        extraction=ExtractionOptions(**limits),  # type: ignore[arg-type]
+        extraction=ExtractionOptions(**limits),
         ordering=OrderingOptions(order),
         checks=CheckOptions(complete_after_seconds=900),
     )
@@ -43,7 +44,7 @@ def topic(order: str = "none", **limits: int) -> TopicSettings:
     ids=["none", "bytes", "records", "seconds", "offset", "hour", "hour, too large", "hour, small"],
 )
 def test_a_topics_own_limits_win_and_files_of_hours_are_not_divided(
-    settings: TopicSettings, changed: dict[str, int]
+    settings: TopicSettings, changed: dict[str, Any]
 ) -> None:
     assert LIMITS.of_topic(settings) == dataclasses.replace(LIMITS, **changed)
 
@@ -116,8 +117,8 @@ def test_a_unit_came_as_far_as_its_last_window() -> None:
         ({"has_died": True}, False),
     ],
 )
-def test_a_unit_ends_by_stop_failure_or_a_faster_attempt(changes: dict[str, object], ended: bool) -> None:
-    assert dataclasses.replace(READ, **changes).has_ended == ended  # type: ignore[arg-type]
+def test_a_unit_ends_by_stop_failure_or_a_faster_attempt(changes: dict[str, Any], ended: bool) -> None:
+    assert dataclasses.replace(READ, **changes).has_ended == ended
 
 
 @pytest.mark.parametrize(

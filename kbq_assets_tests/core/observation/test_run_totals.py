@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -33,8 +34,8 @@ UNIT = Unit(OffsetRange(TopicPartition("t", 0), 0, 9), 1, TopicSettings())
 BUSY = WorkerUse(2, 3.0, 70)
 
 
-def end(run: str = "a", *, succeeded: bool = True, at: int = 100, **more: object) -> RunEnd:
-    return dataclasses.replace(RunEnd(run, succeeded, 2.5, at), **more)  # type: ignore[arg-type]
+def end(run: str = "a", *, succeeded: bool = True, at: int = 100, **more: Any) -> RunEnd:
+    return dataclasses.replace(RunEnd(run, succeeded, 2.5, at), **more)
 
 
 def test_a_run_is_counted_with_all_that_it_did() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -41,12 +42,12 @@ def commit(
     )
 
 
-def loaded(*files: StagedFile, **changes: object) -> TableState:
+def loaded(*files: StagedFile, **changes: Any) -> TableState:
     running = table_state.begin_job(TableState("u"), files, "p", "l")
     state = (
         table_state.record_success(running, sum(file.rows for file in files)) if files else TableState("u")
     )
-    return dataclasses.replace(state, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(state, **changes)
 
 
 def lost(file: StagedFile, *, accepted: int = 0) -> TableState:
