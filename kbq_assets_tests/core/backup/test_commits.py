@@ -170,7 +170,7 @@ def test_the_windows_of_an_epoch_are_those_of_its_files() -> None:
 
 
 def test_orphans_are_found_among_files_that_stay_in_the_order_of_their_paths() -> None:
-    stay = [path(0, 10, attempt="x", epoch=3), path(30, 40), "backup/t/b/notes.txt", path(0, 10)]
+    stay = [path(0, 10, attempt="x", epoch=3), path(30, 40), "backup/t/0/notes.txt", path(0, 10)]
     go = [path(0, 10, attempt="b"), path(29, 31), path(40, 50, epoch=1), path(0, 4, partition=1)]
     listed = dict.fromkeys([*stay, *go], 10)
     assert orphans(listed, [COMMIT], 0) == sorted(go)

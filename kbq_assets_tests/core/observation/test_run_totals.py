@@ -9,9 +9,6 @@ import pytest
 
 from kbq_assets.core.extraction.cost import Usage
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WorkerProcess
-from kbq_assets.core.observation.arrivals import Arrivals, PrefixArrivals
-from kbq_assets.core.observation.check_names import BATCHES_APPLY
-from kbq_assets.core.observation.lake_readers import LakeReaders
 from kbq_assets.core.observation.run_totals import (
     LASTING_MS,
     RunEnd,
@@ -133,45 +130,3 @@ def test_totals_and_signs_have_paths_that_do_not_meet() -> None:
     assert sign_path("7f") == "metrics/runs/7f.json"
     assert failure_key("lake", TableReference("d", "t")) == "lake/d.t"
     assert failure_key("", TableReference("d", "t")) == "/d.t"
-
-
-# Batches of files, and readers of a lake ------------------------------------------------------------------------------
-
-CALM = PrefixArrivals("shop/orders", waiting=2)
-STUCK = PrefixArrivals(
-    "shop/items", failed=1, parked=2, waiting=3, problems=("a failed",), commands=("kbq x",)
-)
-
-
-def test_a_prefix_fails_its_check_once_something_waits_for_a_person() -> None:
-    assert (CALM.result.passed, CALM.message, CALM.result.numbers) == (True, "", {"waiting_batches": 2})
-    result = STUCK.result
-    assert (result.passed, result.check, result.subject) == (False, BATCHES_APPLY, "shop/items")
-    assert result.numbers == {"stopped_batches": 3, "waiting_batches": 3}
-    assert (STUCK.message, result.commands) == ("a failed", ("kbq x",))
-
-
-def test_prefixes_that_could_not_be_read_are_unknown_and_not_well() -> None:
-    found = Arrivals((CALM, STUCK))
-    assert (list(found.problems), found.unknown_checks) == ([STUCK], {})
-    assert [result.passed for result in found.results] == [True, False]
-    assert Arrivals(unknown="no answer").unknown_checks == {BATCHES_APPLY: "no answer"}
-
-
-@pytest.mark.parametrize(
-    ("tried", "why", "behind"),
-    [
-        ([], {}, {"d.a": "old", "d.b": "old"}),
-        (["d.a"], {}, {"d.b": "old"}),
-        (["d.a"], {"d.a": "new"}, {"d.a": "new", "d.b": "old"}),
-        (["d.c"], {"d.c": "new"}, {"d.a": "old", "d.b": "old", "d.c": "new"}),
-        (["d.a", "d.b"], {}, {}),
-    ],
-    ids=["nothing tried", "moved", "still behind", "another one", "all moved"],
-)
-def test_tables_that_nobody_tried_stay_behind(
-    tried: list[str], why: dict[str, str], behind: dict[str, str]
-) -> None:
-    reasons = {TableReference.parse(table): reason for table, reason in why.items()}
-    after = LakeReaders({"d.b": "old", "d.a": "old"}).after(tried, reasons)
-    assert list(after.behind.items()) == list(behind.items())
