@@ -135,7 +135,7 @@ def test_each_partition_is_merged_by_itself() -> None:
     assert [run.topic_partition for run in plan_merges(commit)] == [TopicPartition("t", 3)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, TARGET_BYTES), max_size=60), st.integers(1, 2**20))
 def test_merged_files_are_bounded_and_disjoint(sizes: list[int], unit: int) -> None:
     windows = copies(*(size % unit if place % 7 else size for place, size in enumerate(sizes)))

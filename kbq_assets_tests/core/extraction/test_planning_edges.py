@@ -91,7 +91,7 @@ def stop(reason: str = StopReason.UNKNOWN_SCHEMA, until: int = 30, **changes: An
     ],
 )
 def test_a_stop_is_tried_again_for_its_own_range_alone(
-    found: Stop, now_ms: int, options: dict[str, str], read: tuple[int, int] | str
+    found: Stop, now_ms: int, options: dict[str, Any], read: tuple[int, int] | str
 ) -> None:
     assert read_by(planned(state(stop=found), now_ms=now_ms, **options)) == read
 
@@ -229,18 +229,36 @@ def test_a_new_partition_of_a_known_topic_starts_at_its_beginning_whatever_the_p
     assert (latest.creations[0].starts, latest.idle) == ({0: 30, 1: 30}, 2)
 
 
+LONG = "t" * 60
+
+
 @pytest.mark.parametrize(
-    "options", [{"dataset": "d" * 199, "table": "x" * 199}, {"error_dataset": "e" * 190}]
+    ("topic", "options", "stops"),
+    [
+        (LONG, {"table": "x"}, False),
+        (LONG, {"table": "x" * 190}, True),
+        (LONG, {"table": "x", "error_dataset": "e" * 190}, True),
+        (LONG, {"table": "x" * 190, "route": "record_name"}, False),
+        (LONG, {"table": "x", "error_dataset": "e" * 190, "route": "record_name"}, True),
+        ("a b", {"table": "x"}, True),
+    ],
+    ids=[
+        "short enough",
+        "a long table",
+        "a long error table",
+        "a table that records choose",
+        "a long error table of such a topic",
+        "no name of a topic",
+    ],
 )
 def test_a_topic_whose_files_can_have_no_names_stops_before_anything_is_committed(
-    options: dict[str, str],
+    topic: str, options: dict[str, Any], stops: bool
 ) -> None:
-    name = "t" * 240
-    snapshot = TopicSnapshot(TopicSettings.of(**options), TopicDescription(name, "id", 1))
-    plan = plan_extraction([snapshot], {TopicPartition(name, 0): BrokerOffsets(0, 9)}, "c")
-    assert [each.reason for each in plan.stops] == [StopReason.UNFIT_NAME]
-    assert (plan.creations, plan.units) == ((), ())
-    assert plan.stops[0].commands[0]
+    snapshot = TopicSnapshot(TopicSettings.of(**options), TopicDescription(topic, "id", 1))
+    plan = plan_extraction([snapshot], {TopicPartition(topic, 0): BrokerOffsets(0, 9)}, "c")
+    assert [each.reason for each in plan.stops] == ([StopReason.UNFIT_NAME] if stops else [])
+    assert (len(plan.creations), len(plan.units)) == ((0, 0) if stops else (1, 1))
+    assert all(each.commands[0] for each in plan.stops)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ _WINDOWS = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(_WINDOWS, st.integers(1, 4), st.booleans())
 def test_batch_after_batch_loads_each_partition_in_offset_order_whatever_the_schemas(
     windows: list[tuple[int, list[int]]], most: int, mixes: bool
