@@ -89,18 +89,20 @@ def _adjoining(windows: Iterable[Window], apart: Collection[str]) -> Iterator[li
     run: list[Window] = []
     size = 0
     for window in windows:
+        if not _is_small(window):
+            yield run
+            run, size = [], 0
+            continue
         size += _bytes([window])
         if run and (
             window.first != run[-1].until
-            or not _is_small(window)
             or window.files[0].path in apart
             or _epoch(window) != _epoch(run[-1])
             or size > TARGET_BYTES
         ):
             yield run
             run, size = [], _bytes([window])
-        if _is_small(window):
-            run.append(window)
+        run.append(window)
     yield run
 
 

@@ -160,10 +160,13 @@ def _expression(template: str) -> str:
 def _check_template(root: DocumentNode, where: str, template: str) -> Iterator[CatalogProblem]:
     node = root.find(where) or root
     try:
-        unknown = {name for _, name, _, _ in Formatter().parse(template) if name is not None} - {*_PARTS}
+        found = [
+            (name, form, kind) for _, name, form, kind in Formatter().parse(template) if name is not None
+        ]
+        is_plain = all(name in _PARTS and not form and not kind for name, form, kind in found)
     except ValueError:
-        unknown = {template}
-    if unknown:
+        is_plain = False
+    if not is_plain:
         hint = ", ".join("{" + part + "}" for part in _PARTS)
         yield node.problem(where, f"{template!r} is not a template", hint)
 

@@ -23,9 +23,9 @@ def parse_positions(text: str, topic: str) -> Iterator[RecordPosition]:
     for number, entry in enumerate(_entries(text), 1):
         try:
             found = RecordPosition(
-                int(_named(entry, "partition")),
-                int(_named(entry, "offset")),
-                int(_named(entry, "epoch") or 0),
+                _whole(_named(entry, "partition")),
+                _whole(_named(entry, "offset")),
+                _whole(_named(entry, "epoch") or 0),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise ConfigurationError(
@@ -61,6 +61,13 @@ def _parsed(line: str) -> Any:
         return json.loads(line)
     except ValueError:
         return None
+
+
+def _whole(found: Any) -> int:
+    """A whole number. Another number would be cut to one, and name another record."""
+    if isinstance(found, bool) or not isinstance(found, (int, str)):
+        raise TypeError(f"{type(found).__name__} is no whole number")
+    return int(found)
 
 
 def _named(entry: Mapping[str, Any], name: str) -> Any:

@@ -60,14 +60,15 @@ def destination_of(
         )
     fixed = fixed or {}
     groups = match.groupdict()
-    project, dataset = fixed.get("projectId", ""), fixed.get("datasetId") or groups.get("dataset")
+    project, dataset = fixed.get("projectId", ""), fixed.get("datasetId")
+    if not dataset:
+        own_project, _, dataset = (groups.get("dataset") or "").rpartition(".")
+        project = project or own_project
     if not dataset:
         raise ConfigurationError(
             f"{success_path}: the expression {regex.pattern!r} finds no dataset, and no destinationTable names one",
             next_step="add a group (?P<dataset>...), or destinationTable with datasetId to load.json",
         )
-    if "." in dataset and not fixed:
-        project, _, dataset = dataset.rpartition(".")
     table, _, own = (fixed.get("tableId") or match["table"]).partition("$")
     decorator = f"${own}" if own else _decorator(groups)
     if decorator and not _DECORATOR.fullmatch(decorator):

@@ -15,7 +15,9 @@ _MODES: Final = ("AUTO", "STRINGS", "CUSTOM")
 _PART: Final = re.compile(r"([\w\-]+)=([^/]*)")
 _DECLARED: Final = re.compile(r"\{([\w\-]+):(\w+)\}")
 _TYPES: Final = {"INTEGER": "INT64", "INT64": "INT64", "STRING": "STRING", "DATE": "DATE"}
-_WHOLE: Final = re.compile(r"-?\d{1,18}")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
+#: Python's dates also have weeks, such as 2020-W01-1. A warehouse's have none.
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _HELP: Final = "docs/file-batches.md#hive-partitions"
 
 
@@ -71,6 +73,6 @@ def _type_of(values: set[str]) -> str:
 
 def _is_date(value: str) -> bool:
     try:
-        return len(value) == 10 and bool(date.fromisoformat(value))
+        return _DAY.fullmatch(value) is not None and bool(date.fromisoformat(value))
     except ValueError:
         return False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbq_assets.core.catalog.convention import Convention
+from kbq_assets.core.catalog.convention import Convention, parse_convention
+from kbq_assets_tests.core.catalog.documents import documents
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,27 @@ def test_another_name_has_none(topic: str) -> None:
 )
 def test_topics_of_tools_and_those_that_are_named_need_no_entry(topic: str, expected: bool) -> None:
     assert Convention(ignore=("tmp.*",)).ignores(topic) is expected
+
+
+@pytest.mark.parametrize("key", ["topic", "dataset", "table"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{topik}",
+        "{}",
+        "{0}",
+        "{topic.x}",
+        "{topic[0]}",
+        "{topic",
+        "topic}",
+        "{topic!r}",
+        "{topic:d}",
+        "{topic!x}",
+    ],
+)
+def test_a_template_with_anything_but_parts_is_a_mistake_of_its_line(key: str, template: str) -> None:
+    root = documents({"catalog.yaml": f"names:\n  {key}: '{template}'\n"})["catalog.yaml"]
+    convention, [problem] = parse_convention(root)
+    assert (problem.line, problem.where) == (2, f"names.{key}")
+    assert problem.message == f"{template!r} is not a template"
+    assert convention == Convention()

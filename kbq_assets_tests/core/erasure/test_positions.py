@@ -46,3 +46,15 @@ def test_anything_else_is_refused_without_repeating_it(text: str, said: str) -> 
     with pytest.raises(ConfigurationError, match=said) as refused:
         list(parse_positions(text, "t"))
     assert "anna" not in str(refused.value)
+
+
+@pytest.mark.parametrize("number", ["4.7", "4.0", "1e3", "1e999", "true", "[4]", "{}"])
+def test_a_number_that_is_not_whole_names_no_record(number: str) -> None:
+    for fields in (f'"partition": 0, "offset": {number}', f'"partition": {number}, "offset": 1'):
+        with pytest.raises(ConfigurationError, match="entry 1 is not a position"):
+            list(parse_positions(f"{{{fields}}}", "t"))
+
+
+def test_numbers_in_quotes_are_whole_numbers() -> None:
+    assert list(parse_positions('{"partition": "0", "offset": "4711"}', "t")) == [FIRST]
+    assert list(parse_positions('{"errors": [{"partition": 3, "offset": 9, "epoch": "2"}]}', "t")) == [SECOND]
