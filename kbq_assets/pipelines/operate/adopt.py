@@ -26,6 +26,7 @@ def propose(store: ObjectStore, warehouse: Warehouse, table: TableReference) -> 
     if found is None:
         raise Refused(f"table {table} belongs to this staging area", next_step=f"kbq resume --table {table}")
     if found.reason == ParkReason.TABLE_GONE:
+        _check_parked(current, table)
         topics = sorted({key.partition("/")[0] for key in current.rows})
         lines = (
             found.text,
@@ -48,6 +49,17 @@ def propose(store: ObjectStore, warehouse: Warehouse, table: TableReference) -> 
         "the staging area that fed the table stops when it loads again",
     )
     return Proposal(f"feed table {table} from this staging area", lines, adopt)
+
+
+def _check_parked(current: TableState, table: TableReference) -> None:
+    """Raises Refused if no load has found the table gone: its rows cannot be given up yet."""
+    why = current.parked.reason if current.parked is not None else None
+    if why != ParkReason.TABLE_GONE:
+        resume = f"kbq resume --table {table}, " if why else ""
+        raise Refused(
+            f"table {table} does not exist, but no load has parked it for that",
+            next_step=f"{resume}kbq load --table {table}, then this command again",
+        )
 
 
 def _follow_ledger(store: ObjectStore, warehouse: Warehouse, table: TableReference, why: str) -> Proposal:

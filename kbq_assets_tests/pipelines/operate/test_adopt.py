@@ -66,6 +66,23 @@ def test_a_table_that_was_dropped_goes_on_without_its_rows(world: World) -> None
     assert (world.now.accepted.rows, world.now.parked, sum(world.now.rows.values())) == (9, None, 9)
 
 
+@pytest.mark.parametrize(
+    ("parked", "next_step"),
+    [
+        (None, "kbq load --table d.t, then this command again"),
+        (ParkReason.LOAD_FAILED, "kbq resume --table d.t, kbq load --table d.t, then this command again"),
+    ],
+)
+def test_a_table_that_no_load_has_found_gone_is_not_given_up(
+    world: World, parked: ParkReason | None, next_step: str
+) -> None:
+    if parked:
+        world.park(parked)
+    with pytest.raises(Refused, match="no load has parked it for that") as refused:
+        adopt.propose(world.store, world.warehouse, T)
+    assert refused.value.next_step == next_step
+
+
 def test_rows_that_were_loaded_since_the_proposal_are_not_given_up(world: World) -> None:
     world.park(ParkReason.TABLE_GONE)
     first, second = (adopt.propose(world.store, world.warehouse, T) for _ in range(2))
