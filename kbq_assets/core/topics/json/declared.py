@@ -187,8 +187,8 @@ def _leads(seen: Seen, names: list[str]) -> bool:
 def parts(
     schemas: Iterable[Any], references: References, *, tests: bool = False
 ) -> Iterator[Mapping[str, Any]]:
-    """Schemas and their parts in the document of ``references``, each once: references, all of, alternatives, and conditional
-    parts. With ``tests``, conditions too: they name fields without their types."""
+    """Schemas and their parts in the document of ``references``, each once: references, all of, alternatives, and
+    conditional parts. With ``tests``, conditions too: they name fields without their types."""
     left, known = [*schemas][::-1], set[int]()
     while left:
         part = left.pop()
