@@ -197,10 +197,13 @@ def test_a_scale_beyond_all_columns_is_an_unfit_value(scale: int, fits: bool) ->
             {"a": "x", "b": 5000, "c": 7}, {"a": "x", "b": 5, "c": 7}, id="record",
         ),
         pytest.param(
-            {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": ["null", NANOS]}}]},
+            {"type": "record", "name": "R", "fields": [
+                {"name": "a", "type": {"type": "array", "items": ["null", NANOS]}}]},
             {"a": [None, 1000]}, {"a": [None, 1]}, id="nested",
         ),
-        pytest.param({"type": "array", "items": {"type": "map", "values": "int"}}, [{"a": 1}], [{"a": 1}], id="unchanged"),
+        pytest.param(
+            {"type": "array", "items": {"type": "map", "values": "int"}}, [{"a": 1}], [{"a": 1}], id="unchanged"
+        ),
     ],
 )  # fmt: skip
 def test_values_are_converted_wherever_they_are_and_others_stay(
