@@ -278,7 +278,7 @@ def test_a_scale_that_is_no_number_counts_as_0(scale: Any) -> None:
     assert unscaled(value(kind, 7)) == 7
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.decimals(-(10**20), 10**20, allow_nan=False, places=2))
 def test_any_decimal_of_its_scale_survives(number: Any) -> None:
     assert unscaled(value(DECIMAL, Number(f"{number:f}"))) == int(number * 100)
@@ -297,7 +297,7 @@ KINDS = st.sampled_from(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=40)
 @given(KINDS, JSON_VALUES)
 def test_any_payload_is_encoded_or_refused_as_a_value(kind: Mapping[str, Any], payload: Any) -> None:
     try:
@@ -307,7 +307,7 @@ def test_any_payload_is_encoded_or_refused_as_a_value(kind: Mapping[str, Any], p
     assert found
 
 
-@settings(max_examples=200)
+@settings(max_examples=40)
 @given(
     st.recursive(
         st.none() | st.text(max_size=2) | st.integers(),

@@ -161,7 +161,7 @@ def variable(scale: int, unscaled: int) -> Decimal:
     return Decimal(int.from_bytes(found, "big", signed=True)).scaleb(-38)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.integers(-38, 38), st.integers(-(10**15), 10**15))
 def test_a_decimal_of_any_scale_keeps_its_value(scale: int, unscaled: int) -> None:
     assert variable(scale, unscaled) == Decimal(unscaled).scaleb(-scale)
