@@ -41,35 +41,6 @@ def test_every_number_is_part_of_the_sum() -> None:
     assert one + one == Counts(**dict.fromkeys(NUMBERS, 2))
 
 
-@FEW
-@given(COUNTS, COUNTS, COUNTS)
-def test_addition_is_associative_and_has_a_neutral_element(a: Counts, b: Counts, c: Counts) -> None:
-    assert parts((a + b) + c) == parts(a + (b + c))
-    assert parts(a + Counts()) == parts(Counts() + a) == parts(a)
-
-
-@FEW
-@given(COUNTS, COUNTS)
-def test_the_order_does_not_matter(a: Counts, b: Counts) -> None:
-    assert parts(a + b) == parts(b + a)
-
-
-@FEW
-@given(st.lists(COUNTS, max_size=5))
-def test_the_total_is_the_sum(counts: list[Counts]) -> None:
-    assert parts(total(counts)) == parts(reduce(add, counts, Counts()))
-
-
-@FEW
-@given(COUNTS, COUNTS)
-def test_what_was_added_can_be_taken_away(a: Counts, b: Counts) -> None:
-    left = (a + b) - b
-    assert left == dataclasses.replace(a, rows=left.rows, extra={})
-    assert {table: count for table, count in left.rows.items() if count} == {
-        table: count for table, count in a.rows.items() if count
-    }
-
-
 def test_a_difference_may_be_negative() -> None:
     left = Counts(records=1, rows={"d.a": 1}) - Counts(records=3, rows={"d.a": 3})
     assert (left.records, left.rows) == (-2, {"d.a": -2})
@@ -119,6 +90,35 @@ def test_counts_of_a_newer_version_add_up_too(
 ) -> None:
     assert (Counts(extra=left) + Counts(extra=right)).extra == both
     assert total([Counts(extra=left), Counts(extra=right)]).extra == both
+
+
+@FEW
+@given(COUNTS, COUNTS, COUNTS)
+def test_addition_is_associative_and_has_a_neutral_element(a: Counts, b: Counts, c: Counts) -> None:
+    assert parts((a + b) + c) == parts(a + (b + c))
+    assert parts(a + Counts()) == parts(Counts() + a) == parts(a)
+
+
+@FEW
+@given(COUNTS, COUNTS)
+def test_the_order_does_not_matter(a: Counts, b: Counts) -> None:
+    assert parts(a + b) == parts(b + a)
+
+
+@FEW
+@given(st.lists(COUNTS, max_size=5))
+def test_the_total_is_the_sum(counts: list[Counts]) -> None:
+    assert parts(total(counts)) == parts(reduce(add, counts, Counts()))
+
+
+@FEW
+@given(COUNTS, COUNTS)
+def test_what_was_added_can_be_taken_away(a: Counts, b: Counts) -> None:
+    left = (a + b) - b
+    assert left == dataclasses.replace(a, rows=left.rows, extra={})
+    assert {table: count for table, count in left.rows.items() if count} == {
+        table: count for table, count in a.rows.items() if count
+    }
 
 
 @FEW

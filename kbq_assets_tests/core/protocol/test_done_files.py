@@ -19,14 +19,6 @@ TP = TopicPartition("shop.orders", 3)
 KNOWN = frozenset({"shop.orders", "t"})
 
 
-@settings(max_examples=25)
-@given(strategies.staged_names)
-def test_the_path_of_a_done_file_needs_no_parsing(name: StagedFileName) -> None:
-    until = name.first_offset + 1
-    wanted = DoneFileName(name.topic_partition, name.table, name.schema_id, name.first_offset, until - 1)
-    assert done_path(name.format(), until) == wanted.format()
-
-
 def test_a_done_file_names_the_last_position_that_its_file_covers() -> None:
     file = staged_file(10, 15)
     assert file.done.last_offset == 14
@@ -122,3 +114,11 @@ def test_a_table_that_does_not_fit_names_the_options_that_help() -> None:
     assert (
         caught.value.next_step == "give the topic a shorter table or dataset (options `table` and `dataset`)"
     )
+
+
+@settings(max_examples=25)
+@given(strategies.staged_names)
+def test_the_path_of_a_done_file_needs_no_parsing(name: StagedFileName) -> None:
+    until = name.first_offset + 1
+    wanted = DoneFileName(name.topic_partition, name.table, name.schema_id, name.first_offset, until - 1)
+    assert done_path(name.format(), until) == wanted.format()

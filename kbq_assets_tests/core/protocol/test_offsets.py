@@ -30,15 +30,6 @@ def test_what_ends_before_it_begins_or_begins_below_zero_is_no_range(first: int,
         OffsetRange(TP, first, until)
 
 
-@given(st.lists(st.integers(0, MOST), min_size=3, max_size=3).map(sorted))
-def test_the_parts_of_a_range_have_its_positions(bounds: list[int]) -> None:
-    first, middle, until = bounds
-    whole = OffsetRange(TP, first, until)
-    assert (
-        OffsetRange(TP, first, middle).positions + OffsetRange(TP, middle, until).positions == whole.positions
-    )
-
-
 def test_ranges_are_written_as_mathematicians_write_half_open_ones() -> None:
     assert str(OffsetRange(TP, 10, 15)) == "shop.orders[3] [10, 15)"
 
@@ -61,3 +52,12 @@ def test_ranges_are_values() -> None:
 
 def test_a_broker_may_report_no_leader_epoch() -> None:
     assert BrokerOffsets(0, 5).leader_epoch == -1
+
+
+@given(st.lists(st.integers(0, MOST), min_size=3, max_size=3).map(sorted))
+def test_the_parts_of_a_range_have_its_positions(bounds: list[int]) -> None:
+    first, middle, until = bounds
+    whole = OffsetRange(TP, first, until)
+    assert (
+        OffsetRange(TP, first, middle).positions + OffsetRange(TP, middle, until).positions == whole.positions
+    )

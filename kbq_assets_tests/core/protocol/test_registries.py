@@ -49,18 +49,6 @@ def test_topics_that_are_gone_are_noted_and_unknown_ones_are_not_added() -> None
 SHARDS = st.lists(st.tuples(st.sampled_from("tu"), st.integers(0, 3), st.booleans()), max_size=12)
 
 
-@settings(max_examples=25)
-@given(SHARDS)
-def test_no_shard_is_both_active_and_in_creation_or_listed_twice(steps: list[tuple[str, int, bool]]) -> None:
-    registry, was_active = EMPTY, set[tuple[str, int]]()
-    for topic, shard, activates in steps:
-        registry = registry.activate(topic, shard) if activates else registry.announce(topic, shard)
-        was_active |= {(topic, shard)} if activates else set()
-    listed = [(t, s) for t, entry in registry.topics.items() for s in (*entry.active, *entry.creating)]
-    assert len(listed) == len({*listed}) and {*listed} == {(t, s) for t, s, _ in steps}
-    assert {(t, s) for t, entry in registry.topics.items() for s in entry.active} == was_active
-
-
 COMMIT = Commit("t", 0, "c", "id", 1, {0: PartitionCommit(5), 1: PartitionCommit(7)}, schema_ids={1: "a"})
 
 
@@ -104,3 +92,15 @@ def test_decisions_that_stay_are_enough_to_read() -> None:
     left = list(range(DECISIONS.most))
     del left[: len(DECISIONS.full_chunk(tuple(left)))]
     assert len(left) >= DECISIONS.chunk
+
+
+@settings(max_examples=25)
+@given(SHARDS)
+def test_no_shard_is_both_active_and_in_creation_or_listed_twice(steps: list[tuple[str, int, bool]]) -> None:
+    registry, was_active = EMPTY, set[tuple[str, int]]()
+    for topic, shard, activates in steps:
+        registry = registry.activate(topic, shard) if activates else registry.announce(topic, shard)
+        was_active |= {(topic, shard)} if activates else set()
+    listed = [(t, s) for t, entry in registry.topics.items() for s in (*entry.active, *entry.creating)]
+    assert len(listed) == len({*listed}) and {*listed} == {(t, s) for t, s, _ in steps}
+    assert {(t, s) for t, entry in registry.topics.items() for s in entry.active} == was_active

@@ -52,18 +52,6 @@ def test_a_window_moves_the_mark(
     assert before.with_window(windowed, asked_ms) == after
 
 
-@settings(max_examples=30)
-@given(TIMES, TIMES, TIMES, TIMES, st.lists(st.integers(-1, 10 * HOUR), max_size=2), TIMES)
-def test_no_window_moves_a_mark_back(
-    event: int, rows: int, end: int, kafka: int, newest: list[int], asked: int
-) -> None:
-    before = Watermark(event, rows, end)
-    after = before.with_window(window(*newest, kafka_ms=kafka), asked)
-    assert after.event_ms >= before.event_ms
-    assert after.rows_ms >= before.rows_ms
-    assert after.end_ms == before.end_ms
-
-
 @pytest.mark.parametrize(
     ("mark", "patience_ms", "not_after_ms", "passed_ms"),
     [
@@ -84,13 +72,6 @@ def test_the_log_end_decides_once_no_rows_came_for_long_enough(
     assert mark.passed_ms(patience_ms, not_after_ms) == passed_ms
 
 
-@settings(max_examples=30)
-@given(TIMES, TIMES, TIMES, TIMES, TIMES)
-def test_less_patience_passes_no_less(event: int, rows: int, end: int, patience: int, written: int) -> None:
-    mark = Watermark(event, rows, end)
-    assert mark.passed_ms(patience, written) >= mark.passed_ms(patience + 1, written) >= event
-
-
 @pytest.mark.parametrize(
     ("mark", "expected_ms"),
     [
@@ -103,17 +84,6 @@ def test_less_patience_passes_no_less(event: int, rows: int, end: int, patience:
 )
 def test_the_next_hour_is_expected_as_fast_as_the_clock_goes(mark: Watermark, expected_ms: int) -> None:
     assert mark.next_hour_ms(900_000) == expected_ms
-
-
-@settings(max_examples=30)
-@given(TIMES.filter(bool), TIMES, st.integers(0, HOUR))
-def test_the_next_hour_comes_within_an_hour(event: int, rows: int, patience: int) -> None:
-    mark = Watermark(event, rows, rows)
-    due = mark.next_hour_ms(patience)
-    assert rows < due <= rows + HOUR
-    # At that moment, with business time as fast as the clock, an hour and its patience are over.
-    passed = mark.passed_ms(patience, rows) + due - rows
-    assert (passed - patience) % HOUR == 0
 
 
 T0, T1, T64 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 64)
@@ -164,3 +134,33 @@ def test_a_commit_is_due_for_its_marks_once_and_in_order(
     ends: dict[TopicPartition, LogEnd], due: list[tuple[str, int]]
 ) -> None:
     assert list(due_shards(ends, HOUR)) == due
+
+
+@settings(max_examples=30)
+@given(TIMES, TIMES, TIMES, TIMES, st.lists(st.integers(-1, 10 * HOUR), max_size=2), TIMES)
+def test_no_window_moves_a_mark_back(
+    event: int, rows: int, end: int, kafka: int, newest: list[int], asked: int
+) -> None:
+    before = Watermark(event, rows, end)
+    after = before.with_window(window(*newest, kafka_ms=kafka), asked)
+    assert after.event_ms >= before.event_ms
+    assert after.rows_ms >= before.rows_ms
+    assert after.end_ms == before.end_ms
+
+
+@settings(max_examples=30)
+@given(TIMES, TIMES, TIMES, TIMES, TIMES)
+def test_less_patience_passes_no_less(event: int, rows: int, end: int, patience: int, written: int) -> None:
+    mark = Watermark(event, rows, end)
+    assert mark.passed_ms(patience, written) >= mark.passed_ms(patience + 1, written) >= event
+
+
+@settings(max_examples=30)
+@given(TIMES.filter(bool), TIMES, st.integers(0, HOUR))
+def test_the_next_hour_comes_within_an_hour(event: int, rows: int, patience: int) -> None:
+    mark = Watermark(event, rows, rows)
+    due = mark.next_hour_ms(patience)
+    assert rows < due <= rows + HOUR
+    # At that moment, with business time as fast as the clock, an hour and its patience are over.
+    passed = mark.passed_ms(patience, rows) + due - rows
+    assert (passed - patience) % HOUR == 0

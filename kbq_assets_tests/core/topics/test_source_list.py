@@ -125,14 +125,6 @@ ENTRIES = st.lists(
 )
 
 
-@settings(max_examples=40)
-@given(ENTRIES)
-def test_the_first_line_that_matches_decides_about_each_topic(entries: list[SourceEntry]) -> None:
-    numbered = [SourceEntry(e.pattern, TopicSettings.of(owner=str(n))) for n, e in enumerate(entries)]
-    expected = {t: first for t in TOPICS if (first := next((e for e in numbered if e.matches(t)), None))}
-    assert select_entries(numbered, TOPICS) == expected
-
-
 def test_a_pattern_s_topics_may_lack_its_business_time_and_a_named_topic_may_not() -> None:
     pattern, named = parse_source_list("shop.* event_date=at\nother event_date=at", "x")
     shared = pattern.settings_of("shop.a").records.event_date
@@ -146,3 +138,11 @@ def test_a_template_has_the_name_of_the_topic() -> None:
     [entry] = parse_source_list("shop.* dataset=d table={topic.2}", "x")
     assert str(entry.settings_of("shop.orders").destination.table_for("shop.orders")) == "d.orders"
     assert entry.settings_of("shop.orders").destination.table.text == "orders"
+
+
+@settings(max_examples=40)
+@given(ENTRIES)
+def test_the_first_line_that_matches_decides_about_each_topic(entries: list[SourceEntry]) -> None:
+    numbered = [SourceEntry(e.pattern, TopicSettings.of(owner=str(n))) for n, e in enumerate(entries)]
+    expected = {t: first for t in TOPICS if (first := next((e for e in numbered if e.matches(t)), None))}
+    assert select_entries(numbered, TOPICS) == expected

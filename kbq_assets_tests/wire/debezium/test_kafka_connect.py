@@ -278,12 +278,6 @@ def test_a_scale_that_is_no_number_counts_as_0(scale: Any) -> None:
     assert unscaled(value(kind, 7)) == 7
 
 
-@settings(max_examples=20)
-@given(st.decimals(-(10**20), 10**20, allow_nan=False, places=2))
-def test_any_decimal_of_its_scale_survives(number: Any) -> None:
-    assert unscaled(value(DECIMAL, Number(f"{number:f}"))) == int(number * 100)
-
-
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.just(Number("1.5")),
     lambda inner: (
@@ -295,6 +289,12 @@ KINDS = st.sampled_from(
     [TEXTS, DECIMAL, row({"type": "int64"}), {"type": "array", "items": {"type": "string"}}]
     + [{"type": kind} for kind in ("boolean", "int32", "float", "double", "string", "bytes")]
 )
+
+
+@settings(max_examples=20)
+@given(st.decimals(-(10**20), 10**20, allow_nan=False, places=2))
+def test_any_decimal_of_its_scale_survives(number: Any) -> None:
+    assert unscaled(value(DECIMAL, Number(f"{number:f}"))) == int(number * 100)
 
 
 @settings(max_examples=40)

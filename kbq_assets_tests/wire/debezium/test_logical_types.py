@@ -161,12 +161,6 @@ def variable(scale: int, unscaled: int) -> Decimal:
     return Decimal(int.from_bytes(found, "big", signed=True)).scaleb(-38)
 
 
-@settings(max_examples=20)
-@given(st.integers(-38, 38), st.integers(-(10**15), 10**15))
-def test_a_decimal_of_any_scale_keeps_its_value(scale: int, unscaled: int) -> None:
-    assert variable(scale, unscaled) == Decimal(unscaled).scaleb(-scale)
-
-
 def test_digits_behind_the_38th_may_be_zeros_alone() -> None:
     assert variable(40, 100) == Decimal(1).scaleb(-38)
     with pytest.raises(UnfitValue, match="more than 38 digits"):
@@ -210,3 +204,9 @@ def test_values_are_converted_wherever_they_are_and_others_stay(
     schema: Any, value: Any, expected: Any
 ) -> None:
     assert converted(schema, value) == expected
+
+
+@settings(max_examples=20)
+@given(st.integers(-38, 38), st.integers(-(10**15), 10**15))
+def test_a_decimal_of_any_scale_keeps_its_value(scale: int, unscaled: int) -> None:
+    assert variable(scale, unscaled) == Decimal(unscaled).scaleb(-scale)
