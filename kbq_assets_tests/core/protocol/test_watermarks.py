@@ -80,7 +80,9 @@ def test_the_log_end_decides_once_no_rows_came_for_long_enough(
         pytest.param(Watermark(HOUR + 900_000, 7, 0), 7 + HOUR, id="has just passed an hour"),
         pytest.param(Watermark(HOUR + 600_000, 7, 0), 7 + 300_000, id="will pass it in five minutes"),
         pytest.param(Watermark(5, 7, 2 * HOUR), 2 * HOUR + 900_000, id="judged by its end"),
-        pytest.param(Watermark(5, HOUR, HOUR + 900_000), 2 * HOUR + 900_000, id="judged by its end from now on"),
+        pytest.param(
+            Watermark(5, HOUR, HOUR + 900_000), 2 * HOUR + 900_000, id="judged by its end from now on"
+        ),
     ],
 )
 def test_the_next_hour_is_expected_as_fast_as_the_clock_goes(mark: Watermark, expected_ms: int) -> None:
