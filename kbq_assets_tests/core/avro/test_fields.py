@@ -139,6 +139,17 @@ def test_a_type_within_a_referenced_schema_may_be_used_before_it() -> None:
         assert shared_records(found) == {"n.Inner"}
 
 
+def test_a_name_is_looked_for_in_the_namespace_around_it_first() -> None:
+    near, far = {**INNER, "namespace": "n"}, record(("far", "int"), name="Inner")
+    found = parse(inline_references(record(("a", "Inner"), namespace="n"), [far, near]))
+    assert field_paths(found) == ["a", "a.x"]
+
+
+@pytest.mark.parametrize("schema", [5, None, {"type": "record", "name": "R", "fields": [5, {"name": "a"}]}])
+def test_what_is_no_schema_stays_for_the_parser_to_refuse(schema: Any) -> None:
+    assert inline_references(schema, [INNER]) == schema
+
+
 def test_a_type_that_two_definitions_contradict_stays_a_mistake() -> None:
     other = record(("x", record(("y", "string"), name="Inner")), name="Other")
     schema = record(("a", record(("x", INNER), name="Outer")), ("b", "Other"))
