@@ -118,9 +118,10 @@ def _defined_in(schema: Any, namespace: str) -> Iterator[tuple[str, Mapping[str,
             full = _full_name_of(schema, namespace)
             yield full, schema
             namespace = full.rpartition(".")[0]
-        fields = schema.get("fields") if isinstance(schema.get("fields"), list) else []
+        fields = schema.get("fields")
         inside = [schema.get(part) for part in ("type", "items", "values")]
-        inside += [each.get("type") for each in fields if isinstance(each, Mapping)]
+        if isinstance(fields, list):
+            inside += [each.get("type") for each in fields if isinstance(each, Mapping)]
     else:
         return
     for each in inside:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.protocol.done_files import DoneFileName, check_fits, done_path
@@ -114,6 +116,17 @@ def test_a_table_that_does_not_fit_names_the_options_that_help() -> None:
     assert (
         caught.value.next_step == "give the topic a shorter table or dataset (options `table` and `dataset`)"
     )
+
+
+@settings(max_examples=40)
+@given(st.lists(st.sampled_from(["t", "a", "0", "7", "12", "x"]), min_size=6, max_size=9))
+def test_no_path_has_both_forms(parts: list[str]) -> None:
+    path = f"done/{'.'.join(parts)}.done"
+    known = frozenset(".".join(parts[:n]) for n in range(1, 5))
+    with contextlib.suppress(InvalidName):
+        DoneFileName.parse(path)
+        with pytest.raises(InvalidName):
+            DoneFileName.parse_short(path, known)
 
 
 @settings(max_examples=25)

@@ -48,7 +48,8 @@ class References:
             node = left.pop()
             if isinstance(node, Mapping):
                 names = [node.get(key) for key in _ANCHORS]
-                names += [each[1:] for key in _IDS if str(each := node.get(key)).startswith("#")]
+                ids = (str(node.get(key)) for key in _IDS)
+                names += [own[1:] for own in ids if own.startswith("#")]
                 found |= {name: node for name in names if isinstance(name, str) and name not in found}
             left += node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ()
         return found
