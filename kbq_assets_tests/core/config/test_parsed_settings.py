@@ -169,7 +169,10 @@ def test_variables_of_others_are_none_of_kbq_s(name: str) -> None:
 def test_ports_are_remembered_unless_a_variable_sets_them() -> None:
     found = parse_settings({"KBQ_LOCAL_KAFKA_PORT": "1"}, {"kafka_port": 2, "registry_port": 3, "other": 4})
     assert (found.local.kafka_port, found.local.registry_port) == (1, 3)
-    assert (found.local.fixed, found.registry.url) == ({"kafka_port"}, "http://127.0.0.1:3/apis/ccompat/v7")
+    assert (found.local.fixed, found.registry.url) == (
+        frozenset({"kafka_port"}),
+        "http://127.0.0.1:3/apis/ccompat/v7",
+    )
     assert found.local.origins == {
         "KBQ_LOCAL_KAFKA_PORT": ENVIRONMENT,
         "KBQ_LOCAL_REGISTRY_PORT": LOCAL_STACK,

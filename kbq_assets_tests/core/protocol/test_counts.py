@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from functools import reduce
 from operator import add
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -37,8 +38,9 @@ def parts(counts: Counts) -> tuple[object, ...]:
 def test_every_number_is_part_of_the_sum() -> None:
     fields = {field.name for field in dataclasses.fields(Counts)} - {"rows", "extra"}
     assert fields == {*NUMBERS}
-    one = Counts(**dict.fromkeys(NUMBERS, 1))
-    assert one + one == Counts(**dict.fromkeys(NUMBERS, 2))
+    ones: dict[str, Any] = dict.fromkeys(NUMBERS, 1)
+    twos: dict[str, Any] = dict.fromkeys(NUMBERS, 2)
+    assert Counts(**ones) + Counts(**ones) == Counts(**twos)
 
 
 def test_a_difference_may_be_negative() -> None:
@@ -58,7 +60,8 @@ def test_counts_that_explain_every_position_and_record_pass(counts: Counts) -> N
 @pytest.mark.parametrize("name", ["positions", "records", "gaps", "lost", "skipped", "erased", "errors"])
 @pytest.mark.parametrize("change", [1, -1])
 def test_one_more_or_less_of_anything_is_a_defect(name: str, change: int) -> None:
-    wrong = dataclasses.replace(GOOD, **{name: getattr(GOOD, name) + change})
+    changed: dict[str, Any] = {name: getattr(GOOD, name) + change}
+    wrong = dataclasses.replace(GOOD, **changed)
     with pytest.raises(Defect, match=r"^t\[0\] \[0, 10\): .*unaccounted for") as caught:
         wrong.check("t[0] [0, 10)")
     assert caught.value.next_step == BUG

@@ -135,7 +135,14 @@ def test_columns_of_all_forms_keep_their_values_and_may_be_absent() -> None:
     values = {"plain": 1, "optional": None, "last": 3, "list": [1, 2], "lists": [4], "map": {"a": 5}}
     schema = envelope(columns)
     assert row(event("c", after=values), schema) == {**values, **change("c")}
-    absent = {"plain": None, "optional": None, "last": None, "list": [], "lists": None, "map": {}}
+    absent: dict[str, Any] = {
+        "plain": None,
+        "optional": None,
+        "last": None,
+        "list": [],
+        "lists": None,
+        "map": {},
+    }
     assert row(event("d"), schema) == {**absent, **change("d")}
 
 
