@@ -74,7 +74,8 @@ def test_a_row_that_no_record_explains_is_a_defect() -> None:
 
 @pytest.mark.parametrize("name", ["bytes", "event_time_fallbacks", "dropped_values"])
 def test_sizes_and_notes_explain_nothing(name: str) -> None:
-    dataclasses.replace(GOOD, **{name: 99}).check("range")
+    more: dict[str, Any] = {name: 99}
+    dataclasses.replace(GOOD, **more).check("range")
 
 
 @pytest.mark.parametrize(

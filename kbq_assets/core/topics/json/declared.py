@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kbq_assets.core.topics.json.inference import MAX_LEVELS, MOST_COLUMNS, Seen
-from kbq_assets.core.topics.json.references import References
+from kbq_assets.core.topics.json.references import REFERENCES, References
 
 _KINDS: Final[Mapping[str, str]] = {
     "boolean": "BOOL",
@@ -103,7 +103,7 @@ def _pathless(schema: Mapping[str, Any]) -> list[Any]:
 
 _NOT_PATHLESS: Final = frozenset(
     (
-        "properties", "items", "$ref", "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas",
+        "properties", "items", *REFERENCES, "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas",
         "dependencies", "$defs", "definitions", "default", "examples", "enum", "const",
     )
 )  # fmt: skip
@@ -210,8 +210,8 @@ def _made_of(schema: Mapping[str, Any], references: References, tests: bool) -> 
 
 
 def _referred(schema: Any, references: References) -> Iterable[Any]:
-    reference = schema.get("$ref") if isinstance(schema, Mapping) else None
-    return [references.target(reference)] if isinstance(reference, str) else ()
+    found = [schema.get(key) for key in REFERENCES] if isinstance(schema, Mapping) else []
+    return [references.target(each) for each in found if isinstance(each, str)]
 
 
 def _types(schema: Mapping[str, Any]) -> set[str]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urldefrag, urljoin
 
 from kbq_assets.core.errors import UnstageableSchema
-from kbq_assets.core.topics.json.references import pointed
+from kbq_assets.core.topics.json.references import REFERENCES, pointed
 
 #: Objects of a schema with all that it refers to; a validator compiles this many in a second.
 _MOST_NODES: Final = 10_000
@@ -29,7 +29,6 @@ _ENDLESS: Final = 10**9
 _LISTS: Final = ("allOf", "anyOf", "oneOf")
 _SINGLE: Final = ("not", "if", "then", "else")
 _MAPS: Final = ("dependentSchemas", "dependencies")
-_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 #: Schemas of single values inside, and of any.
 _NAMED: Final = {"object": ("properties",), "array": ("items", "prefixItems")}
 _ANY: Final = {
@@ -226,9 +225,7 @@ class _SubschemaSteps:
             each for key in _MAPS if isinstance(schema.get(key), Mapping) for each in schema[key].values()
         ]
         found += [
-            self._places.target(schema, schema[key])
-            for key in _REFERENCES
-            if isinstance(schema.get(key), str)
+            self._places.target(schema, schema[key]) for key in REFERENCES if isinstance(schema.get(key), str)
         ]
         return (each for each in found if isinstance(each, Mapping))
 

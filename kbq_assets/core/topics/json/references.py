@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import Any, Final
 from urllib.parse import unquote, urldefrag, urljoin
 
+#: Keys of references: the last two may lead elsewhere where another document refers to this one, which none does.
+REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 #: Keys that name a schema within its document; up to draft 7, an id that begins with "#" does.
 _ANCHORS: Final = ("$anchor", "$dynamicAnchor")
 _IDS: Final = ("$id", "id")

@@ -38,6 +38,14 @@ def test_a_tag_is_found_however_the_field_refers_to_it(reference: str, rest: dic
     assert undeclared(schema, ["who.email", "who.phone"]) == ["who.phone"]
 
 
+@pytest.mark.parametrize("key", ["$ref", "$dynamicRef", "$recursiveRef"])
+def test_each_kind_of_reference_is_followed(key: str) -> None:
+    schema = {"properties": {"who": {key: "#/$defs/person"}}, "$defs": {"person": PERSON}}
+    assert tagged(schema) == ["who.email"]
+    tree = {"properties": {"email": {"type": "string", "pii": "HIGH"}, "child": {key: "#"}}}
+    assert tagged(tree) == ["email", "child"]
+
+
 @pytest.mark.parametrize(
     "reference",
     [
