@@ -111,16 +111,39 @@ def test_a_change_records_the_positions_before_it_and_can_be_taken_back() -> Non
     changed = switching.with_change(state_of(rows=5), UPSERT, positions, 77)
     found = switching.open_switch(changed)
     assert found == LoadSwitch(APPEND, UPSERT, {"t/0": (1, 5), "t/1": (1, 9)}, 77)
-    assert [(e.action, e.at_ms, e.reason) for e in changed.order.audit] == [("load", 77, str(found))]
+    assert [(e.action, e.at_ms, e.batch, e.reason) for e in changed.order.audit] == [
+        ("load", 77, 0, str(found))
+    ]
     back = switching.with_change(changed, APPEND, {}, 88)
     assert switching.open_switch(back) is None
     assert back.order.audit[-1].reason == "load=append as before: its change is taken back"
 
 
-def test_a_change_from_a_statement_keeps_its_latest_options() -> None:
-    marked = dataclasses.replace(UPSERT, deletes="mark")
-    found = switching.open_switch(switching.with_change(state_of(marked, appended=False), APPEND, {}, 1))
-    assert found is not None and found.before == marked
+MARKED = dataclasses.replace(UPSERT, deletes="mark")
+
+
+def failed_under(rule: StatementRule) -> TableState:
+    """A table that was upserted, and whose last statement failed."""
+    state = state_of(UPSERT, appended=False)
+    return steps.fail_statement(begin_job(state, FILES, "p", "l", BatchStatement(3, rule, "")))
+
+
+@pytest.mark.parametrize(
+    ("state", "asked", "before"),
+    [
+        pytest.param(state_of(MARKED, appended=False), APPEND, MARKED, id="the last statement"),
+        pytest.param(failed_under(MARKED), APPEND, MARKED, id="a statement that failed"),
+        pytest.param(failed_under(HISTORY), APPEND, UPSERT, id="one of another kind"),
+        pytest.param(state_of(UPSERT, appended=True), UPSERT, APPEND, id="rows were appended since"),
+    ],
+)
+def test_rows_before_a_change_have_the_latest_options_of_their_kind(
+    state: TableState, asked: StatementRule, before: StatementRule
+) -> None:
+    found = switching.open_switch(switching.with_change(state, asked, {}, 1))
+    assert found is not None
+    assert found.before == before
+    assert switching.rule_of_batch(state, asked, FILES) == before
 
 
 @pytest.mark.parametrize(
