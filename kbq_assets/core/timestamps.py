@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Final
 
 from kbq_assets.core.errors import ConfigurationError
 
+#: Digits of the largest numbers of 64 bits, less one.
+_LONGEST: Final = 18
+
 
 def parse_moment(text: str) -> int:
-    """Milliseconds since 1970 of an ISO 8601 time (UTC unless it says otherwise), or of such a number.
-
-    Raises ConfigurationError.
+    """Milliseconds since 1970 of an ISO 8601 time (UTC unless it says otherwise), or of such a number. Eight digits are
+    a date. Raises ConfigurationError.
     """
-    if text.isascii() and text.isdigit():
+    is_number = text.isascii() and text.isdigit() and len(text) <= _LONGEST
+    if is_number and len(text) != len("20260131"):
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

@@ -5,7 +5,7 @@ This works on JSON, before parsing: only a complete schema has a tree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kbq_assets.core.avro import tree as avro
@@ -18,14 +18,16 @@ def inline_references(
     """``schema`` with the definitions of ``referenced`` types written out at their first use.
 
     ``referenced`` may refer to one another, in any order. A name that nobody defines stays; parsing then
-    refuses it. Raises UnstageableSchema if a schema is not JSON.
+    refuses it. Raises UnstageableSchema if a schema is not JSON, or is nested too deep.
     """
     definitions: dict[str, Any] = {}
-    for each in referenced:
-        loaded = avro.load_schema(each)
-        if isinstance(loaded, Mapping):
-            definitions[_full_name_of(loaded, "")] = loaded
-    return _Inliner(definitions).type(avro.load_schema(schema), "")
+    try:
+        for each in referenced:
+            for name, definition in _defined_in(avro.load_schema(each), ""):
+                definitions.setdefault(name, definition)
+        return _Inliner(definitions).type(avro.load_schema(schema), "")
+    except RecursionError:
+        raise avro.refusal("", "the schema is nested too deep") from None
 
 
 def union_records(union: Sequence[Any]) -> list[Any]:
@@ -61,7 +63,8 @@ class _Definitions(SchemaVisitor[None]):
 class _Inliner:
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self._definitions = definitions
-        self._defined: set[str] = set()
+        #: the definition that each type was written out by
+        self._defined: dict[str, Mapping[str, Any]] = {}
 
     def type(self, schema: Any, namespace: str) -> Any:
         if isinstance(schema, str):
@@ -80,12 +83,17 @@ class _Inliner:
             return name
         # The definition moves: it must not inherit the namespace of its new place.
         space, _, simple = full.rpartition(".")
-        return self._complex({**self._definitions[full], "name": simple, "namespace": space}, "")
+        origin = self._definitions[full]
+        return self._complex({**origin, "name": simple, "namespace": space}, "", origin)
 
-    def _complex(self, schema: Mapping[str, Any], namespace: str) -> Any:
+    def _complex(
+        self, schema: Mapping[str, Any], namespace: str, origin: Mapping[str, Any] | None = None
+    ) -> Any:
         if isinstance(schema.get("name"), str):
             full = _full_name_of(schema, namespace)
-            self._defined.add(full)
+            if self._defined.get(full) is schema:
+                return full  # a use before this one has the definition
+            self._defined[full] = origin or schema
             namespace = full.rpartition(".")[0]
         made = dict(schema)
         for part in ("type", "items", "values"):
@@ -99,6 +107,25 @@ class _Inliner:
         if not isinstance(each, Mapping) or "type" not in each:
             return each
         return {**each, "type": self.type(each["type"], namespace)}
+
+
+def _defined_in(schema: Any, namespace: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The definitions in a schema, at any depth, by full name."""
+    if isinstance(schema, list):
+        inside = schema
+    elif isinstance(schema, Mapping):
+        if isinstance(schema.get("name"), str):
+            full = _full_name_of(schema, namespace)
+            yield full, schema
+            namespace = full.rpartition(".")[0]
+        fields = schema.get("fields")
+        inside = [schema.get(part) for part in ("type", "items", "values")]
+        if isinstance(fields, list):
+            inside += [each.get("type") for each in fields if isinstance(each, Mapping)]
+    else:
+        return
+    for each in inside:
+        yield from _defined_in(each, namespace)
 
 
 def _full_name_of(schema: Mapping[str, Any], namespace: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from kbq_assets.core.catalog.fields import PII_LEVELS
 from kbq_assets.core.topics.json.declared import declared, parts, tagged
 from kbq_assets.core.topics.json.inference import InferredSchema, InferredType, avro_schema
+from kbq_assets.core.topics.json.references import References
 from kbq_assets.core.topics.personal import Decision, undecided
 
 
@@ -33,7 +34,7 @@ class _Notes:
     column names."""
 
     def __init__(self, root: Any, high: Iterable[str]) -> None:
-        self._root = root
+        self._references = References(root)
         self._high = tuple(high)
 
     def write(self, made: Any, inferred: InferredType, schemas: Iterable[Any], place: str) -> None:
@@ -51,7 +52,7 @@ class _Notes:
             self.write(type_[1] if isinstance(type_, list) else type_, column.inferred, inner, path)
 
     def _parts(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
-        return [*parts(schemas, self._root)]
+        return [*parts(schemas, self._references)]
 
     def _attributes(
         self, inferred: InferredType, schemas: Iterable[Mapping[str, Any]], path: str

@@ -104,12 +104,12 @@ WarehousePlace: TypeAlias = DuckDbFile | BigQueryProject | LakeAddress
 
 
 def parse_staging(url: str) -> Staging:
-    scheme, separator, rest = url.partition("://")
+    scheme, separator, _ = url.partition("://")
     if not url or (separator and scheme not in ("file", "gs")):
         _refuse(f"staging at {scheme}:// is not supported" if url else "KBQ_STAGING is empty", _STAGING_FORMS)
     if scheme == "gs" and separator:
         return parse_bucket(url)
-    return Folder(Path(url2pathname(rest) if separator else url))
+    return Folder(_folder(url, _STAGING_FORMS))
 
 
 def parse_bucket(url: str) -> Bucket:
@@ -161,18 +161,20 @@ def parse_warehouse(url: str) -> WarehousePlace:
 
 
 def _parse_lake(place: str) -> LakeAddress:
-    scheme, separator, rest = place.partition("://")
+    scheme, separator, _ = place.partition("://")
     if not separator:
         is_folder = "/" in place or place in (".", "..")
         if not is_folder and not _CATALOG.fullmatch(place):
             _refuse(
                 f"{place!r} is neither a folder nor the name of a catalog", "a folder's address has a '/'"
             )
-        return LakeAddress(folder=Path(place)) if is_folder else LakeAddress(catalog=place)
+        return (
+            LakeAddress(folder=_folder(place, _WAREHOUSE_FORMS)) if is_folder else LakeAddress(catalog=place)
+        )
     if scheme == "gs":
         return LakeAddress(bucket=parse_bucket(place))
     if scheme == "file":
-        return LakeAddress(folder=Path(url2pathname(rest)))
+        return LakeAddress(folder=_folder(place, _WAREHOUSE_FORMS))
     if scheme in ("s3", "s3a", "s3n"):
         _refuse("an Iceberg warehouse in s3:// is not built yet", _WAREHOUSE_FORMS)
     _refuse(f"an Iceberg warehouse in {scheme}:// is not supported", _WAREHOUSE_FORMS)
@@ -204,6 +206,16 @@ def check_places(staging: Staging, warehouse: WarehousePlace) -> None:
             "BigQuery cannot load files of a local folder",
             "set KBQ_STAGING=gs://bucket/prefix, or KBQ_WAREHOUSE=duckdb:PATH",
         )
+
+
+def _folder(url: str, forms: str) -> Path:
+    """The folder of a path, or of `file:///folder`; what lacks a slash of an address is no path."""
+    scheme, separator, rest = url.partition("://")
+    if not separator and not url.startswith(("gs:", "file:")):
+        return Path(url)
+    if scheme != "file" or not rest.startswith("/"):
+        _refuse(f"{url!r} is no address of a folder", forms)
+    return Path(url2pathname(rest))
 
 
 def _is_prefix(prefix: str) -> bool:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
+from kbq_assets.core.config.secret_references import is_reference
 from kbq_assets.core.config.variables import url, variable, whole
 from kbq_assets.core.errors import ConfigurationError
 
-_REFERENCE = re.compile(r"(env|file|gsm|plugin):.+")
 _KINDS: Final = ("slack", "webhook", "apprise")
 _TEAM = re.compile(r"([\w .-]+)=")
 _URL = re.compile(r"https?://\S+")
@@ -42,14 +42,15 @@ class NotifierSpec:
         if _URL.fullmatch(self.target):
             parts = urlsplit(self.target)
             return f"{self.kind}:{parts.scheme}://{parts.hostname}/***"
-        if _REFERENCE.fullmatch(self.target):
+        if is_reference(self.target):
             return f"{self.kind}:{self.target}"
         return f"{self.kind}:***"
 
 
 def parse_notifiers(text: str) -> tuple[NotifierSpec, ...]:
     """Parse `slack:env:NAME,apprise:file:PATH,…`. Raises ConfigurationError, never echoing a target."""
-    specs = tuple(_spec(word.strip(), number) for number, word in enumerate(filter(None, text.split(",")), 1))
+    words = filter(None, map(str.strip, text.split(",")))
+    specs = tuple(_spec(word, number) for number, word in enumerate(words, 1))
     if len({spec.name for spec in specs}) < len(specs):
         raise ConfigurationError("KBQ_NOTIFY names a notifier twice", next_step="name each once")
     return specs
@@ -108,12 +109,12 @@ def _spec(word: str, number: int) -> NotifierSpec:
 
 
 def _check_target(kind: str, target: str, number: int) -> None:
-    is_reference = bool(_REFERENCE.fullmatch(target))
-    if kind == "slack" and not is_reference:
+    is_secret = not is_reference(target)
+    if kind == "slack" and is_secret:
         raise _refused(number, "a Slack webhook's URL is a secret", "slack:env:NAME or slack:file:PATH")
-    if kind == "apprise" and not is_reference:
+    if kind == "apprise" and is_secret:
         raise _refused(number, "an Apprise URL holds secrets", "apprise:env:NAME or apprise:file:PATH")
-    if kind == "webhook" and not (is_reference or _URL.fullmatch(target)):
+    if kind == "webhook" and is_secret and not _URL.fullmatch(target):
         raise _refused(
             number, "a webhook needs a URL", "webhook:https://…, webhook:env:NAME or webhook:file:PATH"
         )

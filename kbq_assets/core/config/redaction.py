@@ -11,7 +11,7 @@ REDACTED: Final = "***"
 #: Found in the name of an option, the option is a secret. It also matches names that are misspelled or shortened.
 _NAMES: Final = (
     r"pas+w|passphrase|pass$|pwd|passcode|secret|token|credential|jaas|oauthbearer\.config|key\.pem|[._]key$|"
-    r"access[._]?key|private[._]?key|signature|^spark\.(executorEnv|yarn\.appMasterEnv|kubernetes\.driverEnv)\."
+    r"(access|account|private)[._]?key|signature|^spark\.(executorEnv|yarn\.appMasterEnv|kubernetes\.driverEnv)\."
 )
 #: Found in a value, the value holds a secret: `password=…`, a user in an address, or a database's address.
 _VALUES: Final = r"(pas+\w*|pwd|secret|token|key|sig)\s*[=:]|://\S+@|jdbc:"

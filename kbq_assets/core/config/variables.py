@@ -21,6 +21,8 @@ from kbq_assets.core.errors import ConfigurationError
 
 T = TypeVar("T")
 _KEY: Final = "variable"
+#: Python converts no text of thousands of digits to a number.
+_LONGEST: Final = 20
 _URL: Final = re.compile(r"https?://[\w.:\[\]-]+(/[\w./-]*)?")
 
 
@@ -85,7 +87,7 @@ def whole(least: int = 0, most: int = sys.maxsize) -> Parser:
         digits = value.removeprefix("-") if least < 0 else value
         if not digits.isascii() or not digits.isdigit():
             raise _refused(variable, "is not a whole number")
-        if not least <= int(value) <= most:
+        if len(value) > _LONGEST or not least <= int(value) <= most:
             expected = f"{least} or more" if most == sys.maxsize else f"{least} to {most}"
             raise _refused(variable, f"is out of bounds: expected {expected}")
         return int(value)

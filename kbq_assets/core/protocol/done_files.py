@@ -92,19 +92,12 @@ class DoneFileName:
 
     @classmethod
     def parse_bootstrap(cls, path: str, known_topics: frozenset[str]) -> DoneFileName:
-        """Parse either form; the full one first if its topic is known. Raises InvalidName."""
+        """Parse either form: no path has both, for what is a schema id in one is a table in the other. Raises
+        InvalidName."""
         try:
-            name = cls.parse(path)
+            return cls.parse(path)
         except InvalidName:
             return cls.parse_short(path, known_topics)
-        return name if name.topic_partition.topic in known_topics else cls._short_or(name, path, known_topics)
-
-    @classmethod
-    def _short_or(cls, name: DoneFileName, path: str, known_topics: frozenset[str]) -> DoneFileName:
-        try:
-            return cls.parse_short(path, known_topics)
-        except InvalidName:
-            return name
 
 
 def check_fits(topic: str, table: TableReference) -> TableReference:

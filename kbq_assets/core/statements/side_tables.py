@@ -29,7 +29,7 @@ def scratch_number(name: str, uuid: str) -> int | None:
     """The sequence number in the name of a table's scratch table; None for every other name."""
     prefix = f"{SCRATCH_PREFIX}{uuid}_"
     number = name.removeprefix(prefix)
-    return int(number) if name.startswith(prefix) and number.isdigit() else None
+    return int(number) if name.startswith(prefix) and number.isdecimal() else None
 
 
 def ledger_table(target: TableReference) -> TableReference:

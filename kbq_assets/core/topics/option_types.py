@@ -75,6 +75,8 @@ DAY: Final = OptionType("string", _day)
 SHARE: Final = OptionType("number", lambda name, text: _number(float, name, text, 0))
 PRIORITIES: Final[Mapping[str, int]] = {"high": 8, "normal": 4, "low": 1}
 _MAX_WEIGHT: Final = 100
+#: Python converts no text of thousands of digits to a number.
+_LONGEST: Final = 18
 #: https://cloud.google.com/bigquery/docs/clustered-tables#limitations
 _MAX_CLUSTERING: Final = 4
 _COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
@@ -132,7 +134,7 @@ def _blocking(name: str, text: str) -> frozenset[str]:
 
 
 def _weight(name: str, text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST else 0
     weight = PRIORITIES.get(text, number)
     if not 1 <= weight <= _MAX_WEIGHT:
         raise ConfigurationError(
@@ -145,7 +147,7 @@ def _weight(name: str, text: str) -> int:
 def _schema(name: str, text: str) -> Any:
     try:
         return json.loads(text) if text else None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{name}: not JSON: {error}", next_step="a JSON Schema") from error
 
 

@@ -30,6 +30,8 @@ ACTIONS: Final = ("keep", "drop", "null", "pseudonym", "truncate", "generalise")
 SEALED: Final = b"KBQS"
 _OF_KEYS: Final = ("keep", "pseudonym")
 _TIMES: Final = ("year", "month", "day", "hour")
+#: Digits of a number of characters, or of a step.
+_LONGEST: Final = 18
 #: RFC 2104 recommends keys as long as the hash.
 _KEY_BYTES: Final = 32
 
@@ -84,7 +86,7 @@ def _decision(word: str) -> Decision:
 
 
 def _fits(action: str, argument: str) -> bool:
-    is_number = argument.isascii() and argument.isdigit() and int(argument) > 0
+    is_number = argument.isascii() and argument.isdigit() and len(argument) <= _LONGEST and int(argument) > 0
     if action == "truncate":
         return is_number
     if action == "generalise":

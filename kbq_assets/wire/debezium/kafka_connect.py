@@ -9,7 +9,7 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from struct import Struct
 from typing import Any, Final, TypeAlias
@@ -42,7 +42,7 @@ def avro_of_connect(schema: Any) -> Any:
     """The Avro schema of a Connect schema. Raises UnstageableSchema."""
     try:
         return _AvroWriter().of(schema)
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, RecursionError):
         raise UnstageableSchema("it is no schema of Kafka Connect", next_step="check the converter") from None
 
 
@@ -101,7 +101,7 @@ class _Encoders(SchemaVisitor[Encode]):
             return lambda value: _number(value, kind)
         if kind in ("float", "double"):
             pack = Struct("<f" if kind == "float" else "<d").pack
-            return lambda value: pack(_real(value))
+            return lambda value: _packed(_real(value), pack)
         if kind == "bytes":
             scale = _scale(node)
             return lambda value: encode_bytes(_bytes(value, scale))
@@ -151,10 +151,14 @@ def _checked(value: Any, kind: type) -> Any:
     return value
 
 
-def _entries(value: Any) -> Any:
+def _entries(value: Any) -> Iterable[Any]:
     """The entries of a map; if its keys are optional, Connect writes pairs."""
-    pairs = value.items() if isinstance(value, dict) else _checked(value, list)
-    return [_checked(list(pair), list) if len(pair) == 2 else _checked(pair, dict) for pair in pairs]
+    if isinstance(value, dict):
+        return value.items()
+    pairs: list[Any] = _checked(value, list)
+    if any(len(_checked(pair, list)) != 2 for pair in pairs):
+        raise ValueError("an entry that is no pair")
+    return pairs
 
 
 def _null(value: Any) -> bytes:
@@ -189,6 +193,13 @@ def _real(value: Any) -> float:
     if math.isinf(found):
         raise ValueError("a number that no double holds")
     return found
+
+
+def _packed(value: float, pack: Callable[[float], bytes]) -> bytes:
+    try:
+        return pack(value)
+    except OverflowError:
+        raise ValueError("a number that no float holds") from None
 
 
 def _scale(node: avro.Primitive) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from kbq_assets.core.config.locations import (
     Staging,
     WarehousePlace,
     check_places,
+    parse_bucket,
     parse_staging,
     parse_warehouse,
     parse_warehouses,
@@ -157,3 +159,40 @@ def test_bigquery_cannot_read_a_folder() -> None:
     with pytest.raises(ConfigurationError, match="local folder") as caught:
         check_places(Folder(Path("a")), BigQueryProject("my-project", "US"))
     assert "KBQ_STAGING=gs://bucket/prefix" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    "address", ["gs:/bucket/a", "gs:bucket", "file:/data", "file:data", "file://data/a", "file://"]
+)
+@pytest.mark.parametrize("parse", [parse_staging, lambda url: parse_warehouse(f"iceberg:{url}")])
+def test_an_address_that_lacks_a_slash_is_not_taken_for_a_folder(
+    address: str, parse: Callable[[str], object]
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"is no address of a folder|neither a folder"):
+        parse(address)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("bigquery://my-project?datasets=", "'' in .* is not a project"),
+        ("bigquery://my-project?datasets=My_Data", "'My_Data' in .* is not a project"),
+        ("bigquery://my-project?datasets=a&datasets=b", "other than one location"),
+        ("bigquery://1project", "does not name a project"),
+        ("bigquery://project-", "does not name a project"),
+    ],
+)
+def test_the_project_of_datasets_is_a_project_too(url: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        parse_warehouse(url)
+
+
+def test_datasets_are_in_the_project_of_the_jobs_unless_another_is_named() -> None:
+    assert BigQueryProject("jobs", "EU").data_project == "jobs"
+    assert BigQueryProject("jobs", "EU", "data").data_project == "data"
+
+
+@pytest.mark.parametrize("url", ["file:///a", "/a", "", "bigquery://p", "gs:bucket"])
+def test_a_bucket_needs_its_own_scheme(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="does not name a bucket"):
+        parse_bucket(url)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kbq_assets.core.topics.json.inference import MAX_LEVELS, MOST_COLUMNS, Seen
+from kbq_assets.core.topics.json.references import REFERENCES, References
 
 _KINDS: Final[Mapping[str, str]] = {
     "boolean": "BOOL",
@@ -74,10 +75,10 @@ class _FieldSchema:
 def _walk(schema: Any, seen: Seen, *, tests: bool) -> Iterator[tuple[_FieldSchema, Mapping[str, Any], bool]]:
     """Each part of each field, level by level, and whether the walk goes no deeper there. It adds the fields to
     ``seen``."""
-    todo, fields, steps = deque([_FieldSchema(seen, schema)]), 0, 0
+    todo, fields, steps, references = deque([_FieldSchema(seen, schema)]), 0, 0, References(schema)
     while todo:
         place = todo.popleft()
-        for part in parts([place.schema], schema, tests=tests):
+        for part in parts([place.schema], references, tests=tests):
             steps, more = steps + 1, len(_mapping(part.get("properties"))) + ("items" in part)
             again = place.above.get(id(part))
             is_too_much = bool(place.above) and (fields + more > MOST_COLUMNS or steps > _MOST_PARTS)
@@ -102,7 +103,7 @@ def _pathless(schema: Mapping[str, Any]) -> list[Any]:
 
 _NOT_PATHLESS: Final = frozenset(
     (
-        "properties", "items", "$ref", "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas",
+        "properties", "items", *REFERENCES, "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas",
         "dependencies", "$defs", "definitions", "default", "examples", "enum", "const",
     )
 )  # fmt: skip
@@ -111,9 +112,8 @@ _NOT_PATHLESS: Final = frozenset(
 def tags_any_name(schema: Any) -> bool:
     """Whether the schema tags fields that it does not name: no decision can name them either."""
     tags = _Tags(schema)
-    return any(
-        tags.any_in(part.get(key) for key in _ANY_NAME) for part in parts([schema], schema, tests=True)
-    )
+    known = parts([schema], References(schema), tests=True)
+    return any(tags.any_in(part.get(key) for key in _ANY_NAME) for part in known)
 
 
 _ANY_NAME: Final = ("additionalProperties", "patternProperties", "unevaluatedProperties")
@@ -124,13 +124,13 @@ class _Tags:
 
     def __init__(self, root: Any) -> None:
         around, found, left = defaultdict[int, list[int]](list), list[int](), [root]
-        known = set[int]()
+        known, references = set[int](), References(root)
         while left:
             node = left.pop()
             if not isinstance(node, Mapping | list) or id(node) in known:
                 continue
             known.add(id(node))
-            inside = [*(node.values() if isinstance(node, Mapping) else node), *_referred(node, root)]
+            inside = [*(node.values() if isinstance(node, Mapping) else node), *_referred(node, references)]
             if isinstance(node, Mapping) and _is_high(node):
                 found.append(id(node))
             for each in inside:
@@ -184,20 +184,22 @@ def _leads(seen: Seen, names: list[str]) -> bool:
     )
 
 
-def parts(schemas: Iterable[Any], root: Any, *, tests: bool = False) -> Iterator[Mapping[str, Any]]:
-    """Schemas and their parts in the document ``root``, each once: references, all of, alternatives, and conditional
-    parts. With ``tests``, conditions too: they name fields without their types."""
+def parts(
+    schemas: Iterable[Any], references: References, *, tests: bool = False
+) -> Iterator[Mapping[str, Any]]:
+    """Schemas and their parts in the document of ``references``, each once: references, all of, alternatives, and
+    conditional parts. With ``tests``, conditions too: they name fields without their types."""
     left, known = [*schemas][::-1], set[int]()
     while left:
         part = left.pop()
         if isinstance(part, Mapping) and id(part) not in known:
             known.add(id(part))
             yield part
-            left += [*_made_of(part, root, tests)][::-1]
+            left += [*_made_of(part, references, tests)][::-1]
 
 
-def _made_of(schema: Mapping[str, Any], root: Any, tests: bool) -> Iterable[Any]:
-    yield from _referred(schema, root)
+def _made_of(schema: Mapping[str, Any], references: References, tests: bool) -> Iterable[Any]:
+    yield from _referred(schema, references)
     yield from _sequence(schema.get("type"))  # draft 3: alternatives among the names of types
     for key in ("allOf", "anyOf", "oneOf"):
         yield from _sequence(schema.get(key))
@@ -207,9 +209,9 @@ def _made_of(schema: Mapping[str, Any], root: Any, tests: bool) -> Iterable[Any]
         yield from _mapping(schema.get(key)).values()
 
 
-def _referred(schema: Any, root: Any) -> Iterable[Any]:
-    reference = schema.get("$ref") if isinstance(schema, Mapping) else None
-    return [_at(root, reference)] if isinstance(reference, str) else ()
+def _referred(schema: Any, references: References) -> Iterable[Any]:
+    found = [schema.get(key) for key in REFERENCES] if isinstance(schema, Mapping) else []
+    return [references.target(each) for each in found if isinstance(each, str)]
 
 
 def _types(schema: Mapping[str, Any]) -> set[str]:
@@ -218,17 +220,6 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
     if not names and isinstance(schema.get("properties"), Mapping):
         names = ["object"]
     return {_KINDS[name] for name in names if isinstance(name, str) and name in _KINDS}
-
-
-def _at(root: Any, reference: str) -> Any:
-    """The schema at ``#/definitions/Address``; None for other documents."""
-    if not reference.startswith("#"):
-        return None
-    found = root
-    for part in reference[1:].strip("/").split("/"):
-        key = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(key) if isinstance(found, Mapping) and part else found
-    return found
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urldefrag, urljoin
 
 from kbq_assets.core.errors import UnstageableSchema
+from kbq_assets.core.topics.json.references import REFERENCES, pointed
 
 #: Objects of a schema with all that it refers to; a validator compiles this many in a second.
 _MOST_NODES: Final = 10_000
@@ -28,7 +29,6 @@ _ENDLESS: Final = 10**9
 _LISTS: Final = ("allOf", "anyOf", "oneOf")
 _SINGLE: Final = ("not", "if", "then", "else")
 _MAPS: Final = ("dependentSchemas", "dependencies")
-_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 #: Schemas of single values inside, and of any.
 _NAMED: Final = {"object": ("properties",), "array": ("items", "prefixItems")}
 _ANY: Final = {
@@ -103,7 +103,7 @@ class _Places:
         self.nodes[id(node)] = node
         own = node.get("$id", node.get("id"))
         if isinstance(own, str) and own and not own.startswith("#"):
-            base, root = urldefrag(urljoin(base, own))[0], node
+            base, root = _split(own, base)[0], node
             self._documents.setdefault(base, node)
         self._around[id(node)] = base, root
         anchors = (node.get("$anchor"), node.get("$dynamicAnchor"), own if str(own)[:1] == "#" else None)
@@ -115,19 +115,19 @@ class _Places:
     def target(self, node: Mapping[str, Any], reference: str) -> Any:
         """The target of a node's reference. Raises UnstageableSchema."""
         base, root = self._around[id(node)]
-        address, fragment = urldefrag(reference)
+        address, fragment = _split(reference)
         if address:
             base, root = self._document(base, address)
         fragment = unquote(fragment)
         found = root if not fragment else self._anchors.get((base, fragment))
         if found is None and fragment.startswith("/"):
-            found = _pointed(root, fragment)
+            found = pointed(root, fragment)
         if not isinstance(found, Mapping | bool):
             raise UnstageableSchema(f"it refers to {reference[:200]}, which is not there")
         return found
 
     def _document(self, base: str, address: str) -> tuple[str, Any]:
-        for name in (urljoin(base, address), address, f"./{address}", f"./{address.rpartition('/')[2]}"):
+        for name in (_split(address, base)[0], address, f"./{address}", f"./{address.rpartition('/')[2]}"):
             if name in self._documents:
                 return name, self._documents[name]
         raise UnstageableSchema(
@@ -135,15 +135,13 @@ class _Places:
         )
 
 
-def _pointed(root: Any, pointer: str) -> Any:
-    found = root
-    for part in pointer[1:].split("/"):
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list):
-            found = found[int(key)] if key.isdecimal() and int(key) < len(found) else None
-        else:
-            found = found.get(key) if isinstance(found, Mapping) else None
-    return found
+def _split(reference: str, base: str = "") -> tuple[str, str]:
+    """The address, as seen from ``base``, and the fragment. Raises UnstageableSchema."""
+    try:
+        address, fragment = urldefrag(urljoin(base, reference))
+    except ValueError as error:
+        raise UnstageableSchema(f"it has an address that is none, {reference[:200]!r}: {error}") from error
+    return address, fragment
 
 
 class _SubschemaSteps:
@@ -227,9 +225,7 @@ class _SubschemaSteps:
             each for key in _MAPS if isinstance(schema.get(key), Mapping) for each in schema[key].values()
         ]
         found += [
-            self._places.target(schema, schema[key])
-            for key in _REFERENCES
-            if isinstance(schema.get(key), str)
+            self._places.target(schema, schema[key]) for key in REFERENCES if isinstance(schema.get(key), str)
         ]
         return (each for each in found if isinstance(each, Mapping))
 

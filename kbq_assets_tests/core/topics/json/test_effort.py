@@ -95,3 +95,17 @@ def test_references_are_found_by_name_by_id_and_by_anchor() -> None:
 def test_two_parts_that_share_a_third_are_no_circle() -> None:
     definitions = {"b": {"$ref": "#/$defs/c"}, "c": {"type": "string"}}
     assert each({"anyOf": [{"$ref": "#/$defs/c"}, {"$ref": "#/$defs/b"}], "$defs": definitions}) > 1
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "http://[#a"},
+        {"$id": "http://[#x", "type": "object"},
+        {"$id": "http://a/b", "properties": {"a": {"id": "http://["}}},
+        {"$id": "http://a/b", "properties": {"a": {"$ref": "http://["}}},
+    ],
+)
+def test_an_address_that_is_none_is_the_schema_s_fault(schema: Any) -> None:
+    with pytest.raises(UnstageableSchema, match="an address that is none"):
+        each(schema)
