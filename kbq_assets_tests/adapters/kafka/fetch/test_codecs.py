@@ -196,3 +196,10 @@ class TestZstd:
 def test_each_codec_has_its_name() -> None:
     by_number: dict[int, Callable[[bytes], bytes]] = {number: pack for number, pack in PACK.values()}
     assert {codecs.NAMES[number] for number in by_number} == set(codecs.NAMES)
+
+
+def test_a_second_member_that_is_cut_is_damage_at_any_byte() -> None:
+    first, second = gzip.compress(b"x" * 100), gzip.compress(b"y" * 100)
+    for end in range(11, len(second)):
+        with pytest.raises(Damaged, match="gzip: "):
+            unpacked(codecs.GZIP, first + second[:end])

@@ -366,3 +366,37 @@ def test_an_answer_with_any_bytes_changed_is_read_or_damage(name: str, data: st.
 def test_what_an_answer_may_hold_depends_on_its_request() -> None:
     assert FETCH.most_bytes == 0, "the access's limit"
     assert 0 < API_VERSIONS.most_bytes < METADATA.most_bytes
+
+
+@pytest.mark.parametrize(
+    ("api", "key", "version"),
+    [
+        (FETCH, 1, 10),
+        (METADATA, 3, 7),
+        (wire_protocol.SASL_HANDSHAKE, 17, 1),
+        (API_VERSIONS, 18, 0),
+        (wire_protocol.EPOCH_END, 23, 2),
+        (wire_protocol.SASL_AUTHENTICATE, 36, 0),
+    ],
+    ids=lambda part: part.name if isinstance(part, Api) else "",
+)
+def test_requests_have_the_keys_of_kafka_and_the_versions_that_are_parsed(
+    api: Api, key: int, version: int
+) -> None:
+    assert (api.key, api.version) == (key, version)
+
+
+@pytest.mark.parametrize("of", ["topics", "partitions"])
+@pytest.mark.parametrize("name", ["metadata", "epoch end", "fetch"])
+def test_an_answer_about_two_things_is_damage(name: str, of: str) -> None:
+    one_end = struct.pack(">hiiq", 0, 3, 4, 77)
+    one_fetched = struct.pack(">ihqqq", 3, 0, 100, 90, 7) + NULL_ARRAY + struct.pack(">i", 0)
+    items = {"epoch end": (bytes(4), one_end), "fetch": (bytes(10), one_fetched)}
+    if name == "metadata":
+        sent = metadata(array(), array(topic("t"), topic("t")))
+    else:
+        head, item = items[name]
+        whole = text("t") + array(item)
+        sent = head + (array(whole, whole) if of == "topics" else array(text("t") + array(item, item)))
+    with pytest.raises(Damaged, match="2 items instead of 1"):
+        WHOLE[name][1](reading(sent))
