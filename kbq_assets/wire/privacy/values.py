@@ -69,9 +69,9 @@ def generalise(node: avro.AvroType, argument: str, place: str) -> Replace:
         step, least = int(argument), _LEAST[kind]
         return lambda data: encode_long(max(decode_long(data, 0)[0] // step * step, least))
     if argument.isdigit() and kind in ("float", "double"):
-        step, lowest = float(min(int(argument), _LARGEST_STEP)), _LOWEST[kind]
+        width, lowest = float(min(int(argument), _LARGEST_STEP)), _LOWEST[kind]
         pattern = struct.Struct("<f" if kind == "float" else "<d")
-        return lambda data: pattern.pack(max(pattern.unpack(data)[0] // step * step, lowest))
+        return lambda data: pattern.pack(max(pattern.unpack(data)[0] // width * width, lowest))
     if logical == "date" and argument in ("year", "month"):
         return lambda data: encode_long(_first_day(decode_long(data, 0)[0], argument))
     per_second = _PER_SECOND.get(logical.removeprefix("local-"))
