@@ -29,10 +29,10 @@ class TestJoined:
     def test_a_record_is_its_head_value_mark_and_key(
         self, parts: list[tuple[bytes | None, bytes | None, int, bytes | None]]
     ) -> None:
-        heads, values, marks, keys = ([row[n] for row in parts] for n in range(4))
-        found = joined(
-            chunk_of(len(parts)), Spans.of(heads), Spans.of(values), np.array(marks, np.uint8), Spans.of(keys)
-        )
+        heads, values = Spans.of([row[0] for row in parts]), Spans.of([row[1] for row in parts])
+        keys = Spans.of([row[3] for row in parts])
+        marks = np.array([row[2] for row in parts], np.uint8)
+        found = joined(chunk_of(len(parts)), heads, values, marks, keys)
         assert values_of(found) == [
             None
             if head is None

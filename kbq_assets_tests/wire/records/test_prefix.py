@@ -14,7 +14,8 @@ from kbq_assets.wire.records.prefix import BAD_MAGIC, NULL, PREFIX, SHORT, split
 
 def ids(*values: bytes | None) -> list[int]:
     chunk = Chunk.from_messages([RawRecord(value, n) for n, value in enumerate(values)])
-    return split_prefix(chunk).tolist()
+    found: list[int] = split_prefix(chunk).tolist()
+    return found
 
 
 @pytest.mark.parametrize(
