@@ -31,7 +31,7 @@ def translated(format_: KeyFormat, *keys: bytes | None) -> list[str | Reason | N
         value = chunk.value(row)
         problem = format_.problem(schema_id)
         if value is None or problem is not None:
-            found.append(problem and problem.reason)
+            found.append(None if problem is None else problem.reason)
             continue
         assert format_.schema(schema_id).schema_type == "AVRO"
         size, start = decode_long(value, PREFIX)

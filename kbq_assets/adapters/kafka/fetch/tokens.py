@@ -62,9 +62,7 @@ class Tokens:
         reply = self._ask()
         document = reply.json if isinstance(reply.json, dict) else {}
         token = document.get("access_token")
-        # RFC 6750 allows printable ASCII alone; anything else would end the login's message, or change it.
-        is_token = isinstance(token, str) and token.isascii() and token.isprintable() and token
-        if reply.status != 200 or not is_token:
+        if reply.status != 200 or not isinstance(token, str) or not _is_usable(token):
             error = document.get("error")
             reason = f": {error[:200]}" if isinstance(error, str) else ""
             raise AuthenticationRefused(
@@ -105,6 +103,11 @@ def _expiry(token: str, document: dict[str, Any], asked_at: float) -> float:
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LATEST:
             return float(value) + offset
     return asked_at
+
+
+def _is_usable(token: str) -> bool:
+    """Whether a login can hold it: RFC 6750 allows printable ASCII alone, and another byte would change the message."""
+    return token != "" and token.isascii() and token.isprintable()
 
 
 def _claims(token: str) -> dict[str, Any]:
