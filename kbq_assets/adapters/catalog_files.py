@@ -6,6 +6,7 @@ JSON is read as YAML, its superset, so that both report lines alike. Booleans ar
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -117,7 +118,7 @@ def parse_document(text: bytes | str, path: str) -> DocumentNode | CatalogProble
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         return CatalogProblem(path, mark.line + 1 if mark else 1, "", f"not YAML: {error.problem}")
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeError) as error:
         return CatalogProblem(path, 1, "", f"not YAML: {error}")
     except Mistake as mistake:
         return mistake.problem
@@ -180,13 +181,10 @@ def _scalar(node: yaml.Node) -> str | int | float | bool | None:
         return None
     if kind == "bool" and text.lower() in ("true", "false"):
         return text.lower() == "true"
-    if kind == "int" and text.lstrip("+-").isdecimal() and len(text) <= _MOST_DIGITS:
-        return int(text)
-    if kind == "float":
-        try:
-            return float(text)
-        except ValueError:
-            return text
+    is_int = kind == "int" and text.lstrip("+-").isdecimal() and len(text) <= _MOST_DIGITS
+    if is_int or kind == "float":
+        with contextlib.suppress(ValueError):  # a tag may claim a type
+            return int(text) if is_int else float(text)
     return text
 
 

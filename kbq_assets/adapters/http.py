@@ -309,6 +309,6 @@ def _asked_pause(retry_after: str, clock: Clock) -> float:
         return float(retry_after)
     try:
         until = parsedate_to_datetime(retry_after).timestamp()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return _PAUSE_SECONDS
     return max(_PAUSE_SECONDS, until - clock.now_ms() / 1000)

@@ -23,7 +23,7 @@ def create(path: Path, text: str, *, public: bool = False) -> None:
         ) from None
     except OSError as error:
         raise _not_written(path, error) from error
-    _write(descriptor, text)
+    _write(descriptor, path, text)
 
 
 def replace(path: Path, text: str) -> None:
@@ -31,7 +31,11 @@ def replace(path: Path, text: str) -> None:
     new = path.with_name(f".{path.name}.new")
     try:
         new.unlink(missing_ok=True)
-        _write(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), text)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
+    except OSError as error:
+        raise _not_written(path, error) from error
+    _write(descriptor, new, text)
+    try:
         new.replace(path)
     except OSError as error:
         raise _not_written(path, error) from error
@@ -47,11 +51,16 @@ def read(path: Path) -> str:
         ) from None
 
 
-def _write(descriptor: int, text: str) -> None:
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+def _write(descriptor: int, path: Path, text: str) -> None:
+    """Write a new file whole, or remove it. Raises ConfigurationError."""
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise _not_written(path, error) from error
 
 
 def _not_written(path: Path, error: OSError) -> ConfigurationError:

@@ -46,7 +46,7 @@ def read_with_origins(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[
 def _parsed(path: Path) -> dict[str, str]:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # a number of 5,000 digits is no TOMLDecodeError
         why = error.strerror if isinstance(error, OSError) else error
         raise ConfigurationError(
             f"the settings in {path} cannot be read: {why}", next_step='one KBQ_NAME = "value" in each line'
@@ -69,8 +69,9 @@ def _meant(name: str, value: object) -> str:
 
 
 def setting_line(name: str, value: str) -> str:
-    """A line of a settings file; JSON's texts are TOML's."""
-    return f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+    """A line of a settings file. JSON's texts are TOML's, except that TOML wants DEL escaped."""
+    quoted = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return f"{name} = {quoted}\n"
 
 
 def remembered_ports(environ: Mapping[str, str]) -> dict[str, int]:
@@ -78,7 +79,7 @@ def remembered_ports(environ: Mapping[str, str]) -> dict[str, int]:
     try:
         found = json.loads(ports_file(Path(environ.get("KBQ_HOME", ".kbq"))).read_text(encoding="utf-8"))
         return {str(name): int(port) for name, port in found.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         return {}  # the next `kbq local up` writes it again
 
 

@@ -30,6 +30,8 @@ VALUE_HEADER: Final = "__value_schema_id"
 KEY_HEADER: Final = "__key_schema_id"
 _BY_ID, _BY_GUID = 0, 1
 _GUID_PREFIX: Final = 17
+#: Bytes of what names a schema, by the first one.
+_SIZES: Final = {_BY_ID: PREFIX, _BY_GUID: _GUID_PREFIX}
 #: https://avro.apache.org/docs/1.12.0/specification/#single-object-encoding-specification
 _SINGLE_OBJECT: Final = b"\xc3\x01"
 _SINGLE_OBJECT_PREFIX: Final = 10
@@ -101,11 +103,12 @@ class SchemaNames:
             prefix = self._prefix(names.pop() or b"", is_whole=True)
             return prefix if isinstance(prefix, RejectedSchema) else (prefix, 0)
         # As Confluent's clients read it: without the header, the value has the prefix.
-        if value[:1] == bytes([_BY_GUID]):
-            prefix = self._prefix(value[:_GUID_PREFIX], is_whole=False)
-            return prefix if isinstance(prefix, RejectedSchema) else (prefix, _GUID_PREFIX)
-        if value[:1] == bytes([_BY_ID]):
-            return b"", 0
+        size = _SIZES.get(value[0] if value else -1, 0)
+        if size == PREFIX > len(value):
+            return b"", 0  # the encoder reports it as too short
+        if size:
+            prefix = self._prefix(value[:size], is_whole=False)
+            return prefix if isinstance(prefix, RejectedSchema) else (prefix, size)
         return RejectedSchema(
             Reason.WRONG_MAGIC, f"the record has neither the header {self._header} nor Confluent's prefix"
         )
@@ -151,7 +154,7 @@ class SchemaNames:
 
     def _prefix_of(self, name: bytes, is_whole: bool) -> bytes | RejectedSchema:
         """The prefix of a schema's id or GUID. If the name is ``whole``, Protobuf's path of types is part of it."""
-        size = {_BY_ID: PREFIX, _BY_GUID: _GUID_PREFIX}.get(name[0] if name else -1, 0)
+        size = _SIZES.get(name[0] if name else -1, 0)
         rest = name[size:]
         is_complete = message_path(rest)[1] == len(rest) > 0 if self._format == "protobuf" else not rest
         if not size or len(name) < size or (is_whole and not is_complete):

@@ -185,3 +185,40 @@ def test_a_text_is_no_name_of_a_file(tmp_path: Path) -> None:
     found = folder_with(tmp_path, topic_dot_yaml=f"loading: {{gate_sql: '{text}'}}\n").read()
     node = found.documents["topic.yaml"].find("loading.gate_sql")
     assert node is not None and (node.value, found.problems) == (text, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5", 5),
+        ("-5", -5),
+        ("+5", 5),
+        ("0x1f", "0x1f"),
+        ("9" * 5_000, "9" * 5_000),
+        ('!!int "+-5"', "+-5"),
+        ('!!int "--5"', "--5"),
+        ('!!int ""', ""),
+        ('!!float "x"', "x"),
+        ('!!float "1"', 1.0),
+        ('!!bool "x"', "x"),
+        ("!unknown y", "y"),
+        ("~", None),
+        ("TRUE", True),
+        ("yes", "yes"),
+    ],
+    ids=lambda part: repr(part)[:20],
+)
+def test_a_value_is_what_its_text_says_whatever_its_tag_claims(text: str, value: object) -> None:
+    found = parse_document(f"a: {text}", "p")
+    assert isinstance(found, DocumentNode)
+    assert isinstance(found.value, dict)
+    assert found.value["a"].value == value
+
+
+@pytest.mark.parametrize(
+    "text", ["a: \ud800", b"a: \xff", b"\x00", "a: [", "a: *b", "? [a]\n: b", "--- a\n--- b"], ids=ascii
+)
+def test_what_is_no_document_is_a_problem_with_its_file(text: str | bytes) -> None:
+    found = parse_document(text, "topics/a.yaml")
+    assert isinstance(found, CatalogProblem)
+    assert found.path == "topics/a.yaml"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbq_assets.adapters.http import ATTEMPTS, HttpClient, NoReply, post_json
+from kbq_assets.adapters.http import ATTEMPTS, HttpClient, NoReply, Reply, parse_address, post_json
 from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.hook_server import HookServer, hook_server
@@ -96,3 +96,87 @@ def test_an_error_keeps_no_address(server: HookServer) -> None:
     with pytest.raises(NoReply) as raised:
         HttpClient(60).send("POST", f"{server.url}/{SECRET}", b"{}")
     assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "paused"),
+    [
+        ("0", 0.0),
+        ("10", 10.0),
+        ("", 1.0),
+        ("-1", 1.0),
+        ("1.5", 1.0),
+        ("\u0663", 1.0),
+        ("Tue, 14 Nov 2023 22:13:20 GMT", 1.0),
+        ("Tue, 14 Nov 2023 22:13:30 -0000", 10.0),
+        ("Mon, 01 Jan 0001 00:00:00 GMT", 1.0),
+        ("Tue, 14 Nov 99999999999999999999 22:13:25 GMT", 1.0),
+        ("Tue, 14 Nov 2023 22:13:25 +99999999999999999", 1.0),
+        ("Tue, 14 Nov 2023 99:13:25 GMT", 1.0),
+    ],
+)
+def test_a_pause_is_what_can_be_understood_and_a_second_otherwise(
+    server: HookServer, asked: str, paused: float
+) -> None:
+    clock = FakeClock()
+    server.answers = [(503, {"Retry-After": asked.encode().decode("latin-1")}), (200, {})]
+    post_json(clock, "the webhook", server.url, b"{}")
+    assert (len(server.posted), clock.seconds) == (2, paused)
+
+
+@pytest.mark.parametrize("asked", ["11", "9" * 400, "Fri, 31 Dec 9999 23:59:59 -2359"])
+def test_a_pause_without_end_is_left_to_the_next_call(server: HookServer, asked: str) -> None:
+    clock = FakeClock()
+    server.answers = [(503, {"Retry-After": asked})]
+    error_of(f"{server.url}/{SECRET}", Unavailable, clock)
+    assert (len(server.posted), clock.seconds) == (1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "parsed"),
+    [
+        (b"", None),
+        (b"{", None),
+        (b"\xff", None),
+        (b'"\xc3"', None),
+        (b"[" * 100_000, None),
+        (b'{"a": 1}', {"a": 1}),
+        ('"é"'.encode("utf-16"), "é"),
+        (b"9" * 5000, None),
+    ],
+    ids=lambda part: repr(part)[:20],
+)
+def test_a_body_that_is_no_json_is_none(body: bytes, parsed: object) -> None:
+    assert Reply(200, body).json == parsed
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port"),
+    [
+        ("http://a", "a", None),
+        ("HTTPS://A:1/b?c#d", "a", 1),
+        ("http://u:p@a:65535", "a", 65535),
+        ("http://[::1]:80/", "::1", 80),
+        ("http://a:", "a", None),
+        ("", None, None),
+        ("a", None, None),
+        ("//a", None, None),
+        ("http:a", None, None),
+        ("http://", None, None),
+        ("http://:1", None, None),
+        ("http://a:0", None, None),
+        ("http://a:65536", None, None),
+        ("http://a:b", None, None),
+        ("http://a:-1", None, None),
+        ("http://[::1", None, None),
+        ("http://[x]", None, None),
+        ("http://a/b c", None, None),
+        ("http://a/\n", None, None),
+        ("http://\xe9", None, None),
+        ("file:///etc/passwd", None, None),
+        ("javascript://a", None, None),
+    ],
+)
+def test_an_address_is_http_and_names_a_host(url: str, host: str | None, port: int | None) -> None:
+    found = parse_address(url)
+    assert (found and found.hostname, found and found.port) == (host, port)

@@ -58,3 +58,85 @@ def test_every_command_that_resumes_something_has_an_effect() -> None:
     ):
         lines = list(next_lines(commands))
         assert len(lines) == 1 or all("  # " in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1, "1 B"),
+        (1023, "1,023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (2**20, "1.0 MiB"),
+        (5 * 2**30, "5.0 GiB"),
+        (2**40, "1.0 TiB"),
+        (2**60, "1,048,576.0 TiB"),
+    ],
+)
+def test_a_size_is_in_the_largest_unit_below_it(count: int, text: str) -> None:
+    assert render.size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, ""), (0, "0"), (-1, "-1"), (1000, "1,000"), (10**9, "1,000,000,000")]
+)
+def test_a_number_has_its_thousands_separated(value: int | None, text: str) -> None:
+    assert render.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, ""),
+        (1, "1970-01-01 00:00:00"),
+        (-1, "1969-12-31 23:59:59"),
+        (1_700_000_000_999, "2023-11-14 22:13:20"),
+    ],
+)
+def test_a_time_is_utc_to_the_second_and_zero_is_none(milliseconds: int, text: str) -> None:
+    assert render.utc_time(milliseconds) == text
+
+
+def test_a_table_without_a_terminal_folds_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    made = render.table("name", "#rows", tight=True)
+    made.add_row("[red]t[0][/red]" + "x" * 300, "1,000")
+    made.add_row("b", "2")
+    render.console().print(made)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[0].split() == ["name", "rows"]
+    assert lines[1].startswith("[red]t[0][/red]xxx"), "names of topics are no markup"
+    assert lines[2].endswith("    2"), "numbers are aligned to the right"
+
+
+def test_a_progress_bar_is_shown_on_a_terminal_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with render.progress_bar("reading") as shown:
+        shown(total=2, completed=1)
+        shown(advance=1, description="done")
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("partitions", "line"),
+    [
+        ((3,), "stopped: t[3]: failed: [0, 8): why"),
+        ((1, 2), "stopped: t [1], [2]: failed: why"),
+        (tuple(range(8)), "stopped: t [0], [1], [2], [3], [4], [5], [6], [7]: failed: why"),
+        (tuple(range(9)), "stopped: t [0], [1], [2], [3], [4], [5], [6], [7] and 1 more: failed: why"),
+    ],
+)
+def test_a_stop_names_its_place_and_few_partitions(partitions: tuple[int, ...], line: str) -> None:
+    stops = [stop(number, StopReason.FAILED, "why") for number in partitions]
+    assert stop_lines(stops)[0] == line
+
+
+def test_stops_of_other_causes_are_lines_of_their_own() -> None:
+    stops = [
+        stop(0, StopReason.FAILED, "one"),
+        stop(1, StopReason.FAILED, "two"),
+        stop(2, StopReason.FAILED, "one"),
+    ]
+    lines = [line for line in stop_lines(stops) if line.startswith("stopped")]
+    assert lines == ["stopped: t [0], [2]: failed: one", "stopped: t[1]: failed: [0, 6): two"]
+    assert stop_lines([]) == []

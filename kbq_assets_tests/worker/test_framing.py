@@ -17,7 +17,7 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.operate import commands
 from kbq_assets.wire.chunk import UNREADABLE
-from kbq_assets.worker.framing import VALUE_HEADER
+from kbq_assets.worker.framing import FIRST_TYPE_ID, VALUE_HEADER, message_path, type_id
 from kbq_assets_tests.adapters.protobuf.messages import ORDER, new, order
 from kbq_assets_tests.pipelines.bench import SCHEMAS, TOPIC, TP, Bench
 
@@ -241,3 +241,59 @@ def test_of_versions_with_one_fingerprint_the_newest_counts() -> None:
 def test_framings_that_cannot_be_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError, match="framing="):
         TopicSettings.of(**options)
+
+
+@pytest.mark.parametrize(
+    "schema_id", [2**30, 0x7FFFFF00, 0x7FFFFF11, 0x7FFFFF18, 2**31 - 1, 2**31, 2**32 - 1], ids=hex
+)
+@pytest.mark.parametrize("key", [False, True], ids=["value", "key"])
+def test_an_id_that_kbq_uses_itself_is_unknown_in_a_prefix_too(schema_id: int, key: bool) -> None:
+    forged = b"\x00" + schema_id.to_bytes(4, "big") + FIVE
+    bench = bench_of((BY_ID + FIVE, None), key_format="avro") if key else bench_of((forged, None))
+    if key:
+        bench.kafka.produce(TP, BY_ID + FIVE, key=forged, timestamp=1000)
+    bench.extract()
+    stop = bench.commit().partitions[0].stop
+    assert stop is not None
+    assert (stop.reason, f"no registry gives the id {schema_id}" in stop.message) == ("unknown_schema", True)
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\x00", b"\x00\x00\x00\x01", b"\x01", b"\x01" + GUID.bytes[:-1], b"\x02"], ids=repr
+)
+def test_a_value_that_ends_within_its_prefix_is_an_error_row(value: bytes) -> None:
+    bench = bench_of((value, None), (ZERO, BY_ID))
+    bench.extract()
+    assert [row["value"] for row in rows(bench, errors=True)] == [value]
+    assert len(rows(bench)) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "path", "position"),
+    [
+        (b"\x00", (0,), 1),
+        (b"\x02\x06rest", (3,), 2),
+        (b"\x04\x02\x00", (1, 0), 3),
+        (b"\xc8\x01" + b"\x02" * 100, (1,) * 100, 102),
+        (b"", (), -1),
+        (b"\x02", (), -1),
+        (b"\x04\x02", (), -1),
+        (b"\x01", (), -1),
+        (b"\x02\x01", (), -1),
+        (b"\xca\x01" + b"\x02" * 101, (), -1),
+        (b"\xff\xff\xff\xff\xff\x01", (), -1),
+        (b"\x02\xff\xff\xff\xff\xff\x01", (), -1),
+    ],
+    ids=lambda part: repr(part)[:30],
+)
+def test_a_path_of_types_is_a_count_and_as_many_indexes(
+    data: bytes, path: tuple[int, ...], position: int
+) -> None:
+    assert message_path(data) == (path, position)
+
+
+def test_ids_of_types_are_the_same_in_every_task_and_no_registrys() -> None:
+    ids = {type_id(number, path) for number in range(50) for path in ((), (0,), (1,), (1, 0), ("a",))}
+    assert len(ids) == 250
+    assert min(ids) >= FIRST_TYPE_ID
+    assert max(ids) < FIRST_TYPE_ID + 2**29

@@ -13,6 +13,7 @@ _TYPES: Final = {
     "FLOAT64": "FLOAT64", "INT64": "INT64", "INTEGER": "INT64", "JSON": "JSON", "NUMERIC": "NUMERIC",
     "BIGNUMERIC": "BIGNUMERIC", "GEOGRAPHY": "GEOGRAPHY", "STRING": "STRING", "TIME": "TIME", "TIMESTAMP": "TIMESTAMP",
 }  # fmt: skip
+_MODES: Final = ("NULLABLE", "REQUIRED", "REPEATED")
 
 
 def schema_columns(schema: Mapping[str, Any] | None) -> tuple[Column, ...]:
@@ -28,14 +29,17 @@ def schema_columns(schema: Mapping[str, Any] | None) -> tuple[Column, ...]:
 
 
 def _column(field: Mapping[str, Any]) -> Column:
-    name, kind, mode = field.get("name"), str(field.get("type", "")).upper(), field.get("mode") or "NULLABLE"
+    name, kind = field.get("name"), str(field.get("type", "")).upper()
+    mode = str(field.get("mode") or "NULLABLE").upper()
     if not isinstance(name, str) or not name:
         raise ConfigurationError("schema has a field without a name", next_step="name each field")
+    if mode not in _MODES:
+        raise ConfigurationError(f"schema: {name} has the mode {mode}", next_step=f"use {', '.join(_MODES)}")
     if kind in ("RECORD", "STRUCT"):
-        return Column(name, "STRUCT", str(mode).upper(), schema_columns({"fields": field.get("fields")}))
+        return Column(name, "STRUCT", mode, schema_columns({"fields": field.get("fields")}))
     if kind not in _TYPES:
         raise ConfigurationError(
             f"schema: {name} has the type {kind or 'none'}, which a local warehouse lacks",
             next_step="choose another type",
         )
-    return Column(name, _TYPES[kind], str(mode).upper())
+    return Column(name, _TYPES[kind], mode)

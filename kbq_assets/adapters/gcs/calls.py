@@ -116,7 +116,7 @@ def document(intent: Intent, response: requests.Response) -> dict[str, Any]:
     """An answer's JSON object."""
     try:
         found: Any = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise intent.unsettled("the answer is not a JSON object")

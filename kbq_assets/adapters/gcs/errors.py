@@ -101,7 +101,7 @@ def _reason_and_message(text: str) -> tuple[str, str]:
     try:
         error: Any = json.loads(text)["error"]
         reason, message = str(error["errors"][0]["reason"]), str(error["message"])
-    except (ValueError, TypeError, LookupError):
+    except (ValueError, TypeError, LookupError, RecursionError):
         reason, message = "", text
     return reason, " ".join(message.split())[:_LONGEST_QUOTE]
 

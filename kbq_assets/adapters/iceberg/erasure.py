@@ -98,12 +98,10 @@ class LakeErasureTables:
         """Snapshots, tags and branches, and files of jobs that failed."""
         now = datetime.now(UTC)
         for reference, table in self._existing(tables):
-            age = timedelta(
-                milliseconds=int(table.properties.get(MAX_AGE, DEFAULT_AGE // timedelta(milliseconds=1)))
-            )
+            age = int(table.properties.get(MAX_AGE, DEFAULT_AGE // timedelta(milliseconds=1)))
             yield (
-                f"{reference}: its present snapshots, until {(now + age).date()}, and files of failed jobs, until"
-                f" {(now + GRACE).date()}: then kbq expire --table {reference} deletes them"
+                f"{reference}: its present snapshots, until {_day(now, age) or f'you lower {MAX_AGE}'}, and files of"
+                f" failed jobs, until {(now + GRACE).date()}: then kbq expire --table {reference} deletes them"
             )
             for name, ref in sorted(table.metadata.refs.items()):
                 if name not in ("main", COMPLETE):
@@ -207,7 +205,16 @@ def _until(table: Table, ref: SnapshotRef) -> str:
     snapshot = table.snapshot_by_id(ref.snapshot_id)
     if ref.max_ref_age_ms is None or snapshot is None:
         return "you drop it"
-    return datetime.fromtimestamp((snapshot.timestamp_ms + ref.max_ref_age_ms) / 1000, UTC).date().isoformat()
+    made = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+    return _day(made, ref.max_ref_age_ms) or "you drop it"
+
+
+def _day(since: datetime, age_ms: int) -> str:
+    """The day when an age is over; "" if no calendar has it: Iceberg's largest age stands for ever."""
+    try:
+        return (since + timedelta(milliseconds=age_ms)).date().isoformat()
+    except OverflowError:
+        return ""
 
 
 def _path(columns: Iterable[Column], steps: Sequence[str]) -> list[str] | None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final, cast
 
+import cramjam
 import fastavro
+from fastavro.schema import SchemaParseException
 
 from kbq_assets.wire.arrow.errors import BadFile
 
 _OFFSET: Final = "_kafka_offset"
+#: What fastavro and its codecs raise for bytes that are no file.
+_DAMAGES: Final = (
+    *(EOFError, ValueError, IndexError, KeyError, OverflowError, StopIteration, TypeError),
+    *(SchemaParseException, cramjam.DecompressionError, zlib.error),
+)
 
 
 @dataclass
@@ -31,7 +39,7 @@ class ColumnSearch:
                 row = cast("Mapping[str, Any]", record)
                 if any(_text(row, column) == value for column, value in there):
                     yield row[_OFFSET]
-        except (EOFError, ValueError, IndexError, KeyError, OverflowError, StopIteration, TypeError) as error:
+        except _DAMAGES as error:
             raise BadFile(f"a record cannot be decoded: {type(error).__name__}") from error
 
 

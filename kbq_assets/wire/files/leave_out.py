@@ -10,9 +10,11 @@ import fastavro
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.erasure.offset_sets import Offsets, has
+from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.wire.arrow.avro_types import value_of
 from kbq_assets.wire.arrow.container import read_blocks, read_header
 from kbq_assets.wire.arrow.decode import Decoder
+from kbq_assets.wire.arrow.errors import BadFile
 from kbq_assets.wire.chunk import encode_long
 from kbq_assets.wire.files.codec import Codec, compressor
 from kbq_assets.wire.files.container import header
@@ -31,10 +33,10 @@ class RowFilter:
     def contents(self, stream: BinaryIO) -> Iterator[bytes]:
         """The bytes of the file without the rows. Raises BadFile."""
         found = read_header(stream)
+        wanted = fastavro.parse_schema(value_of(_rows_of(found.schema)).avro)
         own = {key: value for key, value in found.entries.items() if key not in ("avro.codec", "avro.schema")}
         yield header(found.schema, _CODEC, found.sync_marker, own)
         decoder, compress = Decoder(found.schema, ()), compressor(_CODEC)
-        wanted = fastavro.parse_schema(value_of(avro.parse(avro.load_schema(found.schema))).avro)
         for block in read_blocks(stream, found):
             records = decoder.records(block)
             kept = [record for record in records if not has(self._erased, record[_OFFSET])]
@@ -49,3 +51,14 @@ class RowFilter:
                 plain = buffer.getvalue()
             data = compress(plain)
             yield b"".join((encode_long(len(kept)), encode_long(len(data)), data, found.sync_marker))
+
+
+def _rows_of(schema: str) -> avro.RecordType:
+    """The type of rows with an offset. Raises BadFile."""
+    try:
+        root = avro.parse(avro.load_schema(schema))
+    except UnstageableSchema as error:
+        raise BadFile(f"its header is damaged: {error.message}") from error
+    if not isinstance(root, avro.RecordType) or _OFFSET not in root.fields:
+        raise BadFile(f"its rows have no {_OFFSET}")
+    return root

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import struct
+import sys
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from typing import Final, TypeAlias
@@ -68,8 +69,9 @@ def generalise(node: avro.AvroType, argument: str, place: str) -> Replace:
         step, least = int(argument), _LEAST[kind]
         return lambda data: encode_long(max(decode_long(data, 0)[0] // step * step, least))
     if argument.isdigit() and kind in ("float", "double"):
-        step, pattern = int(argument), struct.Struct("<f" if kind == "float" else "<d")
-        return lambda data: pattern.pack(pattern.unpack(data)[0] // step * step)
+        width, lowest = float(min(int(argument), _LARGEST_STEP)), _LOWEST[kind]
+        pattern = struct.Struct("<f" if kind == "float" else "<d")
+        return lambda data: pattern.pack(max(pattern.unpack(data)[0] // width * width, lowest))
     if logical == "date" and argument in ("year", "month"):
         return lambda data: encode_long(_first_day(decode_long(data, 0)[0], argument))
     per_second = _PER_SECOND.get(logical.removeprefix("local-"))
@@ -85,6 +87,9 @@ _PER_SECOND: Final[Mapping[str, int]] = {
 }
 #: Rounding down must not leave the type.
 _LEAST: Final[Mapping[str, int]] = {"int": -(2**31), "long": -(2**63)}
+_LOWEST: Final[Mapping[str, float]] = {"float": -(2.0 - 2.0**-23) * 2.0**127, "double": -sys.float_info.max}
+#: A larger step says no less about any number.
+_LARGEST_STEP: Final = int(sys.float_info.max)
 _UNITS: Final = ("year", "month", "day", "hour")
 _EPOCH: Final = date(1970, 1, 1)
 

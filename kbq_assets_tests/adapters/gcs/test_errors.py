@@ -106,3 +106,23 @@ def test_a_write_without_a_token_is_not_sent(
     with pytest.raises(reported):
         store.create("a", b"")
     assert cloud.sent() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "9" * 5_000,
+        "[" * 100_000,
+        '{"error": []}',
+        '{"error": {"errors": []}}',
+        '{"error": "text"}',
+    ],
+    ids=lambda text: text[:20],
+)
+def test_an_error_that_is_not_worded_as_googles_is_quoted(text: str) -> None:
+    error = refusal(READ, 400, text)
+    assert type(error) is ConfigurationError
+    assert error.message == f"get gs://b/kbq/a: 400 {text[:300]}".rstrip()

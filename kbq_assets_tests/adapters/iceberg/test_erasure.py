@@ -270,3 +270,16 @@ def test_manifests_of_a_commit_that_died_are_orphans_and_those_of_snapshots_stay
     assert delete_orphans(lake.table, int(time.time() * 1000)) == []
     assert len(delete_orphans(lake.table, LATER)) == 2
     assert sorted(metadata.glob("*.avro")) == listed and lake.offsets() == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_what_never_expires_is_kept_until_somebody_acts(lake: Lake) -> None:
+    """2**63 - 1 is how Iceberg's other clients write that a tag or a snapshot stays."""
+    table, forever = lake.table, 2**63 - 1
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    table.manage_snapshots().create_tag(snapshot.snapshot_id, "always", max_ref_age_ms=forever).commit()
+    with table.transaction() as transaction:
+        transaction.set_properties({MAX_AGE: str(forever)})
+    lines = "\n".join(erasures_of(lake).keeps([TABLE]))
+    assert "tag always, until you drop it" in lines
+    assert f"its present snapshots, until you lower {MAX_AGE}, and files" in lines

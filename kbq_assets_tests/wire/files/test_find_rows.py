@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from typing import Any
 
 import fastavro
@@ -74,3 +75,22 @@ def test_a_damaged_file_says_so() -> None:
     whole = file_of(("anna", 1)).getvalue()
     with pytest.raises(BadFile):
         list(ColumnSearch([("name", "anna")]).offsets(io.BytesIO(whole[:-20])))
+
+
+@pytest.mark.parametrize("codec", ["snappy", "deflate", "null"])
+def test_a_file_with_any_bytes_changed_is_searched_or_damaged(codec: str) -> None:
+    out, chance = io.BytesIO(), random.Random(codec)
+    rows = [
+        {"_kafka_offset": n, "name": f"name {n}", "raw": b"r", "ok": True, "customer": None} for n in range(9)
+    ]
+    fastavro.writer(out, SCHEMA, rows, codec=codec)
+    damaged = 0
+    for _ in range(1_500):
+        data = bytearray(out.getvalue())
+        for _ in range(chance.randint(1, 2)):
+            data[chance.randrange(len(data))] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+        try:
+            list(ColumnSearch([("name", "name 3")]).offsets(io.BytesIO(data)))
+        except BadFile:
+            damaged += 1
+    assert damaged > 1_000

@@ -72,7 +72,7 @@ def room(codec: int, data: Bytes, most_bytes: int) -> int:
 
 
 def unpack(codec: int, data: Bytes, out: Bytes) -> int:
-    """Unpack into ``out``, which has at least `room` bytes; returns the number of bytes. Raises Damaged."""
+    """Unpack into ``out``, which has `room` bytes; returns the number of bytes. Raises Damaged."""
     if codec == NONE:
         out[:] = data
         return len(data)

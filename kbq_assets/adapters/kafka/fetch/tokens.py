@@ -22,6 +22,8 @@ from kbq_assets.core.errors import ConfigurationError
 
 #: A token is used for this share of its life: brokers' clocks differ, and a login takes a moment.
 _SHARE_OF_LIFE: Final = 0.8
+#: Seconds since 1970 that are a moment: NaN, infinity and larger numbers would keep a token for ever.
+_LATEST: Final = 1e12
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Tokens:
         reply = self._ask()
         document = reply.json if isinstance(reply.json, dict) else {}
         token = document.get("access_token")
-        if reply.status != 200 or not isinstance(token, str) or not token:
+        if reply.status != 200 or not isinstance(token, str) or not _is_usable(token):
             error = document.get("error")
             reason = f": {error[:200]}" if isinstance(error, str) else ""
             raise AuthenticationRefused(
@@ -98,9 +100,14 @@ def _trusted(location: str) -> ssl.SSLContext | None:
 def _expiry(token: str, document: dict[str, Any], asked_at: float) -> float:
     """When a token expires, in seconds since 1970: by its `exp`, by the answer's `expires_in`, else at once."""
     for value, offset in ((_claims(token).get("exp"), 0.0), (document.get("expires_in"), asked_at)):
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LATEST:
             return float(value) + offset
     return asked_at
+
+
+def _is_usable(token: str) -> bool:
+    """Whether a login can hold it: RFC 6750 allows printable ASCII alone, and another byte would change the message."""
+    return token != "" and token.isascii() and token.isprintable()
 
 
 def _claims(token: str) -> dict[str, Any]:

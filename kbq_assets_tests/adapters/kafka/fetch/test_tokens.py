@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 
@@ -96,3 +97,25 @@ def test_an_endpoint_that_is_away_is_a_lost_connection_without_its_address() -> 
     with pytest.raises(ConnectionLost, match="does not answer") as caught:
         tokens(gone)()
     assert "127.0.0.1" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "life",
+    ["NaN", "Infinity", "-Infinity", "1e999", "9" * 400, "true", '"100"', "null", "[]", "0", "-5"],
+    ids=lambda life: life[:9],
+)
+@pytest.mark.parametrize("claimed", [False, True], ids=["expires_in", "exp"])
+def test_a_life_that_is_no_time_is_unknown(server: TokenEndpointServer, life: str, claimed: bool) -> None:
+    claims = base64.urlsafe_b64encode(f'{{"exp": {life}}}'.encode()).decode()
+    token = f"a.{claims}.c" if claimed else "opaque"
+    more = "" if claimed else f', "expires_in": {life}'
+    server.body = f'{{"access_token": "{token}"{more}}}'.encode()
+    get = tokens(server)
+    assert (get(), get(), len(server.forms)) == (token, token, 2)
+
+
+@pytest.mark.parametrize("token", ["", "a\nb", "a\x01b=c", "\ud800", "é", "a\x00"], ids=ascii)
+def test_a_token_that_no_login_can_hold_is_refused(server: TokenEndpointServer, token: str) -> None:
+    server.body = json.dumps({"access_token": token}).encode()
+    with pytest.raises(AuthenticationRefused, match="200 without a token"):
+        tokens(server)()
