@@ -93,6 +93,22 @@ def test_above_a_number_of_partitions_a_cycle_costs_hardly_more_for_four_times_a
     assert (more_size - size) / 18 < 60, "bytes for each further partition"
 
 
+def test_a_summary_names_the_first_of_neighboring_partitions(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    world = PlatformWorld(tmp_path, 6, KBQ_PARTITION_EVENTS="1")
+    for partition, count in ((0, 3), (1, 1), (3, 2), (5, 4)):
+        world.produce(count, partition)
+    world.kafka.produce(TopicPartition(TOPIC, 3), b"no Avro")
+    world.run("extract_job", instance)
+    [record] = instance.fetch_observations(STAGED, limit=1).records
+    assert record.asset_observation is not None
+    assert record.asset_observation.metadata["changed"].value == {
+        TABLE: {"0": [3, 1], "3": [[2, 1, 0]], "5": [4]},
+        "nyc.kbq_errors": {"3": [[1, 1, 0]]},
+    }
+
+
 def test_in_a_summary_partitions_are_marked_when_their_state_changes(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
@@ -110,7 +126,7 @@ def test_in_a_summary_partitions_are_marked_when_their_state_changes(
     [record] = instance.fetch_observations(STAGED, limit=1).records
     assert record.asset_observation is not None
     changed = record.asset_observation.metadata["changed"].value
-    assert changed == {TABLE: {str(partition): 2 for partition in range(3)}}
+    assert changed == {TABLE: {"0": [2, 2, 2]}}
     world.produce(4)
     world.kafka.delete_before(TopicPartition(TOPIC, 0), 6)
     assert extracted() == set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import dagster as dg
 
@@ -250,17 +250,23 @@ def extraction_metadata(report: ExtractionReport, now_ms: int) -> Metadata:
     }
 
 
-def numbers_of_partitions(
-    slices: Iterable[StagedSlice],
-) -> dict[str, dict[str, dict[str, int | list[int]]]]:
-    """By topic, table and Kafka partition: its rows; or rows, error rows and positions left to read, if one of these is
-    not 0. Dagster's database has these 11,200 times a cycle."""
-    found: dict[str, dict[str, dict[str, int | list[int]]]] = {}
-    for piece in slices:
-        topic, partition = piece.key.topic_partition
+#: Of a partition: its rows; or rows, error rows and positions left to read, if one of these is not 0.
+Numbers: TypeAlias = int | list[int]
+
+
+def numbers_of_partitions(slices: Iterable[StagedSlice]) -> dict[str, dict[str, dict[str, list[Numbers]]]]:
+    """By topic, table and the first of neighboring Kafka partitions: the numbers of it and of those that follow it.
+    Dagster's database has these 11,200 times a cycle."""
+    found: dict[str, dict[str, dict[str, list[Numbers]]]] = {}
+    last: dict[tuple[str, str], tuple[int, list[Numbers]]] = {}
+    for piece in sorted(slices, key=lambda piece: piece.key.topic_partition):
+        (topic, partition), table = piece.key.topic_partition, str(piece.key.table)
+        before, numbers = last.get((topic, table), (-2, []))
+        if partition != before + 1:
+            numbers = found.setdefault(topic, {}).setdefault(table, {})[str(partition)] = []
         more = [piece.counts.errors, piece.lag]
-        numbers = [piece.rows, *more] if any(more) else piece.rows
-        found.setdefault(topic, {}).setdefault(str(piece.key.table), {})[str(partition)] = numbers
+        numbers.append([piece.rows, *more] if any(more) else piece.rows)
+        last[topic, table] = partition, numbers
     return found
 
 
