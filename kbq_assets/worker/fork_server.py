@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from typing import Final
@@ -11,6 +12,8 @@ MODULE: Final = "kbq_assets.worker.fork_server"
 
 def main() -> None:
     """Load what tasks need, then serve until the process that started this one closes its socket."""
+    # Workers multiply no matrices: numpy's idle threads would only cost time.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     from kbq_assets.adapters.process_pool.server import serve
     from kbq_assets.worker.daemon import load
 

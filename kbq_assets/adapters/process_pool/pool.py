@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import subprocess
 import sys
@@ -14,9 +13,6 @@ from typing import Any, BinaryIO, Final
 
 from kbq_assets.adapters.process_pool import frames
 from kbq_assets.core.errors import EngineEnded
-
-#: Workers multiply no matrices: numpy's idle threads would only cost time.
-_VARIABLES: Final = {"OMP_NUM_THREADS": "1"}
 
 #: How long the processes have to end in order, once they are no longer needed.
 _END_SECONDS: Final = 10.0
@@ -49,7 +45,6 @@ class ProcessPool:
                 [sys.executable, "-m", module, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**_VARIABLES, **os.environ},
             )
 
     def __enter__(self) -> ProcessPool:
