@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders import CONTENDERS
+from benchmarks.rounds import OWN
 from benchmarks.table import KINDS
 
 _WIDTH, _LABELS, _BAR, _GAP = 760, 310, 18, 6
@@ -71,7 +72,7 @@ def _topic(topic: Mapping[str, Any], top: int) -> tuple[list[str], int]:
 
 def _bar(contender: str, value: float, scale: float, top: int) -> Iterator[str]:
     told = CONTENDERS[contender]
-    colour = _COLOURS["kbq" if contender == "kbq" else "writes" if told.writes else "forgets"]
+    colour = _COLOURS["kbq" if contender in ("kbq", *OWN) else "writes" if told.writes else "forgets"]
     width = max(1, round(value * scale))
     yield _text(10, top + 13, told.label.replace("`", ""), "#1d2530")
     yield f'<rect x="{_LABELS}" y="{top}" width="{width}" height="{_BAR}" rx="2" fill="{colour}"/>'
