@@ -60,11 +60,11 @@ def extract(
 ) -> None:
     """Read new records of the source list's topics into staged files and commit them.
 
-    The work runs as Spark tasks. If a run dies, the next one continues at the last committed window. Exit code 1 if
-    a partition waits for an operator, 75 if something did not answer.
+    The work runs as tasks, on Spark or in processes (KBQ_SPARK_MASTER). If a run dies, the next one continues at the
+    last committed window. Exit code 1 if a partition waits for an operator, 75 if something did not answer.
 
-    With --resident, one Spark application runs cycle after cycle. SIGTERM ends it in order: running tasks get 20 s.
-    Exit code 75 if Spark ended: start it again.
+    With --resident, one Spark application, or the same processes, run cycle after cycle. SIGTERM ends them in order:
+    running tasks get 20 s. Exit code 75 if they ended: start it again.
     """
     if resident:
         lines = Lines(extraction_report_json if as_json else None)
