@@ -1,4 +1,4 @@
-"""The inside of a Spark task of a load job: one part of its files."""
+"""The inside of a task of a load job: one part of its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbq_assets.ports.load_tasks import WriteTask, WrittenFiles
 
 @dataclass(frozen=True)
 class WriteOnWorker:
-    """The callable that Spark ships: the addresses of staging area and lake, without secrets. Workers of a named
+    """The callable that goes to workers: the addresses of staging area and lake, without secrets. Workers of a named
     catalog read pyiceberg's configuration themselves."""
 
     settings: Settings

@@ -1,4 +1,4 @@
-"""The entry point of a Spark task: builds the adapters from settings, once per worker process."""
+"""The entry point of a task: builds the adapters from settings, once per worker process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OPENED: list[_Opened] = []
 
 @dataclass(frozen=True)
 class UnitTask:
-    """The callable that Spark ships: settings and this class's name.
+    """The callable that goes to workers: settings and this class's name.
 
     Raises ConfigurationError if a secret would leave this machine. A cluster gets only references, which workers
     resolve. Each ``cycle`` of a resident application asks the registry anew.

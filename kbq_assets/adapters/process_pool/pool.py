@@ -27,7 +27,7 @@ class WorkerDied(Exception):
 
 
 class ProcessPool:
-    """At most ``size`` worker processes, each of which runs one task at a time. They start when they are needed.
+    """At most ``size`` worker processes with one task at a time each. They start when they are needed.
 
     ``module`` is started as ``python -m MODULE DESCRIPTOR`` and serves the socket of that number
     (`server.serve`). Use it as a context manager: tasks that still run are given up at its end.
@@ -72,16 +72,14 @@ class ProcessPool:
 
         Raises TaskFailed with the task's exception, WorkerDied, and EngineEnded if no worker can start.
         """
-        worker = self._taken()
+        worker, has_answered = self._taken(), False
         try:
             result, error = worker.ask(task, item)
+            has_answered = True
         except (EOFError, OSError) as gone:
-            self._free(worker, is_alive=False)
             raise WorkerDied("its process died") from gone
-        except BaseException:  # what is sent or received cannot be pickled: nobody knows where the worker is
-            self._free(worker, is_alive=False)
-            raise
-        self._free(worker, is_alive=True)
+        finally:  # one that has not answered is of no use, whatever could not be sent or read
+            self._free(worker, is_alive=has_answered)
         if error:
             raise TaskFailed(error)
         return result

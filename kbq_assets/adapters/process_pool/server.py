@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import select
 import signal
@@ -12,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from kbq_assets.adapters.forking import load_for_workers
 from kbq_assets.adapters.process_pool import frames
 
 #: A worker's first message: it has started, so a connection that ends later is a task's death.
@@ -20,17 +20,14 @@ _STDOUT, _STDERR = 1, 2
 
 
 def serve(control: socket.socket, load: Callable[[], None]) -> None:
-    """Fork a worker for each socket that arrives on ``control``, until its other end closes. ``load`` must leave no
-    thread: threads do not survive a fork."""
+    """Load once (`load_for_workers`), then fork a worker for each socket that arrives on ``control``, until its other
+    end closes."""
     # Ctrl-C, and a service manager that stops a unit, signal all processes: the driver decides what that means.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     # The driver's standard output may be read by a program: workers print elsewhere.
     os.dup2(_STDERR, _STDOUT)
-    gc.disable()  # imports create objects that stay
-    load()
-    gc.freeze()  # workers neither scan these objects nor copy their pages
-    gc.enable()
+    load_for_workers(load)
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not descriptors:

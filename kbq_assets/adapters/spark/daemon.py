@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import sys
 from collections.abc import Callable
 
+from kbq_assets.adapters.forking import load_for_workers
+
 
 def serve(load: Callable[[], None]) -> None:
-    """Load once, then fork workers as PySpark does. ``load`` must leave no thread: threads do not survive a fork."""
-    gc.disable()  # imports create objects that stay
+    """Load once (`load_for_workers`), then fork workers as PySpark does."""
     # Spark reads the port from standard output: print nothing else there.
     with contextlib.redirect_stdout(sys.stderr):
-        load()
-    gc.freeze()  # workers neither scan these objects nor copy their pages
-    gc.enable()
+        load_for_workers(load)
 
     from pyspark.daemon import manager
 
