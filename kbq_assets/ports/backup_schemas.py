@@ -57,9 +57,9 @@ class BackedUpSchemas:
             return self._registry.versions(subject)
         except (NotFound, TransientError):
             found: dict[int, int] = {}
-            for entry in self._store.list(versions_prefix(self._topic)):
-                named = _parse_versions(self._store.get(entry.path).data)
-                if entry.path == versions_path(self._topic, named):
+            for path in self._store.paths(versions_prefix(self._topic)):
+                named = _parse_versions(self._store.get(path).data)
+                if path == versions_path(self._topic, named):
                     found |= named.get(subject, {})
             if not found:
                 raise
@@ -68,7 +68,7 @@ class BackedUpSchemas:
     def _kept(self, name: int | str, pin: str | None = None) -> RegisteredSchema | None:
         """The one schema of a name in the backup; None if it has none, several, or a damaged one."""
         prefix = f"{schemas_prefix(self._topic)}{name}-"
-        kept = sorted(entry.path for entry in self._store.list(prefix))
+        kept = sorted(self._store.paths(prefix))
         if pin is not None:
             kept = [path for path in kept if path == schema_path(self._topic, name, pin)]
         if len(kept) != 1:

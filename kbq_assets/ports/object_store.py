@@ -82,6 +82,9 @@ class ObjectStore(Protocol):
         """Objects with this path prefix, in path order, beginning after ``start_after``. Those of somebody else, whose
         names no operation takes, are left out."""
 
+    def paths(self, prefix: str, start_after: str = "") -> Iterator[str]:
+        """The paths that `list` has, for less: a local directory need not look at each file."""
+
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
         """Size and CRC32C of the objects with this path prefix, in path order: of their bytes as they are stored now.
         Cloud Storage answers from one listing; a local directory reads the files. Raises Unavailable."""

@@ -108,6 +108,9 @@ class FaultyMemoryStore:
         )
         return iter(sorted(entries, key=lambda entry: entry.path))
 
+    def paths(self, prefix: str, start_after: str = "") -> Iterator[str]:
+        return (entry.path for entry in self.list(prefix, start_after))
+
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
         return (_stored(entry.path, self.objects[entry.path].data) for entry in self.list(prefix))
 
@@ -187,6 +190,9 @@ class StoreView:
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         return self._read("list", prefix, lambda: self._store.list(prefix, start_after))
+
+    def paths(self, prefix: str, start_after: str = "") -> Iterator[str]:
+        return self._read("list", prefix, lambda: self._store.paths(prefix, start_after))
 
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
         return self._read("checksums", prefix, lambda: self._store.checksums(prefix))

@@ -50,6 +50,11 @@ class StoreBelow:
         for entry in self._store.list(self._folder + prefix, after):
             yield replace(entry, path=entry.path.removeprefix(self._folder))
 
+    def paths(self, prefix: str, start_after: str = "") -> Iterator[str]:
+        after = start_after and self._folder + start_after
+        for path in self._store.paths(self._folder + prefix, after):
+            yield path.removeprefix(self._folder)
+
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
         for stored in self._store.checksums(self._folder + prefix):
             yield replace(stored, path=stored.path.removeprefix(self._folder))

@@ -43,6 +43,7 @@ from kbq_assets.wire.files.checksum import crc32c_text
 _AT_ONCE: Final = 16
 _READ_BUFFER: Final = 1 << 20
 _LISTED: Final = "items(name,size,updated,generation),nextPageToken"
+_NAMES: Final = "items(name),nextPageToken"
 _CHECKSUMS: Final = "items(name,size,crc32c),nextPageToken"
 _WRITTEN: Final = "generation,size,crc32c"
 #: Never one of KBQ's objects: their paths do not start with a dot.
@@ -118,6 +119,9 @@ class GcsObjectStore:
         return (
             _entry(path, item) for path, item in self._folder.items(self._calls, prefix, start_after, _LISTED)
         )
+
+    def paths(self, prefix: str, start_after: str = "") -> Iterator[str]:
+        return (path for path, _ in self._folder.items(self._calls, prefix, start_after, _NAMES))
 
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
         """Size and CRC32C of the objects with this path prefix, by Cloud Storage's own account: one listing."""

@@ -37,6 +37,8 @@ _RETRY_SECONDS: Final = 0.5
 #: After this time, single partitions or topics without an answer are omitted: one broken partition must
 #: not stop the others. The planner reports them.
 _PATIENCE_SECONDS: Final = 5.0
+#: Partitions of one call: librdkafka looks each answer up in the list of all, so a call's cost grows by the square.
+_AT_ONCE: Final = 700
 
 
 class KafkaOffsetReader:
@@ -111,9 +113,13 @@ class KafkaOffsetReader:
         level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> Mapping[TopicPartition, Any]:
         def ask(wanted: list[TopicPartition], seconds: float) -> dict[TopicPartition, Future[Any]]:
-            asked = {ClientPartition(tp.topic, tp.partition): spec for tp in wanted}
-            futures = self._admin.list_offsets(asked, isolation_level=level, request_timeout=seconds)
-            return {TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()}
+            futures: dict[TopicPartition, Future[Any]] = {}
+            for first in range(0, len(wanted), _AT_ONCE):
+                some = wanted[first : first + _AT_ONCE]
+                asked = {ClientPartition(tp.topic, tp.partition): spec for tp in some}
+                found = self._admin.list_offsets(asked, isolation_level=level, request_timeout=seconds)
+                futures |= {TopicPartition(tp.topic, tp.partition): each for tp, each in found.items()}
+            return futures
 
         return self._gather("offsets", list(partitions), ask)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,16 +15,23 @@ _SCANS: Final = 3
 
 def list_objects(root: str, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
     """Objects below ``root`` with this path prefix, beginning after ``start_after``."""
+    for path in list_paths(root, prefix, start_after):
+        if (entry := _entry(root, path)) is not None:
+            yield entry
+
+
+def list_paths(root: str, prefix: str, start_after: str) -> Iterator[str]:
+    """Paths of the objects that `list_objects` has, from the folders alone."""
     folder = prefix[: prefix.rfind("/") + 1]
     return _walk(root, folder, prefix, start_after)
 
 
-def _walk(root: str, folder: str, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
+def _walk(root: str, folder: str, prefix: str, start_after: str) -> Iterator[str]:
     for path in _sorted_paths(root, folder, prefix, start_after):
         if path.endswith("/"):
             yield from _walk(root, path, prefix, start_after)
-        elif is_path(path) and (entry := _entry(root, path)) is not None:
-            yield entry
+        elif is_path(path):
+            yield path
 
 
 def _sorted_paths(root: str, folder: str, prefix: str, start_after: str) -> list[str]:
@@ -33,21 +39,24 @@ def _sorted_paths(root: str, folder: str, prefix: str, start_after: str) -> list
     return sorted(
         path
         for path in _scan(root, folder)
-        if path.startswith(prefix)
+        if path.startswith(prefix) and not path.startswith(".")
         if path > start_after or (path.endswith("/") and start_after.startswith(path))
     )
 
 
 def _scan(root: str, folder: str) -> set[str]:
-    """All paths of a folder except the store's own; scans again if the folder changed meanwhile."""
+    """Paths of a folder's files, and of its folders (with '/' at the end), except the store's own; scans again if the
+    folder changed meanwhile."""
     found: set[str] = set()
     for _ in range(_SCANS):
         try:
             before = os.stat(root + folder).st_mtime_ns
             with os.scandir(root + folder) as entries:
-                found |= {
-                    _path(folder, entry) for entry in entries if folder or not entry.name.startswith(".")
-                }
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        found.add(f"{folder}{entry.name}/")
+                    elif entry.is_file():
+                        found.add(folder + entry.name)
             if os.stat(root + folder).st_mtime_ns == before:
                 break
         except (FileNotFoundError, NotADirectoryError):
@@ -55,15 +64,9 @@ def _scan(root: str, folder: str) -> set[str]:
     return found
 
 
-def _path(folder: str, entry: os.DirEntry[str]) -> str:
-    return f"{folder}{entry.name}/" if entry.is_dir(follow_symlinks=False) else folder + entry.name
-
-
 def _entry(root: str, path: str) -> ObjectEntry | None:
     try:
         status = os.stat(root + path)
     except (FileNotFoundError, NotADirectoryError):
         return None  # deleted since the scan
-    if not stat.S_ISREG(status.st_mode):
-        return None
     return ObjectEntry(path, status.st_size, status.st_mtime_ns // 1_000_000, status.st_mtime_ns)

@@ -18,7 +18,7 @@ import google_crc32c
 
 from kbq_assets.adapters.local_store.file_system import check_file_system, check_place
 from kbq_assets.adapters.local_store.folders import Folders
-from kbq_assets.adapters.local_store.listing import list_objects
+from kbq_assets.adapters.local_store.listing import list_objects, list_paths
 from kbq_assets.adapters.local_store.locks import PathLocks
 from kbq_assets.adapters.local_store.temporary import Temporary, sweep
 from kbq_assets.adapters.object_paths import check_path
@@ -89,11 +89,14 @@ class LocalObjectStore:
             return open(self._file(path), "rb")
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        folder = prefix.rpartition("/")[0]
         with writing("list", prefix):
-            if folder:
-                check_path(folder)
+            _check_folder(prefix)
             yield from list_objects(self._prefix, prefix, start_after)
+
+    def paths(self, prefix: str, start_after: str = "") -> Iterator[str]:
+        with writing("list", prefix):
+            _check_folder(prefix)
+            yield from list_paths(self._prefix, prefix, start_after)
 
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
         """Size and CRC32C of the objects with this path prefix: reads the files."""
@@ -262,6 +265,11 @@ class _FileWriter:
 
     def abort(self) -> None:
         self._temporary.discard()
+
+
+def _check_folder(prefix: str) -> None:
+    if folder := prefix.rpartition("/")[0]:
+        check_path(folder)
 
 
 def _require_generation(path: str, file: str, generation: int) -> None:

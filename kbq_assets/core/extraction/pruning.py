@@ -51,6 +51,8 @@ def plan_pruning(commit: Commit, states: WarehouseStates, patience: int | None =
     waiting = {file.path: lacking for file in commit.files if (lacking := states.waiting(file))}
     pruned = commits.prune(commit, lambda file: file.path not in waiting)
     late = {(commit.topic_partition(number), window.first) for number, window in _late(pruned, patience)}
+    if not late and not states.has_parked:  # as in most runs
+        return PruningPlan({}, pruned)
 
     def may_wait_aside(file: StagedFile) -> bool:
         is_late = bool(late) and (file.name.topic_partition, file.window) in late and states.is_ahead(file)
@@ -74,7 +76,7 @@ def plan_pruning(commit: Commit, states: WarehouseStates, patience: int | None =
 def _moving(waiting: list[StagedFile], may_wait_aside: Callable[[StagedFile], bool]) -> list[StagedFile]:
     """Of files that wait, those that go to backlogs. Those of one chunk move together: a chunk is written once, and a
     file that came later would be in no list (W3)."""
-    if not any(map(may_wait_aside, waiting)):  # as in most runs
+    if not any(map(may_wait_aside, waiting)):
         return []
     stay = {_chunk_path(file) for file in waiting if not may_wait_aside(file)}
     return [file for file in waiting if _chunk_path(file) not in stay]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
@@ -13,6 +14,7 @@ from kbq_assets.core.protocol.names import TableReference
 #: What the registries say of a warehouse besides the first.
 ACTIVE: Final = "active"
 REMOVED: Final = "removed"
+_NO_STATES: Final[Mapping[TableReference, TableState]] = {}
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,15 @@ class WarehouseStates:
 
     def waiting(self, file: StagedFile) -> list[str]:
         """The warehouses that lack a file."""
-        return [name for name in self._wanting(file) if not self.has(name, file)]
+        table, found = (
+            file.name.table,
+            [],
+        )  # a loop without calls: a run asks about tens of thousands of files
+        for name in file.wanted_by:
+            state = self.by_name.get(name, _NO_STATES).get(table)
+            if (state is None or not state.is_loaded(file)) and name not in self.removed:
+                found.append(name)
+        return found
 
     def is_ahead(self, file: StagedFile) -> bool:
         """Whether a warehouse has a file, and so must not wait for the others."""
@@ -38,6 +48,11 @@ class WarehouseStates:
         """Whether the marks of one warehouse cover a file."""
         state = self._state(warehouse, file)
         return state is not None and state.is_loaded(file)
+
+    @cached_property
+    def has_parked(self) -> bool:
+        """Whether any table is parked in any warehouse."""
+        return any(state.parked is not None for tables in self.by_name.values() for state in tables.values())
 
     def is_parked(self, warehouse: str, file: StagedFile) -> bool:
         state = self._state(warehouse, file)

@@ -73,7 +73,7 @@ class FileCount:
         """Numbers of staged files and done files, at most a minute old. Raises Unavailable."""
         now = self._clock.monotonic()
         if now >= self._due:
-            staged, done = (sum(1 for _ in self._store.list(prefix)) for prefix in (STAGING, DONE))
+            staged, done = (sum(1 for _ in self._store.paths(prefix)) for prefix in (STAGING, DONE))
             self._counts, self._due = (staged, done), now + _COUNT_SECONDS
         return self._counts
 

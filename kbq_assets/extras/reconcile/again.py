@@ -145,6 +145,9 @@ class ScratchStore:
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         return self.real.list(prefix, start_after)
 
+    def paths(self, prefix: str, start_after: str = "") -> Iterator[str]:
+        return self.real.paths(prefix, start_after)
+
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
         return self.real.checksums(prefix)
 

@@ -70,7 +70,7 @@ def verify_topic(
             except (DamagedFile, NotFound) as error:
                 tp = BackupFileName.parse(file.path).range.topic_partition
                 found.damages += (Damage(file.path, tp, file.window, file.until, error.message),)
-    kept = {_schema_id(entry.path) for entry in store.list(schemas_prefix(topic))}
+    kept = set(map(_schema_id, store.paths(schemas_prefix(topic))))
     found.missing_schemas = tuple((topic, schema_id) for schema_id in sorted(named - kept))
     return found
 

@@ -90,7 +90,7 @@ class Erasures:
         return [self.find(number) for number in self._numbers()]
 
     def _numbers(self) -> list[int]:
-        parsed = (parse_erasure_path(entry.path) for entry in self.live.store.list(ERASURES))
+        parsed = (parse_erasure_path(path) for path in self.live.store.paths(ERASURES))
         return sorted(number for number in parsed if number is not None)
 
     def propose(

@@ -46,7 +46,7 @@ def repair_and_prune(store: ObjectStore, *, done_files: bool = True) -> list[Par
     found = parallel(lambda head: _alone(_examined, head, store, states), heads)
     current = [commit for commit in found if commit is not None]
     if done_files:
-        existing = frozenset(entry.path for entry in store.list(DONE))
+        existing = frozenset(store.paths(DONE))
         expected = {c.path: _alone(_expected, c, states, existing) for c in current}
         wanted = [name for names in expected.values() for name in names or ()]
         failed = write_done_files(store, wanted)

@@ -113,7 +113,7 @@ class FileStates:
         if (found := state.find(self._store, PrefixRegistry, path)) is not None:
             return found.value
         folder = file_state_path("", self._area).removesuffix(".json")
-        if next(iter(self._store.list(folder)), None) is not None:
+        if next(iter(self._store.paths(folder)), None) is not None:
             raise MissingState(f"{path} is missing but {folder} is not empty", next_step=codec.RESTORE)
         return PrefixRegistry()
 

@@ -200,8 +200,8 @@ def _settled(
     if job.error is not None:
         _LOGGER.warning("%s.%s: job %s: %s", dataset, COMPLETENESS_TABLE, last.job_id, job.error.message)
     ended = dataclasses.replace(last, path="", digest="" if job.error else last.digest)
-    entries = ports.store.list(f"{COMPLETENESS}{dataset}/")  # also those that crashes left
-    ports.store.delete_many([entry.path for entry in entries])
+    # Also those that crashes left.
+    ports.store.delete_many(list(ports.store.paths(f"{COMPLETENESS}{dataset}/")))
     with contextlib.suppress(PreconditionFailed, UnknownOutcome):
         state.swap(ports.store, current, ended)
     return _read(ports, dataset)

@@ -35,9 +35,9 @@ def propose_bootstrap_from_done_files(
     """
     described = reader.topics()
     starts: dict[str, dict[int, int]] = {}
-    for entry in store.list(DONE):
+    for path in store.paths(DONE):
         try:
-            name = DoneFileName.parse_bootstrap(entry.path, frozenset(described))
+            name = DoneFileName.parse_bootstrap(path, frozenset(described))
         except InvalidName:
             continue
         tp = name.topic_partition
@@ -83,12 +83,7 @@ def _creation_proposal(
 
 
 def _staged_paths(store: ObjectStore) -> Iterable[str]:
-    return (
-        entry.path
-        for prefix in (STAGING, DONE)
-        for entry in store.list(prefix)
-        if entry.path.endswith(".avro")
-    )
+    return (path for prefix in (STAGING, DONE) for path in store.paths(prefix) if path.endswith(".avro"))
 
 
 def _topic_of(path: str) -> str:

@@ -54,7 +54,7 @@ def clean(store: ObjectStore) -> CleaningReport:
     """Delete what no commit, backlog or load job in flight needs. Safe while extractions and loads run. Raises
     UnsupportedFormat, and deletes nothing, if a newer release works here: nobody else knows what it needs."""
     # Listing first, commits second: what is committed in between counts as committed (E6, M3).
-    staged = [entry.path for entry in store.list(STAGING)]
+    staged = list(store.paths(STAGING))
     copied = _copied(store)
     names = list(list_done_files(store))
     listed = listed_manifests(store)
@@ -79,7 +79,7 @@ def clean(store: ObjectStore) -> CleaningReport:
 def _copied(store: ObjectStore) -> Mapping[str, list[str]]:
     """Staged files that have a copy in the quarantine of a warehouse."""
     areas = state.areas(store).items()
-    return {name: [staged_path(entry.path) for entry in area.list(QUARANTINE)] for name, area in areas}
+    return {name: [staged_path(path) for path in area.paths(QUARANTINE)] for name, area in areas}
 
 
 def _orphan_copies(
@@ -109,7 +109,7 @@ def _may_decide(table: TableState, path: str, file: StagedFile | None) -> bool:
 
 
 def listed_manifests(store: ObjectStore) -> list[ManifestName]:
-    return list(names_of(entry.path for entry in store.list(MANIFESTS)))
+    return list(names_of(store.paths(MANIFESTS)))
 
 
 def orphan_manifests(
@@ -128,7 +128,7 @@ def _old_costs(store: ObjectStore) -> Iterable[str]:
     """Cost records that are too old to keep. Their names begin with their day, so the listing ends at the first one to
     keep."""
     oldest = oldest_kept(store.now_ms())
-    return [entry.path for entry in itertools.takewhile(lambda e: e.path < oldest, store.list(COSTS))]
+    return list(itertools.takewhile(lambda path: path < oldest, store.paths(COSTS)))
 
 
 def _dead_signs(store: ObjectStore) -> Iterable[str]:

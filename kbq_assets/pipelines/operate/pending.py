@@ -54,12 +54,12 @@ def give_up_chunks(damaged: Iterable[DamagedChunk]) -> None:
 
 
 def _chunks(area: ObjectStore) -> Iterator[Versioned[BacklogChunk] | DamagedChunk]:
-    for entry in area.list(BACKLOG):
+    for path in area.paths(BACKLOG):
         try:
-            if (chunk := state.find(area, BacklogChunk, entry.path)) is not None:
+            if (chunk := state.find(area, BacklogChunk, path)) is not None:
                 yield chunk
         except CorruptState:
-            yield DamagedChunk(area, entry.path)
+            yield DamagedChunk(area, path)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def find_quarantined(
 
 def propose_retry(store: ObjectStore, found: Collection[Quarantined]) -> Proposal:
     """Let the next jobs of their tables load these files. Raises Refused if a copy is gone."""
-    present = {entry.path for entry in store.list(QUARANTINE)} if found else set()
+    present = set(store.paths(QUARANTINE)) if found else set()
     if gone := [q for q in found if quarantine_path(q.bad.file.path) not in present]:
         raise Refused(
             f"{quarantine_path(gone[0].bad.file.path)} is gone",

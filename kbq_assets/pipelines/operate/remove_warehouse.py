@@ -60,7 +60,7 @@ def _end(store: ObjectStore, replay: Replay) -> None:
         return now.at(Phase.ACCEPTED if now.phase == Phase.PROMOTED else Phase.DROPPED)
 
     state.change(store, Replay, replay_path(replay.number), ended)
-    store.delete_many([entry.path for entry in store.list(f"{replay.area}/")])
+    store.delete_many(list(store.paths(f"{replay.area}/")))
 
 
 def _waiting(store: ObjectStore, name: str) -> list[StagedFile]:

@@ -19,18 +19,18 @@ NO_DONE_FILES: Final = "what it publishes is loaded, but it lacks done files"
 
 def list_done_files(store: ObjectStore) -> Iterator[DoneFileName]:
     """Done files of the full form; other names are skipped."""
-    for entry in store.list(DONE):
+    for path in store.paths(DONE):
         try:
-            yield DoneFileName.parse(entry.path)
+            yield DoneFileName.parse(path)
         except InvalidName:
             continue
 
 
 def has_done_files(store: ObjectStore, topic: str, known: frozenset[str]) -> bool:
     """Whether a topic has done files of either form. Without a commit it then waits for a bootstrap (E1)."""
-    for entry in store.list(f"{DONE}{topic}."):
+    for path in store.paths(f"{DONE}{topic}."):
         try:
-            name = DoneFileName.parse_bootstrap(entry.path, known)
+            name = DoneFileName.parse_bootstrap(path, known)
         except InvalidName:
             continue
         if name.topic_partition.topic == topic:  # another topic's name may begin alike

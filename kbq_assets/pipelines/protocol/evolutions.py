@@ -22,7 +22,7 @@ def read_evolutions(store: ObjectStore, settings: Iterable[TopicSettings]) -> tu
     if not has_variants(settings):
         return ()
     found: list[Evolution] = []
-    for path in [entry.path for entry in store.list(VARIANTS)]:
+    for path in list(store.paths(VARIANTS)):
         with contextlib.suppress(NotFound, StateError):
             table = path.removeprefix(VARIANTS).removesuffix(".json")
             found.extend(evolutions(table, state.read(store, TableVariants, path).value))

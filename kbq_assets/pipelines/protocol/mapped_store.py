@@ -42,6 +42,11 @@ class MappedStore(ABC):
             if (own := self._own(entry.path)) is not None:
                 yield entry if own == entry.path else replace(entry, path=own)
 
+    def paths(self, prefix: str, start_after: str = "") -> Iterator[str]:
+        for path in self.shared.paths(self._path(prefix), start_after and self._path(start_after)):
+            if (own := self._own(path)) is not None:
+                yield own
+
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
         for stored in self.shared.checksums(self._path(prefix)):
             if (own := self._own(stored.path)) is not None:

@@ -206,7 +206,7 @@ def _registry(store: ObjectStore, cls: type[T], path: str, prefix: str) -> T:
     if found is not None:
         return found.value
     # The first warehouse's registry lists the others: a folder of another one shows that it existed (W1).
-    if any(entry.path != path for entry in beneath(store).list(prefix)):
+    if any(other != path for other in beneath(store).paths(prefix)):
         # Another process may have created it between the two reads.
         found = find(store, cls, path)
         if found is None:
@@ -362,7 +362,7 @@ def read_backlogs(store: ObjectStore) -> list[Versioned[BacklogChunk]]:
 
 
 def _read_chunks(store: ObjectStore, prefix: str) -> list[Versioned[BacklogChunk]]:
-    paths = [entry.path for entry in store.list(prefix)]
+    paths = list(store.paths(prefix))
     chunks = parallel(lambda path: find(store, BacklogChunk, path), paths)
     return [chunk for chunk in chunks if chunk is not None]
 

@@ -93,8 +93,8 @@ class ReplayArea:
         """Create the commits of the range, with what the live topic knows of its schemas. Repeatable."""
         # The erasure log before the commits, which get its version (X4).
         for prefix in (f"{SHAPES}{self.replay.topic}.json", VARIANTS, log_path(self.replay.topic)):
-            for entry in self.live.store.list(prefix):
-                _copy(self.live.store, self.deployment.store, entry.path)
+            for path in self.live.store.paths(prefix):
+                _copy(self.live.store, self.deployment.store, path)
         state.create_commits(self.deployment.store, list(self._commits()))
 
     def _commits(self) -> Iterable[Commit]:

@@ -272,7 +272,7 @@ class Replays:
         tables = {*self.area(replay).states(), *map(TableReference.parse, replay.tables)}
         own = ((replay.shadow(t), replay.former(t), replay.former(deleted_table(t))) for t in sorted(tables))
         self.open_tables().drop([name for names in own for name in names])
-        self.live.store.delete_many([entry.path for entry in self.live.store.list(f"{replay.area}/")])
+        self.live.store.delete_many(list(self.live.store.paths(f"{replay.area}/")))
 
     def enter(self, number: int, before: frozenset[str] | set[Phase], phase: Phase) -> Replay:
         """Move a replay to another phase. Raises Refused if it is in none of those ``before``, nor in it already."""

@@ -131,7 +131,7 @@ def _waiting(live: Deployment, topic: str) -> dict[TopicPartition, int]:
 
 def replay_numbers(store: ObjectStore) -> list[int]:
     """The numbers of all replays, in order."""
-    return sorted(parse_replay_path(entry.path) for entry in store.list(REPLAYS))
+    return sorted(map(parse_replay_path, store.paths(REPLAYS)))
 
 
 def read_replays(store: ObjectStore) -> list[Replay]:
