@@ -62,8 +62,8 @@ class Unit:
     range: OffsetRange
     epoch: int
     settings: TopicSettings
-    #: the epoch of the last record before ``epoch_until``; no record lies between there and the range ``epoch_until``
-    #: -1: retention deleted that record, so the range may have another epoch
+    #: the leader epoch of the last record, which is the one before ``epoch_until``; the positions from there to the
+    #: range have no record. -1: retention deleted that record, so the range may have another epoch
     leader_epoch: int = -1
     epoch_until: int = -1
     #: windows that begin below this may have any share of bad records
