@@ -118,7 +118,10 @@ def wanted_readers(
         widest = [p for p in prefixes if not any(p != o and p.name.startswith(o.name) for o in prefixes)]
         kept = widest if len(widest) <= MOST_PREFIXES else []
         if not kept:
-            why = f"{member} would need {len(widest)} prefixes, but a policy allows {MOST_PREFIXES} per member: use wider places, such as backup or lake/DATASET"
+            why = (
+                f"{member} would need {len(widest)} prefixes, but a policy allows {MOST_PREFIXES} per member:"
+                " use wider places, such as backup or lake/DATASET"
+            )
             refused.add(LeftToPeople(f"gs://{bucket}", why))
         for each in prefixes:
             if each not in kept:
