@@ -6,7 +6,7 @@
     ├── ConfigurationError          fix the settings; nothing was changed
     │   ├── InvalidName             a topic, dataset or table name that KBQ cannot carry
     │   ├── UnknownVariables        `KBQ_*` variables that KBQ does not have
-    │   ├── WrongOptions             a topic's options contradict its table or its records: the table waits
+    │   ├── WrongOptions            a topic's options contradict its table or its records: the table waits
     │   └── UnsupportedFormat       a state object written by a newer KBQ
     ├── TransientError              retry; the next run continues
     │   ├── UnknownOutcome          a write that may or may not have happened: read again

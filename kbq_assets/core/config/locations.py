@@ -1,12 +1,14 @@
 """Parsed addresses of the staging area (`KBQ_STAGING`) and the warehouse (`KBQ_WAREHOUSE`).
 
-    /data/staging, file:///data/staging      Folder gs://bucket/prefix                       Bucket
-    duckdb:/data/warehouse.duckdb            DuckDbFile iceberg:/data/lake                       LakeAddress: Iceberg
-    tables in a folder, with the embedded catalog iceberg:gs://bucket/prefix               LakeAddress: in a bucket; the
-    embedded catalog is below KBQ_HOME iceberg:NAME                             LakeAddress: the catalog of this name in
-    pyiceberg's own configuration bigquery://project?location=EU           BigQueryProject; the default location is US,
-    as in BigQuery bigquery://project?datasets=other        jobs run and are billed in `project`, the datasets are in
-    `other` bq=bigquery://project, local=duckdb:a    several warehouses, each with a name
+    /data/staging, file:///data/staging      Folder
+    gs://bucket/prefix                       Bucket
+    duckdb:/data/warehouse.duckdb            DuckDbFile
+    iceberg:/data/lake                       LakeAddress: Iceberg tables in a folder, with the embedded catalog
+    iceberg:gs://bucket/prefix               LakeAddress: in a bucket; the embedded catalog is below KBQ_HOME
+    iceberg:NAME                             LakeAddress: the catalog with this name in pyiceberg's own configuration
+    bigquery://project?location=EU           BigQueryProject; the default location is US, as in BigQuery
+    bigquery://project?datasets=other        jobs run and are billed in `project`, the datasets are in `other`
+    bq=bigquery://project, local=duckdb:a    several warehouses, each with a name
 
 Every parser raises ConfigurationError.
 """

@@ -1,9 +1,9 @@
 """The stored form of a commit: a small head that is swapped, and immutable manifests (PROTOCOL, Manifests).
 
-    whole(parts)            the complete commit: the contents of the manifests, then the head's own packed(parts,
-    commit)   the reverse: entries for unchanged manifests, the contents of changed ones, and a tail sealed(draft) a
-    draft whose tail, if too long, moved to new manifests merge_run(pieces)       the pieces to merge into one manifest,
-    if there are too many
+    whole(parts)            the complete commit: the contents of the manifests, then the head's own
+    packed(parts, commit)   the reverse: entries of unchanged manifests, contents of changed ones, and a tail
+    sealed(draft)           the draft with the contents of a tail that is too long moved to new manifests
+    merge_run(pieces)       the pieces to merge into one manifest, if there are too many
 
 All functions are pure. `kbq_assets/pipelines/protocol/manifests.py` reads and writes the objects.
 """

@@ -2,11 +2,12 @@
 
 Names are parsed from the right: a topic may contain dots, a dataset or a table may not.
 
-    staging/3-9f2c…/shop.orders.v1.0.sales.orders.17.4200.avro     StagedFileName done/….done see done_files.py
+    staging/3-9f2c…/shop.orders.v1.0.sales.orders.17.4200.avro     StagedFileName
+    done/….done                                                    see done_files.py
     commits/shop.orders.v1.json, commits/shop.orders.v1@1.json     shards 0 and 1 of a topic's commit
-    manifests/shop.orders.v1@1/1764-9f2c….json                     ManifestName, of shard 1 tables/sales.orders.json a
-    table's load state tables/lake/sales.orders.json                                  the same in the warehouse `lake`,
-    not the first
+    manifests/shop.orders.v1@1/1764-9f2c….json                     ManifestName, of shard 1
+    tables/sales.orders.json                                       a table's load state
+    tables/lake/sales.orders.json                                  the same for the warehouse `lake`, not the first
 
 The base names are those of Kafka BigQuery Express (PROTOCOL, Objects).
 """

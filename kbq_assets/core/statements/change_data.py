@@ -2,8 +2,8 @@
 
 Both rely on batches in offset order, which such topics require (`order: offset`).
 
-    a truncation removes all rows with older positions in its partition; older records in its batch have no effect a
-    value that was not sent comes from the newest change in the batch that has it, or else from the table
+    a truncation removes all rows with older positions in its partition; older records in its batch have no effect
+    a value that was not sent comes from the newest change in the batch that has it, or else from the table
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Names of the tables that a statement needs next to its target. They do not count as tables of records.
 
 _kbq_batch_<job id>_<target>    the scratch table of a batch, named after the load job that fills it (S3)
-_kbq_ledger_<target>            the last batch that was applied (S1) _kbq_deleted_<target>           keys that were
-deleted, and the record that deleted each
+_kbq_ledger_<target>            the last batch that was applied (S1)
+_kbq_deleted_<target>           keys that were deleted, and the record that deleted each
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The statement of `load: sql`: the user's own template.
 
-    {{ table }}     the table, in SQL {{ batch }}     the scratch table with the batch's rows; it has the table's
-    columns {{ columns }}   the table's columns, separated by commas
+    {{ table }}     the table, in SQL
+    {{ batch }}     the scratch table with the batch's rows; it has the table's columns
+    {{ columns }}   the table's columns, separated by commas
 
 It runs in the transaction that advances the ledger (PROTOCOL S1). So it may only contain queries and DML. DDL, CALL and
 scripts could end the transaction, or make changes that a rollback does not undo.

@@ -3,9 +3,9 @@
 Batches may come in any order: schemas take turns (E8), files come back from quarantine, ranges are read again. So the
 statement compares positions, and never relies on what was applied before:
 
-    a record changes the row of its key only if its epoch and offset are higher than the row's a deletion is stored with
-    its epoch and offset, so that an older record does not restore its key positions of two partitions cannot be
-    compared: the statement fails unless timestamps decide (`tie: timestamp`)
+    a record changes the row of its key only if its epoch and offset are higher than the row's
+    a deletion is stored with its epoch and offset, so that an older record does not restore its key
+    positions of two partitions cannot be compared: the statement fails unless timestamps decide (`tie: timestamp`)
 
 Epochs can be compared within a commit, which has 64 partitions. Rows without a key are appended.
 """

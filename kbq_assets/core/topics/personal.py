@@ -1,9 +1,11 @@
 """Personal data: a decision for each field, applied before anything is stored.
 
-    keep            as it is drop            no column null            a column without values pseudonym       a keyed
-    hash; `pseudonym:customer` sets the context: values of one context can be joined truncate:3      the first three
-    characters generalise:year dates and times: year, month, day, hour; numbers: generalise:10, steps of ten; text:
-    generalise:ip
+    keep            as it is
+    drop            no column
+    null            a column without values
+    pseudonym       a keyed hash; `pseudonym:customer` sets the context: values of one context can be joined
+    truncate:3      the first three characters
+    generalise:year dates and times: year, month, day, hour; numbers: generalise:10, steps of ten; text: generalise:ip
 
 The path `_key` is Kafka's key (keep or pseudonym), `_headers` the headers (keep).
 """
