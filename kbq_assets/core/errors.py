@@ -17,14 +17,14 @@
     │   ├── CorruptState            an object cannot be read
     │   ├── OffsetOutOfRange        the broker no longer has a position, or has another log there
     │   ├── UnreadableBatch         a batch of the log that no reader can deliver
-    │   └── SchemaChanged           the registry has another schema under an id than before
+    │   └── SchemaChanged           the registry now has another schema under an id
     ├── ConflictError               somebody else was first
     │   ├── PreconditionFailed      a compare-and-swap lost
     │   └── JobAlreadyExists        a job id is taken
     ├── NotFound                    an object, job or table that does not exist
     ├── JobFailed                   a load job ended with an error
     ├── Refused                     an operator's command that would lose or double data
-    ├── Defect                      an exception that KBQ did not expect: its unit, table or topic fails alone
+    ├── Defect                      an unexpected exception: only its unit, table or topic fails
     └── EncodingError               records or schemas that cannot be staged
         ├── UnstageableSchema       a writer schema that no staged file can have
         └── EncoderMisuse           a defect in KBQ: the encoder was called wrongly
@@ -91,7 +91,7 @@ class Unavailable(TransientError):
 
 
 class EngineEnded(TransientError):
-    """What runs the tasks of this process, such as its Spark application, has ended and does not come back."""
+    """The backend that runs this process's tasks, such as its Spark application, has ended for good."""
 
 
 class StateError(KbqError):
@@ -111,7 +111,7 @@ class OffsetOutOfRange(StateError):
 
 
 class UnreadableBatch(StateError):
-    """The batch of ``[first, until)`` cannot be read; everything before it has been delivered (PROTOCOL E10).
+    """The batch ``[first, until)`` cannot be read; everything before it has been delivered (PROTOCOL E10).
 
     ``reason`` is ``damaged_batch`` or ``oversized_batch``.
     """
@@ -130,7 +130,7 @@ class UnreadableBatch(StateError):
 
 
 class SchemaChanged(StateError):
-    """The registry has another schema under an id than when the topic's records were first read (PROTOCOL E12)."""
+    """A schema id has another schema in the registry than when the topic's records were first read (PROTOCOL E12)."""
 
 
 class ConflictError(KbqError):
@@ -138,7 +138,7 @@ class ConflictError(KbqError):
 
 
 class PreconditionFailed(ConflictError):
-    """A create or swap found another generation than it expected."""
+    """A create or swap found a different generation from the one that it expected."""
 
 
 class JobAlreadyExists(ConflictError):
@@ -158,7 +158,7 @@ class Refused(KbqError):
 
 
 class Defect(KbqError):
-    """An exception that KBQ did not expect. The unit, table or topic that it happened to fails; its neighbors go on."""
+    """An exception that KBQ did not expect. Only the unit, table or topic where it happened fails."""
 
     @classmethod
     def of(cls, error: Exception) -> KbqError:

@@ -1,4 +1,4 @@
-"""Optional packages: which extra brings what is not installed."""
+"""Optional packages, and the extra that installs each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from kbq_assets.core.errors import ConfigurationError
 
-#: Extras of pyproject.toml by the packages that they bring, as they are imported.
+#: Import names of optional packages, and the extra of pyproject.toml that installs each.
 _EXTRAS: Final[Mapping[str, str]] = {
     "dagster_gcp": "google",
     "dagster_postgres": "postgres",
@@ -21,7 +21,7 @@ _EXTRAS: Final[Mapping[str, str]] = {
 
 
 def missing_package(error: ModuleNotFoundError) -> ConfigurationError | None:
-    """The error for a package that an extra brings; None for another one."""
+    """The error that names the missing package's extra; None if no extra installs it."""
     name = (error.name or "").partition(".")[0]
     if name not in _EXTRAS:
         return None
@@ -31,6 +31,6 @@ def missing_package(error: ModuleNotFoundError) -> ConfigurationError | None:
 
 
 def install_command(package: str) -> str:
-    """The command that adds a package by its extra; "" if it is part of every install."""
+    """The command that installs a package's extra; "" if every install includes the package."""
     extra = _EXTRAS.get(package.replace("-", "_"), "")
     return f"pip install 'kbq-assets[{extra}]'" if extra else ""

@@ -1,4 +1,4 @@
-"""Corrections of words that nobody knows."""
+"""Suggestions for misspelled words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from collections.abc import Iterable
 
 
 def meant(wrong: str, known: Iterable[str]) -> str:
-    """The nearest of the known words, as a question; "" if none is near."""
+    """A question that suggests the closest known word, such as "did you mean 'load'?"; "" if none is close."""
     near = difflib.get_close_matches(wrong, list(known), 1)
     return f"did you mean {near[0]!r}?" if near else ""

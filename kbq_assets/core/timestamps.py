@@ -7,12 +7,12 @@ from typing import Final
 
 from kbq_assets.core.errors import ConfigurationError
 
-#: Digits of the largest numbers of 64 bits, less one.
+#: One digit less than the largest 64-bit number has.
 _LONGEST: Final = 18
 
 
 def parse_moment(text: str) -> int:
-    """Milliseconds since 1970 of an ISO 8601 time (UTC unless it says otherwise), or of such a number. Eight digits are
+    """Milliseconds since 1970, from an ISO 8601 time (UTC if it names no zone) or from such a number. Eight digits are
     a date. Raises ConfigurationError.
     """
     is_number = text.isascii() and text.isdigit() and len(text) <= _LONGEST

@@ -1,5 +1,5 @@
-"""What KBQ requires of the world: object store, broker, registry, warehouse, extraction engine, clock.
+"""The external systems that KBQ needs: object store, broker, registry, warehouse, extraction engine, clock.
 
-A port promises guarantees, not just methods. `kbq_assets_tests/contracts/` tests every adapter and every fake with
-the same suite.
+A port promises guarantees, not just methods. For each port, one suite in `kbq_assets_tests/contracts/` tests every
+adapter and every fake.
 """

@@ -1,4 +1,4 @@
-"""The results of the orchestrator's own checks of tables, as gates ask for them (PROTOCOL O7)."""
+"""The results of the orchestrator's own checks of tables, for gates (PROTOCOL O7)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from kbq_assets.core.protocol.names import TableReference
 
 @dataclass(frozen=True)
 class CheckEvaluation:
-    """The last evaluation of a check. ``number`` grows with each; it is given when the evaluation is planned.
-
-    ``passed`` is None until it has ended with a result.
+    """The last evaluation of a check. ``number`` is assigned when an evaluation is planned, and increases with each.
+    ``passed`` is None until there is a result.
     """
 
     number: int
@@ -21,7 +20,7 @@ class CheckEvaluation:
 
 
 class AssetChecks(Protocol):
-    """Guarantees: an evaluation that is planned after a call has a higher number than any that the call returned."""
+    """Guarantees: an evaluation planned after a call has a higher number than any that the call returned."""
 
     def latest(self, table: TableReference, check: str) -> CheckEvaluation | None:
-        """The last evaluation of a table's check, None if it never was. Raises Unavailable."""
+        """The last evaluation of a table's check, None if it was never evaluated. Raises Unavailable."""

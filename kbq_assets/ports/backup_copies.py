@@ -1,6 +1,5 @@
-"""Files of a backup without erased records: searched and written again here, or in Spark tasks (PROTOCOL X5).
-
-`leave_out` loads arrays: not for every command.
+"""Removes erased records from a backup's files: searches files and rewrites them, in this process or in Spark tasks
+(PROTOCOL X5). `leave_out` imports numpy, so commands that start fast must not call it.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CopyTask:
-    """A file of a backup's ``area`` that may have records of these offsets. With an ``attempt`` it is written again
-    without them, in a folder of that name (B2)."""
+    """A file in a backup's ``area`` that may have records at the ``erased`` offsets. With an ``attempt``, the file is
+    rewritten without them into a folder of that name (B2)."""
 
     area: str
     file: StagedFile
@@ -44,7 +43,8 @@ class CopyTask:
 
 @dataclass(frozen=True)
 class SearchedCopy:
-    """The offsets that a file has of a task's, and the ``new`` file without them; or why it cannot be read."""
+    """The task's offsets ``found`` in the file, and the ``new`` file without them; or the ``error`` if it cannot be
+    read."""
 
     task: CopyTask
     found: Offsets = ()
@@ -52,13 +52,13 @@ class SearchedCopy:
     error: str = ""
 
 
-#: Runs tasks: an outcome per task, failures among them. Raises Unavailable if a task is given up.
+#: Runs tasks and returns an outcome for each, also for failed ones. Raises Unavailable if it gives up on a task.
 RunCopies: TypeAlias = Callable[[Sequence[CopyTask]], Sequence[SearchedCopy]]
 OpenCopies: TypeAlias = Callable[[], AbstractContextManager[RunCopies]]
 
 
 def leave_out(store: ObjectStore, task: CopyTask) -> SearchedCopy:
-    """Search a file, and write it again if it has such records. Raises Unavailable."""
+    """Search a file for the task's offsets, and rewrite it if it has any. Raises Unavailable."""
     from kbq_assets.wire.files.read_container import DamagedFile
 
     try:
@@ -109,7 +109,7 @@ def _without(store: ObjectStore, task: CopyTask, erased: Offsets) -> StagedFile:
 
 
 def kept_parts(chunk: Chunk, erased: Offsets) -> Iterator[Chunk]:
-    """A chunk in parts, without the records of these offsets."""
+    """Slices of a chunk that leave out the records at these offsets."""
     import numpy as np
 
     inside = _are_in(chunk, erased)

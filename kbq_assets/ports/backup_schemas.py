@@ -1,5 +1,5 @@
-"""Schemas in a backup's store, so that a replay needs no registry (PROTOCOL B8): tasks write them, verification writes
-what tasks could not."""
+"""Schemas in a backup's store, so that a replay needs no registry (PROTOCOL B8). Tasks write them; verification writes
+those that tasks could not."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry, WriterSc
 
 
 class BackedUpSchemas:
-    """The `WriterSchemas` port: a registry, and below it a topic's schemas in a backup, for records that are read from
-    there. ``pins`` are known fingerprints by schema id: of several schemas under one id they choose."""
+    """A `WriterSchemas` port for records that are read from a backup: a registry that falls back to the topic's schemas
+    in the backup. ``pins`` are known fingerprints by schema id. They select one if an id has several schemas."""
 
     def __init__(
         self, registry: WriterSchemas, store: ObjectStore, topic: str, pins: Mapping[int, str]
@@ -31,8 +31,8 @@ class BackedUpSchemas:
         self._topic, self._pins = topic, pins
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """The registry's schema, or if it has none, or is away, the backup's. Raises what the registry did if the
-        backup has none either."""
+        """The registry's schema, or the backup's if the registry has none or is out of reach. If the backup has none
+        either, raises the registry's error."""
         try:
             return self._registry.schema(schema_id)
         except (NotFound, TransientError):
@@ -52,7 +52,7 @@ class BackedUpSchemas:
             return replace(found, schema_id=-1, label=guid)
 
     def versions(self, subject: str) -> Mapping[int, int]:
-        """As `schema`: all versions that the subject had when records were copied."""
+        """As `schema`; the backup has all versions that the subject had when records were copied."""
         try:
             return self._registry.versions(subject)
         except (NotFound, TransientError):
@@ -66,7 +66,7 @@ class BackedUpSchemas:
             return found
 
     def _kept(self, name: int | str, pin: str | None = None) -> RegisteredSchema | None:
-        """The one schema of a name in the backup; None if it has none, several, or a damaged one."""
+        """The backup's only schema with a name; None if it has none, several, or a damaged one."""
         prefix = f"{schemas_prefix(self._topic)}{name}-"
         kept = sorted(self._store.paths(prefix))
         if pin is not None:
@@ -98,7 +98,8 @@ def _parse_versions(data: bytes) -> dict[str, dict[int, int]]:
 
 
 def keep_schema(store: ObjectStore, registry: SchemaRegistry, topic: str, schema_id: int) -> bool:
-    """Store a schema of a topic, unless it is there; whether the registry has it. Errors of the store propagate."""
+    """Store a topic's schema unless it is stored already. Returns whether the registry has it. Errors of the store
+    propagate."""
     try:
         found = registry.schema(schema_id)
     except KbqError:
@@ -108,7 +109,7 @@ def keep_schema(store: ObjectStore, registry: SchemaRegistry, topic: str, schema
 
 
 def keep_guid(store: ObjectStore, registry: WriterSchemas, topic: str, guid: str) -> bool:
-    """The same for a schema that records name by a GUID."""
+    """The same for a schema that records refer to by GUID."""
     try:
         found = registry.by_guid(guid)
     except KbqError:
@@ -118,7 +119,7 @@ def keep_guid(store: ObjectStore, registry: WriterSchemas, topic: str, guid: str
 
 
 def keep_versions(store: ObjectStore, registry: WriterSchemas, topic: str, subject: str) -> bool:
-    """The same for all versions of a subject, and their numbers: records name them by their fingerprints."""
+    """The same for all versions of a subject, with their numbers, for records that refer to schemas by fingerprint."""
     try:
         versions = dict(registry.versions(subject))
     except KbqError:

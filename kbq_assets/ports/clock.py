@@ -1,4 +1,4 @@
-"""Time, for pacing and display only: no rule of the protocol depends on it."""
+"""Local time, for pacing and display only. No rule of the protocol depends on it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A clock that tests can move."""
+    """A clock that tests can advance."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start, never going back."""
+        """Seconds from an arbitrary start; never decreases."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970 by the local clock, which may be wrong: for labels and pacing only."""
+        """Milliseconds since 1970 by the local clock, which may be wrong. For labels and pacing only."""
 
     def cpu_seconds(self) -> float:
-        """Processor time of this process so far, all threads."""
+        """CPU time of this process so far, over all threads."""
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for this many seconds."""
+        """Sleep for the given seconds."""

@@ -1,4 +1,4 @@
-"""A lake whose small files become large ones."""
+"""Compaction: merges a lake's small files into large ones."""
 
 from __future__ import annotations
 
@@ -11,50 +11,49 @@ from kbq_assets.core.compaction.model import LakeView, RewriteTask, Rewritten
 from kbq_assets.core.errors import ConflictError
 from kbq_assets.core.protocol.names import TableReference
 
-#: Rewrites groups of files, here or in Spark tasks: an outcome per task, failures among them.
+#: Rewrites groups of files, in this process or in Spark tasks. Returns an outcome per task, also for failed ones.
 Rewriter: TypeAlias = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
 OpenRewriter: TypeAlias = Callable[[], AbstractContextManager[Rewriter]]
-#: Less is rewritten in this process: a Spark application takes 10 s to start.
+#: Smaller rewrites run in this process, because a Spark application takes 10 s to start.
 IN_PROCESS_BYTES: Final = 256 << 20
 
 
 class TableMoved(ConflictError):
-    """The table changed after the plan: plan anew (PROTOCOL C2)."""
+    """The table changed after it was planned; plan again (PROTOCOL C2)."""
 
 
 @dataclass(frozen=True)
 class Tidied:
-    """How many snapshots expired, and how many orphans were deleted."""
+    """Numbers of expired snapshots and deleted orphans."""
 
     snapshots: int = 0
     orphans: int = 0
 
 
 class Compaction(Protocol):
-    """Guarantees: `replace_files` is one commit, which removes the groups' files and adds the new ones, or changes
-    nothing. It succeeds only on the snapshot, the layout and the number of the view that it is given. So does
-    `drop_files`, which adds none."""
+    """Guarantees: `replace_files` is one commit that removes the groups' files and adds the new ones, or it changes
+    nothing. It succeeds only if the table still has the given view's snapshot, layout and number. The same is true of
+    `drop_files`, which only removes files."""
 
     def view(self, table: TableReference) -> LakeView | None:
-        """A table's files as its current snapshot lists them, None if there is no such table. Raises Unavailable,
+        """A table's files in its current snapshot, None if the table does not exist. Raises Unavailable,
         ConfigurationError."""
 
     def rewrite(self, task: RewriteTask) -> Rewritten:
-        """Write a group's rows into one file, which no snapshot lists yet. Raises nothing: the outcome says why it
-        failed."""
+        """Write a group's rows into one file, which no snapshot lists yet. Never raises: the outcome has the error."""
 
     def replace_files(self, view: LakeView, results: Sequence[Rewritten]) -> None:
         """Commit. Raises TableMoved, UnknownOutcome, Unavailable."""
 
     def drop_files(self, view: LakeView, paths: Sequence[str]) -> bool:
-        """Commit a table without these files, which stay until their snapshots expire. False if the table moved.
-        Raises UnknownOutcome, Unavailable."""
+        """Commit the table without these files, which are stored until their snapshots expire. Returns False if the
+        table changed. Raises UnknownOutcome, Unavailable."""
 
     def tidy(self, table: TableReference) -> Tidied:
-        """Expire old snapshots as the table's properties say, and delete orphans. Raises Unavailable."""
+        """Expire old snapshots by the table's properties, and delete orphans. Raises Unavailable."""
 
     def discard(self, table: TableReference, paths: Sequence[str]) -> None:
-        """Delete new files that are not committed, as far as possible: what stays is an orphan."""
+        """Delete new files that were not committed. Files that cannot be deleted become orphans."""
 
 
 @runtime_checkable

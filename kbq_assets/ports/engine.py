@@ -1,4 +1,4 @@
-"""Where tasks run: on Spark, or in processes of this machine."""
+"""Engines that run tasks: on Spark, or in processes of this machine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class OfTable(Protocol):
 
     @property
     def table(self) -> TableReference | str:
-        """The table or topic that it is about."""
+        """The table or topic that it works on."""
 
 
 class ExtractionEngine(Protocol):
-    """Guarantees: every submitted unit yields exactly one outcome; if its task dies, a failure.
-    A task may run more than once; only the returned outcome counts."""
+    """Guarantees: every submitted unit yields exactly one outcome, which is a failure if its task dies. A task may run
+    more than once; only the returned outcome counts."""
 
     @property
     def idle_slots(self) -> int:
@@ -30,24 +30,24 @@ class ExtractionEngine(Protocol):
         """Start a task that reads these units one after another."""
 
     def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
-        """Outcomes that have arrived; waits at most ``timeout_seconds`` for the first."""
+        """Outcomes that have arrived. Waits at most ``timeout_seconds`` for the first."""
 
     def complaint(self) -> str:
-        """Why no submitted task has run for a while, and what to do; empty if tasks run."""
+        """The reason that no submitted task has run for a while, and what to do; empty if tasks run."""
 
     def cancel(self, reason: str) -> None:
-        """Give up every task: a unit without an outcome fails for this reason. A task may continue nevertheless;
-        its files become orphans (PROTOCOL E3)."""
+        """Give up all tasks: units without an outcome fail with this reason. Tasks may continue nevertheless; their
+        files become orphans (PROTOCOL E3)."""
 
 
 class OnDemandEngine:
-    """An engine that opens with the first unit: a run with nothing to read starts no Spark."""
+    """An engine that starts with its first unit, so a run with nothing to read does not start Spark."""
 
     def __init__(self, open_engine: Callable[[], ExtractionEngine]) -> None:
         self._open = open_engine
 
     def renew(self) -> None:
-        """Open anew with the next unit: another extraction begins. Call it while no task runs."""
+        """Start a new engine with the next unit, for another extraction. Call it only while no task runs."""
         self.__dict__.pop("_engine", None)
 
     @cached_property
@@ -56,7 +56,7 @@ class OnDemandEngine:
 
     @property
     def idle_slots(self) -> int:
-        """How many more tasks would start at once."""
+        """The number of tasks that would start at once."""
         return self._engine.idle_slots
 
     def submit(self, units: tuple[Unit, ...]) -> None:
@@ -68,9 +68,9 @@ class OnDemandEngine:
         return self._engine.next_outcomes(timeout_seconds)
 
     def complaint(self) -> str:
-        """Why no submitted task runs."""
+        """As for `ExtractionEngine`."""
         return self._engine.complaint()
 
     def cancel(self, reason: str) -> None:
-        """Give up every task."""
+        """Give up all tasks."""
         self._engine.cancel(reason)

@@ -1,4 +1,4 @@
-"""The warehouse's side of an erasure: it finds, counts and deletes single rows."""
+"""The warehouse's part in an erasure: finds, counts and deletes single rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbq_assets.ports.compaction import OpenRewriter
 
 @dataclass(frozen=True)
 class ErasedRows:
-    """Rows of a table, and those of them that load jobs wrote: replays of error rows add others."""
+    """The number of a table's rows, and how many of them load jobs wrote. Replays of error rows write the others."""
 
     rows: int = 0
     loaded: int = 0
@@ -22,7 +22,7 @@ class ErasedRows:
 
 @dataclass(frozen=True)
 class ErasureJob:
-    """One transaction over several tables, under an id that runs once (PROTOCOL X3)."""
+    """One transaction over several tables, with an id that runs once (PROTOCOL X3)."""
 
     job_id: str
     rows: RowPlaces
@@ -35,32 +35,32 @@ class ErasureJob:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sources that a status of this job names: a burned id has none."""
+        """The sources in this job's status. A burned id has none."""
         return (f"erase:{self.digest}",)
 
 
 class ErasureTables(Protocol):
-    """Guarantees: a job id runs at most once, as in `Warehouse`, whose `get_job` finds these jobs too, by one of their
-    tables; its deletions become visible at once, or not at all."""
+    """Guarantees: a job id runs at most once, as in `Warehouse`; its `get_job` finds these jobs too, by any of their
+    tables. A job's deletions become visible together, or not at all."""
 
-    #: the most tables of one job, None for any number: no commit of a lake changes two tables
+    #: most tables per job, None for any number; 1 for a lake, whose commits change one table
     tables_per_job: int | None
 
     def find(
         self, tables: Collection[TableReference], topic: str, column: str, value: str, limit: int
     ) -> Mapping[TableReference, RowPlaces]:
-        """Rows of a topic whose column has a value, written as text, in those tables that have the column; at most
-        ``limit`` of each. A dot leads into a record: `customer.id`. Raises Unavailable."""
+        """Rows of a topic whose column has a value, given as text, in the tables that have the column; at most
+        ``limit`` per table. A dot selects a field of a record: `customer.id`. Raises Unavailable."""
 
     def count(
         self, tables: Collection[TableReference], rows: RowPlaces
     ) -> Mapping[TableReference, Mapping[tuple[int, int], ErasedRows]]:
-        """The rows that each table has of these, by partition and epoch. Raises Unavailable."""
+        """The number of ``rows`` that each table has, by partition and epoch. Raises Unavailable."""
 
     def keeps(self, tables: Collection[TableReference]) -> Iterable[str]:
-        """Lines about where the warehouse itself keeps deleted rows of these tables, and until when. Raises
+        """Lines that state where the warehouse itself retains deleted rows of these tables, and how long. Raises
         Unavailable."""
 
     def erase(self, job: ErasureJob, open_rewriter: OpenRewriter) -> None:
-        """Delete the rows. Tables that do not exist have none. A lake writes many bytes again by tasks of
-        ``open_rewriter``. Raises JobAlreadyExists, UnknownOutcome, Unavailable, JobFailed."""
+        """Delete the rows. Ignores tables that do not exist. A lake runs large rewrites as tasks of ``open_rewriter``.
+        Raises JobAlreadyExists, UnknownOutcome, Unavailable, JobFailed."""

@@ -1,4 +1,4 @@
-"""How a warehouse applies a batch of files: a load job, or a statement over an external table."""
+"""Applies a batch of files to a warehouse, by a load job or by a statement over an external table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kbq_assets.ports.warehouse import JobStatus
 
 @dataclass(frozen=True)
 class FileJob:
-    """A job of one batch: all rows of its files become visible at once, or none. ``config`` are BigQuery's keys of a
-    load job or, with ``sql``, of the external table `temp_ext`. ``sizes`` are the files' by URI; ``patterns`` match
-    files beyond a job's limit. With ``fail_on_zero`` a statement that changes no row has failed: in the job itself, or
-    by `JobStatus.changed_rows`."""
+    """The job of one batch: all rows of its files become visible at once, or none. ``config`` has BigQuery's keys for a
+    load job or, with ``sql``, for the external table `temp_ext`. ``sizes`` are the files' sizes by URI. ``patterns``
+    replace the URIs if there are more files than a job may list. With ``fail_on_zero``, a statement that changes no row
+    fails: either the job itself, or by its `JobStatus.changed_rows`."""
 
     job_id: str
     project: str
@@ -37,25 +37,25 @@ class FileJob:
 
 
 class FileJobs(Protocol):
-    """The part of `ports.warehouse.Warehouse` that batches of files use."""
+    """The part of `ports.warehouse.Warehouse` that file batches use."""
 
     project: str
     location: str
     limits: LoadLimits
 
     def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
-        """A job's status, None if no such id was inserted. Raises Unavailable."""
+        """A job's status, None if the id was never inserted. Raises Unavailable."""
 
     def burn_job(self, job_id: str, project: str, location: str) -> None:
         """Insert a no-op job under this id. Raises JobAlreadyExists, UnknownOutcome, Unavailable."""
 
 
 class FileLoads(Protocol):
-    """Submits jobs under ids that run once, as do those of `ports.warehouse.Warehouse`, whose `get_job` and `burn_job`
-    know them too. A load job's status has its files, a statement's the digest."""
+    """Submits jobs with ids that run once, as in `ports.warehouse.Warehouse`; its `get_job` and `burn_job` cover them
+    too. A load job's status has its files, a statement's has the digest."""
 
     def check(self, config: Mapping[str, Any], sql: str) -> None:
-        """Raises ConfigurationError for a key or format that the warehouse does not honor, naming it."""
+        """Raises ConfigurationError that names the first key or format that the warehouse does not support."""
 
     def insert(self, job: FileJob) -> None:
         """Submit a job. Raises as `Warehouse.insert_job`."""

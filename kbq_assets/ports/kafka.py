@@ -1,4 +1,4 @@
-"""The broker, for the planner (`OffsetReader`) and for a unit of extraction (`RecordSource`)."""
+"""The broker, for the planner (`OffsetReader`) and for units of extraction (`RecordSource`)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDe
 if TYPE_CHECKING:  # planning reads no record, so it need not import numpy
     from kbq_assets.wire.chunk import Chunk
 
-#: Minimum time to wait for a stalled range: connecting and finding a new leader take a while.
+#: Minimum time to wait for a stalled range, because connecting and finding a new leader take a while.
 LEAST_WAIT_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
 class RecordBatch:
-    """Records read so far: ``chunk`` may be empty. Everything below ``position`` has been delivered or has no record.
-
-    ``leader_epoch`` is that of the last record, -1 if unknown. ``erased`` records before ``position`` were left out.
+    """The next records of a range; ``chunk`` may be empty. Every record below ``position`` has been delivered.
+    ``leader_epoch`` is the last record's, -1 if unknown. ``erased`` is the number of records before ``position`` that
+    were left out.
     """
 
     chunk: Chunk
@@ -31,11 +31,11 @@ class RecordBatch:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read a range: which parts of a record besides its value, and until when.
+    """How to read a range, and which parts of a record besides its value.
 
-    ``leader_epoch`` is that of the record before the range, -1 if unknown: a reader notices that the log was truncated.
-    A stalled range fails ``wait_seconds`` after its beginning, and no sooner than after `LEAST_WAIT_SECONDS`.
-    While a chunk without ``headers`` is the latest, `Chunk.late_headers` returns single records' headers.
+    ``leader_epoch`` is the epoch of the record before the range, -1 if unknown; it lets the reader detect a truncated
+    log. A stalled range fails ``wait_seconds`` after its beginning, but not before `LEAST_WAIT_SECONDS`. Without
+    ``headers``, `Chunk.late_headers` returns the headers of single records as long as the chunk is the latest.
     """
 
     leader_epoch: int = -1
@@ -49,8 +49,8 @@ WITH_KEYS: Final = ReadOptions(keys=True)
 
 
 class OffsetReader(Protocol):
-    """Guarantees: offsets are the broker's own, never cached; a topic or partition that the broker does not know is
-    absent from the answer, not empty; errors are Unavailable."""
+    """Guarantees: offsets come from the broker and are never cached; a topic or partition that the broker does not know
+    is absent from the answer, not empty; errors are Unavailable."""
 
     def cluster_id(self) -> str:
         """The cluster's id. Raises Unavailable."""
@@ -59,7 +59,7 @@ class OffsetReader(Protocol):
         """Host and port of each broker, as the cluster advertises them. Raises Unavailable."""
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
-        """These topics, by default all that the credentials may see; internal ones never. The cost grows with their
+        """These topics, by default all that the credentials may see, without internal topics. The cost grows with their
         number. Raises Unavailable."""
 
     def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, BrokerOffsets]:
@@ -68,28 +68,28 @@ class OffsetReader(Protocol):
     def offsets_for_time(
         self, partitions: Collection[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
-        """The first offset at or after a time, else the last stable offset. Raises Unavailable."""
+        """The first offset at or after a time, or the last stable offset if there is none. Raises Unavailable."""
 
     def held_back(self, stable: Mapping[TopicPartition, int], before_ms: int) -> Mapping[TopicPartition, int]:
-        """How many positions lie behind the last stable offsets ``stable``, where a transaction has been open since
-        before a time. Raises Unavailable."""
+        """The number of positions after the last stable offset (``stable``) of each partition whose oldest open
+        transaction began before a time. Raises Unavailable."""
 
 
 class AdvisoryGroups(Protocol):
-    """Committed offsets for Kafka's own tools. Guarantees: nothing is read; no group gets a member."""
+    """Committed offsets, for Kafka's own tools to display. Guarantees: KBQ never reads them; no group gets a member."""
 
     def commit(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
-        """Set a group's offsets. Raises Unavailable, also if the group has members."""
+        """Set a group's offsets. Raises Unavailable, including if the group has members."""
 
 
 class RecordSource(Protocol):
-    """Guarantees: only records of committed transactions, each once, in offset order, checksums verified; positions
-    never run ahead of undelivered records."""
+    """Guarantees: delivers only records of committed transactions, each once, in offset order, with checksums verified.
+    A position is never beyond an undelivered record."""
 
     def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
-        """Read exactly ``range_``. The last batch's position is ``range_.until_offset``, even
-        if the last positions hold no record (partition EOF, control records, compaction).
+        """Read exactly ``range_``. The last batch's position is ``range_.until_offset``, even if the last positions
+        have no record (partition EOF, control records, compaction).
 
         Raises Unavailable, NotFound (topic or partition gone), OffsetOutOfRange (never a silent reset), and
-        UnreadableBatch after everything before that batch.
+        UnreadableBatch once everything before that batch is delivered.
         """

@@ -1,4 +1,4 @@
-"""Tables of a lake, and BigQuery's tables that read them."""
+"""Tables of a lake, and the BigQuery tables that read them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ class LakeMetadata(Protocol):
     def files(
         self, datasets: Collection[str], only: Collection[TableReference] | None = None
     ) -> Mapping[TableReference, str]:
-        """The metadata file of each table in these datasets, or of ``only`` some, as a URI. Omits KBQ's own tables and
-        those of other programs. Raises ConfigurationError, Unavailable."""
+        """The URI of the metadata file of each table in these datasets, or of the tables in ``only``. Omits KBQ's own
+        tables and those of other programs. Raises ConfigurationError, Unavailable."""
 
 
 class ExternalTables(Protocol):
-    """Guarantees: `point` never replaces a table, and keeps grants and policies of one that exists."""
+    """Guarantees: `point` never replaces a table, and an existing table keeps its grants and policies."""
 
     def known(self, table: ExternalTable) -> KnownTable | None:
-        """BigQuery's table of this name. Raises ConfigurationError, Unavailable."""
+        """The BigQuery table with this name. Raises ConfigurationError, Unavailable."""
 
     def point(self, change: PointAtMetadata) -> None:
-        """Create the table, or let it read the newest file. Raises ConfigurationError, NotFound if its dataset is
-        missing, PreconditionFailed if somebody else changed or moved the table meanwhile, Unavailable."""
+        """Create the table, or point it to the newest file. Raises ConfigurationError, NotFound if its dataset is
+        missing, PreconditionFailed if another process changed or moved the table meanwhile, Unavailable."""
 
 
 class MovesReaders(Protocol):
-    """Lets readers follow a lake after it changed."""
+    """Updates the tables that read a lake after the lake changed."""
 
     def move_readers(
         self, changed: Collection[TableReference], is_late: Callable[[], bool]
     ) -> Mapping[TableReference, str]:
-        """Let tables that exist read the newest files of these tables of the lake; begin with none once ``is_late``.
-        Returns why some are behind. Raises ConfigurationError."""
+        """Point existing tables to the newest files of the ``changed`` tables of the lake. Starts no further table once
+        ``is_late``. Returns the reason for each table that is behind. Raises ConfigurationError."""

@@ -1,4 +1,4 @@
-"""Buckets whose old objects may get cheaper storage classes."""
+"""Bucket rules that move old objects to cheaper storage classes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from kbq_assets.core.catalog.lifecycle import SetTransitions, Transition
 
 
 class BucketLifecycles(Protocol):
-    """Guarantees: `change` leaves all other rules of a bucket as they are, or fails."""
+    """Guarantees: `change` either keeps all other rules of a bucket, or fails."""
 
     def transitions(self, bucket: str) -> tuple[Transition, ...]:
         """The bucket's rules that are a `Transition`. Raises ConfigurationError, Unavailable."""
 
     def change(self, change: SetTransitions) -> None:
-        """Add the wanted transitions and remove the replaced ones. Raises ConfigurationError, PreconditionFailed if
-        somebody else changed the bucket meanwhile, Unavailable, UnknownOutcome."""
+        """Add the wanted transitions and remove the replaced ones. Raises ConfigurationError, PreconditionFailed if the
+        bucket was changed meanwhile, Unavailable, UnknownOutcome."""

@@ -1,4 +1,4 @@
-"""Load jobs whose files are written by tasks: on Spark, or wherever they run."""
+"""Load jobs whose files are written by tasks, on Spark or elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kbq_assets.ports.warehouse import LoadJob, Warehouse
 
 @dataclass(frozen=True)
 class WriteTask:
-    """A part of a job's sources, for one task. ``metadata`` is the file with the table's metadata."""
+    """The part of a job's sources for one task. ``metadata`` is the file with the table's metadata."""
 
     job: LoadJob
     metadata: str
@@ -28,28 +28,29 @@ class WriteTask:
 
 @dataclass(frozen=True)
 class WrittenFiles:
-    """What a task wrote: ``files`` as the lake's library describes them, or the ``error`` that left none."""
+    """The result of a task: ``files`` as the lake's library describes them, or the ``error`` if there are none."""
 
     rows: int = 0
     files: tuple[object, ...] = ()
     error: KbqError | None = None
 
 
-#: Runs tasks: an outcome per task, failures among them. Raises Unavailable if a task is given up.
+#: Runs tasks and returns an outcome for each, also for failed ones. Raises Unavailable if it gives up on a task.
 RunTasks: TypeAlias = Callable[[Sequence[WriteTask]], Sequence[WrittenFiles]]
 OpenTasks: TypeAlias = Callable[[], AbstractContextManager[RunTasks]]
 
 
 @runtime_checkable
 class LoadsByTasks(Protocol):
-    """A warehouse whose load jobs tasks can write. The job itself commits what they wrote, once."""
+    """A warehouse whose load jobs can have their files written by tasks. The job itself commits the files, once."""
 
     def by_tasks(self, run: RunTasks, from_bytes: int) -> Warehouse:
-        """The same warehouse, whose load jobs of ``from_bytes`` of files or more are written by tasks."""
+        """The same warehouse, but tasks write the load jobs that have at least ``from_bytes`` of files."""
 
 
 class OnDemandTasks:
-    """Tasks that open with the first job, and close with the block: a run with small jobs alone starts no Spark."""
+    """Runs tasks on a backend that starts with the first job and stops with the block, so a run that has only small
+    jobs does not start Spark."""
 
     def __init__(self, open_tasks: OpenTasks) -> None:
         self._open = open_tasks
@@ -66,7 +67,7 @@ class OnDemandTasks:
         self._opened.__exit__(kind, error, trace)
 
     def __call__(self, tasks: Sequence[WriteTask]) -> Sequence[WrittenFiles]:
-        """Run tasks."""
+        """Run tasks, and start the backend if this is the first call."""
         if self._run is None:
             self._run = self._opened.enter_context(self._open())
         return self._run(tasks)

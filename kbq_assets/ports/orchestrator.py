@@ -1,4 +1,4 @@
-"""The orchestrator, Dagster: runs jobs from a queue, finds work on its own, and shows it to people."""
+"""The orchestrator (Dagster): runs jobs from a queue, finds work by itself, and displays it."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ class RunOutcome:
 
 
 class Orchestrator(Protocol):
-    """Guarantees: a submitted job waits in a queue that survives every process; a run whose worker died ends
-    and does not block the next one; no process stays behind without supervision."""
+    """Guarantees: a submitted job waits in a queue that survives every process; a run whose worker died ends and does
+    not block the next one; no process is left running unsupervised."""
 
     def submit(self, job: str) -> str:
         """Queue a job for the daemon and return its run's id. Raises ConfigurationError."""
 
     def working(self) -> AbstractContextManager[None]:
-        """Ensure that a daemon runs: another command's, or one that ends with the block and its runs."""
+        """Ensure that a daemon runs: either another command's, or one that ends with the block and its runs."""
 
     def follow(self, run_id: str) -> Iterator[RunLine]:
-        """The log of a run as it grows, until the run ends; if its worker dies and it is retried, the log of the
-        retry too. Raises NotFound."""
+        """Follow the log of a run until the run ends. If its worker dies and the run is retried, continues with the
+        retry's log. Raises NotFound."""
 
     def outcome(self, run_id: str) -> RunOutcome:
-        """How a run ended, or its current status; of a retried run, the last attempt's. Raises NotFound."""
+        """How a run ended, or its current status. For a retried run, the last attempt counts. Raises NotFound."""
 
     def serve(self, port: int, on_ready: Callable[[str], None], *, read_only: bool = False) -> None:
         """Serve the UI on loopback, with the daemon, until interrupted; then stop both.
 
-        A ``read_only`` UI starts and changes nothing, and runs no daemon. ``on_ready`` gets the UI's URL.
-        Raises ConfigurationError if the port is taken, Unavailable if the UI does not start.
+        A ``read_only`` UI cannot start or change anything, and runs no daemon. ``on_ready`` gets the UI's URL. Raises
+        ConfigurationError if the port is taken, Unavailable if the UI does not start.
         """
 
     def stop(self) -> None:
-        """Stop a command that serves or works, and every process that a killed one left running."""
+        """Stop a running command of `serve` or `working`, and all processes that a killed command left behind."""

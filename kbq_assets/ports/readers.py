@@ -1,4 +1,4 @@
-"""Datasets, tables and buckets that members of Google may read."""
+"""Read access of members to Google Cloud datasets, tables and buckets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from kbq_assets.core.catalog.readers import GrantReading, ReadablePlace
 
 
 class Readers(Protocol):
-    """Guarantees: `grant` takes nothing from anybody and is harmless twice; all else of a policy stays as it is."""
+    """Guarantees: `grant` removes no access and is idempotent; the rest of a policy does not change."""
 
     def readers(self, place: ReadablePlace) -> frozenset[str] | None:
-        """Members who may read the place by a grant on it, with addresses in lower case; None if it does not exist.
+        """Members with a grant on the place that lets them read it, in lower case; None if the place does not exist.
         Raises ConfigurationError, Unavailable."""
 
     def grant(self, change: GrantReading) -> None:
-        """Let the members read the place. Raises ConfigurationError, NotFound if the place does not exist, Unavailable
-        if others keep changing its policy."""
+        """Grant the members read access. Raises ConfigurationError, NotFound if the place does not exist, Unavailable
+        if other writers keep changing its policy."""

@@ -12,9 +12,9 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A writer schema. Avro's references are resolved: ``schema`` is one self-contained JSON document. For other
-    types, ``references`` are pairs of a name, as the schema uses it, and its text. A schema with an id of KBQ's own
-    has a ``label``: what people know it by."""
+    """A writer schema. For Avro, references are resolved: ``schema`` is one self-contained JSON document. For other
+    types, ``references`` are pairs of the name that the schema uses and the referenced schema's text. If the id is
+    KBQ's own, ``label`` is the schema's name for people."""
 
     schema_id: int
     schema: str
@@ -24,12 +24,12 @@ class RegisteredSchema:
 
     @property
     def name(self) -> str:
-        """Its name for people."""
+        """The name to display."""
         return self.label or str(self.schema_id)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for equal schemas. The layout of JSON does not matter: registries format it differently."""
+        """A hash that is equal for equal schemas. It ignores the layout of JSON, which differs between registries."""
         parts = (self.schema_type, _canonical(self.schema), self.references)
         return blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()
 
@@ -42,26 +42,26 @@ def _canonical(text: str) -> str:
 
 
 class SchemaRegistry(Protocol):
-    """Guarantees: a registry that is down is Unavailable, never NotFound. An id should keep its schema for good; a
-    registry that was emptied and filled anew breaks that, so KBQ remembers fingerprints (PROTOCOL E12)."""
+    """Guarantees: if the registry is down, calls raise Unavailable, never NotFound. An id should keep its schema
+    forever. A registry that was emptied and refilled breaks that rule, so KBQ stores fingerprints (PROTOCOL E12)."""
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """The schema of an id. Raises NotFound, Unavailable."""
 
 
 class WriterSchemas(SchemaRegistry, Protocol):
-    """A registry that knows schemas by more than their ids. Guarantees: as above; a GUID never changes its schema."""
+    """A registry that also finds schemas by GUID and subject. Guarantees: as above; a GUID never changes its schema."""
 
     def by_guid(self, guid: str) -> RegisteredSchema:
-        """The schema of a GUID, with the id -1 and the GUID as its label. Raises NotFound, Unavailable."""
+        """The schema with a GUID. Its id is -1, its label the GUID. Raises NotFound, Unavailable."""
 
     def versions(self, subject: str) -> Mapping[int, int]:
-        """The ids of a subject's versions, deleted ones included. Raises NotFound, Unavailable."""
+        """Schema ids by version of a subject, including deleted versions. Raises NotFound, Unavailable."""
 
 
 @dataclass(frozen=True)
 class LatestSchema:
-    """A subject's latest version as registered, without the schemas that it refers to."""
+    """A subject's latest version as registered, without referenced schemas."""
 
     schema_type: str
     schema: str
@@ -75,16 +75,16 @@ class SubjectRegistry(Protocol):
         """All subjects. Raises Unavailable."""
 
     def latest(self, subject: str) -> LatestSchema:
-        """A subject's latest version. Raises Unavailable, for an answer about this subject that cannot be used too."""
+        """A subject's latest version. Raises Unavailable, including if the answer about this subject is unusable."""
 
     def incompatibilities(self, subject: str, schema: str, schema_type: str) -> Sequence[str]:
-        """Why a schema cannot become the subject's next version, or is invalid for its type; () if it can, or if there
-        is no subject yet. ``schema_type`` is AVRO, JSON or PROTOBUF. Raises Unavailable."""
+        """Reasons that a schema cannot become the subject's next version, or is invalid for its type. Empty if it can,
+        or if the subject does not exist yet. ``schema_type`` is AVRO, JSON or PROTOBUF. Raises Unavailable."""
 
     def is_registered(self, subject: str, schema: str, schema_type: str) -> bool:
-        """Whether one of the subject's versions is this schema; of the latest, spaces do not count. Raises
-        Unavailable."""
+        """Whether one of the subject's versions is this schema. Spaces are ignored in the comparison with the latest
+        version. Raises Unavailable."""
 
     def register(self, subject: str, schema: str, schema_type: str) -> int:
-        """Register a schema and return its id; a registered schema keeps its id. Raises Refused if it is not
-        compatible, Unavailable."""
+        """Register a schema and return its id. If it is registered already, returns the existing id. Raises Refused if
+        it is not compatible, Unavailable."""

@@ -1,4 +1,4 @@
-"""Statements of a warehouse: one transaction that applies a batch and raises the ledger of its target."""
+"""Statements in a warehouse. A statement is one transaction that applies a batch and advances its target's ledger."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kbq_assets.core.statements.dialects import Dialect
 
 @dataclass(frozen=True)
 class StatementJob:
-    """A transaction under a job id: it raises the target's ledger from the batch before ``batch``, which must change
-    one row (S1), then runs ``sql`` in the warehouse's dialect. ``digest`` identifies the text."""
+    """A transaction with a job id. It advances the target's ledger from the previous batch to ``batch``, which must
+    change one row (S1), then runs ``sql`` in the warehouse's dialect. ``digest`` identifies the text."""
 
     job_id: str
     project: str
@@ -26,8 +26,8 @@ class StatementJob:
 
 
 class LedgerRow(NamedTuple):
-    """The last batch that the ledger of a target counts, whether an operator skipped it, and the digest of the
-    statement that applied it, or that was skipped."""
+    """The last batch in a target's ledger, whether an operator skipped it, and the digest of the applied or skipped
+    statement."""
 
     batch: int
     skipped: bool = False
@@ -37,11 +37,11 @@ class LedgerRow(NamedTuple):
 class Statements(Protocol):
     """Guarantees, besides those of job ids (`ports.warehouse.Warehouse`):
 
-    1. Ledger and target change in one transaction, or neither does.
-    2. A statement whose ledger is not at the batch before changes nothing.
-    3. Of a statement and a skip of the same batch, one takes effect.
+    1. Ledger and target change in one transaction.
+    2. A statement changes nothing unless the ledger is at the previous batch.
+    3. Of a statement and a skip of the same batch, only one takes effect.
 
-    A job's status may be an error although its transaction took effect: only the ledger says (S2).
+    A job's status may be an error although its transaction took effect. Only the ledger is reliable (S2).
     """
 
     dialect: Dialect
@@ -50,7 +50,7 @@ class Statements(Protocol):
         """A table's name in SQL."""
 
     def create_scratch(self, table: TableReference, columns: Iterable[Column]) -> None:
-        """Create an empty scratch table that no listing of tables shows; an existing one stays. Raises Unavailable."""
+        """Create an empty scratch table that listings of tables leave out; keep an existing one. Raises Unavailable."""
 
     def drop_scratch(self, table: TableReference) -> None:
         """Drop a scratch table. Does nothing if it does not exist. Raises Unavailable."""
@@ -65,20 +65,20 @@ class Statements(Protocol):
         """The ledger of a target, None if it has none. Raises Unavailable."""
 
     def skip(self, target: TableReference, batch: int, digest: str) -> LedgerRow | None:
-        """Raise the ledger to ``batch`` without its statement of this digest, unless it is there (S5). Returns the
-        ledger as it is then. Raises Unavailable, UnknownOutcome."""
+        """Advance the ledger to ``batch`` without running its statement with this digest, unless the ledger is there
+        already (S5). Returns the ledger after that. Raises Unavailable, UnknownOutcome."""
 
     def rows_of(self, sql: str, limit: int) -> list[str]:
-        """The first rows of a query, each as text. Changes nothing: any other statement is refused. Raises JobFailed if
+        """The first rows of a query, each as text. Refuses statements that could change anything. Raises JobFailed if
         the warehouse refuses the text or the query fails, Unavailable."""
 
     def insert(self, job: StatementJob) -> None:
         """Submit a statement. Raises as `Warehouse.insert_job`."""
 
     def bytes_billed(self, sql: str, project: str, location: str) -> int:
-        """The bytes that a text would be billed for; 0 if nothing is billed. Runs nothing. Raises JobFailed if the
-        warehouse refuses the text, Unavailable."""
+        """The bytes that the warehouse would bill for a text; 0 if nothing is billed. Runs nothing. Raises JobFailed if
+        the warehouse refuses the text, Unavailable."""
 
     def empty(self, columns: Iterable[Column]) -> str:
-        """A query in parentheses that reads nothing, and has rows of these columns: in place of a scratch table that
-        does not exist yet."""
+        """A query in parentheses with these columns and no rows, to stand in for a scratch table that does not exist
+        yet."""

@@ -10,13 +10,14 @@ from kbq_assets.core.catalog.changes import Change, LiveTopic
 
 
 class TopicAdmin(Protocol):
-    """Guarantees: a change is done, or an error is raised that names the topic; nothing is ever deleted."""
+    """Guarantees: each change is either made, or raises an error that names the topic; nothing is ever deleted."""
 
     def topics(self) -> Mapping[str, LiveTopic]:
-        """All topics that the credentials may see, except internal ones, with their settings. Raises Unavailable."""
+        """All topics that the credentials may see, with their settings, except internal ones. Raises Unavailable."""
 
     def access(self) -> LiveAccess:
-        """All ACLs, or why they cannot be read: no authorizer, no permission. Raises Unavailable."""
+        """All ACLs, or the reason that they cannot be read, such as no authorizer or no permission. Raises
+        Unavailable."""
 
     def apply(self, change: Change) -> None:
-        """Make a change; does nothing if it is already made. Raises Unavailable, Refused."""
+        """Make a change, unless it is already made. Raises Unavailable, Refused."""

@@ -22,11 +22,10 @@ from kbq_assets.ports.statements import Statements
 
 @dataclass(frozen=True)
 class LoadJob:
-    """A load of Avro files, of one staged schema or, if its ``limits`` allow it, several, appended in one atomic job.
-
-    ``schema`` is the first file's Avro schema (JSON). ``location`` and ``project`` are where the job is submitted.
-    ``replace``: the same transaction deletes the table's old rows. ``files`` are the commit's entries of the sources,
-    by URI: a warehouse that `verifies` compares size and CRC32C with them.
+    """A load of Avro files, appended in one atomic job. The files have one staged schema, or several if the warehouse's
+    ``limits`` allow it. ``schema`` is the first file's Avro schema (JSON). The job is submitted to ``location`` and
+    ``project``. ``replace``: the same transaction deletes the table's old rows. ``files`` are the commit's entries of
+    the sources, by URI; a warehouse that `verifies` compares size and CRC32C with them.
     """
 
     job_id: str
@@ -51,10 +50,11 @@ class JobError:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """A job as the warehouse reports it. ``state`` is PENDING, RUNNING or DONE. ``source_uris`` are empty for a
-    burned id. ``created_ms`` is the warehouse's time of its insertion, 0 if unknown. Of a statement: ``statement`` is
-    the digest of its text, ``bytes_billed`` its price, and ``changed_rows`` what an INSERT, UPDATE, DELETE or MERGE
-    changed (of several for a batch of files: the fewest), -1 if unknown."""
+    """A job as the warehouse reports it. ``state`` is PENDING, RUNNING or DONE. ``source_uris`` is empty for a burned
+    id. ``created_ms`` is when the job was inserted, by the warehouse's time, 0 if unknown. For statements,
+    ``statement`` is the digest of the text, ``bytes_billed`` the bytes that were billed, and ``changed_rows`` the
+    number of rows that an INSERT, UPDATE, DELETE or MERGE changed, -1 if unknown. If a file batch has several of these,
+    it is the lowest number."""
 
     job_id: str
     state: str
@@ -82,7 +82,7 @@ class KafkaRange:
 
 @dataclass(frozen=True)
 class OffsetSummary:
-    """Rows of one `KafkaRange` in a table: their number, distinct offsets, lowest and highest offset."""
+    """Rows of one `KafkaRange` in a table: number of rows and of distinct offsets, lowest and highest offset."""
 
     rows: int
     distinct: int
@@ -91,7 +91,7 @@ class OffsetSummary:
 
     @property
     def duplicates(self) -> int:
-        """Rows beyond the first of their offset."""
+        """The number of rows beyond the first of each offset."""
         return self.rows - self.distinct
 
 
@@ -106,7 +106,7 @@ class DoubledOffset:
 
 @dataclass(frozen=True)
 class DifferingRow:
-    """A row whose values are not those of the file, and the columns that differ."""
+    """A row whose values differ from the file's, and the columns that differ."""
 
     range: KafkaRange
     offset: int
@@ -115,8 +115,8 @@ class DifferingRow:
 
 @dataclass(frozen=True)
 class RowComparison:
-    """How many rows of files were found in a table, by topic, partition and offset, and the first that differ.
-    ``skipped`` were found too, but their columns `Comparable.same` differ."""
+    """The number of rows of files that were found in a table, by topic, partition and offset, and the first that
+    differ. ``skipped`` rows were found too, but differ in their `Comparable.same` columns."""
 
     compared: int
     differing: tuple[DifferingRow, ...] = ()
@@ -125,9 +125,9 @@ class RowComparison:
 
 @dataclass(frozen=True)
 class Comparable:
-    """Which rows and columns are compared: all but the columns ``without``, of rows whose columns ``same`` are equal.
-    ``null_lists``: a list without items equals none, which rows have that are older than their column. ``since``: rows
-    of an earlier epoch are left out."""
+    """Which rows and columns to compare: all columns except ``without``, of rows whose ``same`` columns are equal.
+    ``null_lists``: an empty list equals NULL, as in rows older than the column. ``since`` leaves out rows of earlier
+    epochs."""
 
     without: frozenset[str] = frozenset()
     same: tuple[str, ...] = ()
@@ -135,8 +135,8 @@ class Comparable:
     since: int = 0
 
     def columns(self, names: Iterable[str]) -> list[str]:
-        """The columns of a table to compare, in its order. A row's place finds it, its epoch may be older, it may come
-        from a replay, and it may be older than the column of schema ids."""
+        """The columns to compare, in the table's order. Leaves out the columns that locate a row, and those that may
+        differ legitimately: epoch, schema id and replay."""
         return [name for name in names if name not in self.without and name not in _PLACE]
 
 
@@ -156,8 +156,8 @@ _PLACE: Final = frozenset(
 
 @dataclass(frozen=True)
 class ErrorQuery:
-    """Which rows of an error table to read. Values longer than ``value_bytes`` are cut. ``from_offset`` reads from
-    there on in the order of offsets. ``replayed``: also rows that were replayed since."""
+    """Which rows of an error table to read. Values longer than ``value_bytes`` are cut. ``from_offset`` reads from that
+    offset on, in offset order. ``replayed`` includes rows that were replayed."""
 
     topic: str | None = None
     partition: int | None = None
@@ -202,14 +202,14 @@ class Warehouse(Protocol):
     location: str
     #: Limits of one job.
     limits: LoadLimits
-    #: A job reads the sources itself, and fails if one is not the file that ``LoadJob.files`` lists (L11).
+    #: Whether a job checks the sources itself, and fails if one is not the file that ``LoadJob.files`` lists (L11).
     verifies: bool
-    #: `compare` compares values; otherwise it returns None.
+    #: Whether `compare` compares values; if not, it returns None.
     compares: bool
 
     @property
     def session(self) -> Callable[[], AbstractContextManager[object]]:
-        """Surrounds calls that follow one another in a thread: a warehouse that is a file opens it once for them."""
+        """A context for consecutive calls in one thread. A warehouse that is a file opens it once for all of them."""
 
     @property
     def statements(self) -> Statements | None:
@@ -217,7 +217,7 @@ class Warehouse(Protocol):
 
     @property
     def errors_replay(self) -> ErrorReplays | ErrorReplaySteps | None:
-        """How the warehouse replays error rows; None for one whose tables have none of their own."""
+        """How the warehouse replays error rows; None if it cannot."""
 
     @property
     def erasures(self) -> ErasureTables | None:
@@ -229,8 +229,8 @@ class Warehouse(Protocol):
     def get_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> JobStatus | None:
-        """A job's status, None if no such id was inserted. ``table`` is the job's, None if unknown: a warehouse that
-        keeps jobs with their tables then searches all of them. Raises Unavailable."""
+        """A job's status, None if the id was never inserted. ``table`` is the job's table, None if unknown: then a
+        warehouse that stores jobs with their tables searches all of them. Raises Unavailable."""
 
     def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
         """Insert a no-op job under this id, so that a late insert into ``table`` fails (L3). Raises JobAlreadyExists,
@@ -239,38 +239,38 @@ class Warehouse(Protocol):
     def cancel_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> None:
-        """Ask a job to stop. It ends as DONE, with a transient error or, if it was faster, without one. Does nothing
-        if the job does not exist or has ended. Raises UnknownOutcome, Unavailable."""
+        """Request that a job stops. It ends as DONE with a transient error, or without one if it finishes first. Does
+        nothing if the job does not exist or has ended. Raises UnknownOutcome, Unavailable."""
 
     def probe(self, job: LoadJob) -> JobError | None:
-        """Try to load a job's files into a scratch table, then drop it; the real table does not change (L5).
-
-        Returns the error, None if the files load. Does not use up ``job.job_id``. Raises Unavailable.
+        """Try to load a job's files into a scratch table, then drop that table; the real table does not change (L5).
+        Returns the error, None if the files load. Does not use ``job.job_id``. Raises Unavailable.
         """
 
     def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison | None:
-        """Compare a job's files, loaded into a scratch table, with the table's rows of the same topic, partition and
-        offset, of any epoch up to the files'; the table does not change. The first ``limit`` differing rows, by offset.
-        A warehouse that bills what it reads looks for them under the files' dates alone. No row is compared if there
-        is no such table. None unless the warehouse
-        `compares`. Raises JobFailed if the files do not load, Unavailable."""
+        """Load a job's files into a scratch table, and compare them with the table's rows at the same topic, partition
+        and offset, of any epoch up to the files'. The table does not change. Returns the first ``limit`` differing rows
+        by offset, or None unless the warehouse `compares`. A warehouse that bills by bytes read only searches the
+        files' dates. If the table does not exist, no row is compared. Raises JobFailed if the files do not load,
+        Unavailable."""
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
         """A table's columns, None if it does not exist."""
 
     def find_table(self, table: TableReference) -> StoredTable | None:
-        """A table with its descriptions, labels and number of rows, None if it does not exist. One read of metadata."""
+        """A table with its descriptions, labels and number of rows, None if it does not exist. Costs one read of
+        metadata."""
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
-        """Create a table, and its dataset; an existing one stays as it is. Its partitions expire as ``options`` say,
-        whatever the dataset's default is; if the warehouse refuses that, `find_table` shows the expiration. Raises
-        Unavailable, and ConfigurationError if a policy tag cannot be set: then it creates no unprotected table."""
+        """Create a table and its dataset, unless they exist. ``options`` set the expiration of its partitions, whatever
+        the dataset's default is; if the warehouse refuses that, `find_table` returns the real expiration. Raises
+        Unavailable, and ConfigurationError if a policy tag cannot be set; no unprotected table is created then."""
 
     def update_columns(
         self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
     ) -> None:
-        """Add missing columns and relax those now NULLABLE. Also set the descriptions and policy tags of ``columns``,
-        and the table's texts in ``notes``; blank ones stay as they are. Idempotent. Raises Unavailable,
+        """Add missing columns, relax those now NULLABLE, and set the descriptions and policy tags of ``columns`` and
+        the table's texts in ``notes``. Blank texts do not change anything. Idempotent. Raises Unavailable,
         ConfigurationError as above."""
 
     def tables(self) -> tuple[TableReference, ...]:
@@ -279,8 +279,8 @@ class Warehouse(Protocol):
     def positions(
         self, table: TableReference, range_: KafkaRange, offset: int | None = None
     ) -> Mapping[int, int]:
-        """Rows per ``_kafka_offset`` of one topic-partition and epoch in a table; with ``offset``, of that one. Error
-        rows that were replayed do not count, here and in `kafka_ranges` and `doubled_offsets`."""
+        """Rows per ``_kafka_offset`` of one topic-partition and epoch in a table; with ``offset``, only of that offset.
+        This method, `kafka_ranges` and `doubled_offsets` do not count rows that came from replays of error rows."""
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
         """Rows per topic, partition and epoch in a table."""
@@ -289,27 +289,26 @@ class Warehouse(Protocol):
         self, table: TableReference, since: date | None = None
     ) -> Mapping[KafkaRange, OffsetSummary]:
         """The rows of each topic, partition and epoch in a table, from one query that reads only metadata columns.
-
-        ``since`` limits it to rows with this ``event_date`` or a later one; None reads all rows, also without a date,
-        even if the table requires a partition filter. Counts what load jobs wrote: error rows that were replayed too,
-        and no rows of replays. Empty if there is no such table. Raises Unavailable.
+        ``since`` limits it to rows with this ``event_date`` or a later one. None reads all rows, including those
+        without a date, even if the table requires a partition filter. Counts rows that load jobs wrote, including
+        replayed error rows, but not rows that came from replays. Empty if the table does not exist. Raises Unavailable.
         """
 
     def doubled_offsets(
         self, tables: Sequence[TableReference], since: date | None = None, limit: int = 10
     ) -> tuple[DoubledOffset, ...]:
-        """Offsets with several rows, in one or several of these tables: the lowest ``limit`` of each topic,
-        partition and epoch, in order. Reads rows as `kafka_summary` does. Tables that do not exist have
-        none. Raises Unavailable."""
+        """Offsets with several rows in these tables taken together: the lowest ``limit`` of each topic, partition and
+        epoch, in order. Reads rows as `kafka_summary` does. Ignores tables that do not exist. Raises Unavailable."""
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
-        """Rows of an error table by Kafka time, newest first, or as the query says; () if it does not exist."""
+        """Rows of an error table by Kafka time, newest first, unless the query sets another order; () if the table does
+        not exist."""
 
 
 @runtime_checkable
 class MarksComplete(Protocol):
-    """A warehouse whose readers can ask for a table as it was when its hours became complete."""
+    """A warehouse whose readers can query a table as of the time when its hours became complete."""
 
     def mark_complete(self, table: TableReference, until_hour: int) -> bool:
-        """Name the rows that a table has now as complete below this hour since 1970, UTC. Does nothing if an hour as
-        late has been named. Returns whether it did. Raises Unavailable."""
+        """Mark the table's present rows as complete up to this hour since 1970 (UTC, exclusive). Does nothing if this
+        or a later hour is marked already. Returns whether it marked the rows. Raises Unavailable."""

@@ -1,6 +1,7 @@
-"""Bytes to bytes: from Kafka values to staged Avro files, without decoding and without I/O.
+"""Converts Kafka values to staged Avro files, bytes to bytes, without decoding and without I/O.
 
-Nothing is imported here: the driver needs schemas without numba. The modules, in the order of a record's way:
+This package imports nothing, because the driver needs schemas without numba. The modules, in the order in which a
+record passes them:
 
 ``chunk``     :class:`Chunk`: many records as arrays over one buffer; every reader yields it.
 ``records/``  ``schema``: the writer's record with the metadata columns appended, and its fingerprint.

@@ -1,8 +1,7 @@
-"""The interface between readers and the encoder: many records of one topic-partition as arrays over one
-buffer.
+"""The interface between readers and the encoder: many records of one topic-partition, as arrays over one buffer.
 
-A reader yields :class:`Chunk` values in offset order; nothing downstream makes a Python object per record.
-Buffers end with :data:`PADDING` spare bytes, because the kernels load and store eight bytes at a time.
+A reader yields :class:`Chunk` values in offset order. Code after it creates no Python object per record. Buffers end
+with :data:`PADDING` spare bytes, because the kernels load and store eight bytes at a time.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ NO_HEADERS = b"\x00"
 """An empty Avro array."""
 
 UNREADABLE = "kbq_unreadable_headers"
-"""The one header of a record whose headers a reader cannot give: a name is not UTF-8."""
+"""The only header of a record whose headers are unreadable because a name is not UTF-8."""
 
 NO_TIMESTAMP = -1
 END_OF_TIME = 253_402_300_800_000
-"""10000-01-01 in milliseconds: warehouses' calendars end before it. Producers that confuse milliseconds with
+"""10000-01-01 in milliseconds, where warehouses' calendars have ended. Producers that confuse milliseconds with
 microseconds exceed it. One such record would fail a whole load job, so its timestamp counts as missing."""
 
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -35,7 +34,7 @@ Longs: TypeAlias = NDArray[np.int64]
 
 
 class RawRecord(NamedTuple):
-    """One Kafka record in Python objects: for the ``objects`` reader and for tests."""
+    """One Kafka record as Python objects, for the ``objects`` reader and for tests."""
 
     value: bytes | None
     offset: int
@@ -82,8 +81,8 @@ class Spans:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origins:
-    """Kafka's facts about a chunk's records: the leader epoch of each (-1: unknown), the type of
-    its timestamp (0: the producer's, 1: the broker's, -1: unknown), and single records' headers as Kafka encodes them.
+    """Kafka's metadata of a chunk's records: the leader epoch of each (-1: unknown), the type of its timestamp (0: the
+    producer's, 1: the broker's, -1: unknown), and a function for single records' headers as Kafka encodes them.
     """
 
     leader_epochs: Longs
@@ -104,12 +103,12 @@ class Origins:
 class Chunk:
     """Records of one topic-partition in offset order.
 
-    ``buffer[starts[i]:ends[i]]`` is the value of record ``i`` (``-1, -1``: null), ``timestamps`` are
-    milliseconds since 1970 (-1: none). ``keys`` and ``headers`` are None unless the caller requested them from the
-    reader; each header span is an Avro array (:func:`encode_headers`), a null span means no headers. A reader without
-    headers may offer ``late_headers``, which fetches those of one record until the next chunk is read: error rows are
-    few, and fetching the headers of all records takes as long as validating. ``origins`` are those of all records,
-    until the next chunk is read.
+    ``buffer[starts[i]:ends[i]]`` is the value of record ``i`` (``-1, -1``: null), ``timestamps`` are milliseconds since
+    1970 (-1: none). ``keys`` and ``headers`` are None unless the caller requested them from the reader; each header
+    span is an Avro array (:func:`encode_headers`), and a null span means no headers. A reader without headers may offer
+    ``late_headers``, which fetches the headers of one record until the next chunk is read. That is enough for error
+    rows, which are few; fetching the headers of all records takes as long as validating. ``origins`` returns the
+    origins of all records, until the next chunk is read.
     """
 
     buffer: Bytes
@@ -120,7 +119,8 @@ class Chunk:
     keys: Spans | None = None
     headers: Spans | None = None
     late_headers: Callable[[int], bytes] | None = None
-    #: values that choose the table, as JSON scalars, if the records themselves do not show them (`json_columns`)
+    #: values that choose the table, as JSON scalars, if they cannot be read from the records themselves
+    #: (`json_columns`)
     chosen_by: tuple[Spans, ...] | None = None
     origins: Callable[[], Origins] | None = None
 
@@ -221,11 +221,11 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 UNREADABLE_HEADERS = encode_headers([(UNREADABLE, None)])
-"""Replaces headers with a name that is not UTF-8: such a record must not stop its partition."""
+"""Replaces headers with a name that is not UTF-8, so that such a record does not stop its partition."""
 
 
 def decode_headers(encoded: bytes) -> list[tuple[str, bytes | None]]:
-    """The inverse of :func:`encode_headers`, for showing one record."""
+    """The inverse of :func:`encode_headers`, to display one record."""
     count, position = decode_long(encoded, 0)
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
@@ -255,7 +255,7 @@ def _decode_bytes(encoded: bytes, position: int) -> tuple[bytes, int]:
 
 
 def _check_buffer(buffer: Bytes, ends: Longs) -> None:
-    # Numba has another type for read-only arrays: it would compile every kernel a second time, for seconds.
+    # Numba has a separate type for read-only arrays, so it would compile every kernel again, which takes seconds.
     if buffer.dtype != np.uint8 or not buffer.flags.c_contiguous or not buffer.flags.writeable:
         raise EncoderMisuse("a chunk's buffer must be a writeable, contiguous array of uint8")
     if len(ends) and int(ends.max()) + PADDING > len(buffer):

@@ -1,11 +1,13 @@
-"""Compiling kernels: one decorator, one place for numba's disk cache, and raw memory access.
+"""Compiles kernels: decorators, the location of numba's disk cache, and raw memory access.
 
-Kernels release the GIL and are cached on disk: the first compilation takes seconds, loading from the cache a
-fraction of one. The cache's folder is, in this order: ``NUMBA_CACHE_DIR``, the package's own folder, the
-user's cache folder, a private folder among the temporary files; if none is writable, every process compiles
-its own kernels. It has a folder per content of the wire layer's sources: numba notices a changed module, but not a
-changed callee in another module. That has a folder per location of the sources, named by a hash of its path; kernels
-that were compiled elsewhere come without the hash (`shippable`).
+Kernels release the GIL and are cached on disk, because the first compilation takes seconds, but loading from the cache
+a fraction of a second. The cache is in the first writable one of these folders: ``NUMBA_CACHE_DIR``, the package's own
+folder, the user's cache folder, a private folder among the temporary files. If none is writable, every process compiles
+its own kernels.
+
+The cache has a subfolder for each content of the wire layer's sources, because numba detects a changed module, but not
+a changed callee in another module. In it is a subfolder for each location of the sources, named by a hash of the path.
+Kernels that were compiled elsewhere come without the hash (`shippable`).
 """
 
 from __future__ import annotations
@@ -34,20 +36,20 @@ _config: Any = numba.config
 _njit: Any = numba.njit
 _locator: Any = caching._CacheLocator
 _FunctionCache: Any = caching.FunctionCache
-#: Without numba's runtime nothing counts references to arrays, which took two thirds of the validator's time: callers
+#: Without numba's runtime, references to arrays are not counted, which took two thirds of the validator's time. Callers
 #: hold the arrays anyway.
 _OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
-#: The folders of cached kernels, by the name of their sources' folder.
+#: Folders of cached kernels, by the name of their sources' folder.
 _KEPT: dict[str, Path] = {}
 
 
 def kernel(function: F) -> F:
-    """Compile on first call, without the GIL, cached on disk. A kernel neither makes nor returns arrays."""
+    """Compile on first call, without the GIL, cached on disk. A kernel must not create or return arrays."""
     folder = _cache_folder()
     if folder is not None:
         _keep(folder, function.__code__.co_filename)
     others = _config.CACHE_DIR
-    _config.CACHE_DIR = str(folder or others)  # read while decorating; it belongs to the whole process
+    _config.CACHE_DIR = str(folder or others)  # numba reads it while decorating; it is global to the process
     try:
         compiled: Any = _njit(**_OPTIONS)(function)
         if folder is not None:
@@ -59,47 +61,47 @@ def kernel(function: F) -> F:
 
 
 class _KernelCache(_FunctionCache):  # type: ignore[misc]
-    """Numba's disk cache of one function. Numba's own first loads all that the compiler knows: two thirds of the time
-    that a worker takes for all kernels. Compiled code needs none of it, and the compiler loads it on its own."""
+    """Numba's disk cache of one function. Numba's own class first loads the compiler's whole registry, which takes two
+    thirds of a worker's time for all kernels. Compiled code does not need it, and the compiler loads it when needed."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled function for a signature; None if the cache does not have it, or cannot be read."""
+        """The compiled function for a signature; None if the cache lacks it or cannot be read."""
         with self._guard_against_spurious_io_errors():
             return self._load_overload(sig, target_context)
 
 
 def inlined(function: F) -> F:
-    """A part of kernels: LLVM inlines it into its callers."""
+    """Mark a part of kernels for LLVM to inline into its callers."""
     compiled: F = _njit(**_OPTIONS, forceinline=True)(function)
     return compiled
 
 
 def outlined(function: F) -> F:
-    """A rare part of kernels: a call, to keep the common path short."""
+    """Mark a rarely used part of kernels to be called, not inlined, which keeps the common path short."""
     compiled: F = _njit(**_OPTIONS)(function)
     return compiled
 
 
 def shippable() -> dict[str, Path]:
-    """Folders of kernels that were compiled or loaded here, by their names below `wire`, in an archive that is unpacked
-    in another place. They fit hosts with the same processor; others compile anew."""
+    """Folders of the kernels compiled or loaded in this process, by their paths below `wire` in an archive for other
+    hosts. They work on hosts with the same processor; others compile again."""
     return {f"__pycache__/{kept.parent.name}/{name}": kept for name, kept in _KEPT.items()}
 
 
 def _keep(folder: Path, source: str) -> None:
-    """Remember the cache folder of ``source``; move kernels from an archive there."""
+    """Remember the cache folder of ``source``, and move kernels from an archive there."""
     kept = folder / _locator.get_suitable_cache_subpath(source)
     name = Path(source).parent.name
     if _KEPT.get(name) == kept:
         return
     _KEPT[name] = kept
-    with suppress(OSError):  # there are none, or another process was first
+    with suppress(OSError):  # none came with an archive, or another process was first
         (folder / name).rename(kept)
 
 
 @cache
 def _cache_folder() -> Path | None:
-    """A writable folder for the compiled kernels of these very sources, or None."""
+    """A writable folder for the compiled kernels of exactly these sources, or None."""
     here = Path(__file__).parent
     version = hashlib.sha256()
     try:
@@ -127,7 +129,8 @@ def _candidates(shipped: Path, name: str) -> list[Path]:
 
 
 def _is_private_and_writable(folder: Path) -> bool:
-    """Cached code is executed: a folder that another user made, as in /tmp, is not trustworthy."""
+    """Whether a folder is writable and our own. Cached code is executed, so a folder that another user made, as in
+    /tmp, is not safe."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -137,12 +140,10 @@ def _is_private_and_writable(folder: Path) -> bool:
 
 
 def _copy_shipped(shipped: Path, folder: Path) -> None:
-    """Start from the kernels of the install step if the package's folder is read-only."""
+    """If the package's folder is read-only, copy the kernels of the install step from it."""
     if folder == shipped or not shipped.is_dir() or any(folder.iterdir()):
         return
-    with suppress(
-        OSError, shutil.Error
-    ):  # without it slower, not wrong: numba compiles what it does not find
+    with suppress(OSError, shutil.Error):  # only slower without it: numba compiles missing kernels
         shutil.copytree(shipped, folder, dirs_exist_ok=True)
 
 
@@ -220,16 +221,16 @@ def _copy_bytes(typing_context: Any, target: Any, to: Any, source: Any, start: A
 
 
 int64: Any = np.int64
-"""The conversion inside kernels; to the type checker its result is a plain number."""
+"""Converts to int64 inside kernels. For the type checker, the result is a plain number."""
 
 load_byte: Callable[[Any, int], int] = _load_byte
 """The byte at an index, without numba's handling of negative indexes."""
 
 load_word: Callable[[Any, int], Any] = _load_word
-"""The eight bytes at an index, at any alignment, as uint64: why buffers are padded."""
+"""The eight bytes at an index, at any alignment, as uint64. Buffers are padded because of it."""
 
 trailing_zeros: Callable[[Any], int] = _trailing_zeros
-"""The zero bits below the lowest one bit of a uint64 that is not 0."""
+"""The number of zero bits below the lowest one bit of a nonzero uint64."""
 
 store_byte: Callable[[Any, int, int], None] = _store_byte
 """Store the lowest byte of a value: ``(array, index, value)``."""

@@ -1,4 +1,4 @@
-"""Compiling every kernel ahead of the first record: in the install step, and when a worker starts."""
+"""Compiles all kernels before the first record: in the install step, and when a worker starts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from kbq_assets.wire.records.verdicts import RecordLimits
 
 
 def warm_up() -> None:
-    """Compile all kernels, or load them from the disk cache: some 15 s the first time, then 0.3 s."""
+    """Compile all kernels, or load them from the disk cache. Takes about 15 s the first time, then 0.3 s."""
     metadata = MetadataColumns(key=True, headers=True, business_time=BusinessTime(("text",)))
     avro = staged_schema(
         {"type": "record", "name": "R", "fields": [{"name": "text", "type": "string"}]}, metadata, ["text"]
@@ -76,7 +76,7 @@ def _encode_one(
 
 
 class _Nowhere:
-    """A sink that forgets."""
+    """A sink that discards its data."""
 
     def __init__(self, file: NewFile) -> None:
         self.file = file

@@ -110,7 +110,7 @@ def test_sealed_rows_of_the_warehouse_are_opened(key: Path, run: Shell) -> None:
 
 def test_a_warehouse_without_sealed_rows_prints_nothing(key: Path, run: Shell) -> None:
     assert run.done("pii", "open", "--key", str(key)) == ""
-    assert "no private key" in run("pii", "open", "--key", f"{key}.pub").stderr
+    assert "not a private key" in run("pii", "open", "--key", f"{key}.pub").stderr
 
 
 def test_a_new_key_is_current_and_old_ones_stay(tmp_path: Path) -> None:

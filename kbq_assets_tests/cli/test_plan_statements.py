@@ -136,7 +136,7 @@ def test_options_that_contradict_a_table_are_shown_with_it(staged: Shell, world:
     options(world, "table=orders load=insert_new key=_kafka_key keys=true")
     [found] = staged.json("plan", "load")["statements"]
     assert (found["bytes"], found["sql"]) == (None, "")
-    assert "has the rows of load=upsert" in found["unknown"]
-    assert "statement: shop.orders: unknown (shop.orders has the rows" in " ".join(
+    assert "has rows from load=upsert" in found["unknown"]
+    assert "statement: shop.orders: unknown (shop.orders has rows from" in " ".join(
         staged.done("plan", "load").split()
     )

@@ -199,7 +199,7 @@ def test_rows_keep_the_epoch_of_their_records(world: FakePlatform, run: Shell) -
                 "--from",
                 "yesterday",
             ),
-            "is no position",
+            "is not a position",
         ),
     ],
 )

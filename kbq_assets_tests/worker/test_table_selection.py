@@ -187,7 +187,7 @@ def test_a_newer_schema_without_the_field_is_without_it_and_one_that_cannot_say_
     report = bench.extract()
     [stop] = report.stops
     assert stop.reason == "unstageable_schema"
-    assert "name cannot be made of field 'x'" in stop.message
+    assert "field 'x' cannot be part of a table's name" in stop.message
 
 
 ORDER_WITH_LIST = (

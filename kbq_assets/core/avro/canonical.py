@@ -1,4 +1,4 @@
-"""A schema in short: its canonical form, its named types, and how they refer to one another."""
+"""Summaries of a schema: canonical form, fingerprints, named types, and recursion."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import Any, Final
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 
-#: Hex digits: 64 bits distinguish the staged schemas of one table.
+#: In hex digits: 64 bits are enough to distinguish the staged schemas of one table.
 FINGERPRINT_LENGTH: Final = 16
 
 
 def canonical(root: avro.AvroType) -> Any:
-    """JSON values that are equal if schemas load alike.
-
-    Avro's parsing canonical form, plus logical types: they decide the loaded column's type.
+    """JSON values that are equal for schemas that load alike: Avro's parsing canonical form plus logical types, which
+    determine the type of the loaded column.
     """
     return visit(root, _Canonical())
 
 
 def schema_fingerprint(schema: str | Mapping[str, Any]) -> str:
-    """Equal for schemas that load alike: docs, defaults and formatting do not count, logical types do."""
+    """A hash that is equal for schemas that load alike. Ignores docs, defaults and formatting, but not logical
+    types."""
     form = json.dumps(canonical(avro.parse(avro.load_schema(schema))), separators=(",", ":"))
     return hashlib.sha256(form.encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
 
 def rabin_fingerprint(root: avro.AvroType) -> bytes:
-    """The CRC-64-AVRO fingerprint of the parsing canonical form, as a single-object encoded value has it."""
+    """The CRC-64-AVRO fingerprint of the parsing canonical form, as used in Avro's single-object encoding."""
     form = json.dumps(visit(root, _Parsing()), separators=(",", ":"), ensure_ascii=False)
     fingerprint = _RABIN_EMPTY
     for byte in form.encode():
@@ -54,7 +54,7 @@ def named_types(root: avro.AvroType) -> set[str]:
 
 
 def shared_records(root: avro.AvroType) -> frozenset[str]:
-    """The names of the records that are used more than once, inside themselves included."""
+    """The names of types that are used more than once, including inside themselves."""
     return frozenset(name for name, uses in _counts(root).items() if uses > 1)
 
 

@@ -1,4 +1,4 @@
-"""One schema for the records of several: every field of each, with a type that takes the values of all."""
+"""Merges several schemas into one that has all their fields, with types that accept the values of all."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ _WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double
 
 
 def common_schema(schemas: Sequence[str]) -> str:
-    """The text of a schema whose records hold what those of all ``schemas`` do, field by field of the same name.
-
-    A field that one of them lacks is nullable. Docs, defaults and tags are left out. Raises NoCommonSchema where no
-    type takes both, such as times of different units: a value would have to be converted.
+    """The text of a schema that can store the records of all ``schemas``, matching fields by name. A field that a
+    schema lacks is nullable. Leaves out docs, defaults and tags. Raises NoCommonSchema if values would have to be
+    converted, as for times of different units.
     """
     merged = avro.parse(avro.load_schema(schemas[0]))
     result = _CommonTypes().copy(merged)
@@ -30,17 +29,18 @@ def common_schema(schemas: Sequence[str]) -> str:
 
 
 class NoCommonSchema(UnstageableSchema):
-    """Schemas, or a record, that one schema cannot hold."""
+    """Schemas, or a record, that do not fit one schema."""
 
 
 class _CommonTypes:
-    """Each use of a named type becomes a type of its own, by its namespace: columns may be named after the rest."""
+    """Each use of a named type becomes a separate type with its own namespace. The simple name stays, because columns
+    may be named after it."""
 
     def __init__(self) -> None:
         self._spaces = (f"kbq.use{number}" for number in itertools.count())
 
     def of(self, one: avro.AvroType, other: avro.AvroType, place: str) -> Any:
-        """A type that takes the values of both."""
+        """A type that accepts the values of both."""
         if canonical(one) == canonical(other):
             return self.copy(one)
         branches, others = _branches(one), _branches(other)
@@ -116,13 +116,13 @@ class _CommonTypes:
 
 
 def _branches(node: avro.AvroType) -> list[avro.AvroType]:
-    """The types of a value that is not null."""
+    """The types that a value may have, except null."""
     branches = node.branches if isinstance(node, avro.Union) else (node,)
     return [branch for branch in branches if not avro.is_null(branch)]
 
 
 def _refused(place: str, one: avro.AvroType, other: avro.AvroType) -> NoCommonSchema:
     return NoCommonSchema(
-        f"{place.rstrip('.') or 'the record'}: no type takes {canonical(one)} and {canonical(other)}",
+        f"{place.rstrip('.') or 'the record'}: no type accepts both {canonical(one)} and {canonical(other)}",
         next_step="give both schemas one type",
     )

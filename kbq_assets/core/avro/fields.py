@@ -1,4 +1,4 @@
-"""The fields of records in a schema, at any depth, by dotted path."""
+"""Fields of records in a schema, at any depth, by dotted path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 
 
 def fields_in(root: AvroType) -> list[tuple[str, AvroType]]:
-    """Each field with its dotted path; fields of a named type only where it is first used."""
+    """All fields with their dotted paths. Fields of a named type are listed only at its first use."""
     fields = _Fields()
     visit(root, fields)
     return fields.found
@@ -20,7 +20,7 @@ def field_paths(root: AvroType) -> list[str]:
 
 
 class _Fields(SchemaVisitor[None]):
-    """Fields of records, at any depth, with their dotted paths; those of a type only where it is first used."""
+    """Collects fields of records with their dotted paths, at the first use of each type."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, AvroType]] = []

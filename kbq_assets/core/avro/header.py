@@ -1,8 +1,8 @@
-"""The schema in a file's header: what a reader needs, and nothing that another reader may refuse.
+"""The schema for a file's header. It has what readers need, and nothing that some reader may refuse.
 
-Producers' docs, defaults, aliases, orders and other properties stay out: Avro for Java, fastavro and Avro C++
-(BigQuery) refuse a file for a default or an alias that they dislike. Columns get their descriptions from the stored
-schema.
+It leaves out producers' docs, defaults, aliases, orders and other properties, because Avro for Java, fastavro and Avro
+C++ (BigQuery) refuse a file if a default or an alias is invalid for them. Columns get their descriptions from the
+stored schema.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import named_types, shared_records
 from kbq_assets.core.avro.visitor import SchemaWriter, visit
 
-#: Readers refuse a logical type elsewhere. No ``uuid``: columns are strings, and fastavro refuses any other text.
+#: The valid primitive type of each logical type; readers refuse others. ``uuid`` is left out, because its columns are
+#: strings and fastavro refuses text that is not a UUID.
 _KIND: Final[Mapping[str, str]] = {
     "date": "int",
     "time-millis": "int",
@@ -30,13 +31,13 @@ _KIND: Final[Mapping[str, str]] = {
 }
 _DURATION: Final = 12
 _SQL_TYPES: Final = frozenset({"JSON", "GEOGRAPHY"})
-#: The namespace of types that need one and have none.
+#: The namespace for types that need one but have none.
 _SPACE: Final = "kbq"
 
 
 @lru_cache(maxsize=1024)
 def header_schema(schema: str) -> str:
-    """The text of a schema for a file's header: names, types, symbols, sizes and valid logical types."""
+    """The text of the schema for a file's header, with names, types, symbols, sizes and valid logical types."""
     root = avro.parse(avro.load_schema(schema))
     return json.dumps(visit(root, _HeaderWriter(root)), separators=(",", ":"))
 
@@ -81,8 +82,9 @@ class _HeaderWriter(SchemaWriter):
         return {"name": name, "namespace": space} if space or self._has_spaces else {"name": name}
 
     def _full_name(self, known: str) -> str:
-        """The name of a definition; the last part stays, for columns may be named after it. Inside a namespace no
-        reader but Java's finds a name without one, and none takes a type named as a primitive one."""
+        """The name for a definition. Keeps the last part, because columns may be named after it. Adds a namespace where
+        readers need one: inside a namespace, only Java finds a name without one, and no reader accepts a type with the
+        name of a primitive."""
         wanted, _, name = known.rpartition(".")
         is_lost = name in avro.PRIMITIVES or (self._has_spaces and known in self._shared)
         wanted = wanted or (_SPACE if is_lost else "")
@@ -95,7 +97,7 @@ class _HeaderWriter(SchemaWriter):
 
 
 def _kept(node: avro.Primitive | avro.Fixed, kind: str) -> dict[str, str | int]:
-    """The logical attributes that every reader takes for this type."""
+    """The logical attributes of this type that all readers accept."""
     logical, sql_type = node.attribute("logicalType"), node.attribute("sqlType")
     if (digits := avro.decimal_of(node)) is not None:
         return {"logicalType": "decimal", "precision": digits[0], "scale": digits[1]}

@@ -1,6 +1,5 @@
-"""Complete schemas from those that refer to others in the registry: a file's header needs every definition.
-
-This works on JSON, before parsing: only a complete schema has a tree.
+"""Completes schemas that refer to other schemas in the registry, because a file's header needs all definitions. This
+works on JSON before parsing, because only a complete schema can be parsed.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 def inline_references(
     schema: str | Mapping[str, Any] | Sequence[Any], referenced: Sequence[str | Mapping[str, Any]]
 ) -> Any:
-    """``schema`` with the definitions of ``referenced`` types written out at their first use.
-
-    ``referenced`` may refer to one another, in any order. A name that nobody defines stays; parsing then
-    refuses it. Raises UnstageableSchema if a schema is not JSON, or is nested too deep.
+    """``schema`` with the definitions of ``referenced`` types inlined at their first use. ``referenced`` schemas may
+    refer to each other, in any order. An undefined name stays, and parsing refuses it later. Raises UnstageableSchema
+    if a schema is not JSON or is nested too deep.
     """
     definitions: dict[str, Any] = {}
     try:
@@ -31,8 +29,8 @@ def inline_references(
 
 
 def union_records(union: Sequence[Any]) -> list[Any]:
-    """The branches of a schema that is a union of records, each as a schema of its own; None for null. Raises
-    UnstageableSchema for any other schema."""
+    """The branches of a union of records, each as a separate schema, None for null. Raises UnstageableSchema for other
+    schemas."""
     root = avro.parse(union)
     assert isinstance(root, avro.Union)
     definitions = _Definitions()
@@ -57,13 +55,13 @@ class _Definitions(SchemaVisitor[None]):
             self.found[node.name] = node.attributes
 
     def inside_itself(self, node: avro.RecordType) -> None:
-        """It is found where it is defined."""
+        """Do nothing: `other` collects it at its definition."""
 
 
 class _Inliner:
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self._definitions = definitions
-        #: the definition that each type was written out by
+        #: the definition with which each type was inlined
         self._defined: dict[str, Mapping[str, Any]] = {}
 
     def type(self, schema: Any, namespace: str) -> Any:
@@ -81,7 +79,7 @@ class _Inliner:
             full = avro.legal_name(name)  # as in core/avro/tree.py
         if name in avro.PRIMITIVES or full in self._defined or full not in self._definitions:
             return name
-        # The definition moves: it must not inherit the namespace of its new place.
+        # The definition moves, so set its namespace: it must not inherit the one of its new place.
         space, _, simple = full.rpartition(".")
         origin = self._definitions[full]
         return self._complex({**origin, "name": simple, "namespace": space}, "", origin)
@@ -110,7 +108,7 @@ class _Inliner:
 
 
 def _defined_in(schema: Any, namespace: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The definitions in a schema, at any depth, by full name."""
+    """All definitions in a schema, at any depth, with their full names."""
     if isinstance(schema, list):
         inside = schema
     elif isinstance(schema, Mapping):

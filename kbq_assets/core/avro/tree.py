@@ -1,9 +1,9 @@
-"""Avro writer schemas as a tree: parsed strictly, names resolved, docs and tags kept.
+"""Avro writer schemas as a tree, parsed strictly, with names resolved and docs and tags kept.
 
-Strict: if BigQuery, DuckDB, fastavro or Avro for Java would refuse the types of a schema in a file's header, parsing
-refuses them here, names the place, and no load job fails later. Docs, aliases, defaults and unknown properties may be
-anything. They do not change how a record is encoded, and no header has them (core/avro/header.py); nodes keep them as
-``attributes``.
+Strictly means: if BigQuery, DuckDB, fastavro or Avro for Java would refuse the types of a schema in a file's header,
+parsing fails here and names the place, instead of a load job later. Docs, aliases, defaults and unknown properties may
+be anything, because they do not change how a record is encoded and headers omit them (core/avro/header.py). Nodes keep
+them as ``attributes``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from typing import Any, TypeAlias
 from kbq_assets.core.errors import UnstageableSchema
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-MAX_SCHEMA_DEPTH = 100  # levels of JSON: BigQuery has 15 levels of records, Python's stack some 300 of ours
+MAX_SCHEMA_DEPTH = (
+    100  # levels of JSON; BigQuery allows 15 levels of records, Python's stack about 300 of these
+)
 
 _NAME = re.compile(r"[^\W\d]\w*\Z")
-_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")  # a value, which no other may replace
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")  # a value, so it cannot be renamed
 _LOGICAL = ("logicalType", "precision", "scale", "sqlType")
 """Attributes that change a value's type in a warehouse, in canonical order."""
 
@@ -31,11 +33,11 @@ Attributes: TypeAlias = Mapping[str, Any]
 
 @dataclass(eq=False, slots=True)
 class AvroType:
-    """A type. ``logical`` holds its logical attributes in canonical order.
+    """A type. ``logical`` has its logical attributes in canonical order.
 
     ``attributes`` is the JSON object that defines the type, empty for a bare name. ``wrappers`` are the objects around
-    that definition or around a reference to it (``{"type": {"type": "string"}}``), outermost first: a tag in one
-    counts, and so does a logical type if the definition has none (Avro for C# writes it there).
+    the definition or around a reference to it (``{"type": {"type": "string"}}``), outermost first. Tags in wrappers
+    count. So does a logical type if the definition has none, because Avro for C# writes it there.
     """
 
     logical: Logical
@@ -47,13 +49,13 @@ class AvroType:
         return dict(self.logical).get(name)
 
     def values_of(self, name: str) -> Iterator[Any]:
-        """Every value that the definition and its wrappers give an attribute, outermost first."""
+        """All values of an attribute in the wrappers and the definition, outermost first."""
         return (each[name] for each in (*self.wrappers, self.attributes) if name in each)
 
 
 @dataclass(eq=False, slots=True)
 class Primitive(AvroType):
-    """One of Avro's eight types without parts."""
+    """One of Avro's eight primitive types."""
 
     kind: str
 
@@ -96,14 +98,14 @@ class Union(AvroType):
 
     @property
     def several(self) -> bool:
-        """Whether more than one branch is not null: a warehouse makes a STRUCT with a field per branch of it."""
+        """Whether more than one branch is not null, so that the column is a STRUCT with a field per branch."""
         return sum(not is_null(branch) for branch in self.branches) > 1
 
 
 @dataclass(eq=False, slots=True)
 class Field:
-    """A field of a record. ``attributes`` is the JSON object that defines it: doc, default, tags, and the name as the
-    producer writes it (`legal_name`)."""
+    """A field of a record. ``attributes`` is the JSON object that defines it, with doc, default, tags, and the
+    producer's original name (see `legal_name`)."""
 
     name: str
     type: AvroType
@@ -112,20 +114,19 @@ class Field:
 
 @dataclass(eq=False, slots=True)
 class RecordType(AvroType):
-    """``fields`` by name are filled after construction: a field may refer to its own record."""
+    """A record. ``fields``, by name, are filled after construction, because a field may refer to its own record."""
 
     name: str
     fields: dict[str, Field] = field(default_factory=dict)
 
 
-#: A type with a full name, which no other type of its schema has. All uses of a record share its ``fields``.
+#: A type with a full name that is unique in its schema. All uses of a record share its ``fields``.
 NamedType: TypeAlias = Fixed | Enum | RecordType
 
 
 def load_schema(schema: str | Mapping[str, Any] | Sequence[Any]) -> Any:
-    """The schema as JSON values; a bare name (``"string"``) may come without quotes.
-
-    Raises UnstageableSchema for text that is not JSON.
+    """The schema as JSON values. A bare name (``"string"``) may lack its quotes. Raises UnstageableSchema for text that
+    is not JSON.
     """
     if not isinstance(schema, str):
         return schema
@@ -138,7 +139,7 @@ def load_schema(schema: str | Mapping[str, Any] | Sequence[Any]) -> Any:
 
 
 def parse(schema: Any) -> AvroType:
-    """The type tree of a schema given as JSON values. Raises UnstageableSchema, naming the place."""
+    """The type tree of a schema given as JSON values. Raises UnstageableSchema that names the place."""
     return _Parser().node(schema, namespace="", place="", depth=0)
 
 
@@ -147,9 +148,8 @@ def is_null(node: AvroType) -> bool:
 
 
 def decimal_of(node: AvroType) -> tuple[int, int] | None:
-    """Digits and scale of a decimal; None for other types and for invalid decimals, which are plain bytes.
-
-    A fixed type has as many digits as it can hold.
+    """Precision and scale of a decimal; None for other types and for invalid decimals, which count as plain bytes. The
+    precision of a fixed type is limited by its size.
     """
     is_bytes = isinstance(node, Fixed) or (isinstance(node, Primitive) and node.kind == "bytes")
     if not is_bytes or node.attribute("logicalType") != "decimal":
@@ -163,7 +163,7 @@ def decimal_of(node: AvroType) -> tuple[int, int] | None:
 
 
 def branch_name(branch: AvroType) -> str:
-    """The name that distinguishes a union's branches: a kind, or a full name."""
+    """The name that identifies a branch in a union: a kind, or a full name."""
     match branch:
         case Primitive():
             return branch.kind
@@ -173,7 +173,7 @@ def branch_name(branch: AvroType) -> str:
 
 
 def member_name(branch: AvroType) -> str:
-    """The field that a branch gets in the STRUCT of a union of several types."""
+    """The name of a branch's field in the STRUCT of a union of several types."""
     return f"{branch_name(branch).rpartition('.')[2]}_value"
 
 
@@ -182,8 +182,8 @@ def full_name(name: str, namespace: str) -> str:
 
 
 def legal_name(name: str) -> str:
-    """A name as headers and columns can have it. Avro for Java takes letters beyond ASCII, the specification does not:
-    each becomes its number, ``größe`` is ``gr_u00f6_u00dfe``, so that no two names become one."""
+    """A name that is valid in headers and columns. Avro for Java accepts letters beyond ASCII, which the specification
+    does not. Each is replaced by its code point, so that names stay distinct: ``größe`` becomes ``gr_u00f6_u00dfe``."""
     if name.isascii():
         return name
     return "".join(each if each.isascii() else f"_u{ord(each):04x}" for each in name)
@@ -208,7 +208,7 @@ class _Parser:
         if name in PRIMITIVES:
             return Primitive((), name)
         name = legal_name(name)
-        # Avro for Java writes the name of a type without a namespace like this inside a namespace, and reads it.
+        # Inside a namespace, Avro for Java writes and reads the bare name for a type without a namespace.
         known = self.named.get(full_name(name, namespace)) or self.named.get(name)
         if known is None:
             raise refusal(place, f"unknown type {name!r}")
@@ -281,7 +281,7 @@ class _Parser:
 
 
 def _wrapped(node: AvroType, wrapper: Attributes) -> AvroType:
-    """A copy: a wrapper around a reference belongs to one use only."""
+    """A copy of a type with a wrapper, because a wrapper around a reference belongs to one use only."""
     has_own = not isinstance(node, Primitive | Fixed) or node.attribute("logicalType") is not None
     logical = node.logical if has_own else _logical(wrapper)
     return replace(node, logical=logical, wrappers=(wrapper, *node.wrappers))
@@ -301,7 +301,7 @@ def _symbols(schema: Mapping[str, Any], place: str) -> tuple[str, ...]:
         raise refusal(place, "the symbols of an enum are not a list")
     names = tuple(_simple_name(symbol, place, _SYMBOL) for symbol in symbols)
     if len(set(names)) != len(names):
-        raise refusal(place, "an enum has a symbol twice")
+        raise refusal(place, "an enum has a duplicate symbol")
     return names
 
 

@@ -1,4 +1,4 @@
-"""One walk over a schema tree: a visitor makes a result of each type from the results of the types inside it."""
+"""Traversal of a schema tree: a visitor computes a result for each type from the results of the types inside it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ T = TypeVar("T")
 
 
 class SchemaVisitor(Generic[T]):
-    """A method per kind of type, called after the types inside it; hooks around the steps down.
+    """A method per kind of type, called after the types inside it, and hooks around each step down.
 
-    Each named type is visited once and its result serves all its uses: the time does not grow with the number of uses.
-    (A use of a fixed type that has another logical type is another type.)
-    With ``once`` False each use is visited: only for results that depend on the place.
+    Each named type is visited once, and its result is reused for all its uses, so the time does not grow with their
+    number. (A fixed type with another logical type counts as another type.) If ``once`` is False, each use is visited;
+    needed only for results that depend on the place.
     """
 
     once = True
 
     def other(self, node: avro.AvroType, inside: Sequence[T]) -> T:
-        """The result for a type whose method the visitor leaves out, from the results of the types inside it."""
+        """The result for a type whose method the visitor does not define, from the results of the types inside it."""
         raise NotImplementedError(type(self).__name__)
 
     def primitive(self, node: avro.Primitive) -> T:
-        """The result for a type without parts."""
+        """The result for a primitive type."""
         return self.other(node, ())
 
     def fixed(self, node: avro.Fixed) -> T:
@@ -41,18 +41,18 @@ class SchemaVisitor(Generic[T]):
         return self.other(node, (values,))
 
     def union(self, node: avro.Union, branches: Sequence[T]) -> T:
-        """The result for a union; ``branches`` keep their order."""
+        """The result for a union; ``branches`` are in order."""
         return self.other(node, branches)
 
     def record(self, node: avro.RecordType, fields: Sequence[T]) -> T:
-        """The result for a record; ``fields`` keep their order."""
+        """The result for a record; ``fields`` are in order."""
         return self.other(node, fields)
 
     def field(self, field: avro.Field, result: T) -> T:
         return result
 
     def again(self, node: avro.NamedType, result: T) -> T:
-        """The result for a further use of a named type; ``result`` is that of its first use."""
+        """The result for a further use of a named type. ``result`` is the one of its first use."""
         return result
 
     def inside_itself(self, node: avro.RecordType) -> T:
@@ -63,16 +63,16 @@ class SchemaVisitor(Generic[T]):
         """Called before the fields of a record."""
 
     def before_step(self, step: avro.Field | str) -> None:
-        """Called before the type of a field; with a name, before the values of a map (``value``) or before a branch of
-        a union of several types (its member's name)."""
+        """Called with a field before its type, or with a name before the values of a map (``value``) or a branch of a
+        union of several types (the name of its member)."""
 
     def after_step(self, step: avro.Field | str) -> None:
-        """Called after it."""
+        """Called after the same step."""
 
 
 class ColumnVisitor(SchemaVisitor[T]):
-    """A visitor that knows its place among a warehouse's columns: ``path``. Lists add nothing to it, maps ``value``,
-    unions of several types the branch's field."""
+    """A visitor that tracks its place among a warehouse's columns in ``path``. Lists add nothing to the path, maps add
+    ``value``, unions of several types the branch's field."""
 
     once = False
 
@@ -143,7 +143,7 @@ class _Walk(Generic[T]):
 
 
 class SchemaWriter(SchemaVisitor[Any]):
-    """Writes a tree as a schema again. Subclasses decide how named types and fields are written."""
+    """Converts a tree back to a schema. Subclasses decide how to write named types and fields."""
 
     def array(self, node: avro.Array, items: Any) -> Any:
         return {"type": "array", "items": items}

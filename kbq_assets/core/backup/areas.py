@@ -1,4 +1,4 @@
-"""Which topics are backed up, and where: topics with personal data have a place of their own."""
+"""The area of each topic's backup. Topics with personal data have a separate area."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from kbq_assets.core.config.backup import BackupSettings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
-#: The place of `KBQ_BACKUP_LOCATION`, and that of `KBQ_BACKUP_PERSONAL_LOCATION`.
+#: The areas in `KBQ_BACKUP_LOCATION` and in `KBQ_BACKUP_PERSONAL_LOCATION`.
 REGULAR: Final = "regular"
 PERSONAL: Final = "personal"
 AREAS: Final = (REGULAR, PERSONAL)
-#: The stop of a topic whose backup cannot be read.
+#: The stop reason for a topic whose backup cannot be read.
 UNREACHABLE: Final = "backup_unreachable"
-#: What a replay makes of the option `backup`: the copies are read, and none is made.
+#: The value that a replay sets for the option `backup`: copies are read, but not written.
 READ_ONLY: Final = "read_only"
 
 
@@ -26,19 +26,19 @@ def area_of(settings: TopicSettings) -> str:
 
 
 def copied_area(settings: TopicSettings) -> str:
-    """The area that copies of a topic are written to; "" for none."""
+    """The area to which copies of a topic are written; "" if none are."""
     return "" if settings.extraction.backup == READ_ONLY else area_of(settings)
 
 
 def has_tables(settings: TopicSettings) -> bool:
-    """Whether a topic has tables, and not a backup alone."""
+    """Whether a topic has tables, not only a backup."""
     return settings.extraction.backup != "only"
 
 
 def check_backup(settings: TopicSettings, backup: BackupSettings) -> None:
-    """Raise ConfigurationError for a topic whose backup would lay personal data where nobody expects it."""
+    """Raise ConfigurationError for a topic whose backup would put personal data into the regular area."""
     if area_of(settings) == PERSONAL and not backup.personal_location:
         raise ConfigurationError(
-            f"backup={settings.extraction.backup}: a backup is verbatim, and the topic has personal data (pii)",
-            next_step="name a place for it in KBQ_BACKUP_PERSONAL_LOCATION, or backup=false",
+            f"backup={settings.extraction.backup}: a backup is verbatim, but the topic has personal data (pii)",
+            next_step="set KBQ_BACKUP_PERSONAL_LOCATION, or backup=false",
         )

@@ -6,7 +6,7 @@
     backup/@/schemas/shop.orders.v1/17-9f2c….json                                      schema_path
     backup/@/schemas/shop.orders.v1/versions-9f2c….json                                versions_path
 
-No topic name has an '@', so state and files never collide.
+Topic names have no '@', so state and files never collide.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 BACKUP: Final = "backup/"
 STATE: Final = "backup/@/"
 _WANTED: Final = "backup/<topic>/<attempt>/<epoch>_<partition>_<first>_<last>.avro"
-#: Begins the hash of a file's bytes. Former releases committed the bare SHA-256 of the rows before compression.
+#: Prefix of the hash of a file's bytes. Former releases committed the bare SHA-256 of the rows before compression.
 FILE_HASH: Final = "sha256:"
-#: Schema ids that a window lists: bytes that look like an id are no reason to ask for millions of them.
+#: Most schema ids listed per window, because bytes that merely look like ids must not cause millions of lookups.
 MOST_SCHEMAS: Final = 100
-#: Begins the folder of a merged file, before the merge's number.
+#: Prefix of a merged file's folder, before the merge's number.
 _MERGE: Final = "merge-"
-#: As Secor pads offsets, so that names sort by offset.
+#: Padding of offsets, as in Secor, so that names sort by offset.
 _DIGITS: Final = 20
 
 
 def state_path(path: str) -> str:
-    """Where a backup keeps a state object that tables have at ``path``."""
+    """The backup's path of a state object that is at ``path`` for tables."""
     return STATE + path
 
 
 def schema_path(topic: str, name: int | str, fingerprint: str) -> str:
-    """Path of a schema that records of a topic name, by its id or `guid_name`."""
+    """Path of a schema that records of a topic use, named by its id or `guid_name`."""
     return f"{schemas_prefix(topic)}{name}-{fingerprint}.json"
 
 
 def guid_name(guid: str) -> str:
-    """What names a schema by its GUID, and is no id."""
+    """A schema's name by its GUID, distinct from all ids."""
     return f"guid-{guid}"
 
 
 def versions_path(topic: str, versions: Mapping[str, Mapping[int, int]]) -> str:
-    """Path of the versions of subjects, by their content."""
+    """Path of a list of subjects' versions. It depends on the content."""
     text = json.dumps({s: sorted(found.items()) for s, found in sorted(versions.items())})
     return f"{versions_prefix(topic)}{blake2b(text.encode(), digest_size=8).hexdigest()}.json"
 

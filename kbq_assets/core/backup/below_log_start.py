@@ -1,4 +1,4 @@
-"""Table positions below Kafka's log start, read from the backup instead of being lost (PROTOCOL B9)."""
+"""Reads positions below Kafka's log start from the backup, so that tables do not lose them (PROTOCOL B9)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 
 
 def below_log_start(planned: ExtractionPlan) -> list[TopicPartition]:
-    """The partitions that retention overtook, whether they stop or give their positions up."""
+    """The partitions that retention overtook, whether they stop or give up the positions."""
     stops = [s.topic_partition for s in planned.stops if s.reason == StopReason.RETENTION_LOSS]
     return sorted({*stops, *(gap.topic_partition for gap in planned.gaps)})
 
 
 def copies_of(backup: Commit, partition: int, first: int) -> Copies:
-    """The copies from a position on, as far as they adjoin; of the backup's present epoch alone, since an older one may
-    be of another log."""
+    """The copies from a position on, up to the first gap. Uses only the backup's present epoch, because an older one
+    may be of another log."""
     position = first
     files: list[StagedFile] = []
     for window in windows_of(backup, partition, backup.epoch):
@@ -56,8 +56,8 @@ def unit_of(
 
 
 def with_copies(planned: ExtractionPlan, units: Iterable[Unit]) -> ExtractionPlan:
-    """The plan in which these units take the place of their partitions' stops and gaps, and of reading what Kafka still
-    has: the next run continues there."""
+    """The plan with these units instead of their partitions' stops, gaps and units that read from Kafka. The next run
+    continues after the copies."""
     own: Mapping[TopicPartition, Unit] = {unit.range.topic_partition: unit for unit in units}
     stops = (s for s in planned.stops if s.topic_partition not in own)
     gaps = (g for g in planned.gaps if g.topic_partition not in own)

@@ -1,4 +1,4 @@
-"""Changes of a backup's commit besides extraction: a reset (B5) and retention (B6). Pure functions."""
+"""Changes to a backup's commit other than by extraction: reset (B5) and retention (B6). Pure functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def reset(
     cluster_id: str,
     topic_id: str,
 ) -> Commit:
-    """A new epoch, in which the given partitions begin at ``starts``. All windows stay (PROTOCOL B5)."""
+    """The commit with a new epoch, in which the given partitions begin at ``starts``. Keeps all windows (PROTOCOL
+    B5)."""
     partitions = dict(commit.partitions)
     for partition, start in starts.items():
         begun = starting_at(start, leader_epochs.get(partition, -1), commit.epoch + 1)
@@ -36,8 +37,9 @@ def reset(
 
 
 def expire(commit: Commit, ages: Mapping[str, int], before_ms: int) -> Commit:
-    """Without the windows at a partition's beginning whose files were written before a time (PROTOCOL B6). ``ages``
-    are the store's times of the files that it has; a file that is gone goes with the windows after it."""
+    """The commit without the windows at a partition's beginning whose files were written before a time (PROTOCOL B6).
+    ``ages`` are the times of the store's files. A window whose file is gone is dropped together with the window after
+    it."""
     partitions = {n: _expired(state, ages, before_ms) for n, state in commit.partitions.items()}
     return commit if partitions == commit.partitions else dataclasses.replace(commit, partitions=partitions)
 
@@ -53,9 +55,9 @@ def _expired(state: PartitionCommit, ages: Mapping[str, int], before_ms: int) ->
 
 
 def orphans(listed: Mapping[str, int], commits: Collection[Commit], replaced_since_ms: int) -> list[str]:
-    """The listed files that no commit lists, of an older epoch or below ``next`` (PROTOCOL B6), with the times when
-    they were written. Those of a merge under way stay, and those that a file merged since a time has replaced
-    (PROTOCOL B10)."""
+    """The files to delete: those that no commit lists, of an older epoch or below ``next`` (PROTOCOL B6). ``listed``
+    has the time when each was written. Keeps files of a merge under way, and files replaced by a merge after
+    ``replaced_since_ms`` (PROTOCOL B10)."""
     named = {file.path for commit in commits for file in commit.files}
     of_partition = {
         c.topic_partition(n): (c, state.next) for c in commits for n, state in c.partitions.items()

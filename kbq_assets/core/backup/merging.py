@@ -1,4 +1,5 @@
-"""Small files of a backup that adjoin become one: which, and the commit before and after (PROTOCOL B10). Pure."""
+"""Merges small adjacent files of a backup: which ones, and the commit before and after (PROTOCOL B10). Pure
+functions."""
 
 from __future__ import annotations
 
@@ -12,17 +13,18 @@ from kbq_assets.core.protocol.commits import Commit, StagedFile, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 
-#: The size of a merged file. Erasures write such a file again, and readers of a range skip its beginning.
+#: The size of a merged file. It is limited because erasures rewrite whole files, and readers of a range skip a file's
+#: beginning.
 TARGET_BYTES: Final = 128 << 20
-#: A larger file stays as it is.
+#: Larger files are not merged.
 SMALL_BYTES: Final = TARGET_BYTES * 3 // 4
-#: Fewer files that adjoin stay as they are.
+#: Fewer adjacent files are not merged.
 LEAST_FILES: Final = 10
 
 
 @dataclass(frozen=True)
 class MergeRun:
-    """Windows of one partition and epoch that adjoin, and become one."""
+    """Adjacent windows of one partition and epoch, to merge into one."""
 
     topic_partition: TopicPartition
     windows: tuple[Window, ...]
@@ -37,13 +39,14 @@ class MergeRun:
         return sum(file.bytes for file in self.files)
 
     def name(self, number: int, random: str) -> BackupFileName:
-        """The name of the file that takes their place."""
+        """The name of the file that replaces theirs."""
         range_ = OffsetRange(self.topic_partition, self.windows[0].first, self.windows[-1].until)
         epoch = BackupFileName.parse(self.files[0].path).epoch
         return BackupFileName(range_, epoch, merge_attempt(number, random))
 
     def merged(self, file: StagedFile, written_ms: int) -> Window:
-        """The one window. ``file`` has path, size and checksums; ``written_ms`` is when the newest was written."""
+        """The merged window. ``file`` has path, size and checksums; ``written_ms`` is when the newest of the old files
+        was written."""
         files, last = self.files, self.windows[-1]
         with_rows = [window for window in self.windows if any(each.rows for each in window.files)]
         ids = sorted({number for each in files for number in each.schema_ids})
@@ -73,10 +76,8 @@ class MergeRun:
 
 
 def plan_merges(commit: Commit, apart: Collection[str] = ()) -> Iterator[MergeRun]:
-    """What can be merged. Files with paths in ``apart`` begin a run of their own.
-
-    A run has no file that is larger than its others together, so each byte is copied a few times at most, however
-    often somebody merges.
+    """The possible merges. Files with paths in ``apart`` begin a new run. No file in a run is larger than the others
+    together, so each byte is copied only a few times, however often merges run.
     """
     for number, state in sorted(commit.partitions.items()):
         for adjoining in _adjoining(state.windows, apart):
@@ -85,7 +86,7 @@ def plan_merges(commit: Commit, apart: Collection[str] = ()) -> Iterator[MergeRu
 
 
 def _adjoining(windows: Iterable[Window], apart: Collection[str]) -> Iterator[list[Window]]:
-    """Small windows of one epoch without a gap between them, up to the target size."""
+    """Runs of small windows of one epoch without gaps, up to the target size."""
     run: list[Window] = []
     size = 0
     for window in windows:
@@ -118,7 +119,7 @@ def _worthwhile(run: Sequence[Window]) -> Iterator[Sequence[Window]]:
 
 
 def _is_small(window: Window) -> bool:
-    """Whether a window may be merged. Files of former releases have a hash of another kind, and stay."""
+    """Whether a window may be merged. Files of former releases have another kind of hash, and are not merged."""
     return len(window.files) == 1 and (
         window.files[0].bytes < SMALL_BYTES and window.files[0].content.startswith(FILE_HASH)
     )
@@ -133,18 +134,18 @@ def _bytes(windows: Iterable[Window]) -> int:
 
 
 def begun(commit: Commit) -> Commit:
-    """The commit with the number of a new merge. One that is under way ends without effect."""
+    """The commit with the number of a new merge. A merge that is under way then ends without effect."""
     return dataclasses.replace(commit, merges=commit.merges + 1 + commit.merges % 2)
 
 
 def voided(commit: Commit) -> Commit:
-    """The commit in which no merge is under way."""
+    """The commit with no merge under way."""
     return dataclasses.replace(commit, merges=commit.merges + commit.merges % 2)
 
 
 def ended(commit: Commit, number: int, merged: Iterable[tuple[MergeRun, Window]]) -> Commit:
-    """The commit with one window for each run that it still lists as it was; unchanged if another merge has begun, or
-    this one was voided."""
+    """The commit with one window for each run that it still lists unchanged. The same commit if another merge has
+    begun, or if this one was voided."""
     if commit.merges != number:
         return commit
     for run, window in merged:

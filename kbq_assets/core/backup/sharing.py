@@ -1,4 +1,4 @@
-"""One reading for tables and backup where both are at the same position (PROTOCOL B1)."""
+"""Reads a range once for both tables and backup if they are at the same position (PROTOCOL B1)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kbq_assets.core.extraction.units import Unit
 
 
 def with_backups(tables: ExtractionPlan, backups: Mapping[str, ExtractionPlan]) -> ExtractionPlan:
-    """The plan of tables with those of backups, by area. A backup's unit that a unit for tables can serve leaves its
-    plan."""
+    """The tables' plan combined with the backups' plans, by area. A backup's unit is removed if a unit for tables can
+    serve it."""
     units = {unit.range.topic_partition: unit for unit in tables.units}
     own: dict[str, ExtractionPlan] = {}
     for area, planned in backups.items():
@@ -28,12 +28,12 @@ def with_backups(tables: ExtractionPlan, backups: Mapping[str, ExtractionPlan]) 
 
 
 def _reads_the_same(one: Unit, other: Unit) -> bool:
-    """Whether two units begin at one position of the same log: no leader epoch tells them apart."""
+    """Whether two units begin at the same position of the same log, judged by their leader epochs."""
     return all(getattr(one, name) == getattr(other, name) for name in ("leader_epoch", "epoch_until")) and (
         one.range.from_offset == other.range.from_offset
     )
 
 
 def without_backup(unit: Unit) -> Unit:
-    """The unit for its tables alone."""
+    """The unit for its tables only."""
     return replace(unit, backup_epoch=0) if unit.backup_epoch else unit

@@ -1,11 +1,11 @@
-"""The topic catalog: one reviewed folder with every topic and its options.
+"""The topic catalog: a folder, under review, with all topics and their options.
 
     catalog/catalog.yaml                                names, rules, environments
     catalog/<company>/<domain>/<topic>/<env>/topic.yaml an entry (or topic.json)
-    catalog/…/defaults.yaml, defaults.<env>.yaml        inherited by all entries below, at any level
+    catalog/…/defaults.yaml, defaults.<env>.yaml        inherited by all entries below it, at any level
     catalog/<company>/<domain>/<topic>/schemas/*.avsc   its schemas, for all environments or for one
 
-Pure: files are read by `adapters/catalog_files.py`, schemas checked by `pipelines/catalog/reader.py`.
+Pure functions: `adapters/catalog_files.py` reads files, `pipelines/catalog/reader.py` checks schemas.
 """
 
 from kbq_assets.core.catalog.entries import ARCHIVER, Catalog, CatalogEntry, EntryPlace, build_catalog

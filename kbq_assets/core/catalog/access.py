@@ -1,4 +1,4 @@
-"""Kafka's ACLs for the producers and consumers of entries. ACLs are only added."""
+"""Kafka ACLs for the producers and consumers of entries. KBQ only adds ACLs."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "topic"
 GROUP: Final = "group"
-#: The others imply DESCRIBE; it is explicit for readers of the ACLs.
+#: WRITE and READ imply DESCRIBE; it is explicit for people who read the ACLs.
 _PRODUCER: Final = ("WRITE", "DESCRIBE")
 _CONSUMER: Final = ("READ", "DESCRIBE")
 _MEMBER: Final = ("READ",)
 _ANYBODY: Final = "User:*"
 _PRINCIPAL: Final = re.compile(r"[A-Za-z]+:\S.*")
-#: The consumer name of KBQ, which reads without a group.
+#: KBQ's name as a consumer. KBQ reads without a group.
 _ARCHIVER: Final = "archiver"
 
 
 @dataclass(frozen=True)
 class AccessRules:
-    """How names of producers and consumers become principals and groups. If ``principal`` is "", only those in
-    ``principals`` have one; if ``groups`` is "", none are granted."""
+    """Maps names of producers and consumers to principals and groups. If ``principal`` is "", only names in
+    ``principals`` have one. If ``groups`` is "", no groups are granted."""
 
     principal: str = ""
     principals: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class AccessRules:
 
 @dataclass(frozen=True, order=True)
 class Acl:
-    """A rule of the broker. ``name`` is a topic or group, or a prefix of names if ``prefixed``."""
+    """An ACL of the broker. ``name`` is a topic or group, or a prefix of names if ``prefixed``."""
 
     principal: str
     operation: str
@@ -51,7 +51,7 @@ class Acl:
     allowed: bool = True
 
     def concerns(self, wanted: Acl) -> bool:
-        """Whether it applies to what another rule allows."""
+        """Whether it applies to everything that the ``wanted`` rule allows."""
         return (
             self.principal in (wanted.principal, _ANYBODY)
             and self.operation in (wanted.operation, "ALL")
@@ -67,7 +67,7 @@ class Acl:
 
 @dataclass(frozen=True)
 class LiveAccess:
-    """All rules of a broker; or ``problem``: why they can be neither read nor changed."""
+    """All rules of a broker, or the ``problem`` that prevents reading and changing them."""
 
     acls: frozenset[Acl] = frozenset()
     problem: str = ""
@@ -87,14 +87,14 @@ class Allow:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A grant that the catalog wants and KBQ cannot make, for ``topic``."""
+    """A grant for ``topic`` that the catalog requests but KBQ cannot make."""
 
     topic: str
     message: str
 
 
 def parse_access(section: Mapping[str, Any] | None) -> AccessRules | None:
-    """Kafka's part of the section `access` of `catalog.yaml`, None if there is none."""
+    """Kafka's part of the section `access` in `catalog.yaml`, None if there is none."""
     if section is None or section.keys() == {"readers"}:
         return None
     principals = {str(name): str(value) for name, value in (section.get("principals") or {}).items()}
@@ -126,7 +126,7 @@ def _is_template(text: str) -> bool:
 def plan_access(
     entries: Iterable[CatalogEntry], rules: AccessRules, live: LiveAccess
 ) -> tuple[list[Allow], list[Refusal]]:
-    """Rules that the broker lacks, and grants that cannot be made."""
+    """The rules to add to the broker, and the grants that cannot be made."""
     wanted = [pair for entry in entries for pair in _wanted(entry, rules)]
     if live.problem and wanted:
         return [], [Refusal("ACLs", live.problem)]
@@ -142,7 +142,7 @@ def plan_access(
 
 
 def _wanted(entry: CatalogEntry, rules: AccessRules) -> Iterator[tuple[str, str, tuple[Acl, ...]]]:
-    """Topic, producer or consumer, and the rules it needs; no rules if its principal is unknown."""
+    """For each topic, its producers and consumers with the rules that they need, () if the principal is unknown."""
     for key, operations in (("producers", _PRODUCER), ("consumers", _CONSUMER)):
         for name in entry.document.get(key) or ():
             principal = rules.principal_of(name)
@@ -155,7 +155,7 @@ def _wanted(entry: CatalogEntry, rules: AccessRules) -> Iterator[tuple[str, str,
 
 
 def _missing(wanted: Iterable[Acl], live: frozenset[Acl]) -> Iterator[tuple[Acl, ...]]:
-    """The rules still missing, per topic and group."""
+    """The rules still missing, by topic and group."""
     left = [acl for acl in wanted if not _matching(acl, live, allowed=True)]
     for resource in (TOPIC, GROUP):
         if found := tuple(acl for acl in left if acl.resource == resource):

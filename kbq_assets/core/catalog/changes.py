@@ -1,4 +1,4 @@
-"""Differences between catalog and cluster, as values that a person reads before they are applied."""
+"""Differences between catalog and cluster, as values to review before they are applied."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final, TypeAlias
 from kbq_assets.core.catalog.access import Allow
 from kbq_assets.core.catalog.entries import CatalogEntry
 
-#: For topics without these in the catalog; -1 is the broker's default.
+#: Values for topics whose entry does not set them; -1 means the broker's default.
 DEFAULT_PARTITIONS: Final = -1
 DEFAULT_REPLICATION: Final = -1
 
 
 @dataclass(frozen=True)
 class LiveTopic:
-    """A topic on the broker. ``config`` holds its own settings, ``defaults`` what the broker gives it besides."""
+    """A topic on the broker. ``config`` has its own settings, ``defaults`` the broker's for all others."""
 
     partitions: int
     replication: int
@@ -48,7 +48,7 @@ class CreateTopic:
 
 @dataclass(frozen=True)
 class AddPartitions:
-    """Add partitions up to the catalog's number. Keys move to other partitions from then on."""
+    """Add partitions up to the catalog's number. New records of existing keys may then go to other partitions."""
 
     topic: str
     before: int
@@ -78,7 +78,7 @@ class AlterConfig:
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference that KBQ leaves alone: fewer partitions, other replication, topics without an entry."""
+    """A difference that KBQ does not change: fewer partitions, another replication factor, topics without an entry."""
 
     topic: str
     message: str
@@ -92,7 +92,7 @@ Change: TypeAlias = CreateTopic | AddPartitions | AlterConfig | Allow
 
 @dataclass(frozen=True)
 class ChangePlan:
-    """The changes to apply, in order, and the differences left to people."""
+    """The changes to apply, in order, and the differences that people must resolve."""
 
     changes: tuple[Change, ...]
     differences: tuple[Difference, ...]
@@ -103,8 +103,8 @@ def plan_changes(
     live: Mapping[str, LiveTopic],
     ignored: Callable[[str], bool] = lambda topic: False,
 ) -> ChangePlan:
-    """The changes that bring the broker's topics to the catalog's state. Settings that the catalog does not name stay;
-    ``ignored`` topics need no entry."""
+    """The changes that bring the broker's topics to the catalog's state. Settings that the catalog does not mention
+    stay as they are. ``ignored`` topics need no entry."""
     changes: list[Change] = []
     differences: list[Difference] = []
     catalogd = {entry.topic: entry for entry in entries}

@@ -1,4 +1,4 @@
-"""Entries that contradict each other: one topic or table, or names that Kafka or a warehouse cannot tell apart."""
+"""Finds entries that collide: two for one topic or table, or names that Kafka or a warehouse cannot tell apart."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 def clashes(
     entries: Iterable[CatalogEntry], documents: Mapping[str, DocumentNode]
 ) -> Iterator[tuple[CatalogProblem, CatalogEntry, CatalogEntry]]:
-    """Topics with two entries, and names that differ only by case, or by '.' and '_'; with both entries."""
+    """Problems with both of their entries: topics with two entries, and names that differ only by case, or by '.' and
+    '_'."""
     topics: dict[tuple[str, str], CatalogEntry] = {}
     tables: dict[tuple[str, str], CatalogEntry] = {}
     for entry in entries:
         env = entry.place.env
-        # Kafka refuses a topic whose name collides with another's in metrics, where '.' becomes '_'.
+        # Kafka refuses a topic whose name collides with another topic's in metrics, where '.' becomes '_'.
         first = topics.setdefault((env, entry.topic.replace(".", "_")), entry)
         if first is not entry:
             names = f"topic {entry.topic}", f"topic {first.topic}"
@@ -32,7 +33,7 @@ def clashes(
             table = entry.settings.destination.table_for(entry.topic)
             first = tables.setdefault((env, str(table).lower()), entry)
             other = first.settings.destination.table_for(first.topic)
-            # Several topics may share a table whose name is spelled alike.
+            # Several topics may share a table if they spell its name the same way.
             if other != table:
                 names = f"table {table}", f"table {other}"
                 yield _clash(entry, "destination.table", *names, first, documents), entry, first

@@ -1,4 +1,4 @@
-"""Names of topics, datasets and tables, and rules for entries: `catalog.yaml`."""
+"""The convention in `catalog.yaml`: names of topics, datasets and tables, and rules for entries."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from kbq_assets.core.catalog.entries import EntryPlace
 
 _PARTS: Final = ("company", "domain", "topic", "env", "scope", "encoding")
-#: '_' joins the parts of a topic's name, so no part contains it.
+#: '_' joins the parts of a topic's name, so a part must not contain it.
 _PART: Final = r"[a-z][a-z0-9-]*"
 _POLICY_TAG: Final = r"projects/[^/]+/locations/[^/]+/taxonomies/\d+/policyTags/\d+"
 
 
 @dataclass(frozen=True)
 class Convention:
-    """Templates of names, and rules. If ``dataset`` is "", KBQ_DATASET counts; if ``time_fields`` is "", no field is
-    checked. ``policy_tags`` are BigQuery's, by level of personal data; ``ignore`` lists topics that need no entry."""
+    """Templates of names, and rules. If ``dataset`` is "", KBQ_DATASET applies. If ``time_fields`` is "", fields are
+    not checked. ``policy_tags`` are BigQuery's, by level of personal data. ``ignore`` lists topics that need no
+    entry."""
 
     topic: str = "{company}_{env}_{domain}_{topic}_{scope}_{encoding}"
     dataset: str = ""
@@ -52,7 +53,7 @@ class Convention:
     profiles: Profiles = field(default_factory=Profiles)
 
     def ignores(self, topic: str) -> bool:
-        """Whether a topic needs no entry; topics of tools begin with '_'."""
+        """Whether a topic needs no entry. Names that begin with '_' are topics of tools."""
         return topic.startswith("_") or any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.ignore)
 
     def parts_of(self, topic: str) -> Mapping[str, str]:
@@ -64,15 +65,15 @@ class Convention:
         return _filled(self.topic, place, document)
 
     def dataset_name(self, place: EntryPlace, document: Mapping[str, Any]) -> str:
-        """The dataset; characters not allowed in its name become '_'."""
+        """The dataset's name. Characters that are not allowed become '_'."""
         return re.sub(r"[^A-Za-z0-9_]", "_", _filled(self.dataset, place, document))
 
     def table_name(self, place: EntryPlace, document: Mapping[str, Any]) -> str:
-        """The table; characters not allowed in its name become '_' later, as for every table."""
+        """The table's name. Characters that are not allowed become '_' later, as for all tables."""
         return _filled(self.table, place, document)
 
     def check_entry(self, place: EntryPlace, document: DocumentNode) -> Iterator[CatalogProblem]:
-        """Mandatory keys that an entry lacks, and parts of its path that break the rule."""
+        """The mandatory keys that an entry lacks, and the parts of its path that break the rule."""
         for name in ("company", "domain", "topic", "env"):
             part = getattr(place, name)
             if not re.fullmatch(self.part, part):
@@ -147,7 +148,7 @@ def _filled(template: str, place: EntryPlace, document: Mapping[str, Any]) -> st
 
 
 def _expression(template: str) -> str:
-    """A regular expression with a group per part. Parts contain neither '_' nor '.', which join them."""
+    """A regular expression with one group per part. Parts do not contain '_' or '.', which join them."""
     pieces, seen = [], set[str]()
     for text, name, _, _ in Formatter().parse(template):
         pieces.append(re.escape(text))

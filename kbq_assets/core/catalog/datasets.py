@@ -1,6 +1,6 @@
 """Descriptions of datasets: content, owner, columns, personal data, and a first query.
 
-They feed the pages of `kbq catalog site`, Dagster's assets, `kbq catalog show`, and the descriptions of tables in the
+Used by the pages of `kbq catalog site`, Dagster's assets, `kbq catalog show`, and the descriptions of tables in the
 warehouse.
 """
 
@@ -25,7 +25,7 @@ from kbq_assets.core.topics.personal import HEADERS, KEY, Decision
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
-#: Columns of Kafka's key and headers, by their paths in decisions about personal data.
+#: The columns of Kafka's key and headers, by their paths in decisions about personal data.
 _KAFKA: Final[Mapping[str, tuple[str, str]]] = {
     KEY: ("_kafka_key", "BYTES"),
     HEADERS: ("_kafka_headers", "STRUCT"),
@@ -34,8 +34,8 @@ _KAFKA: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True)
 class DatasetColumn:
-    """A column; nested ones by dotted path. ``type`` is "" if only records tell it; ``pii`` is the level of personal
-    data, ``action`` the decision about it."""
+    """A column; the name of a nested one is a dotted path. ``type`` is "" if only records determine it. ``pii`` is the
+    level of personal data, ``action`` the decision about it."""
 
     name: str
     type: str = ""
@@ -47,7 +47,7 @@ class DatasetColumn:
 
 @dataclass(frozen=True)
 class Contacts:
-    """Who answers for a dataset, who writes and who reads it."""
+    """Who is responsible for a dataset, who writes it and who reads it."""
 
     teams: tuple[str, ...] = ()
     emails: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Contacts:
 
 @dataclass(frozen=True)
 class Classification:
-    """Where a dataset belongs; "" for unknown."""
+    """The organizational place of a dataset; "" if unknown."""
 
     company: str = ""
     domain: str = ""
@@ -69,8 +69,8 @@ class Classification:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A table and its topics. If ``table`` is None: a topic whose records name their tables, or one that is not
-    archived (then ``target`` is "")."""
+    """A table and its topics. ``table`` is None for a topic whose records choose their tables, and for one that is not
+    archived, which has no ``target`` either."""
 
     topics: tuple[str, ...]
     table: TableReference | None
@@ -86,7 +86,7 @@ class Dataset:
 
     @property
     def words(self) -> str:
-        """The text that a search matches, in lower case."""
+        """The text to search in, in lower case."""
         texts = (self.target, self.description, self.pii, *astuple(self.classification))
         lists = (self.topics, self.entries, *astuple(self.contacts))
         labels = [f"{key} {value}" for key, value in self.labels.items()]
@@ -137,7 +137,7 @@ def dataset_of_source(source: SourceEntry) -> Dataset:
 
 
 def by_table(datasets: Iterable[Dataset]) -> dict[TableReference, Dataset]:
-    """Datasets by table; a table of several topics joins their descriptions."""
+    """Datasets by table. For a table of several topics, their descriptions are joined."""
     found: dict[TableReference, list[Dataset]] = defaultdict(list)
     for dataset in sorted(datasets, key=lambda each: each.topics):
         if dataset.table is not None:
@@ -156,7 +156,7 @@ def error_datasets(sources: Iterable[SourceEntry]) -> dict[TableReference, Datas
 
 
 def notes_of(dataset: Dataset, policy_tags: Mapping[str, str]) -> TableNotes:
-    """Descriptions and labels that loads keep current on a dataset's table."""
+    """The descriptions and labels that loads keep up to date on a dataset's table."""
     teams, classification = dataset.contacts.teams, dataset.classification
     labels = {
         "owner": teams[0] if len(teams) == 1 else "",
@@ -175,13 +175,13 @@ def notes_of(dataset: Dataset, policy_tags: Mapping[str, str]) -> TableNotes:
 
 
 def sample_query(table: TableReference, warehouse: WarehousePlace) -> str:
-    """A cheap query: at most a hundred rows of the newest day, whenever that was; of the newest month if BigQuery's
-    table has partitions of months."""
+    """A cheap query: at most a hundred rows of the newest day with rows, or of the newest month if BigQuery's table has
+    monthly partitions."""
     if not isinstance(warehouse, BigQueryProject):
         name = f'"{table.dataset}"."{table.table}"'
         return f"SELECT *\nFROM {name}\nWHERE event_date = (SELECT max(event_date) FROM {name})\nLIMIT 100;"
     dataset = f"{warehouse.data_project}.{table.dataset}"
-    # A variable prunes partitions, a subquery does not. Ids are 2026112308, 20261123 or 202611.
+    # BigQuery prunes partitions by a variable, but not by a subquery. Ids look like 2026112308, 20261123 or 202611.
     return (
         "DECLARE newest DATE DEFAULT (\n"
         "  SELECT MAX(SAFE.PARSE_DATE('%Y%m%d', RPAD(SUBSTR(partition_id, 1, 8), 8, '01')))\n"
@@ -192,7 +192,8 @@ def sample_query(table: TableReference, warehouse: WarehousePlace) -> str:
 
 
 def with_real_columns(dataset: Dataset, stored: Iterable[Column]) -> Dataset:
-    """A dataset with the columns that its table has now, then those that the catalog expects and the table lacks."""
+    """The dataset with the columns that its table has, followed by those that the catalog expects and the table
+    lacks."""
     expected = {column.name.lower(): column for column in dataset.columns}
     found = [
         _merged(
@@ -212,7 +213,7 @@ def _paths(columns: Iterable[Column], prefix: str) -> Iterator[tuple[str, Column
 
 
 def _merged(real: DatasetColumn, expected: DatasetColumn | None) -> DatasetColumn:
-    """The table's name, type and mode with the catalog's text and levels."""
+    """The column with the table's name, type and mode, and the catalog's text and levels."""
     if expected is None:
         return real
     text = real.description or expected.description
@@ -220,10 +221,10 @@ def _merged(real: DatasetColumn, expected: DatasetColumn | None) -> DatasetColum
 
 
 def _table(source: SourceEntry) -> TableReference | None:
-    """The one table of all records of a line, None if there are several."""
+    """The table of all records of a line, None if there are several."""
     settings = _settings(source)
     is_one = settings.destination.route == "topic" and not settings.destination.by_record
-    # Without a given name, each topic of a pattern has its own table.
+    # If no name is set, each topic of a pattern has its own table.
     if not is_one or (source.is_pattern and not settings.destination.table.text):
         return None
     return settings.destination.table_for(source.pattern)
@@ -239,7 +240,7 @@ def _has_error_table(source: SourceEntry) -> bool:
 
 
 def columns_of_entry(entry: CatalogEntry, schema: str) -> Iterator[DatasetColumn]:
-    """Columns by their fields' names: those of the schema, then those that only the entry names."""
+    """Columns with the names of their fields: those of the schema, then those that are only in the entry."""
     texts = {str(path).lower(): str(text) for path, text in entry.document.get("columns", {}).items()}
     found = list(_Personal(entry).columns(_of_schema(schema)))
     for column in found:
@@ -248,7 +249,7 @@ def columns_of_entry(entry: CatalogEntry, schema: str) -> Iterator[DatasetColumn
 
 
 def _as_named(entry: CatalogEntry, columns: Iterable[DatasetColumn]) -> tuple[DatasetColumn, ...]:
-    """Columns by the names that the table gives them."""
+    """Columns with their names in the table."""
     found = tuple(columns)
     if entry.settings.destination.column_names != SNAKE_CASE:
         return found
@@ -266,7 +267,7 @@ def _of_schema(schema: str) -> tuple[Column, ...]:
 
 
 class _Personal:
-    """Levels of fields and decisions about them, from an entry."""
+    """The levels of fields and the decisions about them, from an entry."""
 
     def __init__(self, entry: CatalogEntry) -> None:
         pii = entry.document.get("pii", {})
@@ -277,7 +278,7 @@ class _Personal:
         self._decisions = {_column_path(decision.path): decision for decision in decisions}
 
     def columns(self, columns: Iterable[Column]) -> Iterator[DatasetColumn]:
-        """Columns of a schema, and decisions about non-columns (JSON fields, keys, headers)."""
+        """The columns of a schema, and the fields with decisions that are not in it (JSON fields, keys, headers)."""
         found = list(self._flat(columns, "", ""))
         names = {name for name, _ in found}
         yield from (column for _, column in found if column is not None)
@@ -290,7 +291,7 @@ class _Personal:
     def _flat(
         self, columns: Iterable[Column], prefix: str, level: str
     ) -> Iterator[tuple[str, DatasetColumn | None]]:
-        """Paths and columns; None for dropped ones and everything inside them."""
+        """Paths and columns. The column is None if it, or a column around it, is dropped."""
         for column in columns:
             path = prefix + column.name
             seen = DatasetColumn(path, column.type, column.mode, column.description, column.pii or level)
@@ -306,13 +307,13 @@ class _Personal:
             return replace(column, pii=level)
         if decision.action == "drop":
             return None
-        # A field with a decision has its topic's level, unless the decision is to keep it.
+        # A field with a decision gets its topic's level, unless the decision is to keep it.
         level = level or ("" if decision.action == "keep" else self._level)
         return replace(column, pii=level, type=_type_after(decision, column.type), action=_action(decision))
 
 
 def _column_path(path: str) -> str:
-    """Column name for a JSON field: `e-mail` becomes `e_mail`."""
+    """The column name of a JSON field: `e-mail` becomes `e_mail`."""
     return re.sub(r"[^A-Za-z0-9_.]", "_", path)
 
 

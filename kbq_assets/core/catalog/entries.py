@@ -1,4 +1,4 @@
-"""Entries of the catalog: from documents, by inheritance and naming conventions, to options of extraction."""
+"""Entries of the catalog: turns documents, by inheritance and naming conventions, into options of topics."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from kbq_assets.core.topics.personal import undecided
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import OPTIONS, TopicSettings
 
-#: The consumer name of KBQ: it archives topics that list it.
+#: KBQ's name as a consumer. KBQ archives the topics that list it.
 ARCHIVER: Final = "archiver"
 ROOT_FILE: Final = "catalog"
 _EXTENSIONS: Final = ("yaml", "yml", "json")
-#: Encodings whose format has another name.
+#: Formats by encoding, if the names differ.
 _FORMATS: Final[Mapping[str, str]] = {"json-schema": "json_schema"}
 
 
 @dataclass(frozen=True, order=True)
 class EntryPlace:
-    """Path of an entry: ``<company>/<domain>/<topic>/<env>/topic.yaml``."""
+    """The place of an entry, from its path ``<company>/<domain>/<topic>/<env>/topic.yaml``."""
 
     company: str
     domain: str
@@ -50,7 +50,7 @@ class EntryPlace:
 
 @dataclass(frozen=True)
 class KafkaTopic:
-    """A topic as it should be on the broker. None and {}: keep the broker's. ``config`` has Kafka's names."""
+    """A topic as it should be on the broker. None and {} keep the broker's values. ``config`` uses Kafka's names."""
 
     partitions: int | None = None
     replication: int | None = None
@@ -59,7 +59,7 @@ class KafkaTopic:
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """A topic of one environment. ``document`` merges its file and its defaults."""
+    """A topic of one environment. ``document`` is its file merged with its defaults."""
 
     place: EntryPlace
     topic: str
@@ -83,9 +83,9 @@ class CatalogEntry:
 
 @dataclass(frozen=True)
 class Catalog:
-    """All readable entries, and all mistakes. ``faults`` has those of each entry by the path of its file, and ``names``
-    the topics of entries that are not readable; ``unusable`` are mistakes of catalog.yaml, without which no entry means
-    anything."""
+    """All readable entries, and all mistakes. ``faults`` has the mistakes of each entry by the path of its file,
+    ``names`` the topics of entries, even of unreadable ones. ``unusable`` are mistakes in catalog.yaml, which make all
+    entries unusable."""
 
     entries: tuple[CatalogEntry, ...]
     problems: tuple[CatalogProblem, ...]
@@ -104,7 +104,7 @@ class Catalog:
 
 
 def build_catalog(documents: Mapping[str, DocumentNode], defaults: TopicSettings | None = None) -> Catalog:
-    """Build a catalog from its documents, by path below its folder. Mistakes become `Catalog.problems`."""
+    """Build a catalog from its documents, given by path below its folder. Mistakes are in `Catalog.problems`."""
     convention, unusable = _convention(documents)
     problems, entries, names = [*unusable], list[CatalogEntry](), dict[str, str]()
     faults = defaultdict[str, list[CatalogProblem]](list)
@@ -126,13 +126,14 @@ def build_catalog(documents: Mapping[str, DocumentNode], defaults: TopicSettings
             entries.append(_built(place, checked, convention, defaults or TopicSettings(), faults[path]))
         except Mistake as mistake:
             faults[path].append(mistake.problem)
-    # Nobody knows which of two that collide is right. But an entry with mistakes of its own stops no other.
+    # If two entries collide, either may be wrong, so both stop. But an entry with mistakes of its own does not stop
+    # others.
     wrong = {path for path, own in faults.items() if own}
     sound = [entry for entry in entries if entry.place.path not in wrong]
     for clash, *both in (*clashes(sound, documents), *clashes(entries, documents)):
         for entry in [entry for entry in both if entry.place.path in wrong] or both:
             faults[entry.place.path].append(clash)
-    # Each entry that inherits a mistake finds it again.
+    # Every entry that inherits a mistake reports it, so remove duplicates.
     of_entries = {path: tuple(sorted(set(own))) for path, own in faults.items() if own}
     problems += chain.from_iterable(of_entries.values())
     listed = tuple(sorted(set(problems)))
@@ -157,7 +158,7 @@ def _check_defaults(path: str, document: DocumentNode) -> Iterator[CatalogProble
 
 
 def place_of(path: str) -> EntryPlace | None:
-    """The place of an entry's file; None for another file."""
+    """The place of an entry's file; None if the file is not an entry."""
     parts = path.split("/")
     if len(parts) != 5 or _stem(path) != "topic":
         return None
@@ -171,11 +172,11 @@ def _checked(
     convention: Convention,
     problems: list[CatalogProblem],
 ) -> DocumentNode | None:
-    """An entry over its defaults, without its wrong keys; None if nothing is left."""
+    """An entry merged over its defaults, without wrong keys; None if nothing is left."""
     document = inherited(place, documents, convention.profiles)
     wrong = [*check_fields(spelled_out(own), ENTRY), *check_fields(document, ENTRY)]
     problems += wrong
-    # The rest is checked without the wrong keys, so that one reading reports every mistake.
+    # Continue without the wrong keys, so that one pass reports all mistakes.
     for problem in wrong:
         document = without(document, problem.where)
     if not isinstance(document.value, Mapping):
@@ -187,8 +188,8 @@ def _checked(
 def inherited(
     place: EntryPlace, documents: Mapping[str, DocumentNode], profiles: Profiles | None = None
 ) -> DocumentNode:
-    """An entry over its defaults: the nearer folder wins, in one folder the environment's file. The profiles of its
-    typology and throughput come last."""
+    """An entry merged over its defaults. The nearer folder wins and, within a folder, the environment's file. The
+    profiles of its typology and throughput have the lowest priority."""
     found = [spelled_out(document) for document in (*_defaults(place, documents), documents[place.path])]
     merged: DocumentNode = reduce(inherit, found)
     under = profiles.under(merged) if profiles else []
@@ -266,7 +267,7 @@ def _settings(
         _check_target(made, topic)
         return made
     except ConfigurationError as error:
-        # The message begins with the option's name if it is about one option.
+        # If the message is about one option, it begins with the option's name.
         option = re.split(r"[=:\s]", error.message, maxsplit=1)[0]
         raise _fail(document, places.get(option, "destination"), error) from error
 
@@ -324,7 +325,7 @@ def _retention_ms(document: DocumentNode, text: str) -> int:
 
 
 def _undecided(entry: CatalogEntry, document: DocumentNode) -> Iterator[CatalogProblem]:
-    """Wrong levels, and HIGH personal data of an archived topic without a decision."""
+    """Problems with wrong levels, and with HIGH personal data of an archived topic that has no decision."""
     pii = entry.document.get("pii", {})
     tags: Mapping[str, object] = pii.get("tags", {})
     for path, level in tags.items():

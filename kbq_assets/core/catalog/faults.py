@@ -1,4 +1,4 @@
-"""Which entries a mistake stops: those that have it, by themselves or by what they inherit, and nobody else."""
+"""Finds the entries that a mistake stops: only those that contain or inherit it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from kbq_assets.core.topics.source_list import EntryMistake, SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 _FIX: Final = "kbq catalog validate"
-#: Keys of an entry that its topic's name depends on.
+#: Keys of an entry that determine its topic's name.
 _NAMING: Final = frozenset({"kafka", "scope", "encoding", "typology", "throughput"})
-#: Keys with which nobody can have meant `consumers`.
+#: Keys that cannot be a misspelling of `consumers`.
 _ABOUT_OTHERS: Final = ENTRY.keys() - {"consumers"}
-#: Mistakes of an entry that a stop names; the command shows all.
+#: Most mistakes of an entry in the message of a stop; the command shows all.
 _NAMED: Final = 3
 
 
 def is_root(path: str) -> bool:
-    """Whether a file is the catalog's own, which says what all others mean."""
+    """Whether a file is `catalog.yaml`, on which all others depend."""
     return "/" not in path and path.rpartition(".")[0] == ROOT_FILE
 
 
 def faults_of_files(
     problems: Iterable[CatalogProblem], entries: Iterable[str]
 ) -> Iterator[tuple[str, CatalogProblem]]:
-    """Files that cannot be read, with the paths of the entries that need them."""
+    """The problems of unreadable files, each with the path of every entry that needs the file."""
     paths = sorted(entries)
     for problem in problems:
         for path in paths:
@@ -38,7 +38,8 @@ def faults_of_files(
 
 
 def _needs(entry: str, path: str) -> bool:
-    """Whether an entry is, or inherits, a file, or takes its schema from it. SQL is missing where it is named."""
+    """Whether an entry is the file, inherits from it, or reads its schema from it. A missing SQL file is reported at
+    the key that names it."""
     folder, _, name = path.rpartition("/")
     stem, _, env = name.rpartition(".")[0].partition(".")
     place = place_of(entry)
@@ -50,8 +51,8 @@ def _needs(entry: str, path: str) -> bool:
 
 
 def wrong_sources(catalog: Catalog, env: str) -> Iterator[SourceEntry]:
-    """The entries of an environment that have mistakes, as extraction knows them: topics that wait. A file that is no
-    entry may have been meant as one."""
+    """The entries of an environment that have mistakes, as source entries whose topics wait. Includes stray files,
+    which may have been meant as entries."""
     known = {entry.place.path: entry for entry in catalog.entries}
     for path, problems in sorted(catalog.faults.items()):
         place, entry = place_of(path), known.get(path)
@@ -73,7 +74,7 @@ def wrong_sources(catalog: Catalog, env: str) -> Iterator[SourceEntry]:
 
 
 def _hides_name(problem: CatalogProblem, path: str) -> bool:
-    """Whether a mistake of a document may be about the topic's name; one of a schema is not."""
+    """Whether a mistake may affect the topic's name. A mistake in a schema does not."""
     if problem.path != path and "/schemas/" in problem.path:
         return False
     key = problem.where.partition(".")[0]

@@ -1,6 +1,6 @@
-"""The keys of an entry: one table for validation, for the JSON Schema of editors, and for the documentation.
+"""The keys of an entry: one table for validation, for the JSON Schema that editors use, and for the documentation.
 
-The options of a topic are declared in core/topics/options.py, with their places here.
+core/topics/options.py declares the options of a topic, with their places here.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kbq_assets.core.topics.topic_settings import OPTIONS
 @dataclass(frozen=True)
 class CatalogField:
     """A key. ``kind``: string, integer, number, boolean, switch (a boolean, or one of ``choices``), strings (a list),
-    map (of scalars), section, or sections (a map from names to sections). A string with ``fields`` may be a section of
-    these instead."""
+    map (of scalars), section, or sections (a map from names to sections). A string with ``fields`` may also be a
+    section with these."""
 
     kind: str
     doc: str
     choices: tuple[str, ...] = ()
     fields: Mapping[str, CatalogField] = field(default_factory=dict)
-    #: The topic's option that the key sets, "" for none.
+    #: The topic's option that the key sets, "" if it sets none.
     option: str = ""
 
 
@@ -42,7 +42,7 @@ TYPOLOGIES: Final = ("event", "entity", "command", "job-queue", "log", "referenc
 SCOPES: Final = ("public", "private")
 ENCODINGS: Final = ("avro", "json", "protobuf", "json-schema", "debezium")
 PII_LEVELS: Final = ("NONE", "LOW", "MEDIUM", "HIGH")
-#: Kafka's cleanup.policy by what an entry may say.
+#: Kafka's cleanup.policy by the value in an entry.
 CLEANUP_POLICIES: Final[Mapping[str, str]] = {
     "none": "delete",
     "delete": "delete",
@@ -52,26 +52,26 @@ CLEANUP_POLICIES: Final[Mapping[str, str]] = {
 
 
 def _options(doc: str, section: str, **more: CatalogField) -> CatalogField:
-    """A section with all options that are placed in it, and ``more`` keys."""
+    """A section with all options placed in it, plus ``more`` keys."""
     placed = {name: each.place.rpartition(".") for name, each in OPTIONS.items()}
     keys = {key: _option(name) for name, (where, _, key) in placed.items() if where == section}
     return _section(doc, **keys, **more)
 
 
 def _short(doc: str, section: str, **more: CatalogField) -> CatalogField:
-    """A section that may be one text, the value of its main key."""
+    """A section that may also be a text: the value of its main key."""
     return dataclasses.replace(_options(doc, section, **more), kind="string")
 
 
 ENTRY: Final[Mapping[str, CatalogField]] = {
-    "description": CatalogField("string", "What the topic holds, in a sentence."),
+    "description": CatalogField("string", "The topic's content, in a sentence."),
     "typology": CatalogField(
-        "string", f"What a record is: {', '.join(TYPOLOGIES)}, or one of `catalog.yaml`'s typologies."
+        "string", f"The kind of its records: {', '.join(TYPOLOGIES)}, or one of `catalog.yaml`'s typologies."
     ),
     "scope": CatalogField("string", "Who may read the topic.", SCOPES),
     "encoding": CatalogField("string", "How values are encoded.", ENCODINGS),
     "compaction": CatalogField(
-        "switch", "Whether Kafka keeps the last record of each key alone.", (*CLEANUP_POLICIES,)
+        "switch", "Whether Kafka keeps only the last record of each key.", (*CLEANUP_POLICIES,)
     ),
     "throughput": CatalogField("string", "How much producers send: one of `catalog.yaml`'s throughputs."),
     "ownership": _short(
@@ -87,14 +87,18 @@ ENTRY: Final[Mapping[str, CatalogField]] = {
         tags=CatalogField("map", "levels of single fields, by dotted path, if the schema has no tags"),
     ),
     "producers": CatalogField("strings", "Programs that write the topic."),
-    "consumers": CatalogField("strings", "Programs that read it; `archiver` is KBQ, which archives it."),
+    "consumers": CatalogField(
+        "strings", "Programs that read it; `archiver` stands for KBQ, which archives it."
+    ),
     "partition_time": dataclasses.replace(
         _option("event_date"),
         fields=types.MappingProxyType(
             {
                 "field": CatalogField("string", "the field"),
-                "candidates": CatalogField("strings", "fields: the first that a schema has"),
-                "format": CatalogField("string", "of plain numbers", tuple(name for name in FORMATS if name)),
+                "candidates": CatalogField("strings", "fields, of which the first in the schema counts"),
+                "format": CatalogField(
+                    "string", "format of plain numbers", tuple(name for name in FORMATS if name)
+                ),
             }
         ),
     ),
@@ -106,9 +110,9 @@ ENTRY: Final[Mapping[str, CatalogField]] = {
         retention=CatalogField("string", "how long records are kept: 12h, 7d, or forever"),
         config=CatalogField("map", "other settings of the topic, by Kafka's names"),
     ),
-    "destination": _options("Where rows go.", "destination"),
+    "destination": _options("The tables that get the rows.", "destination"),
     "records": _options(
-        "What happens to single records.",
+        "How records are read, and what happens to bad ones.",
         "records",
         json=CatalogField(
             "string",
@@ -118,38 +122,42 @@ ENTRY: Final[Mapping[str, CatalogField]] = {
     ),
     "extraction": _options("How the topic is read.", "extraction"),
     "flush": _section(
-        "When waiting records become a file: at the first of these bounds (docs/tuning.md#small-data-may-wait).",
-        records=CatalogField("integer", "a partition's records (500000 by default; 0: any number waits)"),
-        bytes=CatalogField("integer", "the bytes of their values (0 by default: any size waits)"),
-        seconds=CatalogField("integer", "the age of the oldest, by its Kafka time (1200 by default)"),
-        hours=CatalogField("boolean", "the end of the hour by the data clock (true by default)"),
+        "When waiting records become a file: at the first of these limits (docs/tuning.md#small-data-may-wait).",
+        records=CatalogField(
+            "integer", "number of a partition's records (500000 by default; 0: no such limit)"
+        ),
+        bytes=CatalogField("integer", "bytes of their values (0 by default: no such limit)"),
+        seconds=CatalogField("integer", "age of the oldest record, by its Kafka time (1200 by default)"),
+        hours=CatalogField(
+            "boolean", "whether to stop waiting at the end of the hour by the data clock (true by default)"
+        ),
     ),
-    "checks": _options("When a check fails, and which checks block loads.", "checks"),
-    "loading": _options("How rows get into the tables.", "loading"),
-    "lake": _options("When small files of a lake become few (docs/iceberg.md#compaction).", "lake"),
+    "checks": _options("Limits of checks, and the checks that block loads.", "checks"),
+    "loading": _options("How rows are loaded into tables.", "loading"),
+    "lake": _options("When a lake's small files are compacted (docs/iceberg.md#compaction).", "lake"),
     "schema_rules": _section(
-        "Rules for the schemas of entries, mostly in a `defaults.yaml` or a typology.",
+        "Rules for the schemas of entries, usually in a `defaults.yaml` or a typology.",
         mandatory=CatalogField(
             "map", "fields that value schemas must have, each `any`, `text`, `number` or `time`"
         ),
-        names=CatalogField("string", "regular expression of the names of all fields"),
+        names=CatalogField("string", "regular expression that the names of all fields must match"),
     ),
     "columns": CatalogField("map", "Descriptions of columns, by dotted path; they override the schema's."),
     "labels": CatalogField("map", "Labels for people and tools; in BigQuery, labels of the table."),
 }
 
 NAMES: Final = _section(
-    "Templates of names, from {company} {domain} {topic} {env} {scope} {encoding}.",
-    topic=CatalogField("string", "of Kafka topics"),
-    dataset=CatalogField("string", "of datasets"),
-    table=CatalogField("string", "of tables"),
+    "Templates of names, with {company} {domain} {topic} {env} {scope} {encoding}.",
+    topic=CatalogField("string", "name of Kafka topics"),
+    dataset=CatalogField("string", "name of datasets"),
+    table=CatalogField("string", "name of tables"),
 )
 RULES: Final = _section(
     "Additional checks of `kbq catalog validate`.",
-    part=CatalogField("string", "regular expression for company, domain, topic and env"),
-    mandatory=CatalogField("strings", "keys that every entry has, such as ownership.team"),
+    part=CatalogField("string", "regular expression that company, domain, topic and env must match"),
+    mandatory=CatalogField("strings", "keys that every entry must have, such as ownership.team"),
     time_fields=CatalogField(
-        "string", "regular expression of schema fields that are times: their types must be times"
+        "string", "regular expression of names of schema fields whose types must be times"
     ),
 )
 ROOT: Final[Mapping[str, CatalogField]] = {
@@ -157,39 +165,44 @@ ROOT: Final[Mapping[str, CatalogField]] = {
     "rules": RULES,
     "envs": CatalogField("strings", "The allowed environments."),
     "ignore": CatalogField(
-        "strings", "Topics that need no entry, patterns allowed; topics that begin with '_' never need one."
+        "strings",
+        "Topics or patterns of topics that need no entry; topics that begin with '_' never need one.",
     ),
-    "typologies": CatalogField("sections", "Defaults of entries by their typology."),
-    "throughputs": CatalogField("sections", "Defaults of entries by their throughput, such as partitions."),
+    "typologies": CatalogField("sections", "Defaults of entries, by typology."),
+    "throughputs": CatalogField(
+        "sections", "Defaults of entries, by throughput, such as the number of partitions."
+    ),
     "access": _section(
-        "Who may write and read topics, tables, lakes and backups; without this section KBQ grants nothing.",
+        "Who may write and read topics, tables, lakes and backups. Without this section, KBQ grants nothing.",
         principal=CatalogField("string", "the principal of a producer or consumer, such as User:{name}"),
-        principals=CatalogField("map", "principals that do not follow it, by producer or consumer"),
+        principals=CatalogField(
+            "map", "principals that do not follow this template, by producer or consumer"
+        ),
         groups=CatalogField(
             "string", "consumer groups, such as {name} or {name}-*; none are granted by default"
         ),
         readers=CatalogField(
             "map",
-            "Google's users, groups and service accounts that may read, by place: dataset/DATASET, table/DATASET.TABLE,"
-            " lake/DATASET, backup, backup/TOPIC",
+            "Google users, groups and service accounts that may read, by place: dataset/DATASET, "
+            "table/DATASET.TABLE, lake/DATASET, backup, backup/TOPIC",
         ),
     ),
     "lifecycle": CatalogField(
         "map",
-        "Cheaper storage for old objects of a bucket: of `backup`, `lake` or `lake/DATASET`, such as NEARLINE 30, "
+        "Cheaper storage for old objects in a bucket, for `backup`, `lake` or `lake/DATASET`, such as NEARLINE 30, "
         "COLDLINE 90 (days).",
     ),
     "lake_in_bigquery": _section(
-        "External tables by which BigQuery reads the tables of a lake in gs://.",
+        "External tables through which BigQuery reads the tables of a lake in gs://.",
         connection=CatalogField(
-            "string", "of BigQuery to Cloud Storage: project.location.name; mandatory here"
+            "string", "BigQuery's connection to Cloud Storage: project.location.name; mandatory here"
         ),
-        dataset=CatalogField("string", "of the external tables ({dataset}_lake by default)"),
-        project=CatalogField("string", "of these datasets (the connection's by default)"),
+        dataset=CatalogField("string", "dataset of the external tables ({dataset}_lake by default)"),
+        project=CatalogField("string", "project of these datasets (the connection's by default)"),
     ),
     "policy_tags": CatalogField(
         "map",
-        "BigQuery's policy tag of each level of personal data: projects/…/locations/…/taxonomies/…/policyTags/….",
+        "BigQuery's policy tag for each level of personal data: projects/…/locations/…/taxonomies/…/policyTags/….",
     ),
 }
 

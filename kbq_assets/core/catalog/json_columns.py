@@ -1,4 +1,4 @@
-"""The columns that a JSON Schema of the catalog declares, as the Avro schema of their rows."""
+"""The columns declared by a JSON Schema of the catalog, as the Avro schema of the rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbq_assets.core.topics.personal import Decision, undecided
 
 
 def rows_of_json(text: str, decisions: Iterable[Decision] = ()) -> str:
-    """The Avro schema, with each property's ``description`` and ``pii``; "" if the text is not JSON."""
+    """The Avro schema of the rows, with each property's ``description`` and ``pii``; "" if the text is not JSON."""
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError):
@@ -23,15 +23,15 @@ def rows_of_json(text: str, decisions: Iterable[Decision] = ()) -> str:
     made = avro_schema(inferred, event_time=False)
     high = tagged(schema)
     _Notes(schema, high).write(made, inferred.root, [schema], "")
-    # A value that does not fit its column goes to the last column, the side column.
+    # Values that do not fit their column go to the last column, the side column.
     if undecided(high, [decision for decision in decisions if decision.action != "keep"]):
         made["fields"][-1]["pii"] = "HIGH"
     return json.dumps(made)
 
 
 class _Notes:
-    """Descriptions and tags of a schema's properties: behind references, in alternatives, under keys that are not
-    column names."""
+    """Descriptions and tags of a schema's properties, including those behind references, in alternatives, and with keys
+    that are not column names."""
 
     def __init__(self, root: Any, high: Iterable[str]) -> None:
         self._references = References(root)
@@ -64,7 +64,7 @@ class _Notes:
         return doc | ({"pii": max(levels, key=_rank)} if levels else {})
 
     def _is_high(self, inferred: InferredType, path: str) -> bool:
-        """Whether a field is tagged; tags below a field without columns count for the field."""
+        """Whether a field is tagged. If a field has no columns inside, tags inside it count for the field."""
         is_record = "RECORD" in (inferred.kind, inferred.item.kind if inferred.item else "")
         inside = () if is_record else (f"{path}.",)
         return any(high == path or high.startswith(inside) for high in self._high)

@@ -1,7 +1,7 @@
-"""Tables of a lake that BigQuery reads: the section `lake_in_bigquery` of `catalog.yaml`, as external tables.
+"""External tables through which BigQuery reads a lake's tables: the section `lake_in_bigquery` of `catalog.yaml`.
 
-An external table reads one metadata file, and each commit to the lake's table writes another. So the plan compares
-files, and a table that reads an older one is behind."""
+An external table reads one metadata file, but each commit to the lake's table writes a new one. So the plan compares
+files, and a table that reads an older file is behind."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _FORMS: Final = {
 
 @dataclass(frozen=True)
 class LakeInBigQuery:
-    """The section. ``dataset`` is a template of BigQuery's datasets from those of the lake; ``project`` is theirs, ""
-    for the connection's."""
+    """The section. ``dataset`` is a template from the lake's datasets to BigQuery's; ``project`` is BigQuery's, "" for
+    the connection's."""
 
     connection: str
     dataset: str = "{dataset}_lake"
@@ -40,7 +40,8 @@ class LakeInBigQuery:
 
     @property
     def place(self) -> BigQueryProject:
-        """Where the statements run: a connection reads for datasets of its own location."""
+        """Where the statements run. The location is the connection's, because a connection only serves datasets in its
+        own."""
         project, location, _ = self.connection.rsplit(".", 2)
         return BigQueryProject(self.project or project, location)
 
@@ -50,7 +51,7 @@ class LakeInBigQuery:
 
 @dataclass(frozen=True, order=True)
 class ExternalTable:
-    """A table of BigQuery that reads a table of a lake by its metadata file."""
+    """A BigQuery table that reads a lake's table by its metadata file."""
 
     project: str
     table: TableReference
@@ -65,7 +66,7 @@ class ExternalTable:
 
 @dataclass(frozen=True)
 class KnownTable:
-    """A table that BigQuery has. ``files`` and ``connection`` are those of an external Iceberg table."""
+    """An existing BigQuery table. ``files`` and ``connection`` are set for an external Iceberg table."""
 
     is_iceberg: bool
     files: tuple[str, ...] = ()
@@ -74,7 +75,7 @@ class KnownTable:
 
 @dataclass(frozen=True)
 class PointAtMetadata:
-    """Let a table read its newest metadata file. ``before`` is the file that it reads now, "" if the table does not
+    """Point a table to its newest metadata file. ``before`` is the file that it reads now, "" if the table does not
     exist."""
 
     table: ExternalTable
@@ -88,7 +89,7 @@ class PointAtMetadata:
 
     @property
     def ddl(self) -> str:
-        """The statement for people who run it themselves. To move a table it replaces it, with its own grants and
+        """The statement, for people who run it themselves. It moves a table by replacing it, including its grants and
         policies."""
         verb = "CREATE OR REPLACE EXTERNAL TABLE" if self.before else "CREATE EXTERNAL TABLE IF NOT EXISTS"
         return (
@@ -118,7 +119,7 @@ def check_lake_in_bigquery(root: DocumentNode) -> Iterator[CatalogProblem]:
 def external_tables(
     rules: LakeInBigQuery, lakes: Iterable[Mapping[TableReference, str]]
 ) -> tuple[list[ExternalTable], list[LeftToPeople]]:
-    """The tables that the section asks for, from the metadata files of each lake's tables, and those of the lakes that
+    """The tables that the section requests, from the metadata files of each lake's tables, and the lake tables that
     BigQuery cannot read."""
     found: dict[TableReference, ExternalTable] = {}
     refused: list[LeftToPeople] = []
@@ -129,7 +130,7 @@ def external_tables(
                 why = f"BigQuery cannot read {metadata}: the lake would have to be in gs://"
                 refused.append(LeftToPeople(str(table), why))
             elif target in found:
-                why = f"{metadata} stays without a table: {target} reads that of another lake"
+                why = f"{metadata} gets no table: {target} already reads a table of another lake"
                 refused.append(LeftToPeople(str(table), why))
             else:
                 found[target] = ExternalTable(rules.place.project, target, rules.connection, metadata)
@@ -139,8 +140,8 @@ def external_tables(
 def plan_lake_tables(
     wanted: Iterable[ExternalTable], live: Mapping[str, KnownTable | None]
 ) -> tuple[list[PointAtMetadata], list[LeftToPeople]]:
-    """Tables to create, and those that are behind; others in the way, or that read by another connection, are left to
-    people. ``live`` is by name."""
+    """Changes for tables that are missing or behind. Tables with the same name that are in the way, or that use another
+    connection, are left to people. ``live`` is by name."""
     changes: list[PointAtMetadata] = []
     left: list[LeftToPeople] = []
     for table in wanted:
@@ -148,13 +149,13 @@ def plan_lake_tables(
         if known is None:
             changes.append(PointAtMetadata(table))
         elif not known.is_iceberg:
-            why = f"is in the way, and no external Iceberg table: rename it, or change {SECTION}.dataset"
+            why = f"exists but is not an external Iceberg table: rename it, or change {SECTION}.dataset"
             left.append(LeftToPeople(table.name, why))
         else:
             if known.files != (table.metadata,):
                 changes.append(PointAtMetadata(table, files_of(known.files)))
             if _short(known.connection) != _short(table.connection):
-                why = f"reads by the connection {known.connection or 'of its readers'}: drop it, and apply again"
+                why = f"uses the connection {known.connection or 'of its readers'}: drop it, and apply again"
                 left.append(LeftToPeople(table.name, why))
     return changes, left
 
@@ -165,6 +166,6 @@ def files_of(uris: Iterable[str]) -> str:
 
 
 def _short(connection: str) -> tuple[str, ...]:
-    """Location and name: BigQuery may answer with a path, and with the number of the project."""
+    """Location and name. BigQuery may return a path, or the project's number."""
     path = re.fullmatch(r"projects/[^/]+/locations/([^/]+)/connections/([^/]+)", connection)
     return tuple(part.lower() for part in (path.groups() if path else connection.rsplit(".", 2)[-2:]))

@@ -1,7 +1,7 @@
-"""Cheaper storage for old objects: the section `lifecycle` of `catalog.yaml`, as rules of buckets.
+"""Cheaper storage for old objects: the section `lifecycle` of `catalog.yaml`, as bucket rules.
 
-Only copies of backups (`*.avro` below `backup/`) and data files of a lake (`*.parquet` of a dataset) become cheaper.
-State objects, staged files and metadata stay as they are."""
+Only backup files (`*.avro` below `backup/`) and data files of a lake (`*.parquet` of a dataset) move to cheaper
+classes. State objects, staged files and metadata keep theirs."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from kbq_assets.core.backup.backup_names import BACKUP
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 from kbq_assets.core.config.locations import Bucket, Folder, LakeAddress
 
-#: Cloud Storage's classes, the cheaper the later.
+#: Cloud Storage's classes, from expensive to cheap.
 CLASSES: Final = ("NEARLINE", "COLDLINE", "ARCHIVE")
 _STEP: Final = re.compile(r"([A-Z]+) +([1-9][0-9]{0,4})")
 _PLACE: Final = re.compile(r"backup|lake(?:/[A-Za-z0-9_]+)?")
 _HINT: Final = (
-    "such as NEARLINE 30, COLDLINE 90: days after an object was written, more for each cheaper class"
+    "such as NEARLINE 30, COLDLINE 90: days after an object was written, increasing with each cheaper class"
 )
 
-#: Per place of the section, days by storage class.
+#: Days by storage class, by place in the section.
 LifecycleRules = Mapping[str, Mapping[str, int]]
 
 
-#: Bucket, prefix, and the end of names.
+#: Bucket, prefix and suffix of names.
 _Objects = tuple[str, str, str]
 
 
 @dataclass(frozen=True, order=True)
 class LeftToPeople:
-    """A place of the section, or objects, and what is left to people."""
+    """Something in the section, or objects, that people must resolve, with the reason."""
 
     place: str
     message: str
@@ -42,7 +42,7 @@ class LeftToPeople:
 
 @dataclass(frozen=True)
 class StoragePlaces:
-    """Where backups, lakes and the staging area are."""
+    """The locations of backups, lakes and the staging area."""
 
     backups: tuple[Folder | Bucket, ...]
     lakes: tuple[LakeAddress, ...]
@@ -51,7 +51,7 @@ class StoragePlaces:
 
 @dataclass(frozen=True, order=True)
 class Transition:
-    """Objects of a bucket below ``prefix`` whose names end with ``suffix`` get a storage class after some days."""
+    """A bucket rule: objects below ``prefix`` whose names end with ``suffix`` get ``storage_class`` after ``days``."""
 
     bucket: str
     prefix: str
@@ -69,7 +69,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class SetTransitions:
-    """Give a bucket these transitions; ``replaced`` are those with other days that they replace."""
+    """Set the ``wanted`` transitions of a bucket. They replace the ``replaced`` ones, which have other days."""
 
     wanted: tuple[Transition, ...]
     replaced: tuple[Transition, ...] = ()
@@ -86,7 +86,7 @@ class SetTransitions:
 
 
 def parse_lifecycle(section: Mapping[str, Any] | None) -> LifecycleRules:
-    """The section `lifecycle`, {} if there is none."""
+    """The rules of the section `lifecycle`, {} if there is none."""
     return {place: dict(_steps(str(text))) for place, text in (section or {}).items()}
 
 
@@ -107,8 +107,8 @@ def check_lifecycle(root: DocumentNode) -> Iterator[CatalogProblem]:
 def transitions(
     rules: LifecycleRules, places: StoragePlaces, datasets: Collection[str]
 ) -> tuple[list[Transition], list[LeftToPeople]]:
-    """The transitions that the section asks for, and places that can have none. ``datasets`` are those of the
-    catalog's topics."""
+    """The transitions that the section requests, and the places that cannot have any. ``datasets`` are the datasets of
+    the catalog's topics."""
     found: list[Transition] = []
     refused: list[LeftToPeople] = []
     staging = places.staging.name if isinstance(places.staging, Bucket) else ""
@@ -121,7 +121,9 @@ def transitions(
                 continue
             for name, days in steps.items():
                 if name == "ARCHIVE" and objects[0] == staging:
-                    why = f"gs://{staging} is the staging bucket: KBQ refuses one whose rules archive objects"
+                    why = (
+                        f"gs://{staging} is the staging bucket, which must have no rules that archive objects"
+                    )
                     refused.append(LeftToPeople(f"lifecycle.{place}", why))
                 else:
                     found.append(Transition(*objects, name, days))
@@ -131,8 +133,8 @@ def transitions(
 def plan_lifecycle(
     wanted: Iterable[Transition], live: Mapping[str, Collection[Transition]]
 ) -> tuple[list[SetTransitions], list[LeftToPeople]]:
-    """The changes of buckets, and transitions of the same objects that the catalog does not name: people remove
-    them."""
+    """The changes to buckets, and the transitions of the same objects that are not in the catalog, which people must
+    remove."""
     by_objects: dict[_Objects, list[Transition]] = defaultdict(list)
     for each in wanted:
         by_objects[each.bucket, each.prefix, each.suffix].append(each)
@@ -155,7 +157,7 @@ def plan_lifecycle(
 
 
 def _backups(places: StoragePlaces) -> Iterator[_Objects | str]:
-    """The copies of each place of backups, or why it has no storage classes."""
+    """The backup files in each location, or the reason that it has no storage classes."""
     for each in places.backups:
         if isinstance(each, Bucket):
             yield each.name, below(each, BACKUP), ".avro"
@@ -164,7 +166,7 @@ def _backups(places: StoragePlaces) -> Iterator[_Objects | str]:
 
 
 def _lakes(places: StoragePlaces, datasets: Iterable[str]) -> Iterator[_Objects | str]:
-    """The data files of datasets in each lake, or why they have no storage classes."""
+    """The data files of datasets in each lake, or the reason that it has no storage classes."""
     if not places.lakes:
         yield "KBQ_WAREHOUSE names no lake"
     for each in places.lakes:
@@ -172,18 +174,18 @@ def _lakes(places: StoragePlaces, datasets: Iterable[str]) -> Iterator[_Objects 
             bucket = each.bucket
             yield from ((bucket.name, below(bucket, f"{dataset}/"), ".parquet") for dataset in datasets)
         elif each.catalog:
-            yield f"the catalog {each.catalog} says where its files are: set their lifecycle there"
+            yield f"the catalog {each.catalog} controls where its files are: set their lifecycle there"
         else:
             yield f"{each.folder} is a folder, which has no storage classes"
 
 
 def below(bucket: Bucket, folder: str) -> str:
-    """The prefix of the names of a folder's objects."""
+    """The name prefix of a folder's objects."""
     return f"{bucket.prefix}/{folder}" if bucket.prefix else folder
 
 
 def pieces(text: str) -> list[str]:
-    """What commas separate."""
+    """The comma-separated parts of a text."""
     return [piece.strip() for piece in text.split(",")]
 
 

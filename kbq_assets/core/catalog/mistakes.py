@@ -1,4 +1,4 @@
-"""Mistakes of entries, in the file and line of the key that is wrong."""
+"""Mistakes in entries, with the file and line of the wrong key."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kbq_assets.core.catalog.entries import inherited
 def entry_mistake(
     entry: CatalogEntry, files: CatalogFiles, where: str, message: str, hint: str = "", key: str = ""
 ) -> CatalogProblem:
-    """A mistake at a key of an entry, in the file and line that has the key: the entry's or a default's. ``key`` is
-    one inside it, which may have dots."""
+    """A mistake at a key of an entry, with the file (the entry's or a default's) and line of the key. ``key`` is a key
+    inside it, which may contain dots."""
     document = inherited(entry.place, files.documents)
     node = document.find(where) or document.find(where.partition(".")[0]) or document
     node = node.fields.get(key, node)

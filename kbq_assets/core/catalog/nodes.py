@@ -1,4 +1,4 @@
-"""Documents whose values know their file and line, and mistakes in them."""
+"""Documents whose values have their file and line, and mistakes in them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DocumentNode:
         return self.value if isinstance(self.value, Mapping) else {}
 
     def plain(self) -> Any:
-        """The value without files and lines."""
+        """The plain value, without files and lines."""
         if isinstance(self.value, Mapping):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, tuple):
@@ -38,18 +38,18 @@ class DocumentNode:
         return node
 
     def fields_at(self, dotted: str) -> Mapping[str, DocumentNode]:
-        """The values of the map at ``a.b``; empty if there is none."""
+        """The values of the map at ``a.b``; empty if there is no map."""
         node = self.find(dotted)
         return node.fields if node is not None else {}
 
     def problem(self, where: str, message: str, hint: str = "") -> CatalogProblem:
-        """A mistake in this value's file and line."""
+        """A mistake at this value's file and line."""
         return CatalogProblem(self.path, self.line, where, message, hint)
 
 
 @dataclass(frozen=True, order=True)
 class CatalogProblem:
-    """A mistake with its place and a correction. ``where`` is a dotted path in the document."""
+    """A mistake, its place, and a hint for the fix. ``where`` is a dotted path in the document."""
 
     path: str
     line: int
@@ -73,7 +73,8 @@ class Mistake(Exception):
 
 @dataclass(frozen=True)
 class CatalogFiles:
-    """The files of a catalog's folder: documents and schema texts by path below it, and unreadable files."""
+    """The files of a catalog's folder: documents and schema texts by path below it, and the problems of unreadable
+    files."""
 
     documents: Mapping[str, DocumentNode]
     schemas: Mapping[str, str]
@@ -81,7 +82,8 @@ class CatalogFiles:
 
 
 def inherit(base: DocumentNode | None, own: DocumentNode) -> DocumentNode:
-    """``own`` over ``base``: maps merge key by key, other values replace; null removes an inherited value."""
+    """``own`` merged over ``base``: maps are merged key by key, other values are replaced, and null removes an
+    inherited value."""
     if base is None or not isinstance(base.value, Mapping) or not isinstance(own.value, Mapping):
         return own
     joined = {**base.value, **{key: inherit(base.value.get(key), node) for key, node in own.value.items()}}
@@ -90,7 +92,7 @@ def inherit(base: DocumentNode | None, own: DocumentNode) -> DocumentNode:
 
 
 def given(node: DocumentNode) -> DocumentNode:
-    """A document without keys that are null or have no value: where nothing is inherited, they change nothing."""
+    """A document without null values. Without inheritance they have no effect."""
     if not isinstance(node.value, Mapping):
         return node
     kept = {key: given(child) for key, child in node.value.items() if child.value is not None}
@@ -98,7 +100,7 @@ def given(node: DocumentNode) -> DocumentNode:
 
 
 def without(node: DocumentNode, dotted: str) -> DocumentNode:
-    """A document without the value at ``a.b``; nothing is left of one whose root is wrong."""
+    """A document without the value at ``a.b``; for "", nothing is left."""
     key, _, rest = dotted.partition(".")
     if not key:
         return DocumentNode(None, node.path, node.line)
@@ -109,7 +111,7 @@ def without(node: DocumentNode, dotted: str) -> DocumentNode:
 
 
 def walk(node: DocumentNode, where: str = "") -> Iterator[tuple[str, DocumentNode]]:
-    """Every value with its dotted path."""
+    """Yield every value with its dotted path."""
     yield where, node
     for key, child in node.fields.items():
         yield from walk(child, f"{where}.{key}" if where else key)

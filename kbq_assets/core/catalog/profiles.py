@@ -1,4 +1,4 @@
-"""Profiles of `catalog.yaml`: what an entry's typology and throughput stand for; and short forms of keys."""
+"""Profiles in `catalog.yaml` (the defaults of a typology or throughput), and short forms of keys."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, Mistake,
 from kbq_assets.core.catalog.validation import check_fields
 from kbq_assets.core.spelling import meant
 
-#: Sections that may be one value: the value of this key.
+#: Sections that may be a single value, with the key that this value sets.
 _SHORT: Final[Mapping[str, str]] = {"ownership": "team", "pii": "level"}
-#: The keys of `extraction` by those of `flush`, and the defaults: those of Leboncoin's archive.
+#: For each key of `flush`, the key of `extraction` and the default, which is the one of Leboncoin's archive.
 _FLUSH: Final[Mapping[str, tuple[str, int | bool]]] = {
     "records": ("min_records", 500_000),
     "bytes": ("min_bytes", 0),
@@ -24,13 +24,13 @@ _FLUSH: Final[Mapping[str, tuple[str, int | bool]]] = {
 
 @dataclass(frozen=True)
 class Profiles:
-    """Partial entries by name. An entry's own values and its defaults prevail over them."""
+    """Partial entries by name. An entry's own values and its defaults override them."""
 
     typologies: Mapping[str, DocumentNode] = field(default_factory=dict)
     throughputs: Mapping[str, DocumentNode] = field(default_factory=dict)
 
     def under(self, document: DocumentNode) -> list[DocumentNode]:
-        """The profiles that a document names, the weakest first."""
+        """The profiles that a document names, lowest priority first."""
         typology = self.typologies.get(_text(document, "typology"))
         named = inherit(typology, document)
         throughput = self.throughputs.get(_text(named, "throughput"))
@@ -43,7 +43,7 @@ class Profiles:
 
 
 def parse_profiles(root: DocumentNode) -> tuple[Profiles, list[CatalogProblem]]:
-    """The profiles of `catalog.yaml`, and their mistakes."""
+    """The profiles in `catalog.yaml`, and the mistakes in them."""
     problems: list[CatalogProblem] = []
     found: dict[str, dict[str, DocumentNode]] = {}
     for key in ("typologies", "throughputs"):
@@ -58,7 +58,7 @@ def parse_profiles(root: DocumentNode) -> tuple[Profiles, list[CatalogProblem]]:
 
 
 def spelled_out(document: DocumentNode) -> DocumentNode:
-    """A document whose short forms are sections: ``ownership: sales`` is ``ownership: {team: sales}``."""
+    """The document with short forms expanded to sections: ``ownership: sales`` becomes ``ownership: {team: sales}``."""
     if not isinstance(document.value, Mapping):
         return document
     keys = {
@@ -68,8 +68,8 @@ def spelled_out(document: DocumentNode) -> DocumentNode:
 
 
 def translate_flush(document: DocumentNode) -> DocumentNode:
-    """A whole entry whose bounds of `flush` are the keys of `extraction` that they stand for. Raises Mistake if both
-    name one, or if nothing is left to wait for."""
+    """A merged entry with the limits of `flush` translated to keys of `extraction`. Raises Mistake if both sections set
+    one, or if there is nothing to wait for."""
     flush = document.find("flush")
     if flush is None or not isinstance(flush.value, Mapping):
         return document
@@ -78,12 +78,12 @@ def translate_flush(document: DocumentNode) -> DocumentNode:
     keys = {} if section is flush else dict(section.fields)
     for bound, (key, default) in _FLUSH.items():
         if key in keys:
-            hint = f"leave one out; extraction: {{{key}: null}} removes an inherited one"
-            raise Mistake(keys[key].problem(f"extraction.{key}", f"flush.{bound} says the same", hint))
+            hint = f"remove one of them; extraction: {{{key}: null}} removes an inherited one"
+            raise Mistake(keys[key].problem(f"extraction.{key}", f"is also set by flush.{bound}", hint))
         keys[key] = flush.find(bound) or DocumentNode(default, flush.path, flush.line)
     if not keys["min_records"].value and not keys["min_bytes"].value:
-        message = "names neither records nor bytes to wait for"
-        raise Mistake(flush.problem("flush", message, "leave flush out: nothing waits"))
+        message = "sets neither records nor bytes to wait for"
+        raise Mistake(flush.problem("flush", message, "remove flush if nothing should wait"))
     rest = {key: node for key, node in document.fields.items() if key != "flush"}
     extraction = DocumentNode(keys, section.path, section.line)
     return DocumentNode({**rest, "extraction": extraction}, document.path, document.line)

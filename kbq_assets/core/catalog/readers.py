@@ -1,6 +1,5 @@
-"""Who may read tables, data files of a lake, and copies of backups: `access.readers` of `catalog.yaml`.
-
-Grants are only added."""
+"""Read access to tables, data files of a lake, and backups: `access.readers` in `catalog.yaml`. KBQ only adds
+grants."""
 
 from __future__ import annotations
 
@@ -25,12 +24,11 @@ from kbq_assets.core.config.locations import (
 if TYPE_CHECKING:
     from kbq_assets.core.catalog.entries import CatalogEntry
 
-#: Kinds of what can be read.
+#: Kinds of places.
 DATASET: Final = "dataset"
 TABLE: Final = "table"
 OBJECTS: Final = "objects"
-#: So many conditions of one role may a member have in a bucket's policy.
-#: https://cloud.google.com/iam/quotas
+#: Most conditional bindings of one role for a member in a bucket's policy: https://cloud.google.com/iam/quotas
 MOST_PREFIXES: Final = 20
 _NAME: Final = r"[A-Za-z0-9_-]+"
 _PLACE: Final = re.compile(
@@ -48,13 +46,13 @@ _MEMBERS: Final = (
     " several with commas"
 )
 
-#: Members by place of the section.
+#: Members by place in the section.
 ReaderRules = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, order=True)
 class ReadablePlace:
-    """A dataset or table of a project, or the objects of a bucket whose names begin with ``name``."""
+    """A dataset or table of a project, or the objects in a bucket whose names begin with ``name``."""
 
     kind: str
     owner: str
@@ -68,7 +66,7 @@ class ReadablePlace:
 
 @dataclass(frozen=True)
 class GrantReading:
-    """Let members read a place."""
+    """Grant members read access to a place."""
 
     place: ReadablePlace
     members: tuple[str, ...]
@@ -79,7 +77,7 @@ class GrantReading:
 
 @dataclass(frozen=True)
 class DataPlaces:
-    """Where tables and backups are. ``personal`` is the place for backups of topics with personal data."""
+    """The locations of tables and backups. ``personal`` is for backups of topics with personal data."""
 
     warehouses: tuple[WarehousePlace, ...]
     backup: Folder | Bucket
@@ -105,8 +103,8 @@ def check_readers(root: DocumentNode) -> Iterator[CatalogProblem]:
 def wanted_readers(
     rules: ReaderRules, places: DataPlaces, entries: Collection[CatalogEntry], topics: Collection[str]
 ) -> tuple[dict[ReadablePlace, frozenset[str]], list[LeftToPeople]]:
-    """Members by what they shall read, and places that KBQ cannot grant. ``entries`` are those of the environment,
-    ``topics`` the names of all."""
+    """The members to grant by place, and the places that KBQ cannot grant. ``entries`` are the environment's entries,
+    ``topics`` the names of all topics."""
     found: dict[ReadablePlace, set[str]] = defaultdict(set)
     refused: set[LeftToPeople] = set()
     for place, members in rules.items():
@@ -121,8 +119,8 @@ def wanted_readers(
         kept = widest if len(widest) <= MOST_PREFIXES else []
         if not kept:
             why = (
-                f"{member} would need {len(widest)} prefixes, and a policy takes {MOST_PREFIXES} of a member:"
-                " name wider places, such as backup or lake/DATASET"
+                f"{member} would need {len(widest)} prefixes, but a policy allows {MOST_PREFIXES} per member:"
+                " use wider places, such as backup or lake/DATASET"
             )
             refused.add(LeftToPeople(f"gs://{bucket}", why))
         for each in prefixes:
@@ -134,8 +132,8 @@ def wanted_readers(
 def plan_readers(
     wanted: Mapping[ReadablePlace, frozenset[str]], live: Mapping[ReadablePlace, frozenset[str] | None]
 ) -> tuple[list[GrantReading], list[LeftToPeople]]:
-    """The grants that are missing, and what does not exist yet. ``live`` has the present readers, None for what does
-    not exist."""
+    """The missing grants, and the places that do not exist yet. ``live`` has the present readers of each place, None if
+    it does not exist."""
     grants: list[GrantReading] = []
     left: list[LeftToPeople] = []
     for place, members in wanted.items():
@@ -151,7 +149,7 @@ def plan_readers(
 def _readable(
     place: str, places: DataPlaces, entries: Collection[CatalogEntry], topics: Collection[str]
 ) -> Iterator[ReadablePlace | str]:
-    """The dataset, table or prefix that a place of the section names, or why KBQ cannot grant it."""
+    """The datasets, tables or prefixes for a place in the section, or the reason that KBQ cannot grant it."""
     kind, _, name = place.partition("/")
     if kind in (DATASET, TABLE):
         yield from _tables(kind, name, places.warehouses)
@@ -172,10 +170,10 @@ def _tables(kind: str, name: str, warehouses: Iterable[WarehousePlace]) -> Itera
         if isinstance(each, BigQueryProject):
             yield ReadablePlace(kind, each.data_project, name)
         elif isinstance(each, DuckDbFile):
-            yield f"{each.path} is a DuckDB file, which has no grants: its permissions say who reads it"
+            yield f"{each.path} is a DuckDB file, which has no grants: its file permissions control who reads it"
         lakes_alone = lakes_alone and isinstance(each, LakeAddress)
     if lakes_alone:
-        yield "KBQ_WAREHOUSE names lakes alone, whose tables have no grants: lake/… grants their files"
+        yield "KBQ_WAREHOUSE has only lakes, whose tables have no grants: lake/… grants their files"
 
 
 def _files(names: Iterable[str], warehouses: Iterable[WarehousePlace]) -> Iterator[ReadablePlace | str]:
@@ -188,38 +186,38 @@ def _files(names: Iterable[str], warehouses: Iterable[WarehousePlace]) -> Iterat
             folders = [name.replace(".", "/") + "/" for name in names]
             yield from (ReadablePlace(OBJECTS, each.bucket.name, below(each.bucket, f)) for f in folders)
         elif each.catalog:
-            yield f"the catalog {each.catalog} says where its files are: grant reading there"
+            yield f"the catalog {each.catalog} controls where its files are: grant read access there"
         else:
-            yield f"{each.folder} is a folder, which has no grants: its permissions say who reads it"
+            yield f"{each.folder} is a folder, which has no grants: its file permissions control who reads it"
 
 
 def _copies_of(
     topic: str, places: DataPlaces, entries: Collection[CatalogEntry], topics: Collection[str]
 ) -> Iterator[ReadablePlace | str]:
-    """The copies of one topic; nothing for a topic of another environment."""
+    """The backup of one topic; nothing for a topic of another environment."""
     entry = next((each for each in entries if each.topic == topic), None)
     if entry is not None:
-        # As `areas.area_of`: topics with personal data have a place of their own.
+        # As in `areas.area_of`: topics with personal data have a separate place.
         yield _copies(places.personal if entry.settings.privacy.decisions else places.backup, f"{topic}/")
     elif topic not in topics:
-        yield f"{topic} is no topic of the catalog"
+        yield f"{topic} is not a topic of the catalog"
 
 
 def _copies(place: Folder | Bucket | None, folder: str = "") -> ReadablePlace | str:
     if isinstance(place, Bucket):
         return ReadablePlace(OBJECTS, place.name, below(place, BACKUP + folder))
     if place is None:
-        return "KBQ_BACKUP_PERSONAL_LOCATION names no place"
-    return f"{place.path} is a folder, which has no grants: its permissions say who reads it"
+        return "KBQ_BACKUP_PERSONAL_LOCATION is not set"
+    return f"{place.path} is a folder, which has no grants: its file permissions control who reads it"
 
 
 def _is_member(text: str) -> bool:
-    """Whether IAM and BigQuery would name it so, too: an account's prefix follows from its address."""
+    """Whether a text is a member as IAM and BigQuery write it. The address determines the prefix of an account."""
     matched = _MEMBER.fullmatch(text)
     return matched is not None and (matched[1] == "serviceAccount") == matched[2].lower().endswith(_SERVICE)
 
 
 def normal_member(member: str) -> str:
-    """A member as it is compared: addresses are the same in any case."""
+    """A member in the form for comparisons: addresses ignore case."""
     kind, _, address = member.partition(":")
     return f"{kind}:{address.lower()}"

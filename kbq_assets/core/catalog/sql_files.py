@@ -1,4 +1,4 @@
-"""SQL of entries that is in files of its own: `sql: apply.sql`, next to the document that names it."""
+"""SQL of entries in separate files: `sql: apply.sql` refers to a file next to the document."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 
-#: A value that is a file's name and no SQL.
+#: Matches a value that is a file's name instead of SQL.
 _NAME: Final = re.compile(r"\S+\.sql")
 _PLACES: Final = (("loading", "sql"), ("loading", "gate_sql"))
 
@@ -17,8 +17,8 @@ _PLACES: Final = (("loading", "sql"), ("loading", "gate_sql"))
 def with_sql_files(
     documents: Mapping[str, DocumentNode], texts: Mapping[str, str]
 ) -> tuple[dict[str, DocumentNode], list[CatalogProblem]]:
-    """Documents with the texts of the files that they name, by path below the catalog's folder, and names of no
-    file."""
+    """Documents with references replaced by the files' texts, and the problems of missing files. All paths are below
+    the catalog's folder."""
     problems: list[CatalogProblem] = []
     found = {path: _filled(document, texts, problems) for path, document in documents.items()}
     return found, problems

@@ -1,4 +1,4 @@
-"""First entries for an existing cluster, as `kbq catalog init` writes them."""
+"""Draft entries for an existing cluster, for `kbq catalog init`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXTENSIONS: Final[Mapping[str, str]] = {"avro": ".avsc", "json-schema": ".json",
 
 @dataclass(frozen=True)
 class DraftFile:
-    """A file to write: its path below the catalog's folder, and its text. A topic has one entry."""
+    """A file to write: its path below the catalog's folder, and its text."""
 
     path: str
     text: str
@@ -29,7 +29,7 @@ class DraftFile:
 
 @dataclass(frozen=True)
 class KnownSchemas:
-    """A topic's encoding and its schemas of ``value`` and ``key`` in the registry."""
+    """A topic's encoding, and its schemas ``value`` and ``key`` in the registry."""
 
     encoding: str
     schemas: Mapping[str, str] = field(default_factory=dict)
@@ -44,11 +44,10 @@ def draft_entries(
     archived: Collection[str] = (),
     team: str = "",
 ) -> list[DraftFile]:
-    """Entries for topics, each under its own name, with the schemas that are ``known``. ``team`` owns them, if the
-    defaults name another one.
+    """One entry for each topic, with the ``known`` schemas. Set ``team`` if it is not the owner in the defaults.
 
-    Only what a person names is ``archived``, now or later as the consumer `archiver`: only a person knows which data is
-    personal.
+    Only topics that a person chose are ``archived`` (other entries can get the consumer `archiver` later), because only
+    a person knows which data is personal.
     """
     drafts = []
     for topic, part in _parts(topics).items():
@@ -63,7 +62,7 @@ def draft_entries(
 
 
 def draft_root(env: str, team: str = "") -> list[DraftFile]:
-    """`catalog.yaml`, with names and rules, and `defaults.yaml`, with the first checks."""
+    """`catalog.yaml` with names and rules, and `defaults.yaml` with first checks."""
     owner = f"ownership: {{team: {json.dumps(team)}}}\n" if team else "# ownership: {team: sales}\n"
     return [
         DraftFile(
@@ -86,14 +85,14 @@ def draft_root(env: str, team: str = "") -> list[DraftFile]:
 
 
 def _readable(schema: str, encoding: str) -> str:
-    """A schema with line breaks: registries keep JSON in one line."""
+    """A schema with line breaks, because registries store JSON in one line."""
     if encoding == "protobuf":
         return schema.rstrip() + "\n"
     return json.dumps(json.loads(schema), indent=2, ensure_ascii=False) + "\n"
 
 
 def _parts(topics: Mapping[str, LiveTopic]) -> dict[str, str]:
-    """A folder for each topic, with a name that the default rule allows."""
+    """A folder name for each topic that the default rule for names allows."""
     taken: dict[str, str] = {}
     for topic in sorted(topics):
         base = re.sub(r"[^a-z0-9-]+", "-", topic.lower()).strip("-")

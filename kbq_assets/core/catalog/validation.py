@@ -9,7 +9,7 @@ from kbq_assets.core.catalog.fields import ENTRY, CatalogField
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 from kbq_assets.core.spelling import meant
 
-#: A name, not an address: editors use the file.
+#: A name, not a URL, because editors use the file.
 SCHEMA_ID: Final = "urn:kbq:catalog-entry"
 
 
@@ -38,7 +38,7 @@ def _check_value(node: DocumentNode, known: CatalogField, where: str) -> Iterato
     elif known.choices and node.value not in known.choices:
         allowed = [*(("true", "false") if known.kind == "switch" else ()), *known.choices]
         hint = meant(str(node.value), known.choices) or f"one of {', '.join(allowed)}"
-        yield node.problem(where, f"{node.value!r} is no value of {where.rpartition('.')[2]}", hint)
+        yield node.problem(where, f"{node.value!r} is not a value of {where.rpartition('.')[2]}", hint)
 
 
 def json_schema(fields: Mapping[str, CatalogField] = ENTRY) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _property(each: CatalogField) -> dict[str, Any]:
         return made | {"type": ["object", "null"], "additionalProperties": {"type": _SCALARS}}
     if each.choices:
         return made | {"enum": [*each.choices, *((True, False) if each.kind == "switch" else ()), None]}
-    # An option such as priority is a word or a number.
+    # An option such as priority may be a word or a number.
     kinds = ["string", "integer"] if each.option and each.kind == "string" else [each.kind]
     if each.fields:
         return made | {"anyOf": [{"type": [*kinds, "null"]}, _object(each.fields)]}
@@ -122,6 +122,6 @@ def _described(node: DocumentNode) -> str:
 def _nearest(key: str, fields: Mapping[str, CatalogField]) -> str:
     if near := meant(key, fields):
         return near
-    # A key may be right in another section: say where.
+    # The key may belong to another section: name it.
     inside = [name for name, each in fields.items() if key in each.fields]
     return f"it belongs to {inside[0]!r}" if inside else f"keys: {', '.join(fields)}"

@@ -1,1 +1,1 @@
-"""Compaction of lake tables: which files become one, and whether the result may be committed."""
+"""Compaction of lake tables: which files to merge, and whether the result may be committed."""

@@ -1,4 +1,4 @@
-"""Which data files of a lake's table hold only rows that are too old to keep: pure (PROTOCOL C8)."""
+"""Chooses data files of a lake's table whose rows are all too old to keep (PROTOCOL C8). Pure function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kbq_assets.core.protocol.names import TableReference
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """Files to drop from a table that keeps ``days`` days, 0 for all."""
+    """Files to drop from a table that keeps ``days`` days; 0 keeps all."""
 
     table: TableReference
     days: int
@@ -20,7 +20,8 @@ class ExpiryPlan:
 
 
 def plan_expiry(view: LakeView, days: int, now_ms: int) -> ExpiryPlan:
-    """The files of days that ended ``days`` days ago or earlier. A file without a day stays: its rows may be of any."""
+    """Plan to drop the files of days that ended ``days`` days ago or earlier. A file without a day is kept, because its
+    rows may be of any day."""
     today = now_ms // DAY_MS
     old = [file for file in view.files if days and file.day is not None and file.day + days < today]
     paths = tuple(file.path for file in old)

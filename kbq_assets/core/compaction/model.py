@@ -1,4 +1,4 @@
-"""Files of a lake table, and the groups of them that become one file each."""
+"""Files of a lake table, and groups of files to merge into one file each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbq_assets.core.protocol.names import TableReference
 _MIB: Final = 1 << 20
 _HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * _HOUR_MS
-#: Properties of a table that set its policy.
+#: Table properties that set the policy.
 ENABLED: Final = "kbq.compaction.enabled"
 MIN_FILES: Final = "kbq.compaction.min-input-files"
 MIN_AGE: Final = "kbq.compaction.min-age-ms"
@@ -23,10 +23,10 @@ TARGET: Final = "write.target-file-size-bytes"
 
 @dataclass(frozen=True)
 class CompactionPolicy:
-    """When a partition is compacted: ``min_files`` small files, and its hour is complete, or its newest file has
-    ``min_age_ms``, or small files are many. A file below three quarters of ``target_bytes`` is small. With
-    ``complete_only``, no age or number is enough. ``days_after_ms`` after the end of a day, its files of all hours and
-    schema versions are joined too; 0 never joins them."""
+    """When a partition is compacted: it has ``min_files`` small files and either its hour is complete, its newest file
+    is ``min_age_ms`` old, or it has many small files. With ``complete_only``, only complete hours are compacted. A file
+    below three quarters of ``target_bytes`` is small. ``days_after_ms`` after the end of a day, its files are also
+    merged across hours and schema versions; 0: never."""
 
     enabled: bool = True
     target_bytes: int = 256 * _MIB
@@ -42,13 +42,13 @@ class CompactionPolicy:
 
     @property
     def many_files(self) -> int:
-        """So many small files are compacted, however young they are."""
+        """The number of small files that are compacted whatever their age."""
         return 10 * self.min_files
 
 
 @dataclass(frozen=True)
 class CompactionRule:
-    """The options that the topics of a table set: None and 0 leave one to the table's properties."""
+    """The options set by a table's topics. None and 0 leave an option to the table's properties."""
 
     enabled: bool | None = None
     complete_only: bool = False
@@ -58,7 +58,7 @@ class CompactionRule:
     days_after_ms: int = 0
 
     def over(self, policy: CompactionPolicy) -> CompactionPolicy:
-        """A table's policy with this rule."""
+        """A table's policy, overridden by this rule."""
         return CompactionPolicy(
             policy.enabled if self.enabled is None else self.enabled,
             self.target_bytes or policy.target_bytes,
@@ -70,7 +70,7 @@ class CompactionRule:
 
 
 def policy_of(properties: Mapping[str, str], table: TableReference) -> CompactionPolicy:
-    """The policy in a table's properties. Raises ConfigurationError for one that is no number."""
+    """The policy from a table's properties. Raises ConfigurationError if one is not a number."""
     usual = CompactionPolicy()
     try:
         return CompactionPolicy(
@@ -82,15 +82,15 @@ def policy_of(properties: Mapping[str, str], table: TableReference) -> Compactio
         )
     except ValueError as error:
         raise ConfigurationError(
-            f"{table}: a property of its compaction is no number: {error}",
+            f"{table}: a compaction property is not a number: {error}",
             next_step=f"correct {TARGET}, {MIN_FILES}, {MIN_AGE} or {DAYS_AFTER} of the table",
         ) from None
 
 
 @dataclass(frozen=True)
 class LakeFile:
-    """A data file. ``partition`` identifies its partition, ``hour`` and ``day`` are the last ones since 1970 that
-    its rows may be of, None if the table has none. ``added_ms`` is the time of its snapshot, 0 if that has expired.
+    """A data file. ``partition`` identifies its partition. ``hour`` and ``day``, since 1970, are the last ones that its
+    rows may have, None if the table has none. ``added_ms`` is the time of its snapshot, 0 if that has expired.
     ``coarse``: it has rows of all hours and schema versions of its day. ``older``: it lacks columns of the table."""
 
     path: str
@@ -106,9 +106,9 @@ class LakeFile:
 
 @dataclass(frozen=True)
 class LakeView:
-    """A table's current snapshot. ``layout`` identifies its columns and partitioning. ``number`` is that of its next
-    compaction. ``left_alone`` says why no file of it may be compacted, "" if files may. ``has_hours``: its partitions
-    are hours or schema versions of a day, so the files of a day can be joined."""
+    """A table's current snapshot. ``layout`` identifies its columns and partitioning. ``number`` is the number of its
+    next compaction. ``left_alone`` is the reason that its files must not be compacted, "" if they may. ``has_hours``:
+    its partitions are hours or schema versions of a day, so the files of a day can be merged."""
 
     table: TableReference
     snapshot: int
@@ -124,7 +124,7 @@ class LakeView:
 
 @dataclass(frozen=True)
 class ChosenFiles:
-    """Files of these days, or of these hours, since 1970; of an hour no file with a whole day."""
+    """Selects files of these days or hours since 1970. Hours do not select files of a whole day."""
 
     days: Collection[int] = ()
     hours: Collection[int] = ()
@@ -135,8 +135,9 @@ class ChosenFiles:
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files of one partition, or of a day if the new one is ``coarse``, that become one. ``day`` is that of their rows,
-    None if the table has none, and ``hours`` are theirs, each a day's last if the table has days alone."""
+    """Files to merge into one, from one partition or, if the new file is ``coarse``, from one day. ``day`` is the day
+    of their rows, None if the table has none. ``hours`` are their hours; in a table with only days, the last hour of
+    the day."""
 
     partition: str
     paths: tuple[str, ...]
@@ -149,7 +150,7 @@ class FileGroup:
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """The files of a table that a compaction joins."""
+    """The files of a table to merge."""
 
     table: TableReference
     groups: tuple[FileGroup, ...]
@@ -164,23 +165,23 @@ class CompactionPlan:
 
     @property
     def reads_saved(self) -> int:
-        """How many fewer files a query of the whole table opens."""
+        """The number of files that a query of the whole table saves."""
         return sum(len(group.paths) - 1 for group in self.groups)
 
     @property
     def joined_days(self) -> int:
-        """Days whose hours and schema versions are joined."""
+        """The number of days whose hours and schema versions are merged."""
         return len({group.day for group in self.groups if group.coarse})
 
     @property
     def rewritten_bytes(self) -> int:
-        """Bytes that are read, and about as many written."""
+        """Bytes to read; about as many are written."""
         return sum(group.bytes for group in self.groups)
 
 
 @dataclass(frozen=True)
 class RowsDigest:
-    """How many rows there are, and the sum of their hashes: the same in any order."""
+    """The number of rows, and the sum of their hashes, which does not depend on their order."""
 
     rows: int = 0
     hash: int = 0
@@ -191,8 +192,8 @@ class RowsDigest:
 
 @dataclass(frozen=True)
 class RewriteTask:
-    """A group to rewrite: what a Spark task needs, and no secret. ``metadata`` is the file with the table's metadata;
-    ``job_id`` and ``token`` name the new file, which gets no ``erased`` rows."""
+    """A group to rewrite, with all that a Spark task needs but no secrets. ``metadata`` is the file with the table's
+    metadata. ``job_id`` and ``token`` name the new file, which leaves out ``erased`` rows."""
 
     table: TableReference
     metadata: str
@@ -204,8 +205,8 @@ class RewriteTask:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A group's new file, "" if there is none: then ``failure`` says why. ``before`` are the rows as they were read,
-    without ``erased`` ones, ``after`` as they are read back. ``gone``: an input file does not exist any more."""
+    """A group's new file; if ``path`` is "", ``failure`` is the reason. ``before`` digests the rows as read, without
+    ``erased`` ones, ``after`` the rows as read back. ``gone``: an input file no longer exists."""
 
     task: RewriteTask
     path: str = ""
@@ -218,7 +219,7 @@ class Rewritten:
 
     @property
     def difference(self) -> str:
-        """Why the new file may not replace the old ones, "" if it may (PROTOCOL C4)."""
+        """The reason that the new file must not replace the old ones, "" if it may (PROTOCOL C4)."""
         if (rows := self.before.rows + self.erased) != self.task.group.rows:
             return f"its files have {rows} rows, but the table lists {self.task.group.rows}"
         if self.before != self.after:

@@ -1,4 +1,5 @@
-"""Which small files become one: a pure function of a table's files, its policy and the time (PROTOCOL, Compaction)."""
+"""Decides which small files to merge: a pure function of a table's files, its policy and the time (PROTOCOL,
+Compaction)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from kbq_assets.core.compaction.model import (
     LakeView,
 )
 
-#: Most that one commit replaces. It bounds the cost of a conflict, and what a crash leaves behind.
+#: The most that one commit replaces. This bounds the cost of a conflict, and the files that a crash leaves behind.
 ROUND_BYTES: Final = 2 << 30
 ROUND_GROUPS: Final = 64
 _EPOCH: Final = date(1970, 1, 1).toordinal()
@@ -31,10 +32,10 @@ def plan_compaction(
     chosen: ChosenFiles | None = None,
     kept: Collection[FileGroup] = (),
 ) -> CompactionPlan:
-    """The groups of a table whose files become one each, oldest partition first, those of whole days last (C9).
-    ``without`` are partitions to leave out. With ``chosen`` files, only these are joined, and two small files of
-    a partition are enough. ``kept`` groups of an earlier plan come first, if the table still has all of their files.
-    Every commit leaves fewer files, or fewer files of hours, so a plan ends as empty."""
+    """The groups of files to merge, oldest partition first, whole days last (C9). Skips partitions in ``without``. If
+    files are ``chosen``, only these are merged, and two small files of a partition are enough. ``kept`` groups of an
+    earlier plan come first, if the table still has all of their files. Every commit leaves fewer files, or fewer files
+    of hours, so plans eventually become empty."""
     total = sum(file.bytes for file in view.files)
     why = view.left_alone or ("" if view.policy.enabled else "compaction is off for this table")
     if why:
@@ -71,7 +72,7 @@ def plan_compaction(
 
 
 def next_round(groups: Sequence[FileGroup]) -> tuple[FileGroup, ...]:
-    """The first groups of a plan, as many as one commit replaces: a commit has files of one partitioning."""
+    """The first groups of a plan that fit in one commit. A commit only has files of one partitioning."""
     chosen: list[FileGroup] = []
     size = 0
     for group in groups[:ROUND_GROUPS]:
@@ -83,12 +84,12 @@ def next_round(groups: Sequence[FileGroup]) -> tuple[FileGroup, ...]:
 
 
 def day_name(day: int) -> str:
-    """How reports name the files of a whole day."""
+    """The name of a whole day's files in reports."""
     return f"day {date.fromordinal(min(max(1, _EPOCH + day), date.max.toordinal()))}"
 
 
 def _is_to_join(day: int, view: LakeView, now_ms: int) -> bool:
-    """Whether a day ended long enough ago to join its hours and schema versions (C9)."""
+    """Whether a day ended long enough ago to merge its hours and schema versions (C9)."""
     policy = view.policy
     if not view.has_hours or not policy.days_after_ms or (day + 1) * DAY_MS + policy.days_after_ms > now_ms:
         return False
@@ -98,8 +99,8 @@ def _is_to_join(day: int, view: LakeView, now_ms: int) -> bool:
 def _of_day(
     day: int, files: Sequence[LakeFile], policy: CompactionPolicy, now_ms: int, is_chosen: bool
 ) -> Iterator[FileGroup]:
-    """Join small files of a day, and write those of older schema versions again. Late rows wait until they fill some
-    files, since joining them costs a large file each time."""
+    """Merge small files of a day, and rewrite files of older schema versions. Late rows wait until they fill several
+    files, because each merge rewrites a large file."""
     wanted = [file for file in files if file.bytes < policy.small_bytes or (file.older and not file.coarse)]
     is_first = not any(file.coarse for file in files)
     has_rested = all(file.added_ms <= now_ms - policy.min_age_ms for file in wanted)
@@ -123,8 +124,8 @@ def _is_due(small: Sequence[LakeFile], view: LakeView, now_ms: int) -> bool:
 def _packed(
     chosen: Sequence[LakeFile], policy: CompactionPolicy, *, single: bool = False
 ) -> Iterator[FileGroup]:
-    """Files in the order of their hours, then of their loads, up to the target size together. One file alone stays,
-    unless it has the columns of an older schema and ``single`` is set."""
+    """Groups of files up to the target size, in the order of hours, then of loads. A single file is not rewritten
+    unless ``single`` is set and it has the columns of an older schema."""
     taken: list[LakeFile] = []
     size = 0
 

@@ -1,1 +1,1 @@
-"""Settings: what each KBQ_* variable means and which values it takes."""
+"""Settings: the KBQ_* variables, their meanings and values."""

@@ -9,18 +9,18 @@ from kbq_assets.core.config.variables import choice, place, variable, whole
 from kbq_assets.core.config.variables import credentials as google_credentials
 
 CODECS: Final = ("zstandard", "snappy", "deflate", "null")
-#: The level of zstandard. 1 takes more time by a quarter to a third, and makes files smaller by as much.
+#: The level of zstandard. Level 1 takes a quarter to a third more time, and saves as much space.
 ZSTD_LEVEL: Final = -5
 STORAGE_CLASSES: Final = ("", "STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE")
 
 
 @dataclass(frozen=True)
 class BackupSettings:
-    """Which topics are backed up by default, where, and for how long."""
+    """Where backups are stored and how long, and whether topics are backed up by default."""
 
     topics: str = variable(
         "KBQ_BACKUP",
-        "whether topics are [backed up](backup.md) whose option `backup` says nothing: true or false",
+        "whether topics are [backed up](backup.md) if their option `backup` is not set: true or false",
         "false",
         choice("true", "false"),
     )
@@ -33,7 +33,8 @@ class BackupSettings:
     )
     personal_location: str = variable(
         "KBQ_BACKUP_PERSONAL_LOCATION",
-        "place of the backups of topics with personal data, which hold it verbatim; without it they are refused",
+        "place of the backups of topics with personal data, which they contain verbatim; if not set, such backups "
+        "are refused",
         "",
         place,
         shown_default="none",
@@ -54,7 +55,7 @@ class BackupSettings:
         shown_default="those of the role",
         reference=True,
     )
-    days: int = variable("KBQ_BACKUP_DAYS", "days that backups are kept; 0 keeps all", 0, whole())
+    days: int = variable("KBQ_BACKUP_DAYS", "days to keep backups; 0 keeps all", 0, whole())
     codec: str = variable(
         "KBQ_BACKUP_CODEC",
         "compression of backup files: zstandard, snappy, deflate or null; DuckDB reads all but zstandard",
@@ -63,8 +64,8 @@ class BackupSettings:
     )
     level: int = variable(
         "KBQ_BACKUP_LEVEL",
-        "level of zstandard in backup files, from -7 to 19: 1 makes them smaller by a fifth to a quarter, and takes"
-        " half as much time again",
+        "level of zstandard in backup files, from -7 to 19; 1 makes them a fifth to a quarter smaller, and takes "
+        "half as much time again",
         ZSTD_LEVEL,
         whole(least=-7, most=19),
     )

@@ -1,4 +1,4 @@
-"""Settings of batches of files (PROTOCOL, Batches of files)."""
+"""Settings of file batches (PROTOCOL, Batches of files)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kbq_assets.core.config.variables import Variable, choice, place, variable, 
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.filebatches.destinations import DEFAULT_REGEX, compile_regex
 
-#: Google's tool takes what Python's `strtobool` takes.
+#: Google's tool accepts what Python's `strtobool` accepts.
 _TRUE: Final = ("true", "yes", "y", "on", "t", "1")
 _FALSE: Final = ("false", "no", "n", "off", "f", "0")
 
@@ -35,8 +35,8 @@ def _regex(variable: Variable, value: str) -> str:
 
 @dataclass(frozen=True)
 class FileBatchSettings:
-    """Where batches of files arrive, and by which rules they are applied. Names and defaults are those of Google's
-    `gcs_event_based_ingest`, behind `KBQ_FILES_`."""
+    """Where file batches arrive, and the rules by which they are applied. Names (after `KBQ_FILES_`) and defaults are
+    those of Google's `gcs_event_based_ingest`."""
 
     location: str = variable(
         "KBQ_FILES",
@@ -53,7 +53,7 @@ class FileBatchSettings:
     )
     destination_regex: str = variable(
         "KBQ_FILES_DESTINATION_REGEX",
-        "regular expression from a batch's path to its table, with groups dataset and table",
+        "regular expression that extracts the table from a batch's path, with groups dataset and table",
         DEFAULT_REGEX,
         _regex,
         shown_default="Google's",
@@ -76,25 +76,25 @@ class FileBatchSettings:
     )
     fail_on_zero: bool = variable(
         "KBQ_FILES_FAIL_ON_ZERO_DML_ROWS_AFFECTED",
-        "a statement that changes no row has failed: true or false",
+        "whether a statement that changes no row fails: true or false",
         True,
         _flag,
     )
     views: bool = variable(
         "KBQ_FILES_VIEWS",
-        "write `_backlog/` and `_bqlock` next to ordered batches, and take `_BACKFILL` as a decision: true or false",
+        "write `_backlog/` and `_bqlock` next to ordered batches, and treat `_BACKFILL` as a decision: true or false",
         False,
         _flag,
     )
     on_reupload: str = variable(
         "KBQ_FILES_ON_REUPLOAD",
-        "a batch that was applied and is uploaded again: apply (again) or refuse",
+        "what to do if an applied batch is uploaded again: apply (again) or refuse",
         "refuse",
         choice("apply", "refuse"),
     )
     on_late: str = variable(
         "KBQ_FILES_ON_LATE",
-        "an ordered batch that sorts before the last one applied: apply or park",
+        "what to do with an ordered batch that sorts before the last applied one: apply or park",
         "apply",
         choice("apply", "park"),
     )

@@ -1,6 +1,5 @@
-"""The permissions that each role needs on Google Cloud, and nothing more; Google's roles with them, and their grants.
-
-The folders are the ones that the pipelines write; a test records their calls and compares.
+"""The minimal permissions of each role on Google Cloud, Google's roles that have them, and the commands to grant them.
+The folders are those that the pipelines write; a test records the calls and compares.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from kbq_assets.core.topics.json.inference import SHAPES
 
 
 class Role(StrEnum):
-    """Whose credentials: `KBQ_EXTRACT_CREDENTIALS` or `KBQ_LOAD_CREDENTIALS`."""
+    """A role with its own credentials: `KBQ_EXTRACT_CREDENTIALS` or `KBQ_LOAD_CREDENTIALS`."""
 
     EXTRACT = "extract"
     LOAD = "load"
@@ -51,7 +50,7 @@ CREATES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
         *(AREAS, SCHEMAS, STAGING, TABLES),
     ),
 }
-#: Folders in which it deletes or replaces them, which takes the same permission of Cloud Storage.
+#: Folders in which a role deletes or replaces objects, which need the same permission in Cloud Storage.
 DELETES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.EXTRACT: (BACKUP, COMMITS, DONE, ERASURES, METRICS, VARIANTS, AREAS, REPLAYS, SHAPES),
     Role.LOAD: (
@@ -63,7 +62,7 @@ DELETES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
 CREATE_OBJECTS: Final = "storage.objects.create"
 DELETE_OBJECTS: Final = "storage.objects.delete"
 GET_BUCKET: Final = "storage.buckets.get"
-#: Needed by both roles; a load job reads the bucket and its files with the loader's permissions.
+#: Needed by both roles. A load job reads the bucket and its files with the loader's permissions.
 BUCKET_PERMISSIONS: Final[Mapping[str, str]] = {
     GET_BUCKET: "roles/storage.legacyBucketReader",
     "storage.objects.get": "roles/storage.objectViewer",
@@ -76,7 +75,7 @@ RUN_JOBS: Final = "bigquery.jobs.create"
 GET_DATASET: Final = "bigquery.datasets.get"
 CREATE_TABLES: Final = "bigquery.tables.create"
 LIST_TABLES: Final = "bigquery.tables.list"
-#: Needed by the loader only; extraction does not use BigQuery.
+#: Needed only by the loader; extraction does not use BigQuery.
 TABLE_PERMISSIONS: Final = (
     "bigquery.tables.delete",  # scratch tables of probes
     "bigquery.tables.get",
@@ -87,9 +86,9 @@ TABLE_PERMISSIONS: Final = (
 SET_CATEGORY: Final = "bigquery.tables.setCategory"
 #: Needed by the loader if the catalog has policy tags. Taxonomies belong to a project, not to a dataset.
 POLICY_TAG_PERMISSIONS: Final = (SET_CATEGORY, "datacatalog.taxonomies.get")
-#: Needed by whoever applies `access.readers` of a catalog, and by no run.
+#: Needed only to apply `access.readers` of a catalog, and never by runs.
 UPDATE_DATASET: Final = "bigquery.datasets.update"
-#: A project may ask for these two besides, to read and change a dataset's list.
+#: A project may also require these two to read and change a dataset's access list.
 GET_DATASET_POLICY: Final = "bigquery.datasets.getIamPolicy"
 SET_DATASET_POLICY: Final = "bigquery.datasets.setIamPolicy"
 GET_TABLE_POLICY: Final = "bigquery.tables.getIamPolicy"
@@ -101,18 +100,18 @@ READER_PERMISSIONS: Final = (
     *(GET_TABLE_POLICY, SET_TABLE_POLICY),
     *(GET_BUCKET, GET_BUCKET_POLICY, SET_BUCKET_POLICY),
 )
-#: What it grants; in the list of a dataset the first is READER.
+#: The granted roles. A dataset's access list shows the first one as READER.
 READER_TABLE_ROLE: Final = "roles/bigquery.dataViewer"
 READER_BUCKET_ROLE: Final = "roles/storage.objectViewer"
 JOB_ROLE: Final = "roles/bigquery.jobUser"
 DATASET_ROLE: Final = "roles/bigquery.dataEditor"
-#: Without it, gcloud asks, or fails in a script, if the policy has conditions already.
+#: Without it, gcloud prompts (and so fails in a script) if the policy already has conditions.
 _NO_CONDITION: Final = "--condition=None"
 
 
 @dataclass(frozen=True)
 class Grant:
-    """A role that carries a permission, and the command that gives it."""
+    """A role with a permission, and the command that grants it."""
 
     role: str
     command: str
@@ -130,7 +129,7 @@ def job_grant(place: BigQueryProject, member: str) -> Grant:
 
 
 def dataset_grant(place: BigQueryProject, dataset: str, member: str) -> Grant:
-    """The grant of everything that loading does in a dataset, in SQL: gcloud has no command for it."""
+    """The grant for all that loading does in a dataset, in SQL because gcloud has no command for it."""
     sql = f'GRANT `{DATASET_ROLE}` ON SCHEMA `{place.data_project}`.{dataset} TO "{member}"'
     command = (
         f"bq query --project_id={place.project} --location={place.location} --use_legacy_sql=false '{sql}'"
@@ -139,7 +138,7 @@ def dataset_grant(place: BigQueryProject, dataset: str, member: str) -> Grant:
 
 
 def policy_tag_grant(place: BigQueryProject, member: str) -> Grant:
-    """The grant of setting policy tags, by a custom role: none of Google's has just these two permissions."""
+    """The grant to set policy tags, by a custom role because no role of Google's has just these two permissions."""
     role = f"projects/{place.project}/roles/kbqPolicyTags"
     create = (
         f"gcloud iam roles create kbqPolicyTags --project={place.project} --stage=GA"
@@ -150,7 +149,7 @@ def policy_tag_grant(place: BigQueryProject, member: str) -> Grant:
 
 
 def member_of(identity: str) -> str:
-    """IAM's name of an identity; a placeholder if the credentials do not name their owner."""
+    """The IAM member of an identity; a placeholder if the credentials do not name their owner."""
     if identity.endswith(".gserviceaccount.com"):
         return f"serviceAccount:{identity}"
     return f"user:{identity}" if "@" in identity else "MEMBER"
@@ -171,9 +170,9 @@ _MULTI_REGIONS: Final = ("asia", "eu", "us")
 
 
 def can_load(bucket: str, dataset: str, regions: Collection[str] = ()) -> bool:
-    """Whether a dataset's location may load files of a bucket's location; ``regions`` are those of a configurable
-    dual-region. A dataset in US loads from anywhere; otherwise both are in one region, or one contains the other.
-    https://cloud.google.com/bigquery/docs/batch-loading-data#data-locations"""
+    """Whether a dataset may load files from a bucket, by their locations. ``regions`` are those of a configurable
+    dual-region. A dataset in US loads from anywhere. Otherwise both must be in one region, or one must contain the
+    other. https://cloud.google.com/bigquery/docs/batch-loading-data#data-locations"""
     bucket, dataset = bucket.lower(), dataset.lower()
     if dataset in ("us", bucket):
         return True
@@ -184,7 +183,7 @@ def can_load(bucket: str, dataset: str, regions: Collection[str] = ()) -> bool:
 
 
 def is_regional(bucket: str, regions: Collection[str] = ()) -> bool:
-    """Whether a bucket is in one region, so that writing costs half as much and replicates nothing."""
+    """Whether a bucket is in a single region, where writes cost half as much and are not replicated."""
     return not regions and bucket.lower() not in (*_MULTI_REGIONS, *_DUAL_REGIONS)
 
 

@@ -1,13 +1,13 @@
-"""Places as values: the staging area of `KBQ_STAGING` and the warehouse of `KBQ_WAREHOUSE`.
+"""Parsed addresses of the staging area (`KBQ_STAGING`) and the warehouse (`KBQ_WAREHOUSE`).
 
     /data/staging, file:///data/staging      Folder
     gs://bucket/prefix                       Bucket
     duckdb:/data/warehouse.duckdb            DuckDbFile
     iceberg:/data/lake                       LakeAddress: Iceberg tables in a folder, with the embedded catalog
     iceberg:gs://bucket/prefix               LakeAddress: in a bucket; the embedded catalog is below KBQ_HOME
-    iceberg:NAME                             LakeAddress: the catalog of this name in pyiceberg's own configuration
+    iceberg:NAME                             LakeAddress: the catalog with this name in pyiceberg's own configuration
     bigquery://project?location=EU           BigQueryProject; the default location is US, as in BigQuery
-    bigquery://project?datasets=other        jobs run, and are billed, in another project than that of the datasets
+    bigquery://project?datasets=other        jobs run and are billed in `project`, the datasets are in `other`
     bq=bigquery://project, local=duckdb:a    several warehouses, each with a name
 
 Every parser raises ConfigurationError.
@@ -26,12 +26,12 @@ from kbq_assets.core.errors import ConfigurationError, InvalidName
 from kbq_assets.core.protocol.names import check_warehouse
 
 DEFAULT_LOCATION: Final = "US"
-#: Google's rules; a project may begin with its domain: `example.com:project`.
+#: Google's rules. A project may begin with its domain: `example.com:project`.
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]*[a-z0-9]")
 _LOCATION: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _STAGING_FORMS: Final = "set KBQ_STAGING to a folder, file:///folder or gs://bucket/prefix"
-#: A name and "=" begin each of several warehouses.
+#: The name and "=" that begin each of several warehouses.
 _NAMED: Final = re.compile(r"[A-Za-z0-9_]+=")
 _BETWEEN: Final = re.compile(r",(?=\s*[A-Za-z0-9_]*=)")
 _SEVERAL: Final = "such as KBQ_WAREHOUSE=bq=bigquery://project,local=duckdb:PATH"
@@ -39,7 +39,7 @@ _WAREHOUSE_FORMS: Final = (
     "set KBQ_WAREHOUSE to duckdb:PATH, bigquery://project?location=EU, or iceberg: with a folder, gs://bucket/prefix,"
     " or the name of a catalog in pyiceberg's configuration"
 )
-#: A catalog of pyiceberg's configuration; its variables are `PYICEBERG_CATALOG__<NAME>__…`.
+#: A catalog in pyiceberg's configuration, whose variables are `PYICEBERG_CATALOG__<NAME>__…`.
 _CATALOG: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,62}")
 
 
@@ -52,7 +52,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Bucket:
-    """A prefix of a bucket; "" is the whole bucket. The prefix neither begins nor ends with a slash."""
+    """A prefix in a bucket; "" is the whole bucket. The prefix does not begin or end with a slash."""
 
     name: str
     prefix: str
@@ -67,7 +67,7 @@ class DuckDbFile:
 
 @dataclass(frozen=True)
 class LakeAddress:
-    """Iceberg tables: in a folder, in a bucket, or in a catalog that pyiceberg's configuration names."""
+    """Iceberg tables in a folder, in a bucket, or in a catalog from pyiceberg's configuration."""
 
     folder: Path | None = None
     bucket: Bucket | None = None
@@ -76,7 +76,7 @@ class LakeAddress:
 
 @dataclass(frozen=True)
 class BigQueryProject:
-    """The project of jobs, their location and that of datasets, and the datasets' project, "" for the same."""
+    """The project of jobs, the location of jobs and datasets, and the project of datasets if it is another one."""
 
     project: str
     location: str
@@ -145,7 +145,7 @@ def parse_warehouses(text: str) -> tuple[NamedWarehouse, ...]:
         except InvalidName as error:
             _refuse(error.message, error.next_step)
     if len({each.name for each in found}) < len(found) or len({each.place for each in found}) < len(found):
-        _refuse("KBQ_WAREHOUSE has a name or a warehouse twice", _SEVERAL)
+        _refuse("KBQ_WAREHOUSE has a duplicate name or warehouse", _SEVERAL)
     return tuple(found)
 
 
@@ -200,7 +200,7 @@ def parse_bigquery(url: str) -> BigQueryProject:
 
 
 def check_places(staging: Staging, warehouse: WarehousePlace) -> None:
-    """Raises ConfigurationError for a warehouse that cannot read the staging area."""
+    """Raise ConfigurationError for a warehouse that cannot read the staging area."""
     if isinstance(warehouse, BigQueryProject) and not isinstance(staging, Bucket):
         _refuse(
             "BigQuery cannot load files of a local folder",
@@ -209,12 +209,13 @@ def check_places(staging: Staging, warehouse: WarehousePlace) -> None:
 
 
 def _folder(url: str, forms: str) -> Path:
-    """The folder of a path, or of `file:///folder`; what lacks a slash of an address is no path."""
+    """The folder of a path or of `file:///folder`. Refuses addresses with too few slashes instead of reading them as
+    paths."""
     scheme, separator, rest = url.partition("://")
     if not separator and not url.startswith(("gs:", "file:")):
         return Path(url)
     if scheme != "file" or not rest.startswith("/"):
-        _refuse(f"{url!r} is no address of a folder", forms)
+        _refuse(f"{url!r} is not the address of a folder", forms)
     return Path(url2pathname(rest))
 
 

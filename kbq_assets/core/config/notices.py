@@ -19,8 +19,8 @@ _URL = re.compile(r"https?://\S+")
 
 @dataclass(frozen=True)
 class NotifierSpec:
-    """One word of `KBQ_NOTIFY`, ``kind:target`` or ``team=kind:target``. A target may hold a secret: no repr, log or
-    message shows it. A notifier with a ``team`` gets what concerns that team's topics alone."""
+    """One entry of `KBQ_NOTIFY`, ``kind:target`` or ``team=kind:target``. A target may contain a secret, so no repr,
+    log or message shows it. A notifier with a ``team`` only gets notices about that team's topics."""
 
     kind: str
     target: str = field(repr=False)
@@ -28,13 +28,13 @@ class NotifierSpec:
 
     @property
     def name(self) -> str:
-        """A name without secrets, under which its ledger is kept: another target or team has another name."""
+        """A name without secrets that identifies the ledger of this target and team."""
         key = f"{self.team}={self.target}" if self.team else self.target
         return f"{self.kind}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
     @property
     def shown(self) -> str:
-        """Text without secrets: references as they are; only the host of a URL."""
+        """Text without secrets: a reference as it is, or only the host of a URL."""
         return f"{self.team}={self._shown}" if self.team else self._shown
 
     @property
@@ -48,25 +48,24 @@ class NotifierSpec:
 
 
 def parse_notifiers(text: str) -> tuple[NotifierSpec, ...]:
-    """Parse `slack:env:NAME,apprise:file:PATH,…`. Raises ConfigurationError, never echoing a target."""
+    """Parse `slack:env:NAME,apprise:file:PATH,…`. Raises ConfigurationError that never shows a target."""
     words = filter(None, map(str.strip, text.split(",")))
     specs = tuple(_spec(word, number) for number, word in enumerate(words, 1))
     if len({spec.name for spec in specs}) < len(specs):
-        raise ConfigurationError("KBQ_NOTIFY names a notifier twice", next_step="name each once")
+        raise ConfigurationError("KBQ_NOTIFY has a duplicate notifier", next_step="name each once")
     return specs
 
 
 @dataclass(frozen=True)
 class NotifySettings:
-    """Who receives notices (nobody by default), and how often Dagster checks.
-
-    ``webhook_secret`` signs what webhooks get. ``ui_url`` is the address of Dagster's UI, for links.
+    """Who receives notices (nobody by default), and how often Dagster checks. ``webhook_secret`` signs the messages to
+    webhooks. ``ui_url`` is the address of Dagster's UI, for links.
     """
 
     notifiers: tuple[NotifierSpec, ...] = variable(
         "KBQ_NOTIFY",
-        "failure notification targets: slack:env:NAME, webhook:URL, apprise:env:NAME, with commas; "
-        "team=slack:env:NAME gets what concerns the topics of that team",
+        "failure notification targets, separated by commas: slack:env:NAME, webhook:URL, apprise:env:NAME; "
+        "team=slack:env:NAME gets only notices about that team's topics",
         (),
         lambda _, value: parse_notifiers(value),
         shown_default="nobody",
@@ -74,20 +73,20 @@ class NotifySettings:
     )
     every_seconds: int = variable(
         "KBQ_NOTIFY_SECONDS",
-        "seconds between checks for something to report, by Dagster's daemon; at least 10",
+        "seconds between checks by Dagster's daemon for something to report; at least 10",
         60,
         whole(10),
     )
     webhook_secret: str = variable(
         "KBQ_WEBHOOK_SECRET",
-        "key that signs what webhooks get; env:NAME or file:PATH allowed",
+        "key that signs messages to webhooks; env:NAME or file:PATH allowed",
         "",
         secret=True,
         shown_default="unsigned",
     )
     ui_url: str = variable(
         "KBQ_UI_URL",
-        "address of Dagster's UI: for links in notices, and a host that it accepts",
+        "address of Dagster's UI, for links in notices; the UI also accepts its host name",
         "",
         url,
         shown_default="no links",
@@ -113,7 +112,7 @@ def _check_target(kind: str, target: str, number: int) -> None:
     if kind == "slack" and is_secret:
         raise _refused(number, "a Slack webhook's URL is a secret", "slack:env:NAME or slack:file:PATH")
     if kind == "apprise" and is_secret:
-        raise _refused(number, "an Apprise URL holds secrets", "apprise:env:NAME or apprise:file:PATH")
+        raise _refused(number, "an Apprise URL contains secrets", "apprise:env:NAME or apprise:file:PATH")
     if kind == "webhook" and is_secret and not _URL.fullmatch(target):
         raise _refused(
             number, "a webhook needs a URL", "webhook:https://…, webhook:env:NAME or webhook:file:PATH"

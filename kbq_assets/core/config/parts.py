@@ -1,6 +1,5 @@
-"""The parts of the settings. Each is declared here with its variables; an adapter takes its own part.
-
-The parts of extras have modules of their own: core/config/notices.py, core/config/service.py.
+"""The parts of the settings. Each declares its variables, and an adapter gets only its own part. Extras have modules of
+their own: core/config/notices.py, core/config/service.py.
 """
 
 from __future__ import annotations
@@ -24,12 +23,13 @@ from kbq_assets.core.config.variables import (
 )
 from kbq_assets.core.errors import ConfigurationError
 
-#: Of commands' log lines; the first is the default.
+#: Formats of commands' log lines; the first is the default.
 LOG_FORMATS: Final = ("text", "json")
-#: Origins of variables that no file sets. `kbq local up` remembers its ports.
+#: Origins of variables that no file sets. `kbq local up` stores its ports.
 ENVIRONMENT: Final = "environment"
 LOCAL_STACK: Final = "kbq local up"
-#: By default, on a bucket: with the defaults, the first event of a quiet partition is a row within 30 minutes.
+#: The default if staging is a bucket. With all defaults, the first event of a quiet partition becomes a row within 30
+#: minutes.
 QUIET_SECONDS: Final = 600
 KafkaReader: TypeAlias = Literal["auto", "fetch", "librdkafka"]
 _SECRETS: Final = "env:NAME or file:PATH allowed"
@@ -37,7 +37,7 @@ _SECRETS: Final = "env:NAME or file:PATH allowed"
 
 @dataclass(frozen=True)
 class CatalogSettings:
-    """Which topics are extracted. ``source_topics`` is the catalog's folder, or a source list's file; ``env`` is the
+    """The topics to extract. ``source_topics`` is the catalog's folder or a source list's file; ``env`` is the
     catalog's environment, "" for the only one."""
 
     source_topics: Path = variable(
@@ -49,20 +49,20 @@ class CatalogSettings:
     env: str = variable(
         "KBQ_ENV", "environment of the catalog, if it has several", "", shown_default="the only one"
     )
-    dataset: str = variable("KBQ_DATASET", "dataset of topics whose line names none", "kafka")
+    dataset: str = variable("KBQ_DATASET", "dataset of topics that do not set one", "kafka")
     quiet_seconds: int = variable(
         "KBQ_QUIET_SECONDS",
-        "a partition with fewer than 100 new records waits until the oldest is this old; 0: not. `quiet_seconds` of a "
-        "topic overrides it",
+        "a partition with fewer than 100 new records waits until the oldest is this old; 0: it does not wait. A "
+        "topic's `quiet_seconds` overrides it",
         0,
         whole(),
-        shown_default=f"{QUIET_SECONDS} if KBQ_STAGING is a bucket, where each file costs money, else 0",
+        shown_default=f"{QUIET_SECONDS} if KBQ_STAGING is a bucket, where each file costs money; else 0",
     )
 
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """The broker. ``options`` are librdkafka's, by their own names; values may be `env:NAME` or `file:PATH`."""
+    """The broker. ``options`` are librdkafka's, with librdkafka's names; values may be `env:NAME` or `file:PATH`."""
 
     bootstrap_servers: str = variable(
         "KBQ_KAFKA_BOOTSTRAP_SERVERS", "host:port,…", shown_default="the local stack's"
@@ -76,7 +76,7 @@ class KafkaSettings:
     )
     reader: KafkaReader = variable(
         "KBQ_READER",
-        "Kafka reader: fetch, librdkafka, or auto, which is fetch where possible",
+        "Kafka reader: fetch, librdkafka, or auto, which uses fetch if possible",
         "auto",
         choice(*get_args(KafkaReader)),
     )
@@ -88,7 +88,7 @@ class RegistrySettings:
 
     url: str = variable(
         "KBQ_REGISTRY_URL",
-        "URL of the Confluent-compatible registry; several with commas",
+        "URL of the Confluent-compatible registry; separate several by commas",
         shown_default="the local stack's",
     )
     username: str = variable("KBQ_REGISTRY_USERNAME", f"user for basic authentication; {_SECRETS}", "")
@@ -111,8 +111,8 @@ class RegistrySettings:
 
 @dataclass(frozen=True)
 class GoogleSettings:
-    """References to the credentials of extraction and of loading (see adapters/google/auth.py), and endpoints that
-    replace Google's. Loading is everything that touches the warehouse, and clean-up."""
+    """References to the credentials for extraction and for loading (see adapters/google/auth.py), and endpoints that
+    replace Google's. Loading includes clean-up and everything that uses the warehouse."""
 
     extract_credentials: str = variable(
         "KBQ_EXTRACT_CREDENTIALS",
@@ -155,7 +155,7 @@ _PROCESSES: Final = re.compile(r"processes\[(\*|[1-9][0-9]{0,2})\]")
 def _master(variable: Variable, value: str) -> str:
     if value.startswith("processes") and not _PROCESSES.fullmatch(value):
         raise ConfigurationError(
-            f"{variable.name}: {value!r} is no number of processes",
+            f"{variable.name}: {value!r} is not a number of processes",
             next_step="use processes[4], or processes[*] for one per core",
         )
     return value
@@ -163,20 +163,20 @@ def _master(variable: Variable, value: str) -> str:
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """Where tasks run. ``options`` are Spark's, by their own names. ``lake_mb``: how large a load job of a lake is
-    that runs there, 0 for none."""
+    """Where tasks run. ``options`` are Spark's, with Spark's names. ``lake_mb`` is the size from which on a lake's load
+    jobs run there too, 0 for never."""
 
     master: str = variable(
         "KBQ_SPARK_MASTER",
-        "local[*], spark://host:port, k8s://…, yarn; processes[*]: tasks are processes of this machine, without Spark"
-        " and Java",
+        "local[*], spark://host:port, k8s://… or yarn; processes[*]: run tasks in processes of this machine, without "
+        "Spark and Java",
         "local[*]",
         _master,
     )
     options: Mapping[str, str] = field(default_factory=dict)
     lake_mb: int = variable(
         "KBQ_LAKE_SPARK_MB",
-        "load jobs of a lake with as many MB of files run on Spark; 0: none",
+        "load jobs of a lake with at least this many MB of files run on Spark; 0: none",
         256,
         whole(),
     )
@@ -188,18 +188,19 @@ class SparkSettings:
 
     @property
     def processes(self) -> str:
-        """How many processes run tasks in place of Spark: a number, or * for one per core; "" with Spark."""
+        """The number of processes that run tasks instead of Spark, or * for one per core; "" with Spark."""
         found = _PROCESSES.fullmatch(self.master)
         return found[1] if found else ""
 
 
-_PORT: Final = "{}, or a free one if that is taken"
+_PORT: Final = "{}, or a free port if that is taken"
 
 
 @dataclass(frozen=True)
 class LocalSettings:
-    """This machine: the settings file, and the ports of the local stack. Ports that no variable sets, not in ``fixed``,
-    are remembered and may change. ``origins`` say where each variable was set: ENVIRONMENT, a file, or LOCAL_STACK."""
+    """The settings file, and the ports of the local stack. Ports that variables set are in ``fixed``; `kbq local up`
+    stores the others and may change them. ``origins`` tell where each variable was set: ENVIRONMENT, a file, or
+    LOCAL_STACK."""
 
     file: str = variable(
         "KBQ_SETTINGS",
@@ -231,7 +232,7 @@ class LocalSettings:
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """Bounds of a window (see `WindowLimits`)."""
+    """Limits of a window (see `WindowLimits`)."""
 
     seconds: float = variable("KBQ_WINDOW_SECONDS", "a window ends after this many seconds", 300, whole())
     records: int = variable("KBQ_WINDOW_RECORDS", "a window ends after this many records", 5_000_000, whole())
@@ -245,22 +246,20 @@ class WindowSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Bounds of a run (see `ExtractionLimits`, `LoadOptions`), how often a load polls its jobs (``poll_seconds``), how
-    often Dagster checks for work, and the form of log lines.
-
-    A load job of BigQuery takes a minute or so and counts against a quota of 1,500 a day and table: hence its own
-    defaults, which are Kafka BigQuery Express's.
+    """Limits of a run (see `ExtractionLimits`, `LoadOptions`), the poll interval for load jobs (``poll_seconds``), how
+    often Dagster checks for work, and the format of log lines. BigQuery has its own defaults, from Kafka BigQuery
+    Express, because a load job takes about a minute and counts toward a quota of 1,500 per table and day.
     """
 
     run_seconds: float = variable(
         "KBQ_RUN_SECONDS",
-        "after this many seconds of a run no task starts, and running ones stop reading",
+        "after this many seconds of a run, no more tasks start, and running ones stop reading",
         600,
         whole(),
     )
     run_records: int = variable(
         "KBQ_RUN_RECORDS",
-        "most records that a run reads, counted in positions, shared out fairly",
+        "most records that a run reads, counted in positions and shared fairly",
         0,
         whole(1),
         shown_default="no limit",
@@ -268,7 +267,7 @@ class RunSettings:
     )
     run_bytes: int = variable(
         "KBQ_RUN_BYTES",
-        "most bytes of values that a run reads, by average size; at least 10485760",
+        "most bytes of values that a run reads, estimated from averages; at least 10485760",
         0,
         whole(10 * 1024 * 1024),
         shown_default="no limit",
@@ -277,7 +276,7 @@ class RunSettings:
     window: WindowSettings = field(default_factory=WindowSettings)
     done_files: str = variable(
         "KBQ_DONE_FILES",
-        "on, or off: no done files, which are half of a bucket's writes; sensors poll the state instead",
+        "on, or off: write no done files, which are half of the writes to a bucket; sensors poll the state instead",
         "on",
         choice("on", "off"),
     )
@@ -289,13 +288,13 @@ class RunSettings:
     )
     extract_seconds: int = variable(
         "KBQ_EXTRACT_SECONDS",
-        "seconds between checks for new records on the broker, by Dagster's daemon",
+        "seconds between checks by Dagster's daemon for new records on the broker",
         300,
         whole(),
     )
     load_seconds: int = variable(
         "KBQ_LOAD_SECONDS",
-        "least seconds between two loads that Dagster's sensor requests",
+        "least seconds between two loads requested by Dagster's sensor",
         120,
         whole(),
         on_bigquery=900,
@@ -307,7 +306,7 @@ class RunSettings:
         whole(),
     )
     clean_minutes: int = variable(
-        "KBQ_CLEAN_MINUTES", "minutes between clean-ups, by Dagster's daemon; 1 to 59", 9, whole(1, 59)
+        "KBQ_CLEAN_MINUTES", "minutes between clean-ups by Dagster's daemon; 1 to 59", 9, whole(1, 59)
     )
     reconcile_days: int = variable(
         "KBQ_RECONCILE_DAYS", "days of event dates that Dagster's counts read; 0 reads all", 0, whole()
@@ -322,8 +321,8 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class DagsterSettings:
-    """Dagster's own database (Postgres, or SQLite below KBQ_HOME where ``postgres_url`` is ""), and how much of its
-    history KBQ writes and keeps (``run_days`` 0: forever)."""
+    """Dagster's own database (Postgres, or SQLite below KBQ_HOME if ``postgres_url`` is ""), and how much history KBQ
+    writes to it and how long it keeps it (``run_days`` 0: forever)."""
 
     postgres_url: str = variable(
         "KBQ_DAGSTER_POSTGRES_URL",
@@ -337,13 +336,14 @@ class DagsterSettings:
     )
     partition_events: int = variable(
         "KBQ_PARTITION_EVENTS",
-        "changed partitions that one extraction reports to Dagster one by one; above, it reports each topic",
+        "most changed partitions that one extraction reports to Dagster individually; above that, it reports per "
+        "topic",
         500,
         whole(),
     )
     resident_seconds: int = variable(
         "KBQ_RESIDENT_SECONDS",
-        "seconds for which a run of Dagster's sensor extracts again and again on one Spark application; 0: once",
+        "seconds for which a run of Dagster's sensor keeps extracting on one Spark application; 0: it extracts once",
         0,
         whole(),
     )
@@ -351,7 +351,7 @@ class DagsterSettings:
 
 @dataclass(frozen=True)
 class PiiSettings:
-    """References to the keys of pseudonyms, and to the public key that seals error rows."""
+    """References to the pseudonym keys, and to the public key that seals error rows."""
 
     keys: str = variable(
         "KBQ_PII_KEYS",

@@ -1,4 +1,4 @@
-"""References to secrets: settings hold them in a secret's place; they are resolved where the secret is used.
+"""References to secrets. Settings have them in place of the secret; they are resolved where the secret is used.
 
 env:NAME        a variable of the environment
 file:PATH       a file's text

@@ -1,4 +1,4 @@
-"""Settings of `kbq serve`: how often it polls, and what lag is labeled by."""
+"""Settings of `kbq serve`: its poll interval, and the labels of lag metrics."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 
 from kbq_assets.core.config.variables import choice, variable, whole
 
-#: What a lag metric is labeled by.
+#: Label granularities of lag metrics.
 LAG_LABELS: Final = ("topic", "partition")
 
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """``look_seconds`` pass between two polls of a dependency."""
+    """``look_seconds`` is the time between two polls of a dependency."""
 
     look_seconds: int = variable(
         "KBQ_SERVE_SECONDS",

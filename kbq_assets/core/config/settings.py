@@ -1,6 +1,6 @@
-"""Settings: every `KBQ_*` variable, parsed into frozen values. Only `definitions.py` passes the environment in.
+"""Settings: all `KBQ_*` variables, parsed into frozen values. Only `definitions.py` passes the environment in.
 
-With nothing set, everything points at the local stack of `kbq local up` below `.kbq/`.
+The defaults point to the local stack of `kbq local up` below `.kbq/`.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from kbq_assets.core.config.variables import (
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE
 
-#: Spark tasks do not get these parts, which may hold secrets.
+#: Spark tasks do not get these parts, because they may contain secrets.
 _DRIVER_ONLY: Final = {"driver_only": True}
 
 
 @dataclass(frozen=True)
 class ExtrasSettings:
-    """Settings of extras. To remove an extra's, delete its field here and its module."""
+    """Settings of extras. To remove an extra's settings, delete its field here and its module."""
 
     notify: NotifySettings = field(default_factory=NotifySettings)
     service: ServiceSettings = field(default_factory=ServiceSettings)
@@ -83,11 +83,11 @@ class Settings:
     )
     warehouse_urls: str = variable(
         "KBQ_WAREHOUSE",
-        "duckdb:PATH, bigquery://project?location=EU, or iceberg:FOLDER (or a bucket, or a catalog's name); several"
-        " with names: bq=bigquery://project,local=duckdb:PATH",
+        "duckdb:PATH, bigquery://project?location=EU, or iceberg:FOLDER (or a bucket, or a catalog's name); name "
+        "them if there are several: bq=bigquery://project,local=duckdb:PATH",
         shown_default="duckdb:KBQ_HOME/warehouse.duckdb",
     )
-    #: the place in ``warehouses`` of the one that is loaded, checked and repaired
+    #: the index in ``warehouses`` of the warehouse to load, check and repair
     chosen: int = 0
     catalog: CatalogSettings
     kafka: KafkaSettings
@@ -103,12 +103,12 @@ class Settings:
 
     @property
     def staging(self) -> Staging:
-        """The place of ``staging_url``."""
+        """The parsed ``staging_url``."""
         return parse_staging(self.staging_url)
 
     @property
     def warehouses(self) -> tuple[NamedWarehouse, ...]:
-        """All warehouses, the first first."""
+        """All warehouses, in the order of `KBQ_WAREHOUSE`."""
         return parse_warehouses(self.warehouse_urls)
 
     @property
@@ -121,7 +121,7 @@ class Settings:
 
     @property
     def warehouse_area(self) -> str:
-        """The name by which stored state knows the chosen warehouse."""
+        """The name of the chosen warehouse in stored state."""
         return self.warehouses[self.chosen].name if self.chosen else FIRST_WAREHOUSE
 
     @property
@@ -133,8 +133,8 @@ class Settings:
         return dataclasses.replace(self, chosen=self._index(name))
 
     def below(self, folder: str) -> Settings:
-        """The same settings with a staging area of its own, below this one, the same backups, and for the chosen
-        warehouse alone, which is the first one there."""
+        """The settings for a staging area of its own below this one, with the same backups. The chosen warehouse is its
+        first and only one."""
         staging_url = f"{self.staging_url.rstrip('/')}/{folder}"
         backup = dataclasses.replace(self.backup, location=self.backup.location or self.staging_url)
         return dataclasses.replace(
@@ -142,11 +142,11 @@ class Settings:
         )
 
     def warehouse_named(self, stored: str) -> str:
-        """The name in `KBQ_WAREHOUSE` of a stored one; "" if there is only one, without a name."""
+        """The name in `KBQ_WAREHOUSE` of a warehouse in stored state; "" if the only one has no name."""
         return self.warehouses[0].name if stored == FIRST_WAREHOUSE else stored
 
     def stored_warehouses(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Names of `KBQ_WAREHOUSE` as stored state has them; empty for the first alone (PROTOCOL W2)."""
+        """Warehouse names of `KBQ_WAREHOUSE` as in stored state; empty if only the first (PROTOCOL W2)."""
         indexes = sorted(map(self._index, names))
         stored = tuple(self.warehouses[index].name if index else FIRST_WAREHOUSE for index in indexes)
         return () if stored == (FIRST_WAREHOUSE,) else stored
@@ -158,18 +158,18 @@ class Settings:
                 f"KBQ_WAREHOUSE has no warehouse {name}",
                 next_step=f"name one of {', '.join(known)}"
                 if all(known)
-                else "name none: it has one, without a name",
+                else "leave the name out: the only warehouse has none",
             )
         return known.index(name)
 
     @property
     def demo_log(self) -> Path:
-        """The demo producers' own log of what they produced."""
+        """The demo producers' own log of their records."""
         return self.home / "demo"
 
     @property
     def for_tasks(self) -> Settings:
-        """The settings that Spark tasks need; the rest stays on the driver."""
+        """The settings that Spark tasks need. The rest stays on the driver."""
         hidden = {each.name for each in dataclasses.fields(self) if each.metadata == _DRIVER_ONLY}
         blank = {name: part() for name, part in parts_in(Settings) if name in hidden}
         kafka = dataclasses.replace(self.kafka, advisory_group="")
@@ -194,14 +194,14 @@ def _walk(kind: type, path: str = "") -> Iterator[tuple[str, Variable]]:
             yield from _walk(parts[each.name], f"{path}{each.name}.")
 
 
-#: Variables by the path of the field of `Settings` that each sets.
+#: Variables by the path of the field in `Settings` that each sets.
 _PATHS: Final = dict(_walk(Settings))
-#: Variables by name. Those with the prefixes above carry options under their own names.
+#: Variables by name. Variables with the prefixes above set options with their own names instead.
 VARIABLES: Final[Mapping[str, Variable]] = {each.name: each for each in _PATHS.values()}
 
 
 def values_of(settings: Settings) -> dict[str, str]:
-    """The value of every variable as text, by its name. Secrets are not hidden."""
+    """The value of every variable as text, by name. Secrets are not hidden."""
     found = {}
     for path, each in _PATHS.items():
         value: Any = settings
@@ -212,7 +212,7 @@ def values_of(settings: Settings) -> dict[str, str]:
 
 
 class UnknownVariables(ConfigurationError):
-    """Variables that KBQ does not have. ``others`` are the settings without them, None if these are wrong too."""
+    """Variables that KBQ does not have. ``others`` are the settings without them, None if these are invalid too."""
 
     others: Settings | None = None
 
@@ -222,9 +222,9 @@ def parse_settings(
     local_ports: Mapping[str, int] | None = None,
     origins: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Parse `KBQ_*` variables; ``local_ports`` replace defaults of the local stack. ``origins`` say where each variable
-    was set, by default in the environment. Raises ConfigurationError for a malformed variable and UnknownVariables for
-    unknown ones; it never shows a value that may be secret."""
+    """Parse `KBQ_*` variables. ``local_ports`` replace defaults of the local stack. ``origins`` tell where each
+    variable was set, by default in the environment. Raises ConfigurationError for a malformed variable and
+    UnknownVariables for unknown ones. Errors never show a value that may be secret."""
     origins = (
         {name: ENVIRONMENT for name in environ if name.startswith("KBQ_")} if origins is None else origins
     )
@@ -291,7 +291,8 @@ def _run(environ: Mapping[str, str], *, is_bigquery: bool) -> RunSettings:
 
 
 def _kafka_options(environ: Mapping[str, str]) -> dict[str, str]:
-    """`KBQ_KAFKA_SASL_MECHANISM=PLAIN` is librdkafka's `sasl.mechanism`; the adapter's allow-list judges the names."""
+    """librdkafka's options: `KBQ_KAFKA_SASL_MECHANISM=PLAIN` sets `sasl.mechanism`. The adapter's allow-list checks the
+    names."""
     return {
         name.removeprefix(_KAFKA_PREFIX).lower().replace("_", "."): value
         for name, value in environ.items()
@@ -300,12 +301,12 @@ def _kafka_options(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _spark(environ: Mapping[str, str]) -> SparkSettings:
-    """`KBQ_SPARK_CONF_spark.executor.memory=2g` is Spark's `spark.executor.memory`."""
+    """Spark's settings: `KBQ_SPARK_CONF_spark.executor.memory=2g` sets `spark.executor.memory`."""
     options = {n.removeprefix(_SPARK_PREFIX): v for n, v in environ.items() if n.startswith(_SPARK_PREFIX)}
     spark = parse_part(SparkSettings, environ, options=options)
     if options and spark.processes:
         raise ConfigurationError(
-            f"{_SPARK_PREFIX}{next(iter(options))}: KBQ_SPARK_MASTER={spark.master} starts no Spark",
+            f"{_SPARK_PREFIX}{next(iter(options))}: KBQ_SPARK_MASTER={spark.master} does not start Spark",
             next_step="unset it, or set KBQ_SPARK_MASTER=local[*]",
         )
     return spark
@@ -317,13 +318,13 @@ def _is_unknown(name: str) -> bool:
 
 
 def nearest_variable(name: str) -> str:
-    """The variable that a misspelled name may mean; "" if none is near."""
+    """The variable that a misspelled name may mean; "" if none is close."""
     full = name.upper() if name.upper().startswith("KBQ_") else f"KBQ_{name.upper()}"
     return next(iter(difflib.get_close_matches(full, VARIABLES, 1)), "")
 
 
 def _unknown_variables(unknown: Mapping[str, str]) -> UnknownVariables:
-    """The error of unknown names, by the place of each."""
+    """The error for unknown variables, given the origin of each."""
     names = [name if place == ENVIRONMENT else f"{name} in {place}" for name, place in unknown.items()]
     near = [found for name in unknown if (found := nearest_variable(name))]
     return UnknownVariables(

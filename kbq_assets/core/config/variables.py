@@ -1,7 +1,7 @@
-"""Declares `KBQ_*` variables on the dataclass fields they set.
+"""Declares `KBQ_*` variables on the dataclass fields that they set.
 
-A field's declaration carries everything about its variable: name, type, default, help text, and whether it is secret.
-Parsing, `kbq settings` and the tables of docs/configuration.md all read these declarations.
+A field's declaration has everything about its variable: name, type, default, help text, and whether it is secret.
+Parsing, `kbq settings` and the tables of docs/configuration.md all use these declarations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kbq_assets.core.errors import ConfigurationError
 
 T = TypeVar("T")
 _KEY: Final = "variable"
-#: Python converts no text of thousands of digits to a number.
+#: Python refuses to convert text of thousands of digits to a number.
 _LONGEST: Final = 20
 _URL: Final = re.compile(r"https?://[\w.:\[\]-]+(/[\w./-]*)?")
 
@@ -36,13 +36,13 @@ class Variable:
     parse: Parser
     #: The default in words, if the value itself is not clear.
     shown_default: str = ""
-    #: The default where the warehouse is BigQuery; None: the same one.
+    #: The default if the warehouse is BigQuery; None: the same default.
     on_bigquery: Any = None
-    #: Hide the value, unless it is a reference to a secret.
+    #: Whether to hide the value, unless it is a reference to a secret.
     secret: bool = False
-    #: The value is a reference, or parsing refuses it: always safe to show.
+    #: Whether parsing accepts only references, so the value is always safe to show.
     reference: bool = False
-    #: How a parsed value is shown.
+    #: Formats a parsed value to show it.
     show: Callable[[Any], str] = str
 
     @property
@@ -50,18 +50,18 @@ class Variable:
         """Help text with the default in parentheses."""
         default = self.shown_default or ("" if self.default is dataclasses.MISSING else str(self.default))
         if isinstance(self.default, bool):
-            default = default.lower()  # as it is written
+            default = default.lower()  # as users write it
         if self.on_bigquery is not None:
             default += f"; BigQuery: {self.on_bigquery}"
         return f"{self.help} ({default})" if default else self.help
 
 
-#: From a variable and its text to a value. Raises ConfigurationError, which never shows a value that may be secret.
+#: Parses the text of a variable. Raises ConfigurationError that never shows a value that may be secret.
 Parser: TypeAlias = Callable[[Variable, str], Any]
 
 
 def text(variable: Variable, value: str) -> str:
-    """Parse text: the value as it is."""
+    """The value, unchanged."""
     return value
 
 
@@ -74,8 +74,8 @@ def variable(
     repr: bool = True,
     **more: Any,
 ) -> Any:
-    """Declare the variable that sets a dataclass field. ``more``: see `Variable`. Without a default, the caller of
-    `parse_part` gives one."""
+    """Declare the variable that sets a dataclass field. ``more`` are further fields of `Variable`. If there is no
+    default, the caller of `parse_part` passes one."""
     declared = Variable(name, help, default, parse, **more)
     shown = repr and not declared.secret
     return dataclasses.field(default=default, repr=shown, metadata={_KEY: declared})
@@ -117,7 +117,7 @@ def url(variable: Variable, value: str) -> str:
 def kms_key(variable: Variable, value: str) -> str:
     """Parse the name of a Cloud KMS key, without a version; "" for none."""
     if value and not re.fullmatch(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+", value):
-        raise _refused(variable, "projects/P/locations/L/keyRings/R/cryptoKeys/K is needed")
+        raise _refused(variable, "must be projects/P/locations/L/keyRings/R/cryptoKeys/K")
     return value
 
 
@@ -129,7 +129,7 @@ def reference(variable: Variable, value: str) -> str:
 
 
 def credentials(variable: Variable, value: str) -> str:
-    """Parse a reference to Google credentials; "" for the machine's own."""
+    """Parse a reference to Google credentials; "" for Application Default Credentials."""
     kind, _, target = value.partition(":")
     if value in ("", "anonymous") or (kind in ("file", "impersonate") and target):
         return value
@@ -155,8 +155,8 @@ def place(variable: Variable, value: str) -> str:
 
 
 def parse_part(kind: type[T], environ: Mapping[str, str], **defaults: Any) -> T:
-    """A dataclass from its variables, with the parts in it. ``defaults`` replace the declared ones, and set fields
-    without a variable."""
+    """A dataclass set from its variables, including nested parts. ``defaults`` replace the declared defaults, and set
+    fields without a variable."""
     values: dict[str, Any] = {
         name: parse_part(part, environ) for name, part in parts_in(kind) if name not in defaults
     }
@@ -174,7 +174,7 @@ def declared_in(kind: type) -> Iterator[tuple[str, Variable]]:
 
 
 def parts_in(kind: type) -> Iterator[tuple[str, type]]:
-    """Fields of one dataclass that hold another one with variables of its own."""
+    """Fields of a dataclass whose type is another dataclass."""
     types = typing.get_type_hints(kind)
     for each in dataclasses.fields(kind):
         if isinstance(part := types[each.name], type) and dataclasses.is_dataclass(part):

@@ -1,1 +1,1 @@
-"""Change events of Debezium: what their rows and types are called."""
+"""Change events of Debezium: names of their columns, and detection of their schemas."""

@@ -1,4 +1,4 @@
-"""The columns that a change event adds to its row, named as Debezium's own unwrapping names them."""
+"""The columns that a change event adds to its row, with the names that Debezium's own unwrapping uses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 OP: Final = "__op"
 #: Whether the row no longer exists.
 DELETED: Final = "__deleted"
-#: The names of columns whose value the database did not send; they are null here, and must overwrite nothing.
+#: Names of columns whose value the database did not send. They are null in the event, and must not overwrite anything.
 UNAVAILABLE: Final = "__unavailable"
 #: The event's source: connector, database, table, time, transaction, position in the log.
 SOURCE: Final = "__source"
@@ -18,5 +18,5 @@ CHANGE_COLUMNS: Final = (OP, DELETED, UNAVAILABLE, SOURCE)
 PLACEHOLDER: Final = "__debezium_unavailable_value"
 
 CREATE, UPDATE, DELETE, READ, TRUNCATE, MESSAGE = "c", "u", "d", "r", "t", "m"
-#: Changes that have a row.
+#: Kinds of changes that have a row.
 OF_ROWS: Final = frozenset({CREATE, UPDATE, DELETE, READ})

@@ -1,4 +1,4 @@
-"""The form of a change event: an envelope around the row before and after the change."""
+"""The structure of a change event: an envelope around the row before and after the change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kbq_assets.core.avro import tree as avro
 
 
 def is_envelope(root: avro.AvroType) -> bool:
-    """Whether a schema is that of change events: they have an operation, and a source that names its connector."""
+    """Whether a schema is of change events, which have an operation and a source with a connector."""
     if not isinstance(root, avro.RecordType) or not {"op", "source"} <= root.fields.keys():
         return False
     source = record_of(root.fields["source"].type)
@@ -14,7 +14,7 @@ def is_envelope(root: avro.AvroType) -> bool:
 
 
 def record_of(node: avro.AvroType) -> avro.RecordType | None:
-    """A record, or the record of a union with null alone."""
+    """The record type of a record, or of a union of one record and null; None for other types."""
     branches = node.branches if isinstance(node, avro.Union) else (node,)
     others = [each for each in branches if not avro.is_null(each)]
     return others[0] if len(others) == 1 and isinstance(others[0], avro.RecordType) else None

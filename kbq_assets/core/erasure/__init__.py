@@ -1,1 +1,1 @@
-"""Erasure of persons: which records are forgotten, and how far that is."""
+"""Erasure of persons: the records to erase, and the progress of an erasure."""

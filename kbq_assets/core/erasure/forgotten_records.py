@@ -1,4 +1,4 @@
-"""Backups under an erasure: which records of a file are forgotten, and the commit after that. Pure (PROTOCOL X5)."""
+"""Erasure in backups: the records of a file to erase, and the commit after that (PROTOCOL X5). Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbq_assets.core.protocol.names import shard_of
 
 
 def is_present(ids: tuple[str, str], commit: Commit, file: StagedFile) -> bool:
-    """Whether a backup's file is of the log with this cluster and topic id."""
+    """Whether a backup's file belongs to the log with this cluster and topic id."""
     name = BackupFileName.parse(file.path)
     found = commit.partitions.get(name.range.topic_partition.partition)
     return (commit.cluster_id, commit.topic_id) == ids and found is not None and name.epoch >= found.since
@@ -23,8 +23,8 @@ def is_present(ids: tuple[str, str], commit: Commit, file: StagedFile) -> bool:
 def epochs_of_log(
     ids: tuple[str, str], partitions: Iterable[int], commits: Mapping[int, Commit]
 ) -> Mapping[int, CopiedEpochs]:
-    """By partition the epochs of a backup, as its commits by shard are now, that are of the log with this cluster and
-    topic id; none up to now if it has no copy of the log."""
+    """For each partition, the backup's present epochs that belong to the log with this cluster and topic id; an empty
+    range if it has no copy of the log. ``commits`` are the backup's by shard."""
     found = {}
     for number in partitions:
         commit = commits.get(shard_of(number))
@@ -39,13 +39,13 @@ def epochs_of_log(
 
 
 def copied_offsets(erasure: Erasure, commit: Commit, file: StagedFile) -> Offsets:
-    """The offsets that an erasure forgets of a backup's file: those of the log, or what a search found in an older
-    epoch, whose offsets may be of another log."""
+    """The offsets to erase from a backup's file: those of the log or, for an older epoch, whose offsets may be of
+    another log, those that a search found."""
     name = BackupFileName.parse(file.path)
     partition = name.range.topic_partition.partition
     ids = erasure.cluster_id, erasure.topic_id
     if (known := erasure.copied.get(partition)) and name.epoch >= known.since:
-        # A log that is gone never comes back: if the backup still has this one, all epochs in between are of it.
+        # A log that is gone never returns. So if the backup still has this log, all epochs in between belong to it.
         is_of_log = name.epoch <= known.epoch or (commit.cluster_id, commit.topic_id) == ids
     else:
         is_of_log = is_present(ids, commit, file)
@@ -56,8 +56,9 @@ def copied_offsets(erasure: Erasure, commit: Commit, file: StagedFile) -> Offset
 
 
 def rewritten(commit: Commit, *, old: StagedFile, new: StagedFile, erased: int, number: int) -> Commit:
-    """A backup's commit that lists a file without the erased records, and counts them; unchanged if it lists the old
-    one no more, or has another ``number`` of a merge (PROTOCOL B10): a clean-up may have taken the new one."""
+    """A backup's commit with the new file, which lacks the erased records, and with these counted. Unchanged if it no
+    longer lists the old file, or if its merge ``number`` differs (PROTOCOL B10), because a clean-up may have deleted
+    the new file then."""
     if commit.merges != number:
         return commit
     for partition, found in commit.partitions.items():

@@ -1,7 +1,7 @@
-"""Erasures and the erasure log of a topic (PROTOCOL X1 to X4). No object here has a personal value.
+"""Erasures, and the erasure log of a topic (PROTOCOL X1 to X4). None of these objects contain personal values.
 
-erasures/7.json                     what one erasure forgets, and how far it is
-erasures/@topics/shop.orders.json   the log: everything of a topic that must never be read again
+erasures/7.json                     the records that one erasure erases, and its progress
+erasures/@topics/shop.orders.json   the log: all records of a topic that must never be read again
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 
 ERASURES: Final = "erasures/"
 _LOGS: Final = "erasures/@topics/"
-#: What the ids of an erasure's jobs begin with: kbq-erase-<staging area>-<number>-<attempt>.
+#: Prefix of the ids of an erasure's jobs: kbq-erase-<staging area>-<number>-<attempt>.
 JOB_PREFIX: Final = "kbq-erase-"
 
 
 class ErasurePhase(StrEnum):
     """The progress of an erasure."""
 
-    #: the log may lack it, and some commits may not know of it
+    #: the log may lack it, and some commits may not require it yet
     BEGUN = "begun"
-    #: nobody reads the records again; copies are being deleted
+    #: the records are never read again; copies are being deleted
     LOGGED = "logged"
     DONE = "done"
 
 
 @dataclass(frozen=True)
 class ErasedPartition(Stored):
-    """The records of one partition that an erasure forgets. ``since`` and ``epoch`` are those of its commit: rows of
-    these epochs have the offsets of the present log."""
+    """The records of one partition to erase. ``since`` and ``epoch`` are its commit's: rows of these epochs have
+    offsets of the present log."""
 
     since: int
     epoch: int
-    #: positions below this were searched; a later record of the person stays
+    #: positions below this were searched; later records of the person stay
     until: int
     offsets: Offsets = ()
 
 
 @dataclass(frozen=True)
 class CopiedEpochs(Stored):
-    """The epochs of a partition's backup whose files were of the log at the time of the search: from ``since`` to
-    ``epoch``."""
+    """The epochs of a partition's backup, ``since`` to ``epoch``, whose files belonged to the log at the time of the
+    search."""
 
     since: int
     epoch: int
@@ -68,7 +68,7 @@ class ErasureTimes(Stored):
 
 @dataclass(frozen=True)
 class RewrittenFile(Stored):
-    """A staged file that takes the place of another one, without ``rows`` of it."""
+    """A staged file that replaces another one, with ``rows`` fewer rows."""
 
     old: str
     new: StagedFile
@@ -79,17 +79,17 @@ class RewrittenFile(Stored):
 class Deletion(Stored):
     """The deletion of an erasure's rows in one warehouse."""
 
-    #: deletions of rows so far, and the job of one that has not ended with the rows per table
+    #: number of deletions so far, and the job of an unfinished one with its rows by table
     attempt: int = 0
     job_id: str = ""
     deleting: Mapping[str, int] = field(default_factory=dict)
-    #: staged files that this deletion wrote again, while their tables wait
+    #: staged files that this deletion rewrote, while their tables wait
     staged: tuple[RewrittenFile, ...] = ()
-    #: rows deleted so far per table
+    #: rows deleted so far, by table
     rows: Mapping[str, int] = field(default_factory=dict)
-    #: files that were written again so far; the first warehouse counts those of backups too
+    #: number of files rewritten so far; the first warehouse also counts those of backups
     files: int = 0
-    #: why its last run did not end
+    #: the reason that its last run did not finish
     problem: str = ""
 
 
@@ -102,15 +102,15 @@ class Erasure(Stored):
     cluster_id: str
     topic_id: str
     partitions: Mapping[int, ErasedPartition]
-    #: rows of epochs before ``since``, by ``<partition>/<epoch>``: their offsets may be of another log
+    #: rows of epochs before ``since``, whose offsets may be of another log, by ``<partition>/<epoch>``
     older: Mapping[str, Offsets] = field(default_factory=dict)
-    #: records of older epochs of the backup, by ``<partition>/<epoch>``
+    #: records of the backup's older epochs, by ``<partition>/<epoch>``
     copies: Mapping[str, Offsets] = field(default_factory=dict)
-    #: a reset of the backup may make these epochs former ones before their files are written again
+    #: by partition; needed because a reset of the backup may end these epochs before their files are rewritten
     copied: Mapping[int, CopiedEpochs] = field(default_factory=dict)
     phase: str = str(ErasurePhase.BEGUN)
     times: ErasureTimes = field(default_factory=ErasureTimes, metadata=INLINE)
-    #: the rows of the first warehouse, and of the others by name
+    #: the deletion in the first warehouse, and in the others by name
     first: Deletion = field(default_factory=Deletion, metadata=INLINE)
     others: Mapping[str, Deletion] = field(default_factory=dict)
 
@@ -118,7 +118,7 @@ class Erasure(Stored):
         return self.first if warehouse == FIRST_WAREHOUSE else self.others.get(warehouse, Deletion())
 
     def with_deletion(self, warehouse: str, deletion: Deletion) -> Erasure:
-        """The erasure with another progress in a warehouse."""
+        """The erasure with new progress in a warehouse."""
         if warehouse == FIRST_WAREHOUSE:
             return dataclasses.replace(self, first=deletion)
         if deletion == self.deletion(warehouse):
@@ -127,7 +127,7 @@ class Erasure(Stored):
 
     @property
     def rows(self) -> Mapping[str, int]:
-        """Rows deleted so far per table, those of other warehouses by ``warehouse/table``."""
+        """Rows deleted so far by table, in other warehouses by ``warehouse/table``."""
         others = (
             (f"{name}/{t}", rows) for name, each in self.others.items() for t, rows in each.rows.items()
         )
@@ -135,12 +135,12 @@ class Erasure(Stored):
 
     @property
     def files(self) -> int:
-        """How many files were written again so far."""
+        """Number of files rewritten so far."""
         return sum(each.files for each in (self.first, *self.others.values()))
 
     @property
     def records(self) -> int:
-        """How many records it forgets; those of older epochs count too."""
+        """Number of records to erase, including those of older epochs."""
         present = (each.offsets for each in self.partitions.values())
         return sum(map(sets.size, (*present, *self.older.values(), *self.copies.values())))
 
@@ -151,7 +151,7 @@ class Erasure(Stored):
         return self.older.get(f"{partition}/{epoch}", ())
 
     def touches(self, file: StagedFile) -> bool:
-        """Whether a staged file may have such a row."""
+        """Whether a staged file may have a row to erase."""
         name = file.name
         own = self.of_epoch(name.topic_partition.partition, name.epoch)
         return name.topic_partition.topic == self.topic and sets.meet(own, name.first_offset, file.until)
@@ -172,25 +172,26 @@ class Erasure(Stored):
 
 @dataclass(frozen=True)
 class ErasureLog(Stored):
-    """`erasures/@topics/<topic>.json`: offsets that are never read again, of the log with this cluster and topic id."""
+    """`erasures/@topics/<topic>.json`: offsets that must never be read again, of the log with this cluster and topic
+    id."""
 
     topic: str
     cluster_id: str
     topic_id: str
-    #: the number of the last erasure that entered it: a topic has one at a time (X1)
+    #: the number of the last erasure entered; a topic has only one at a time (X1)
     version: int = 0
     partitions: Mapping[int, Offsets] = field(default_factory=dict)
 
     def of(self, commit: Commit, partition: int) -> Offsets:
-        """The erased offsets of a commit's partition: none if the commit is of another log."""
+        """The erased offsets of a commit's partition; none if the commit is of another log."""
         if (self.cluster_id, self.topic_id) != (commit.cluster_id, commit.topic_id):
             return ()
         return self.partitions.get(partition, ())
 
 
 def reaching(erasure: Erasure, commits: Iterable[Commit]) -> Erasure:
-    """The erasure with the rows of epochs that began since, of the same log: a unit may have published before the
-    commits knew."""
+    """The erasure extended to epochs of the same log that began since. Units may have published in them before the
+    commits required the new log version."""
     epochs = {
         number: commit.epoch
         for commit in commits
@@ -205,8 +206,7 @@ def reaching(erasure: Erasure, commits: Iterable[Commit]) -> Erasure:
 
 
 def with_erasure(log: ErasureLog, erasure: Erasure) -> ErasureLog:
-    """The log after an erasure entered it, once. If the topic was recreated since, offsets of its former log are of no
-    use."""
+    """The log with an erasure added, once. If the topic was recreated since, drops the offsets of its former log."""
     if erasure.number <= log.version:
         return log
     is_same = (log.cluster_id, log.topic_id) == (erasure.cluster_id, erasure.topic_id)
@@ -224,13 +224,13 @@ def with_erasure(log: ErasureLog, erasure: Erasure) -> ErasureLog:
 
 
 def raised(commit: Commit, version: int) -> Commit:
-    """A commit that no unit with an older log can publish to (X2)."""
+    """The commit with a minimum log version, so that units with an older log cannot publish (X2)."""
     return commit if commit.erasures >= version else dataclasses.replace(commit, erasures=version)
 
 
 def check_version(commit: Commit, log: ErasureLog | None) -> ErasureLog | None:
-    """Return the log that a commit asks for, None for a commit without erasures. Raises MissingState if it is gone or
-    older: KBQ never assumes that nothing was erased."""
+    """Return the log that a commit requires, None for a commit without erasures. Raises MissingState if it is gone or
+    older, because KBQ never assumes that nothing was erased."""
     if not commit.erasures:
         return None
     if log is None or log.version < commit.erasures:
@@ -244,10 +244,11 @@ def check_version(commit: Commit, log: ErasureLog | None) -> ErasureLog | None:
 def erased_rows(
     commit: Commit, job_id: str, changes: Sequence[tuple[int, int, Counts]], warehouse: str = FIRST_WAREHOUSE
 ) -> Commit:
-    """A commit after a deletion of a warehouse's rows, once (X3): ``changes`` are partition, epoch and counts. Rows of
-    epochs that it no longer counts change nothing.
+    """The commit after a deletion of a warehouse's rows, applied once (X3). ``changes`` are partition, epoch and
+    counts. Ignores rows of epochs that the commit no longer counts.
 
-    A partition keeps the sum under the last job's id: a topic's deletions follow each other, so ids only rise.
+    A partition keeps the sum under the last job's id. That is enough because a topic's deletions run one after another,
+    with increasing ids.
     """
     for number in sorted({number for number, _, _ in changes}):
         found = commit.partitions.get(number)
@@ -285,7 +286,7 @@ def parse_erasure_path(path: str) -> int | None:
     if path.startswith(_LOGS):
         return None
     if not (path.startswith(ERASURES) and base.endswith(".json")):
-        raise InvalidName(f"{path!r} is no erasure", next_step=f"expected {ERASURES}<number>.json")
+        raise InvalidName(f"{path!r} is not an erasure", next_step=f"expected {ERASURES}<number>.json")
     return parse_number(base.removesuffix(".json"), path)
 
 
@@ -294,5 +295,5 @@ def log_path(topic: str) -> str:
 
 
 def key_of(tp: TopicPartition, epoch: int) -> str:
-    """The key of rows in table states (`core.loading.rows_key`)."""
+    """The key of rows in table states (`rows_key` in core/loading/table_state.py)."""
     return f"{tp.topic}/{tp.partition}/{epoch}"

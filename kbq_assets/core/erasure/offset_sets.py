@@ -1,5 +1,5 @@
-"""Sets of offsets, as the erasure log keeps them: sorted bounds of half-open ranges, ``(4, 6, 9, 10)`` for 4, 5 and
-9."""
+"""Sets of offsets, as stored in the erasure log: the sorted bounds of half-open ranges. ``(4, 6, 9, 10)`` means 4, 5
+and 9."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-#: Firsts and ends in turn, each greater than the one before it.
+#: Alternating firsts and ends, strictly increasing.
 Offsets: TypeAlias = tuple[int, ...]
-#: Offsets of one erasure. A person has thousands of records, not millions; a larger set is divided.
+#: Most offsets of one erasure. A person has thousands of records, not millions; larger sets must be split.
 MOST_OFFSETS = 200_000
 
 
 @dataclass(frozen=True)
 class RowPlaces:
-    """Rows of one topic: partition, epoch and offsets."""
+    """Rows of one topic, as tuples of partition, epoch and offsets."""
 
     topic: str
     places: tuple[tuple[int, int, Offsets], ...]
 
 
-#: The columns with the position of a row, and with that of the record that deleted a key, which an upsert remembers.
+#: The columns with the position of a row and, in an upsert's table of deleted keys, of the record that deleted a key.
 POSITIONS = (
     ("_kafka_topic", "_kafka_partition", "_kbq_epoch", "_kafka_offset"),
     ("kbq_topic", "kbq_partition", "kbq_epoch", "kbq_offset"),
@@ -68,6 +68,6 @@ def has(offsets: Offsets, offset: int) -> bool:
 
 
 def meet(offsets: Offsets, first: int, until: int) -> bool:
-    """Whether a set has an offset of [first, until)."""
+    """Whether a set has an offset in [first, until)."""
     at = bisect_right(offsets, first)
     return first < until and (at % 2 == 1 or (at < len(offsets) and offsets[at] < until))

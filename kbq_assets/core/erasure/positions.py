@@ -1,4 +1,5 @@
-"""Positions that somebody names, as text: of records that no search finds, such as those of sealed error rows."""
+"""Parses positions that an operator gives as text, for records that a search cannot find, such as those of sealed error
+rows."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from kbq_assets.core.errors import ConfigurationError
 
 
 class RecordPosition(NamedTuple):
-    """A record; ``epoch`` 0 is the present one."""
+    """The position of a record; ``epoch`` 0 means the present epoch."""
 
     partition: int
     offset: int
@@ -18,8 +19,8 @@ class RecordPosition(NamedTuple):
 
 
 def parse_positions(text: str, topic: str) -> Iterator[RecordPosition]:
-    """Lines of ``partition offset`` or ``partition offset epoch``, or JSON as `kbq errors` and `kbq pii open` print it.
-    Raises ConfigurationError, which repeats no value."""
+    """Parse lines of ``partition offset`` or ``partition offset epoch``, or JSON as printed by `kbq errors` and `kbq
+    pii open`. Raises ConfigurationError that does not repeat any value."""
     for number, entry in enumerate(_entries(text), 1):
         try:
             found = RecordPosition(
@@ -34,7 +35,7 @@ def parse_positions(text: str, topic: str) -> Iterator[RecordPosition]:
             ) from None
         if (_named(entry, "topic") or topic) != topic:
             raise ConfigurationError(
-                f"entry {number} is of another topic", next_step=f"give those of {topic}"
+                f"entry {number} is of another topic", next_step=f"give positions of {topic}"
             )
         if min(found) < 0:
             raise ConfigurationError(f"entry {number} is below 0", next_step="check the positions")
@@ -64,14 +65,14 @@ def _parsed(line: str) -> Any:
 
 
 def _whole(found: Any) -> int:
-    """A whole number. Another number would be cut to one, and name another record."""
+    """A whole number. `int` would truncate other numbers, so they would mean another record."""
     if isinstance(found, bool) or not isinstance(found, (int, str)):
-        raise TypeError(f"{type(found).__name__} is no whole number")
+        raise TypeError(f"{type(found).__name__} is not a whole number")
     return int(found)
 
 
 def _named(entry: Mapping[str, Any], name: str) -> Any:
-    """A field, by KBQ's name or the column's."""
+    """A field, by KBQ's name or by the column's name."""
     column = f"_kbq_{name}" if name == "epoch" else f"_kafka_{name}"
     found = entry.get(name, entry.get(column))
     if found is None and name in ("partition", "offset"):

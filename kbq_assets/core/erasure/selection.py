@@ -1,5 +1,5 @@
-"""Whose records are erased: by the key of a record, by a value of a column, by the tombstones of
-another topic, or by positions. A column may have pseudonyms of the value. A value never leaves the process."""
+"""Selects the records to erase by key, by value of a column, by the tombstones of another topic, or by position. A
+column may contain pseudonyms of the value. The values never leave the process."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from kbq_assets.core.topics.personal import KEY, Decision, Pseudonyms
 
 @dataclass(frozen=True)
 class PersonRecords:
-    """The records of a person: those with one of these keys or positions, and rows where a column has a value."""
+    """The records of a person: those with one of these keys or positions, and rows with one of these column values."""
 
     keys: frozenset[bytes] = field(default=frozenset(), repr=False)
     columns: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    #: a topic whose tombstones name more keys; "" for none
+    #: a topic whose tombstones have more keys; "" for none
     tombstones: str = ""
     positions: frozenset[RecordPosition] = frozenset()
 
     def __post_init__(self) -> None:
         if not (self.keys or self.columns or self.tombstones or self.positions):
             raise ConfigurationError(
-                "whose records? nothing is chosen",
-                next_step="choose by --key-file, --where-file, --pseudonym-of-file, --tombstones or --positions-file",
+                "no records are selected",
+                next_step="use --key-file, --where-file, --pseudonym-of-file, --tombstones or --positions-file",
             )
         if b"" in self.keys or any(not column for column, _ in self.columns):
             raise ConfigurationError("a key and a column must not be empty", next_step="check the input")
 
 
 def parse_column(text: str) -> tuple[str, str]:
-    """``column=value``. Raises ConfigurationError, which does not repeat the value."""
+    """Parse ``column=value``. Raises ConfigurationError that does not repeat the value."""
     column, separator, value = text.partition("=")
     if not separator or not column.strip():
         raise ConfigurationError(
@@ -46,8 +46,8 @@ def parse_column(text: str) -> tuple[str, str]:
 def pseudonyms_in(
     columns: Iterable[tuple[str, str]], decisions: Sequence[Decision], known: Pseudonyms
 ) -> Iterator[tuple[str, str]]:
-    """Each column with each pseudonym that it may have of a value: one for each key and context. Raises
-    ConfigurationError for a column without pseudonyms."""
+    """Pairs of column and pseudonym, for every pseudonym that the column may contain for a value: one per key and
+    context. Raises ConfigurationError for a column without pseudonyms."""
     hidden = [each for each in decisions if each.action == "pseudonym"]
     for column, value in columns:
         contexts = sorted({each.context for each in hidden if common_name(each.path) == common_name(column)})

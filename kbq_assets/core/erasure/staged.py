@@ -1,5 +1,5 @@
-"""Staged files under an erasure: lists of files in which a new file takes the place of an old one, for one warehouse
-(PROTOCOL X3). Pure."""
+"""Erasure in staged files: replaces an old file by a new one in lists of files, for one warehouse (PROTOCOL X3). Pure
+functions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kbq_assets.core.protocol.names import FIRST_WAREHOUSE
 
 
 def with_rewritten(commit: Commit, each: RewrittenFile, warehouse: str) -> Commit:
-    """A commit that lists the new file for a warehouse. Other warehouses keep the old one: they erase by themselves,
-    and may be loading it. A copy of a file that a reset gave up is given up too."""
+    """The commit with the new file for a warehouse. Other warehouses keep the old file, because they erase by
+    themselves and may be loading it. If a reset gave up the old file, the new one is given up too."""
     for number, found in commit.partitions.items():
         windows = tuple(
             dataclasses.replace(

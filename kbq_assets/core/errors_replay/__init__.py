@@ -1,1 +1,1 @@
-"""Decides which bad records can be replayed."""
+"""Decides which bad records can be replayed, and how."""

@@ -1,4 +1,4 @@
-"""A replay of error rows in a lake, where no commit changes two tables: what the error table's state says of it
+"""The record of a replay of error rows in the error table's state, for lakes, where a commit cannot change two tables
 (PROTOCOL ER7)."""
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 
-#: Ids of replays of error rows: uuid of the error table's state and its sequence number follow.
+#: Prefix of the ids of replays, followed by the uuid of the error table's state and a sequence number.
 ERRORS_JOB: Final = "kbq-errors-"
 
 
 @dataclass(frozen=True)
 class ReplayIntent(Stored):
-    """Rows that a job adds to a table, and whose error rows are marked once it has."""
+    """Rows for a job to add to a table. Their error rows are marked once it has added them."""
 
     job_id: str
     table: TableReference
     files: tuple[StagedFile, ...]
-    #: when they are replayed, by the store's time
+    #: when the rows are replayed, by the store's time
     at_ms: int
-    #: the error rows: offsets of one topic, partition and epoch
+    #: offsets of the error rows, of one topic, partition and epoch
     offsets: Offsets
 
     @property
     def places(self) -> RowPlaces:
-        """The rows that are added, and whose error rows are marked."""
+        """The positions of the rows to add, which are also those of the error rows to mark."""
         name = self.files[0].name
         tp = name.topic_partition
         return RowPlaces(tp.topic, ((tp.partition, name.epoch, self.offsets),))

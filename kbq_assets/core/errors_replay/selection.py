@@ -1,4 +1,4 @@
-"""Which error rows can be replayed, and why the others stay."""
+"""Selects the error rows that can be replayed, with reasons for the others."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, TypeVar
 
-#: Records and bytes of values that are parsed at once.
+#: Most records, and bytes of values, to parse at once.
 BATCH_ROWS: Final = 5_000
 BATCH_BYTES: Final = 32 << 20
-#: Reasons of records that had no value when they arrived.
+#: Reasons for records that arrived without a value.
 _NULL: Final = frozenset({"NULL_VALUE", "TOMBSTONE"})
 
 T = TypeVar("T")
 
 
 class Left(StrEnum):
-    """Why an error row stays."""
+    """The reason that an error row is not replayed."""
 
     STILL_BAD = "today's parser refuses them too"
     SKIPPED = "today's options skip them"
@@ -28,8 +28,8 @@ class Left(StrEnum):
 
 
 def why_left(*, reason: str, size: int | None, epoch: int, since: int | None) -> Left | None:
-    """Why a row cannot be replayed, from all but its value; None if it can. ``since`` is the epoch in which its
-    partition began, None if that is unknown."""
+    """The reason that a row cannot be replayed, judged without its value; None if it can. ``since`` is the epoch in
+    which its partition began, None if unknown."""
     if since is None:
         return Left.UNKNOWN
     if epoch < since:
@@ -38,7 +38,7 @@ def why_left(*, reason: str, size: int | None, epoch: int, since: int | None) ->
 
 
 def batches(rows: Sequence[T], sizes: Sequence[int]) -> Iterator[Sequence[T]]:
-    """Rows in order, in batches of at most `BATCH_ROWS` and `BATCH_BYTES`; a larger row is a batch of its own."""
+    """Rows in order, in batches of at most `BATCH_ROWS` and `BATCH_BYTES`. A larger row is a separate batch."""
     start = total = 0
     for index, size in enumerate(sizes):
         if index > start and (index - start == BATCH_ROWS or total + size > BATCH_BYTES):

@@ -1,4 +1,4 @@
-"""Which tables take rows of replayed error rows, and how (PROTOCOL ER4 to ER6, ER8)."""
+"""Decides whether and how a table accepts the rows of replayed error rows (PROTOCOL ER4 to ER6, ER8)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def rule_for(
     are_changes: bool,
     lets_in: bool = False,
 ) -> StatementRule:
-    """How replayed rows change a table. ``wanted`` are the rules that its topics ask for, ``is_ordered``: whether they
-    ask for an order; ``are_changes``: the rows are change events; ``lets_in``: an operator adds them out of order.
+    """The rule by which replayed rows change a table. ``wanted`` are the rules of its topics. ``is_ordered``: the
+    topics set an order. ``are_changes``: the rows are change events. ``lets_in``: an operator adds them out of order.
     Raises Refused."""
     rule = lasting_rule(table, state, wanted)
     if rule.appends:
@@ -39,7 +39,7 @@ def rule_for(
     if rule.kind != UPSERT or are_changes:
         what = "change events" if are_changes else f"load={rule.kind}"
         raise Refused(
-            f"{table}: what a record does depends on those before it ({what})", next_step=_READ_AGAIN
+            f"{table}: the effect of a record depends on earlier records ({what})", next_step=_READ_AGAIN
         )
     _check_order(table, state)
     _check_idle(table, state)
@@ -47,27 +47,28 @@ def rule_for(
 
 
 def check_late_rows(table: TableReference, late_rows: str) -> None:
-    """Raise Refused if the topic's option decides about rows of complete hours, as a replay cannot."""
+    """Raise Refused if the topic treats rows of complete hours specially, because a replay cannot."""
     if late_rows != APPLY:
         raise Refused(
-            f"{table}: late_rows={late_rows} decides about rows of complete hours", next_step=_READ_AGAIN
+            f"{table}: a replay cannot apply late_rows={late_rows} to rows of complete hours",
+            next_step=_READ_AGAIN,
         )
 
 
 def shows_order(state: TableState, *, is_ordered: bool) -> bool:
-    """Whether readers of a table count on an order of its rows. ``is_ordered``: its topic asks for one."""
+    """Whether readers may rely on an order of a table's rows. ``is_ordered``: its topic sets an order."""
     return is_ordered or state.order != TableOrder()
 
 
 def check_let_in(table: TableReference, state: TableState, *, is_ordered: bool, lets_in: bool) -> None:
-    """Raise Refused unless an operator may add rows to an ordered table behind rows that readers have seen (ER8)."""
+    """Raise Refused unless an operator may add rows to an ordered table although readers have seen later ones (ER8)."""
     rule = state.order.rule
     if rule.gates or rule.late != APPLY:
-        what = "each row passes a gate in its batch" if rule.gates else "late rows park it"
+        what = "each row must pass a gate in its batch" if rule.gates else "late rows park it"
         raise Refused(f"{table}: {what}", next_step=_READ_AGAIN)
     if not lets_in:
         raise Refused(
-            f"{table} shows its rows in order, and these come before rows that readers have seen",
+            f"{table} shows its rows in order, but these belong before rows that readers have already seen",
             next_step=_LET_IN,
         )
     if is_ordered and not rule.by:
@@ -77,23 +78,26 @@ def check_let_in(table: TableReference, state: TableState, *, is_ordered: bool, 
 
 
 def give_up_id(state: TableState) -> TableState:
-    """The state without the next job's id: a loader that read the one before loses its swap (ER5)."""
+    """The state with the next job id skipped, so that a loader that read the old state loses its swap (ER5)."""
     return dataclasses.replace(state, sequence=state.sequence + 1)
 
 
 def _check_order(table: TableReference, state: TableState) -> None:
     rule = state.order.rule
     if rule.by == "hour" or rule.gates:
-        what = "complete hours do not change" if rule.by == "hour" else "each row passes a gate in its batch"
+        what = (
+            "complete hours do not change" if rule.by == "hour" else "each row must pass a gate in its batch"
+        )
         raise Refused(f"{table}: {what}", next_step=_READ_AGAIN)
     if held := state.order.why_held:
         raise Refused(f"{table}: {held}", next_step=f"kbq order release {table}, then replay again")
 
 
 def _check_idle(table: TableReference, state: TableState) -> None:
-    """A statement that is entered, or enters again, may lack columns that the replay adds."""
+    """Raise Refused unless no statement is in flight or may be entered again: its text may lack columns that the replay
+    adds."""
     if state.parked is not None or state.order.failed is not None or state.definition.failed is not None:
-        raise Refused(f"{table} is parked, or a batch of it failed", next_step=f"kbq status {table}")
+        raise Refused(f"{table} is parked, or its batch failed", next_step=f"kbq status {table}")
     if state.in_flight is not None:
         raise Refused(f"{table}: a batch is in flight", next_step=_LATER)
     if (found := state.definition.replacing) is not None:
@@ -101,8 +105,8 @@ def _check_idle(table: TableReference, state: TableState) -> None:
 
 
 def begin_replay(state: TableState, intent: ReplayIntent) -> TableState:
-    """The state of an error table with a replay of its rows, under a fresh id (ER7). Raises Refused while rows of the
-    table are replaced."""
+    """The state of an error table with a replay of its rows, with a new id (ER7). Raises Refused while rows of the
+    table are being replaced."""
     assert state.definition.replaying is None
     if (found := state.definition.replacing) is not None:
         raise Refused(f"{found.what} its error rows", next_step=found.next_step)
@@ -112,7 +116,7 @@ def begin_replay(state: TableState, intent: ReplayIntent) -> TableState:
 
 
 def end_replay(state: TableState, job_id: str) -> TableState:
-    """The state without a replay that has ended; another one stays."""
+    """The state without the replay with this id. Another replay stays."""
     found = state.definition.replaying
     if found is None or found.job_id != job_id:
         return state

@@ -1,7 +1,6 @@
-"""Unread positions of a partition: an estimate of their size, how close they are to being lost, and whether they may
-wait.
+"""The backlog of a partition: its estimated size, how close it is to being lost, and whether it may wait.
 
-Everything here decides order and size of work. No record depends on it.
+This module decides only the order and size of work. It cannot lose or repeat a record.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from kbq_assets.core.topics.wait_options import QUIET_RECORDS
 
 #: A partition is in danger while less than this share of the log lies below its position.
 DANGER: Final = 0.1
-#: Turns of a partition in danger for one turn of another partition of its topic.
+#: Turns that a partition in danger gets for each turn of another partition of its topic.
 DANGER_TURNS: Final = 4
 #: Assumed bytes of a record's value until some are read.
 _UNKNOWN_BYTES: Final = 1024
@@ -25,14 +24,14 @@ _UNKNOWN_BYTES: Final = 1024
 
 @dataclass(frozen=True)
 class Averages:
-    """Records and bytes of an average position, from the commits' totals. Estimates only."""
+    """Records and bytes per position on average, from the commits' totals. Estimates only."""
 
     records: float = 1.0
     bytes: float = _UNKNOWN_BYTES
 
     @classmethod
     def of(cls, totals: Counts, fallback: Averages | None = None) -> Averages:
-        """Averages over positions that were read; the fallback if none were."""
+        """Averages over the positions read so far; the fallback if none were read."""
         positions = totals.positions - totals.lost
         if positions <= 0:
             return fallback or cls()
@@ -40,7 +39,7 @@ class Averages:
 
     @classmethod
     def of_topic(cls, totals: Iterable[Counts]) -> Averages:
-        """Averages over all partitions, assumed for one that was never read."""
+        """Averages over all partitions of a topic, used for a partition that was never read."""
         positions = records = size = 0
         for counts in totals:
             positions += counts.positions - counts.lost
@@ -58,15 +57,15 @@ class Waiting:
     positions: int
     max_wait_seconds: int
     message: str
-    #: when its hour ends by the data clock, in ms; 0 if that is unknown, or it does not wait for it
+    #: when its hour ends by the data clock, in ms; 0 if unknown, or if the end of the hour does not matter
     closes_ms: int = 0
 
     def is_closed(self, now_ms: int) -> bool:
-        """Whether its hour has ended: it waits no longer, so that the hour can be complete."""
+        """Whether its hour has ended. Then the partition waits no longer, so that the hour can become complete."""
         return 0 < self.closes_ms <= now_ms
 
     def due_before(self, now_ms: int) -> int:
-        """The partition waits no longer if its oldest unread record is older than this Kafka time."""
+        """A Kafka time: if the oldest unread record is older, the partition waits no longer."""
         return now_ms - self.max_wait_seconds * 1000
 
 
@@ -86,9 +85,9 @@ def is_in_danger(room: float) -> bool:
 
 
 def too_little(settings: TopicSettings, positions: int, averages: Averages, *, is_known: bool = True) -> str:
-    """Why so few positions may wait; "" if they need not. Reaching any one minimum is enough. A quiet partition waits
-    only if ``is_known``: people want the first rows of a topic at once. So does one that closes hours: no hour of its
-    topic is complete before it is read."""
+    """The reason that so few positions may wait; "" to read them now. Reaching any one minimum is enough to read. Quiet
+    partitions, and those that close hours, wait only if ``is_known``: people want the first rows of a topic at once,
+    and no hour of the topic is complete until every partition was read once."""
     records, size = positions * averages.records, positions * averages.bytes
     short, waits = [], settings.waits
     if waits.close_hours and not is_known:

@@ -1,4 +1,4 @@
-"""Cost of reading per topic and owner, for chargeback: the processor seconds of the topic's tasks."""
+"""Cost of reading per topic and owner, for chargeback. The cost is the CPU seconds of the topic's tasks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any, Final
 
 from kbq_assets.core.extraction.units import UnitOutcome
 
-#: Cost records: `costs/<day>/<time>-<run>.jsonl`, one line per topic. Nothing reads them back.
+#: Cost records: `costs/<day>/<time>-<run>.jsonl`, one line per topic. KBQ never reads them.
 COSTS: Final = "costs/"
-#: Days that cost records are kept: a year, and a month to bill its end.
+#: Days to keep cost records: a year, plus a month to bill its end.
 KEPT_DAYS: Final = 400
 
 
 @dataclass(frozen=True)
 class Usage:
-    """One topic's usage in one run, published or not. ``bytes`` count values, ``staged_bytes`` files; ``seconds`` are
-    those of tasks, ``core_seconds`` their processor time."""
+    """One topic's usage in one run, published or not. ``bytes`` count record values, ``staged_bytes`` files;
+    ``seconds`` are task time, ``core_seconds`` CPU time."""
 
     topic: str
     owner: str = ""
@@ -44,7 +44,7 @@ def with_outcome(usage: Usage | None, outcome: UnitOutcome) -> Usage:
     usage = usage or Usage(
         outcome.unit.range.topic_partition.topic, settings.ownership.owner, settings.ownership.cost_center
     )
-    # What a backup copies besides counts by its time alone.
+    # For a unit that only feeds a backup, count its time alone.
     windows = outcome.windows if outcome.unit.tables else ()
     return dataclasses.replace(
         usage,
@@ -65,7 +65,7 @@ def costs_path(run: str, started_ms: int) -> str:
 
 
 def oldest_kept(now_ms: int) -> str:
-    """The path before which cost records are too old to keep."""
+    """Cost records with a path below this one are too old to keep."""
     return f"{COSTS}{datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(days=KEPT_DAYS):%Y-%m-%d}"
 
 

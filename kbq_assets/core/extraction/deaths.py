@@ -1,8 +1,8 @@
-"""When a partition stops since its tasks die: killed workers, or memory that does not suffice (PROTOCOL E10).
+"""Stops a partition whose tasks keep dying because workers are killed or run out of memory (PROTOCOL E10).
 
-A task that dies returns nothing, and the next run reads its ranges again, as after any passing fault. The commit counts
-deaths in a row at a position. After the first, the range has a task of its own, so the ranges that shared a task are
-cleared by the next run. A published window ends the count.
+A task that dies returns nothing, and the next run reads its ranges again, as after any transient fault. The commit
+counts consecutive deaths at a position. After the first death, the range gets its own task, so the next run clears the
+ranges that merely shared the task. A published window resets the count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, Stop
 from kbq_assets.core.protocol.waits import StopReason
 
-#: The partition stops at this many deaths in a row.
+#: Consecutive deaths that stop a partition.
 MOST_DEATHS: Final = 3
 _ADVICE: Final = (
     "give tasks more memory (KBQ_SPARK_CONF_spark.executor.memoryOverhead), or the topic smaller windows (window_bytes,"
@@ -24,16 +24,16 @@ _ADVICE: Final = (
 
 
 def stop_of(outcome: UnitOutcome, now_ms: int) -> Stop:
-    """The stop of a unit whose tasks die. ``now_ms`` is the store's time."""
+    """The stop for a unit whose tasks keep dying. ``now_ms`` is the store's time."""
     range_ = outcome.unit.range
     message = f"{MOST_DEATHS} tasks in a row died while they read {range_}: {outcome.failure}; {_ADVICE}"
     return Stop(StopReason.TASK_DIED, message, range_.from_offset, range_.until_offset, last_ms=now_ms)
 
 
 def count_death(commit: Commit, partition: int, why: Stop) -> Commit:
-    """The commit after a task died that read from its position. It stops for ``why`` after `MOST_DEATHS` of them.
+    """The commit with one more death at the partition's position. At `MOST_DEATHS` the partition stops with ``why``.
 
-    If the reply of the swap was lost, a death counts twice: the partition then stops a run earlier.
+    If the reply to the swap is lost, the death counts twice, and the partition stops one run earlier.
     """
     state = commit.partitions[partition]
     counted = commit.with_partition(partition, dataclasses.replace(state, deaths=state.deaths + 1))

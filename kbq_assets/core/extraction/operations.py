@@ -1,6 +1,6 @@
-"""How many operations of Cloud Storage a plan takes, and their list price.
+"""The number of Cloud Storage operations that a plan needs, and their list price.
 
-Class A writes and lists, class B reads; deletions are free. https://cloud.google.com/storage/pricing
+Writes and lists are class A, reads are class B; deletes are free. https://cloud.google.com/storage/pricing
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.protocol.names import shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 
-#: USD per 1,000 operations: class A in a region and in a multi- or dual-region, and class B.
+#: USD per 1,000 operations: class A in a region, class A in a multi- or dual-region, and class B.
 CLASS_A_REGION: Final = 0.005
 CLASS_A_REGIONS: Final = 0.01
 CLASS_B: Final = 0.0004
-#: When these prices were read.
+#: The date of these prices.
 PRICES_OF: Final = "November 2026"
 _MONTH_SECONDS: Final = 30.4 * 86_400
-#: Names in one answer to a list.
+#: Names per page of a list.
 _PAGE: Final = 1000
 
 
@@ -60,23 +60,25 @@ class Operations:
 def of_extraction(
     planned: ExtractionPlan, commits: int, tables: int, window: WindowLimits, *, done_files: bool = True
 ) -> Operations:
-    """The operations of a planned extraction, of ``commits`` commit objects and ``tables`` table states.
+    """The operations of a planned extraction with ``commits`` commit objects and ``tables`` table states.
 
-    A file per window and table: a record's tables are known when it is read, so more than one table per topic adds
-    files, and a window that closes early for its size does too.
+    Assumes one file per window. Topics with several tables, and windows that close early because of their size, write
+    more: a record's tables are known only after it is read.
     """
     files = sum(max(1, -(-unit.range.positions // window.records)) for unit in planned.units)
     shards = {_shard(unit.range.topic_partition) for unit in planned.units}
     hints = files if done_files else 0
-    # Per commit: a swap for new windows, one where loaded ones leave, a manifest, a task's schema. And the run's costs.
+    # Per commit: a swap to add windows, a swap to remove loaded ones, a manifest, a task's schema. One for the run's
+    # costs.
     writes = files + hints + 4 * len(shards) + 1
     lists = 1 + files // _PAGE if done_files else 0
     return Operations(writes, lists, 4 * commits + len(shards) + tables + 4, hints)
 
 
 def of_load(batches: Sequence[LoadBatch], commits: int, tables: int) -> Operations:
-    """The operations of a load of one batch per table: per job two swaps, reads of its state and schema, and a listing
-    that verifies its files; the view before and after it. BigQuery's own reads of files are not counted."""
+    """The operations of a load of one batch per table. Each job takes two swaps, reads of its state and schema, and a
+    listing that verifies its files; each run reads the view before and after. BigQuery's own reads of files are not
+    counted."""
     pages = sum(1 + len(batch.files) // _PAGE for batch in batches)
     reads = 2 * commits + 2 * tables + 6 * len(batches) + 4
     return Operations(2 * len(batches), 7 + pages, reads)
@@ -87,7 +89,7 @@ def per_month(cycle: Operations, every_seconds: float) -> Operations:
 
 
 def commits_of(planned: ExtractionPlan) -> int:
-    """Commit objects of the partitions that the plan knows."""
+    """The number of commit objects of the plan's partitions."""
     units = (unit.range.topic_partition for unit in planned.units)
     return len({_shard(tp) for tp in (*planned.log_ends, *units)})
 

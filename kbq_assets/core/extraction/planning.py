@@ -26,7 +26,7 @@ from kbq_assets.core.protocol.waits import StopReason
 from kbq_assets.core.protocol.watermarks import LogEnd
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
-#: Topic ids of brokers that have none (KIP-516's zero id).
+#: Ids that mean "no topic id" (KIP-516's zero id).
 _UNKNOWN_IDS = frozenset({"", "AAAAAAAAAAAAAAAAAAAAAA"})
 
 
@@ -37,7 +37,7 @@ def is_other_topic(committed: str, now: str) -> bool:
 
 @dataclass(frozen=True)
 class TopicSnapshot:
-    """One topic as read at the start of a run. ``problem`` is why a commit cannot be read, None if all can."""
+    """One topic as read at the start of a run. ``problem`` is the error of a commit that cannot be read, if any."""
 
     settings: TopicSettings
     description: TopicDescription
@@ -97,21 +97,21 @@ class ExtractionPlan:
     throttled: tuple[Throttled, ...] = ()
     #: number of partitions with nothing to read
     idle: int = 0
-    #: of partitions that are not stopped, for topics with complete hours
+    #: for partitions that are not stopped, of topics with complete hours
     log_ends: Mapping[TopicPartition, LogEnd] = field(default_factory=dict, compare=False, repr=False)
-    #: topics that the broker shows again, though an operator said that they were deleted
+    #: topics that an operator reported as deleted, and that the broker lists again
     returned: tuple[str, ...] = ()
-    #: by area: what backups need besides the units above, which may serve a backup too (PROTOCOL B1)
+    #: extra work for backups, by area; the units above may serve a backup too (PROTOCOL B1)
     backups: Mapping[str, ExtractionPlan] = field(default_factory=dict)
 
     @property
     def positions(self) -> int:
-        """Positions to read, an upper bound of the number of records."""
+        """Positions to read: an upper bound on the number of records."""
         return sum(unit.range.positions for unit in self.units)
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """The broker's end of every partition that has a unit."""
+        """The broker's log end for each partition that has a unit."""
         left = {throttled.topic_partition: throttled.positions for throttled in self.throttled}
         ranges = (unit.range for unit in self.units)
         return {r.topic_partition: r.until_offset + left.get(r.topic_partition, 0) for r in ranges}
@@ -235,9 +235,8 @@ def _stops_topic(draft: _PlanDraft, snapshot: TopicSnapshot, cluster_id: str) ->
 
 
 def _unfit_name(topic: str, settings: TopicSettings) -> InvalidName | None:
-    """Why the topic's files cannot have names; decided here, before anything of the topic is committed.
-
-    Tables that records choose are not known yet: the worker checks their names (worker/routes.py).
+    """The error if the topic's file names would be invalid, found before anything of the topic is committed. Tables
+    that records choose are not known yet; the worker checks their names (worker/routes.py).
     """
     try:
         check_topic(topic)
@@ -315,9 +314,9 @@ def _plan_partition(
         if not _records_loss(draft, settings, tp, first, broker):
             return
         first = broker.earliest
-    # After a gap the old leader epoch does not apply to the new position: the broker's does.
+    # After a gap, the broker's leader epoch applies to the new position, not the old one.
     has_epoch = first == state.next and state.leader_epoch >= 0
-    # Retention deleted the last position whose epoch is known: nothing says under which one the log goes on.
+    # Retention deleted the last position with a known epoch, so the epoch of the next record is unknown.
     is_gone = has_epoch and state.epoch_known_until < first <= broker.earliest
     known_until = max(state.epoch_known_until, broker.earliest) if has_epoch else first
     last = max(first, broker.latest)
@@ -342,8 +341,7 @@ def _plan_partition(
 def _records_loss(
     draft: _PlanDraft, settings: TopicSettings, tp: TopicPartition, first: int, broker: BrokerOffsets
 ) -> bool:
-    """Record positions that retention deleted before they were read as a gap, or stop the partition for them. Returns
-    whether they were recorded."""
+    """Whether positions that retention deleted unread were recorded as a gap. If not, the partition is stopped."""
     if settings.extraction.on_retention_loss == "record":
         reason = "retention (on_retention_loss=record)"
         draft.gaps.append(RecordedGap(tp, broker.earliest, reason, broker.leader_epoch))
@@ -358,8 +356,8 @@ def _records_loss(
 def _still_stands(
     stop: Stop, position: int, broker: BrokerOffsets, settings: TopicSettings, now_ms: int
 ) -> bool:
-    """Whether a stop of the last run holds in this one. If retention or truncation has moved the log past it, the
-    rules of E2 decide."""
+    """Whether a recorded stop still applies in this run. If retention or truncation moved the log past it, rule E2
+    decides instead."""
     if stop.reason == StopReason.LOG_CHANGED and not broker.earliest <= position <= broker.latest:
         return False
     return not restarts.restarts_now(stop, settings, now_ms)

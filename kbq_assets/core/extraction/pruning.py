@@ -1,4 +1,4 @@
-"""When entries leave commits, staging and done files (PROTOCOL E5 to E7, L4, L7)."""
+"""Decides when commits drop entries, and when staged files and done files are deleted (PROTOCOL E5 to E7, L4, L7)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kbq_assets.core.protocol.names import (
 )
 from kbq_assets.core.protocol.offsets import TopicPartition
 
-#: Windows of a partition that a commit keeps for warehouses that have not loaded them, once another has.
+#: Windows per partition that a commit keeps for slower warehouses after another warehouse has loaded them.
 PATIENCE: Final = 24
 
 
@@ -35,19 +35,19 @@ class BacklogChunk(Stored):
 
 @dataclass(frozen=True)
 class PruningPlan:
-    """Backlog chunks to create first, then the commit to swap in (E7): the old one if nothing changes."""
+    """Backlog chunks to create first, then the commit to swap in (E7). It is the old commit if nothing changes."""
 
     chunks: Mapping[str, BacklogChunk]
     commit: Commit
 
 
 def plan_pruning(commit: Commit, states: WarehouseStates, patience: int | None = None) -> PruningPlan:
-    """Drop loaded windows; move files that parked tables or slower warehouses lack to their backlogs (E7, W3).
-
-    A warehouse that has a file waits ``patience`` windows of its partition for the others, by default `PATIENCE`.
+    """Drop loaded windows; move files that parked tables or slower warehouses still need to their backlogs (E7, W3).
+    After one warehouse has loaded a file, the commit keeps it for the others for ``patience`` more windows of its
+    partition, by default `PATIENCE`.
     """
     patience = PATIENCE if patience is None else patience
-    # One look at each file: a run has tens of thousands.
+    # Look at each file only once: a run has tens of thousands.
     waiting = {file.path: lacking for file in commit.files if (lacking := states.waiting(file))}
     pruned = commits.prune(commit, lambda file: file.path not in waiting)
     late = {(commit.topic_partition(number), window.first) for number, window in _late(pruned, patience)}
@@ -60,7 +60,7 @@ def plan_pruning(commit: Commit, states: WarehouseStates, patience: int | None =
 
     chunks: dict[str, list[StagedFile]] = defaultdict(list)
     aside: set[str] = set()
-    # Chunks are created in offset order, so a loader that sees one sees all before it.
+    # Chunks are created in offset order, so a loader that sees one chunk sees all earlier ones.
     for file in _moving([file for file in pruned.files if file.path in waiting], may_wait_aside):
         aside.add(file.path)
         for warehouse in waiting[file.path]:
@@ -74,9 +74,15 @@ def plan_pruning(commit: Commit, states: WarehouseStates, patience: int | None =
 
 
 def _moving(waiting: list[StagedFile], may_wait_aside: Callable[[StagedFile], bool]) -> list[StagedFile]:
+<<<<<<< HEAD
     """Of files that wait, those that go to backlogs. Those of one chunk move together: a chunk is written once, and a
     file that came later would be in no list (W3)."""
     if not any(map(may_wait_aside, waiting)):
+=======
+    """The waiting files to move to backlogs. The files of one chunk move together: a chunk is written once, so a file
+    that moved later would be in no list (W3)."""
+    if not any(map(may_wait_aside, waiting)):  # as in most runs
+>>>>>>> w-prose1
         return []
     stay = {_chunk_path(file) for file in waiting if not may_wait_aside(file)}
     return [file for file in waiting if _chunk_path(file) not in stay]
@@ -95,14 +101,13 @@ def _late(commit: Commit, patience: int) -> Iterator[tuple[int, Window]]:
 
 
 def may_leave(files: Iterable[StagedFile], states: WarehouseStates) -> bool:
-    """Whether `plan_pruning` leaves nothing of these files, however patient it is."""
+    """Whether `plan_pruning` removes all of these files with any patience."""
     return all(states.is_parked(name, file) for file in files for name in states.waiting(file))
 
 
 def files_to_announce(commit: Commit, states: WarehouseStates) -> Iterator[StagedFile]:
-    """Files whose done files must exist (E5): unloaded ones, and those of each partition's last pending window.
-
-    The last window's done files must exist even if they are loaded: a partition's highest one is never missing (L7).
+    """Files whose done files must exist (E5): unloaded files, and all files of each partition's last pending window.
+    The last window counts even if it is loaded, because a partition's highest done file must never be missing (L7).
     """
     for partition in commit.partitions.values():
         for window in partition.windows:
@@ -121,9 +126,9 @@ def plan_sweep(listed: Iterable[str], commits_: Iterable[Commit], in_use: frozen
 def plan_manifest_sweep(
     listed: Iterable[ManifestName], heads: Mapping[tuple[str, int], tuple[int, frozenset[str]]]
 ) -> list[ManifestName]:
-    """Manifests to delete (M3). List them before reading ``heads``: generation and named manifests by topic and shard.
-
-    A swap that replaces a head's present generation may still name a manifest with that generation in its name.
+    """Manifests to delete (M3). List them before reading ``heads``: each head's generation and the manifests that it
+    names, by topic and shard. A manifest with a head's present generation in its name is kept: the next swap may still
+    name it.
     """
     orphans = []
     for name in listed:
@@ -149,7 +154,7 @@ def _is_orphan(path: str, by_shard: Mapping[tuple[str, int], Commit]) -> bool:
 def superseded_done_files(
     names: Iterable[DoneFileName], in_use: frozenset[DoneFileName]
 ) -> list[DoneFileName]:
-    """Done files to delete: their file is loaded and the partition has a higher one (L4, L7)."""
+    """Done files to delete: their file is loaded, and their partition has a higher done file (L4, L7)."""
     names = list(names)
     highest: dict[TopicPartition, int] = {}
     for name in names:

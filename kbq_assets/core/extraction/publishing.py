@@ -1,8 +1,8 @@
-"""The windows that one swap of a commit publishes: pure functions from a commit and outcomes to the next commit
-(PROTOCOL E4).
+"""Publishes windows with one swap of a commit: pure functions from a commit and outcomes to the next commit (PROTOCOL
+E4).
 
-A window is appended only if the partition is at its first position, and has the leader epoch that the window was read
-under. Otherwise it may come from a log that was truncated since.
+A window is appended only if the partition is at the window's first position and has the leader epoch under which the
+window was read. Otherwise the window may come from a log that was truncated since.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ def rebase(
     asked_ms: int = 0,
     sealed: frozenset[str] = frozenset(),
 ) -> Rebased:
-    """The commit with the outcomes applied; the outcomes whose windows it has; and why others are lost.
+    """The commit with the outcomes applied, the outcomes whose windows it contains, and the reasons that others are
+    lost.
 
-    Windows fit while the partition's epoch and ``next`` are those that they were read for (E4). Windows that follow
-    lost ones are lost too. ``sealed`` are the paths in manifests that are newer than the outcomes.
+    Windows fit if the partition still has the epoch and ``next`` for which they were read (E4). Windows after lost
+    windows are lost too. ``sealed`` are the paths in manifests that are newer than the outcomes.
     """
     ours: list[UnitOutcome] = []
     lost: dict[TopicPartition, str] = {}
@@ -57,7 +58,7 @@ def rebase(
 
 
 def _with(commit: Commit, outcome: UnitOutcome, asked_ms: int, *, is_new: bool) -> Commit:
-    """The commit with an outcome's windows, if they are new, and its stop. Raises StateError if the windows do not
+    """The commit with an outcome's stop and, if they are new, its windows. Raises StateError if the windows do not
     follow."""
     tp, windows = outcome.unit.range.topic_partition, outcome.windows
     if is_new:
@@ -74,7 +75,7 @@ def _with(commit: Commit, outcome: UnitOutcome, asked_ms: int, *, is_new: bool) 
 
 
 def _counted(commit: Commit, outcomes: Iterable[UnitOutcome], now_ms: int) -> Commit:
-    """The commit that counts the outcomes' windows as published now: all at once, since a swap has many."""
+    """The commit with its totals updated for the outcomes' windows, in one step because a swap publishes many."""
     windows = [
         (window, max(0.0, (now_ms - (outcome.opened_ms[number] if outcome.opened_ms else now_ms)) / 1000))
         for outcome in outcomes
@@ -84,11 +85,11 @@ def _counted(commit: Commit, outcomes: Iterable[UnitOutcome], now_ms: int) -> Co
 
 
 def _check_log(leader_epoch: int, outcome: UnitOutcome) -> None:
-    """Raise StateError unless the windows continue the log that the position was read from.
+    """Raise StateError unless the windows continue the log from which the position was read.
 
-    The broker verified the unit's leader epoch. A slice that was read ahead began without one. If its first records
-    have the epoch of the last records before it, one leader wrote both, so nothing was truncated in between.
-    Where the commit knows no epoch, the unit has the broker's.
+    The broker verified the unit's leader epoch. A slice that was read ahead began without one: if its first records
+    have the epoch of the last records before it, one leader wrote both, so nothing was truncated in between. If the
+    commit has no epoch, the unit has the broker's.
     """
     if leader_epoch < 0 and not outcome.unit.ahead:
         return
@@ -98,7 +99,7 @@ def _check_log(leader_epoch: int, outcome: UnitOutcome) -> None:
 
 
 def _check_erasures(commit: Commit, outcome: UnitOutcome) -> None:
-    """Raise StateError for windows that may have records that were erased since they were read (X2)."""
+    """Raise StateError if the windows may contain records that were erased after they were read (X2)."""
     if outcome.windows and outcome.erasures < commit.erasures:
         raise StateError(f"{outcome.unit.range} was read before an erasure; the next run reads it again")
 
@@ -109,9 +110,8 @@ def _stands_at(commit: Commit, unit: Unit) -> bool:
 
 
 def _lists(commit: Commit, tp: TopicPartition, windows: Iterable[Window], sealed: frozenset[str]) -> bool:
-    """Whether an earlier swap of these windows was applied although its reply was an error.
-
-    Windows without files look the same in every attempt.
+    """Whether the commit already lists these windows, because an earlier swap succeeded although its reply was an
+    error. Windows without files look the same in every attempt.
     """
     state = commit.partitions.get(tp.partition)
     if state is None:

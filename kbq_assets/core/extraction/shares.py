@@ -22,12 +22,13 @@ class Throttled:
 
 
 def weight(unit: Unit) -> int:
-    """Turns of a unit's partition: by its topic's priority, more if it is close to losing records."""
+    """The share of turns of a unit's partition: its topic's priority, raised if the partition is close to losing
+    records."""
     return unit.settings.extraction.priority * (DANGER_TURNS if is_in_danger(unit.headroom) else 1)
 
 
 def urgency(unit: Unit) -> tuple[float, int]:
-    """Sort key among equals: nearest to losing records first, then the longest, which keeps cores busy to the end."""
+    """Sort key: partitions nearest to losing records first, then the longest ranges, to keep cores busy to the end."""
     return (unit.headroom if is_in_danger(unit.headroom) else 1.0, -unit.range.positions)
 
 

@@ -1,4 +1,4 @@
-"""Stops as a plan and its readers see them."""
+"""Stops as a plan reports them."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ class PartitionStop:
     topic_partition: TopicPartition
     reason: str
     message: str
-    #: each resumes it
+    #: each of them resumes it
     commands: tuple[str, ...]
-    #: automatic tries that failed
+    #: automatic retries that failed
     tries: int = 0
-    #: when the next automatic try is due, by the store's time (0: never)
+    #: when the next automatic retry is due, by the store's time (0: never)
     next_try_ms: int = 0
 
     @property
     def text(self) -> str:
-        """The message without the partition, which most begin with."""
+        """The message without the partition at its beginning."""
         return self.message.removeprefix(f"{self.topic_partition} ")
 
     @property
     def cause(self) -> str:
-        """The text without the range that was read: other partitions may have stopped for the same."""
+        """The text without the range, to group partitions that stopped for the same cause."""
         found = _RANGE.fullmatch(self.text)
         return found[1] if found else self.text
 
 
 def commit_stop(topic: str, problem: KbqError | None, missing: Collection[int]) -> PartitionStop | None:
-    """The stop of a topic whose commit cannot be read for a ``problem``, or that lacks shards (E1)."""
+    """The stop of a topic if its commit cannot be read (``problem``) or lacks shards (E1); None if it is fine."""
     if problem is not None:
         reason, message = StopReason.COMMIT_UNREADABLE, problem.message
         step = problem.next_step or "restore the commit object, then kbq extract"
@@ -59,8 +59,8 @@ def commit_stop(topic: str, problem: KbqError | None, missing: Collection[int]) 
 
 
 def entry_stops(entries: Iterable[SourceEntry], topics: Collection[str]) -> Iterator[PartitionStop]:
-    """A stop for each of the ``topics`` whose entry has a mistake; one under the entry's own name if it decides about
-    none of them."""
+    """A stop for each of the ``topics`` whose entry has a mistake. If a wrong entry applies to none of them, its stop
+    has the entry's own name."""
     lines = SourceLines(entries)
     if not lines.mistaken:
         return
@@ -75,8 +75,8 @@ def entry_stops(entries: Iterable[SourceEntry], topics: Collection[str]) -> Iter
 def gone_stops(
     entries: Iterable[SourceEntry], read: Collection[str], described: Collection[str]
 ) -> Iterator[PartitionStop]:
-    """A stop for each topic that was ``read`` before, that an entry names or matches, and that is not among those that
-    the broker ``described``: it was deleted, or its permission was taken away."""
+    """A stop for each topic that was ``read`` before and still has an entry, but that the broker no longer
+    ``described``: it was deleted, or KBQ lost its permission."""
     if not (missing := set(read).difference(described)):
         return
     for topic, entry in SourceLines(entries).entries_of(missing).items():
@@ -92,12 +92,12 @@ def gone_stops(
 
 
 def refused_stop(topic: str, what: str, error: KbqError) -> PartitionStop:
-    """The stop of a topic if the store refuses one of its objects. It ends with the refusal."""
+    """The stop of a topic while the store refuses one of its objects."""
     step = error.next_step or "see the log of this run"
     return PartitionStop(TopicPartition(topic, -1), StopReason.FAILED, f"{what}: {error.message}", (step,))
 
 
 def stop_of(settings: TopicSettings, stop: Stop, tp: TopicPartition) -> PartitionStop:
-    """A recorded stop, with its commands and its next try."""
+    """A recorded stop, with its commands and its next retry."""
     next_ms = restarts.next_try_ms(stop.tries, stop.last_ms) if restarts.may_restart(stop, settings) else 0
     return PartitionStop(tp, stop.reason, stop.message, stop_commands(stop.reason, tp), stop.tries, next_ms)

@@ -1,7 +1,7 @@
-"""How much of each partition one run may read: limits of the run and of topics, shared by weight.
+"""Divides the read limits of a run and of its topics among partitions, by weight.
 
-Water-filling: the shares of all partitions rise to a common level, each times its weight, until a limit of the topic
-or of the run is used up. An unused share goes to the others.
+The method is water-filling: all shares rise in proportion to their weights until a limit of the topic or of the run is
+used up. Partitions that need less leave the rest to the others.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _UNLIMITED: Final = 1 << 100
 
 @dataclass(frozen=True)
 class ReadLimits:
-    """Most that may be read; 0 is no limit."""
+    """The most that may be read; 0 means no limit."""
 
-    #: counted in positions, an upper bound of the records
+    #: in positions, an upper bound on the number of records
     records: int = 0
-    #: an estimate, from the average record so far
+    #: estimated from the average record so far
     bytes: int = 0
 
     def __bool__(self) -> bool:
@@ -31,7 +31,7 @@ class ReadLimits:
 
 @dataclass(frozen=True)
 class Demand:
-    """The work that one partition offers. ``bytes`` are the average of one position."""
+    """The unread work of one partition. ``bytes`` is the average size of a position."""
 
     topic: str
     positions: int
@@ -47,7 +47,7 @@ class Demand:
 def allot(
     demands: Sequence[Demand], topics: Mapping[str, ReadLimits], run: ReadLimits | None = None
 ) -> list[int]:
-    """The positions that each demand gets. The first demands get the remainders of the division."""
+    """The positions that each demand gets. The first demands get the remainders."""
     by_topic: dict[str, list[int]] = defaultdict(list)
     for index, demand in enumerate(demands):
         by_topic[demand.topic].append(index)
@@ -61,7 +61,7 @@ def allot(
 
 
 def _lower(given: list[int], demands: Sequence[Demand], limits: ReadLimits, members: Sequence[int]) -> None:
-    """Cut the members' shares at the highest level that keeps the limits."""
+    """Cut the members' shares to the highest level within the limits."""
 
     def shares(level: int) -> list[int]:
         return [min(given[i], level * demands[i].weight // _STEPS) for i in members]
@@ -80,7 +80,7 @@ def _lower(given: list[int], demands: Sequence[Demand], limits: ReadLimits, memb
 def _rooms(
     limits: ReadLimits, demands: Sequence[Demand], members: Sequence[int], shares: Sequence[int]
 ) -> list[int]:
-    """Positions and bytes that limits leave; below 0 they are exceeded."""
+    """Positions and bytes left under the limits; negative if the limits are exceeded."""
     size = sum(demands[i].size * share for i, share in zip(members, shares, strict=True))
     return [(limits.records or _UNLIMITED) - sum(shares), (limits.bytes or _UNLIMITED) - size]
 
@@ -88,7 +88,7 @@ def _rooms(
 def _give_remainders(
     given: list[int], demands: Sequence[Demand], groups: Sequence[tuple[ReadLimits, Sequence[int]]]
 ) -> None:
-    """Shares are whole positions. Give each demand one more, then the first demands all that is left."""
+    """Distribute what rounding left over: one more position per demand, then the rest to the first demands."""
     rooms_of: dict[int, list[list[int]]] = defaultdict(list)
     for limits, members in groups:
         rooms = _rooms(limits, demands, members, [given[i] for i in members])

@@ -1,11 +1,11 @@
-"""Turns: which slices of which partitions the tasks of a run read, and when their windows may be published.
+"""Decides which slices of which partitions the tasks of a run read, and when their windows may be published.
 
-Slices let long partitions take turns. If cores would be idle, tasks read several slices of one partition at once. An
-outcome waits until all slices below it are released, so windows are published in order (PROTOCOL E4). If a slice ends
+Partitions take turns, slice by slice. If cores would be idle, tasks read several slices of one partition at once. An
+outcome waits until all earlier slices are released, so windows are published in order (PROTOCOL E4). If a slice ends
 early, the slices after it are dropped, and their files become orphans.
 
-If a topic limits its task seconds, a slice reserves seconds when it is handed out and returns what it did not use. So
-tasks that run at once stay within the limit together. Partitions share the remaining seconds evenly. Their slices are
+If a topic limits its task seconds, a slice reserves seconds when it is handed out and returns the unused ones. So
+concurrent tasks together stay within the limit. Partitions share the remaining seconds evenly. Their slices are
 expected to end early, so none is read ahead.
 """
 
@@ -36,23 +36,24 @@ class SliceLimits:
     positions: int = 5_000_000
     #: smallest slice that is cut only to keep a core busy
     least: int = 1_000_000
-    #: slices of one partition beyond the first that may be read or wait at once
+    #: most slices of one partition, beyond the first, that are read or wait at once
     ahead: int = 7
-    #: most positions of all ranges that share a task, where slots are many
+    #: most positions in a task of several ranges, if there are enough slots
     packed_positions: int = 20_000
-    #: most ranges that share a task, where slots are many
+    #: most ranges in a task, if there are enough slots
     packed_units: int = 64
-    #: how many times as much a task takes where slots are few for the ranges that wait: a task costs 34 ms to start
+    #: factor for both if many ranges wait for few slots: starting a task costs 34 ms
     packed_times: int = 8
-    #: tasks of each slot that stay after such a task, so that no slot waits for the last one
+    #: least number of such larger tasks per slot, so that no slot sits idle while the last task runs
     tasks_left: int = 4
-    #: least task seconds that are worth a slice
+    #: fewest task seconds that are worth a slice
     least_seconds: float = 1.0
 
 
 @dataclass
 class _Chain:
-    """One partition: the rest of its unit, and its slices in order that are being read or wait for earlier ones."""
+    """One partition: the unread rest of its unit, and, in order, its slices that are being read or wait for earlier
+    ones."""
 
     unit: Unit
     turns: int = 0
@@ -81,7 +82,7 @@ class _Chain:
         return unit
 
     def release(self) -> Iterator[UnitOutcome]:
-        """Outcomes whose earlier slices are all released, in order."""
+        """Outcomes that no earlier slice holds back, in order."""
         while self.slices and (outcome := self.slices[0].outcome) is not None:
             self.slices.popleft()
             yield outcome
@@ -149,12 +150,12 @@ class Turns:
 
     @property
     def has_more(self) -> bool:
-        """Whether `next_task` may return units: a partition waits for its turn, or may be read ahead."""
+        """Whether `next_task` may return units, because a partition waits for its turn or may be read ahead."""
         return bool(self._queue or self._reading)
 
     @property
     def unfinished(self) -> int:
-        """Partitions that are not read to the end of their unit, and did not fail."""
+        """Number of partitions that did not fail and are not read to the end of their unit."""
         return sum(chain.left > 0 for chain in self._chains.values())
 
     def next_task(self, idle_slots: int, seconds: float = math.inf) -> tuple[Unit, ...]:
@@ -193,7 +194,7 @@ class Turns:
         heapq.heappush(self._queue, (turn, *urgency(chain.unit), chain.unit.lane))
 
     def _packed(self, idle_slots: int, seconds: float) -> Iterator[Unit]:
-        """The next slice; if it is small, more small slices for the same task."""
+        """The next slice and, if it is small, more small slices for the same task."""
         limits, cores = self._limits, idle_slots // len(self._queue)
         self._slots = max(self._slots, idle_slots)
         tasks = len(self._queue) // (limits.packed_units * limits.tasks_left * max(1, self._slots))
@@ -223,7 +224,7 @@ class Turns:
         return chain.cut(self._size(chain.left, 1), share)
 
     def _read_ahead(self, idle_slots: int, seconds: float) -> Iterator[Unit]:
-        """Another slice of the partition with the most left, if it is worth a task."""
+        """Another slice of the partition with the most unread positions, if it is worth a task."""
         limits, reading = self._limits, self._reading.values()
         chains = (c for c in reading if len(c.slices) <= limits.ahead and self._budget(c) is None)
         longest = max(chains, key=lambda chain: chain.left, default=None)
@@ -239,7 +240,7 @@ class Turns:
         return self._budgets.get(chain.unit.range.topic_partition.topic)
 
     def _set_short_aside(self) -> None:
-        """Move partitions from the queue's head aside while their topic has no seconds left."""
+        """Move partitions whose topic has no seconds left from the queue's head to their budget's list."""
         while self._queue:
             chain = self._chains[self._queue[0][-1]]
             budget = self._budget(chain)
@@ -250,7 +251,7 @@ class Turns:
             budget.short.append(chain)
 
     def _settle(self, outcome: UnitOutcome) -> None:
-        """Charge a topic for a slice's seconds; partitions that waited for seconds queue again."""
+        """Charge a topic for a slice's seconds, and queue its partitions again if they waited for seconds."""
         budget = self._budgets.get(outcome.unit.range.topic_partition.topic)
         if budget is None:
             return

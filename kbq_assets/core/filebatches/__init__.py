@@ -1,1 +1,1 @@
-"""Batches of files in a bucket or folder: what is found, how it is configured, and what is loaded next."""
+"""Batches of files in a bucket or folder: discovery, configuration, and the plan of what to load next."""

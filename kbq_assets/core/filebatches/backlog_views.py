@@ -1,5 +1,5 @@
-"""`_backlog/` and `_bqlock` at a table prefix, as Google's tool has them: views of the state, and a way to decide about
-a failed batch (PROTOCOL F9).
+"""`_backlog/` and `_bqlock` at a table prefix, as in Google's tool. They are views of the state, and a way to make a
+decision about a failed batch (PROTOCOL F9).
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ _PENDING = (BatchState.WAITS, BatchState.READY, BatchState.IN_FLIGHT, BatchState
 
 
 def pointer_path(prefix: str, batch: str, success: str) -> str:
-    """`shop/orders/_backlog/2020/01/02/_SUCCESS` of the batch `shop/orders/2020/01/02`."""
+    """The pointer of a batch: `shop/orders/_backlog/2020/01/02/_SUCCESS` for `shop/orders/2020/01/02`."""
     below = batch.removeprefix(prefix).strip("/")
     return "/".join(filter(None, (prefix, BACKLOG_FOLDER, below, success)))
 
 
 def pointers(state: FileTableState, planned: Iterable[PlannedBatch]) -> set[str]:
-    """Ordered batches that have a pointer. One of a failed batch is written once: who deletes it wants to skip."""
+    """Paths of ordered batches that should have a pointer. A failed batch's pointer is written only once, because
+    deleting it means to skip the batch."""
     return {
         each.path
         for each in planned
@@ -36,7 +37,7 @@ def _is_shown(state: FileTableState, planned: PlannedBatch) -> bool:
 
 
 def holder(state: FileTableState) -> BatchInFlight | FailedFileBatch | None:
-    """The ordered batch that holds the table: in flight, or failed and not shown yet."""
+    """The ordered batch that blocks the table: one in flight, or one that failed for good."""
     running = (each for each in state.in_flight if each.ordered)
     return next(running, None) or next(
         (each for each in state.failed if each.ordered and not each.retry_at_ms), None
@@ -51,7 +52,7 @@ def lock_text(state: FileTableState, held: BatchInFlight | FailedFileBatch) -> b
 
 
 def is_own_lock(data: bytes, uuid: str) -> bool:
-    """Whether a `_bqlock` is the view of this state."""
+    """Whether a `_bqlock` was written for this state."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
@@ -60,8 +61,9 @@ def is_own_lock(data: bytes, uuid: str) -> bool:
 
 
 def decision_of(prefix: str, failed: FailedFileBatch, listing: SourceListing, success: str) -> str:
-    """The decision about a failed batch that somebody made by objects: without its lock, a new `_BACKFILL` means
-    retry, or skip if its pointer is gone too; "" for nothing yet. Only what KBQ recorded writing can be missing."""
+    """The decision about a failed batch that somebody made by means of objects: `retry`, `skip`, or "" for none yet.
+    Once the lock is deleted, a new `_BACKFILL` means retry, or skip if the pointer was deleted too. Objects count as
+    deleted only if KBQ recorded that it wrote them."""
     if not failed.shown or listing.sign(prefix, LOCK):
         return ""
     if listing.sign(prefix, BACKFILL) in (0, failed.backfill):

@@ -1,7 +1,7 @@
 """The configuration of a batch: the `_config/` folders from the source's root to its own directory.
 
-`load.json` is merged, the nearest key prevails. Of `external.json` and of `*.sql` the nearest counts, and `ORDERME` at
-any level orders the batches below it. KBQ refuses a key that it does not know by its name.
+All `load.json` files are merged, and the nearest value of a key wins. Of `external.json` and `*.sql`, only the nearest
+one counts. `ORDERME` at any level orders the batches below it. KBQ refuses unknown keys, and names them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOAD_JSON: Final = "load.json"
 EXTERNAL_JSON: Final = "external.json"
 ORDERME: Final = "ORDERME"
 _SQL: Final = "*.sql"
-#: Keys of `load.json` that are not BigQuery's.
+#: Keys of `load.json` that do not belong to BigQuery's configuration.
 DESTINATION_KEYS: Final = frozenset({"destinationTable", "destinationRegex", "dataSourceName"})
 #: https://cloud.google.com/bigquery/docs/reference/rest/v2/Job#JobConfigurationLoad
 LOAD_KEYS: Final = DESTINATION_KEYS | {
@@ -37,7 +37,7 @@ EXTERNAL_KEYS: Final = frozenset({
     "ignoreUnknownValues", "jsonExtension", "jsonOptions", "maxBadRecords", "parquetOptions", "schema", "sourceFormat",
     "sourceUris",
 })  # fmt: skip
-#: What values must be. A key that is not here is text.
+#: Expected types of values. The value of any other key is text.
 _KINDS: Final[Mapping[str, tuple[str, type]]] = {
     **dict.fromkeys(
         ("avroOptions", "clustering", "csvOptions", "destinationTable", "hivePartitioningOptions", "jsonOptions",
@@ -52,7 +52,7 @@ _KINDS: Final[Mapping[str, tuple[str, type]]] = {
         ("true or false", bool),
     ),
 }  # fmt: skip
-#: BigQuery's JSON has whole numbers as text too.
+#: BigQuery's JSON may have whole numbers as text.
 _WHOLE: Final = re.compile(r"[0-9]{1,18}")
 FORMATS: Final = ("AVRO", "CSV", "NEWLINE_DELIMITED_JSON", "ORC", "PARQUET")
 _WRITES: Final = ("WRITE_APPEND", "WRITE_TRUNCATE", "WRITE_EMPTY")
@@ -61,8 +61,8 @@ _HELP: Final = "docs/file-batches.md#configuration"
 
 @dataclass(frozen=True)
 class FileBatchConfig:
-    """How a batch is loaded. ``load`` are BigQuery's keys. With ``sql``, a statement over an external table, which
-    ``external`` describes, applies the batch instead."""
+    """How a batch is loaded. ``load`` has BigQuery's keys. If ``sql`` is set, the batch is applied by this statement
+    over an external table, which ``external`` describes."""
 
     destination: FileDestination
     ordered: bool = False
@@ -74,7 +74,7 @@ class FileBatchConfig:
 
 @dataclass(frozen=True)
 class SourceDefaults:
-    """Defaults where `_config/` says nothing."""
+    """Defaults for what `_config/` does not set."""
 
     regex: str
     order_per_table: bool = False
@@ -84,13 +84,13 @@ Read = Callable[[ListedObject], bytes]
 
 
 def levels(batch: str) -> list[str]:
-    """A directory and those above it, from the source's root on."""
+    """A directory and its parents, beginning with the source's root."""
     parts = batch.split("/") if batch else []
     return ["/".join(parts[:count]) for count in range(len(parts) + 1)]
 
 
 def is_ordered(batch: str, listing: SourceListing, defaults: SourceDefaults) -> bool:
-    """Whether batches of this directory follow each other by path. No content of a configuration matters."""
+    """Whether batches of this directory are ordered by path. Does not read the contents of the configuration."""
     return defaults.order_per_table or any(
         ORDERME in listing.configs.get(level, {}) for level in levels(batch)
     )
@@ -99,7 +99,7 @@ def is_ordered(batch: str, listing: SourceListing, defaults: SourceDefaults) -> 
 def config_of(
     batch: str, success: str, listing: SourceListing, read: Read, defaults: SourceDefaults
 ) -> FileBatchConfig:
-    """The configuration of a batch, and its destination. Raises ConfigurationError, naming object and key."""
+    """The configuration and destination of a batch. Raises ConfigurationError that names the object and the key."""
     found = [(level, listing.configs[level]) for level in levels(batch) if level in listing.configs]
     for level, objects in found:
         _refuse_others(level, objects)
@@ -120,7 +120,7 @@ def config_of(
 def destination_by(
     batch: str, success: str, listing: SourceListing, read: Read, defaults: SourceDefaults
 ) -> FileDestination:
-    """The destination of a batch alone. If its configuration cannot be read, the path decides, so that the batch keeps
+    """Only the destination of a batch. If its configuration cannot be read, the path decides, so that the batch keeps
     its place in the table's order. Raises ConfigurationError."""
     found = [(level, listing.configs[level]) for level in levels(batch) if level in listing.configs]
     try:
@@ -188,9 +188,9 @@ def _document(path: str, data: bytes) -> dict[str, Any]:
     try:
         document = json.loads(_text(path, data))
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path} is no JSON: {error}", next_step="correct it") from error
+        raise ConfigurationError(f"{path} is not JSON: {error}", next_step="correct it") from error
     if not isinstance(document, dict):
-        raise ConfigurationError(f"{path} is no JSON object", next_step="correct it")
+        raise ConfigurationError(f"{path} is not a JSON object", next_step="correct it")
     for key, value in document.items():
         _check_kind(path, key, value)
     for key in ("csvOptions", "destinationTable"):
@@ -238,7 +238,7 @@ def _merged(documents: Sequence[tuple[str, bytes]], *, is_strict: bool = True) -
 
 
 def _update(merged: dict[str, Any], nearer: Mapping[str, Any]) -> None:
-    """Let nearer keys prevail; lists are replaced whole, as in Google's tool."""
+    """Override keys by nearer ones. Lists are replaced as a whole, as in Google's tool."""
     for key, value in nearer.items():
         if isinstance(value, Mapping):
             below = merged.get(key)
@@ -249,7 +249,7 @@ def _update(merged: dict[str, Any], nearer: Mapping[str, Any]) -> None:
 
 
 def _checked(batch: str, load: Mapping[str, Any]) -> dict[str, Any]:
-    """BigQuery's keys with the defaults: CSV, appended."""
+    """BigQuery's keys, with KBQ's defaults: CSV, appended."""
     job = {key: value for key, value in load.items() if key not in DESTINATION_KEYS}
     job.setdefault("sourceFormat", "CSV")
     job.setdefault("writeDisposition", "WRITE_APPEND")

@@ -1,4 +1,4 @@
-"""From a batch's path to its table, as Google's `gcs_event_based_ingest` reads it."""
+"""Derives a batch's table from its path, as Google's `gcs_event_based_ingest` does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import TableReference
 
-#: Google's own expression.
+#: The default expression of Google's tool.
 DEFAULT_REGEX: Final = (
     r"^(?P<dataset>[\w\-\.]+)/(?P<table>[\w\-]+)/?(?:historical|incremental)?/?(?P<partition>\$[\d]+)?/?"
     r"(?:(?P<yyyy>[\d]{4})/?(?P<mm>[\d]{2})?/?(?P<dd>[\d]{2})?/?(?P<hh>[\d]{2})?/?)?(?P<batch>[\w\-]+)?/"
@@ -22,9 +22,9 @@ _HELP: Final = "docs/file-batches.md#paths"
 
 @dataclass(frozen=True)
 class FileDestination:
-    """The table of a batch, in another project than the warehouse's if ``project`` says so. ``decorator`` is a
-    partition such as `$2020010203`, "" for the whole table; ``batch_id`` is for labels. ``prefix`` is the table's
-    directory, which has `_backlog/`, `_bqlock` and `_BACKFILL`."""
+    """The table of a batch. ``project`` is set if it is not the warehouse's. ``decorator`` is a partition such as
+    `$2020010203`, "" for the whole table; ``batch_id`` is for labels. ``prefix`` is the table's directory, which has
+    `_backlog/`, `_bqlock` and `_BACKFILL`."""
 
     prefix: str
     table: TableReference
@@ -35,12 +35,12 @@ class FileDestination:
 
 @functools.lru_cache(maxsize=64)
 def compile_regex(text: str, where: str) -> re.Pattern[str]:
-    """A destination's expression. Raises ConfigurationError, naming ``where`` it is."""
+    """Compile the expression of a destination. Raises ConfigurationError that names ``where`` it was set."""
     try:
         compiled = re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
         raise ConfigurationError(
-            f"{where}: {text[:200]!r} is no regular expression: {error}", next_step=_HELP
+            f"{where}: {text[:200]!r} is not a regular expression: {error}", next_step=_HELP
         ) from error
     if "table" not in compiled.groupindex:
         raise ConfigurationError(f"{where}: {text!r} has no group (?P<table>...)", next_step=_HELP)
@@ -50,8 +50,8 @@ def compile_regex(text: str, where: str) -> re.Pattern[str]:
 def destination_of(
     success_path: str, regex: re.Pattern[str], fixed: Mapping[str, Any] | None = None
 ) -> FileDestination:
-    """The destination of a batch by the path of its success object. ``fixed`` is a `destinationTable`, whose keys
-    prevail. Raises ConfigurationError."""
+    """The destination of a batch, from the path of its success object. Keys of ``fixed`` (a `destinationTable`)
+    override the path. Raises ConfigurationError."""
     match = regex.match(success_path)
     if match is None or not match["table"]:
         raise ConfigurationError(
@@ -66,14 +66,15 @@ def destination_of(
         project = project or own_project
     if not dataset:
         raise ConfigurationError(
-            f"{success_path}: the expression {regex.pattern!r} finds no dataset, and no destinationTable names one",
+            f"{success_path}: the expression {regex.pattern!r} finds no dataset, and there is no destinationTable "
+            "with one",
             next_step="add a group (?P<dataset>...), or destinationTable with datasetId to load.json",
         )
     table, _, own = (fixed.get("tableId") or match["table"]).partition("$")
     decorator = f"${own}" if own else _decorator(groups)
     if decorator and not _DECORATOR.fullmatch(decorator):
         raise ConfigurationError(
-            f"{success_path}: {decorator} is no partition: $YYYY, $YYYYMM, $YYYYMMDD or $YYYYMMDDHH is needed",
+            f"{success_path}: {decorator} is not a partition: expected $YYYY, $YYYYMM, $YYYYMMDD or $YYYYMMDDHH",
             next_step=_HELP,
         )
     return FileDestination(

@@ -1,9 +1,9 @@
-"""The contents of a listing of the source: success objects, configuration, and the objects that steer a table
-(PROTOCOL F1).
+"""Sorts a listing of the source into success objects, configuration, and objects that control a table (PROTOCOL F1).
 
-A batch is a directory with a success object. Its files are the objects at and below this directory, but for those of a
-deeper batch. As in Google's tool, objects of `_config/` and `_backlog/`, empty ones, and those whose name begins with a
-dot are no files; neither are those whose name begins with an underscore, as Spark's and Hive's own files do.
+A batch is a directory with a success object. Its files are the objects in and below this directory, except those of a
+deeper batch. As in Google's tool, these do not count as files: objects in `_config/` and `_backlog/`, empty objects,
+and names that begin with a dot. Names that begin with an underscore do not count either, because Spark and Hive use
+them for their own files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BACKFILL: Final = "_BACKFILL"
 
 @dataclass(frozen=True)
 class ListedObject:
-    """An object of the source. Another content has another generation."""
+    """An object of the source. A new content gets a new generation."""
 
     path: str
     size: int
@@ -48,8 +48,8 @@ class FoundBatch:
 
 @dataclass(frozen=True)
 class SourceListing:
-    """The objects of a source that are no data: batches by directory, configuration by directory and name, and the
-    generations of objects that steer tables, by path."""
+    """The objects of a source that are not data: batches by directory, configuration by directory and name, and
+    generations of the objects that control tables, by path."""
 
     batches: Mapping[str, FoundBatch] = field(default_factory=dict)
     configs: Mapping[str, Mapping[str, ListedObject]] = field(default_factory=dict)
@@ -61,7 +61,8 @@ class SourceListing:
 
 
 def find_batches(objects: Iterable[ListedObject], success: str, signs: Collection[str]) -> SourceListing:
-    """Sort the objects of a listing. ``success`` is the name of success objects, ``signs`` those that steer tables."""
+    """Sort the objects of a listing. ``success`` is the name of success objects, ``signs`` are the names of objects
+    that control tables."""
     batches: dict[str, FoundBatch] = {}
     configs: dict[str, dict[str, ListedObject]] = {}
     found: dict[str, int] = {}
@@ -83,7 +84,7 @@ def files_of(
     batch: str, objects: Iterable[ListedObject], others: Collection[str], not_data: Collection[str]
 ) -> tuple[ListedObject, ...]:
     """The files of a batch among the objects below its directory, in order. ``others`` are the directories of all
-    batches, ``not_data`` names of objects that are no files."""
+    batches, ``not_data`` names of objects that are not files."""
     deeper = {other for other in others if other != batch and _is_below(other, batch)}
     return tuple(
         each

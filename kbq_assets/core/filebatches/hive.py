@@ -16,13 +16,13 @@ _PART: Final = re.compile(r"([\w\-]+)=([^/]*)")
 _DECLARED: Final = re.compile(r"\{([\w\-]+):(\w+)\}")
 _TYPES: Final = {"INTEGER": "INT64", "INT64": "INT64", "STRING": "STRING", "DATE": "DATE"}
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
-#: Python's dates also have weeks, such as 2020-W01-1. A warehouse's have none.
+#: Python also accepts week dates such as 2020-W01-1; warehouses do not.
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _HELP: Final = "docs/file-batches.md#hive-partitions"
 
 
 def check_hive(options: Mapping[str, Any]) -> None:
-    """Raises ConfigurationError for a key, mode or type that KBQ does not honor."""
+    """Raise ConfigurationError for a key, mode or type that KBQ does not support."""
     if unknown := sorted(options.keys() - _KEYS):
         raise ConfigurationError(
             f"hivePartitioningOptions: unknown key {', '.join(unknown)}", next_step=_HELP
@@ -45,13 +45,13 @@ def check_hive(options: Mapping[str, Any]) -> None:
 
 
 def hive_values(uri: str) -> tuple[tuple[str, str], ...]:
-    """The keys and values of a file's directories, in their order."""
+    """The keys and values in a file's path, in order."""
     folders = uri.rpartition("/")[0].split("/")
     return tuple((m[1], unquote(m[2])) for folder in folders if (m := _PART.fullmatch(folder)))
 
 
 def hive_types(options: Mapping[str, Any], uris: Sequence[str]) -> dict[str, str]:
-    """BigQuery's type of each key: declared, STRING, or found by the values of all files."""
+    """The BigQuery type of each key: declared, always STRING, or derived from the values of all files."""
     mode = options.get("mode", "AUTO")
     if mode == "CUSTOM":
         declared = _DECLARED.findall(str(options["sourceUriPrefix"]))

@@ -1,6 +1,8 @@
-"""Few patterns for the many files of a batch: a BigQuery job takes 10,000 URIs, and millions of files by wildcards.
+"""Covers the many files of a batch with few patterns: a BigQuery job takes 10,000 URIs, but millions of files by
+wildcards.
 
-One job keeps a large batch atomic. Google's tool splits such a batch into jobs, which become visible one by one.
+So one job keeps a large batch atomic. Google's tool splits such a batch into jobs whose rows become visible one job at
+a time.
 """
 
 from __future__ import annotations
@@ -10,14 +12,14 @@ from itertools import groupby, islice
 from os.path import commonprefix
 from typing import Final
 
-#: Files of one batch: the state lists each with its generation, and every run reads the state.
+#: Most files per batch. The state lists each file with its generation, and every run reads the state.
 MOST_FILES: Final = 50_000
 
 
 def patterns_of(files: Collection[str], others: Collection[str], most: int) -> tuple[str, ...]:
-    """At most so many names and patterns with one `*` at the end that match the files and none of the ``others``, which
-    lie among them; none if that needs more. If possible, a pattern matches the files of one directory: fewer files that
-    are added later match it."""
+    """At most ``most`` names and patterns (with one `*` at the end) that match all files and none of the ``others``
+    between them; empty if that takes more. If possible, each pattern matches files of only one directory, so that fewer
+    files added later match it."""
     own = set(files)
     for by_directory in (True, False):
         found = list(islice(_patterns(sorted({*own, *others}), own, by_directory), most + 1))
@@ -39,7 +41,7 @@ def _patterns(listed: Sequence[str], own: Collection[str], by_directory: bool) -
 
 
 def _cover(names: Sequence[str], neighbors: tuple[str, str]) -> Iterator[str]:
-    """Patterns for names that follow each other in a listing, between two neighbors that none may match."""
+    """Patterns for consecutive names of a listing that do not match the neighbors before and after them."""
     shared = commonprefix([names[0], names[-1]])  # noqa: RUF071 (character by character, as patterns match)
     if len(names) == 1:
         yield names[0]

@@ -1,4 +1,4 @@
-"""Which batches of a table prefix are entered next, and why the others wait (PROTOCOL F6 to F8)."""
+"""Decides which batches of a table prefix to enter next, and why the others wait (PROTOCOL F6 to F8)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kbq_assets.core.filebatches.discovery import FoundBatch
 from kbq_assets.core.filebatches.table_batches import FailedFileBatch, FileTableState
 
-#: Jobs in flight of one table prefix.
+#: Most jobs in flight per table prefix.
 MOST_JOBS = 10
 
 
@@ -17,7 +17,7 @@ class BatchState(enum.StrEnum):
     """The state of a batch that is not applied."""
 
     READY = "ready"
-    WAITS = "waits"  # for an earlier batch, a marker, a validation or a free place
+    WAITS = "waits"  # for an earlier batch, a marker, a validation or a free slot
     RETRIES = "retries"  # after a pause
     FAILED = "failed"
     BLOCKED = "blocked"  # by its configuration
@@ -26,13 +26,13 @@ class BatchState(enum.StrEnum):
     IN_FLIGHT = "in flight"
 
 
-#: Batches that a rule set aside: no other one waits for them.
+#: Batches that a rule set aside. Other batches do not wait for them.
 _ASIDE = (BatchState.REUPLOADED, BatchState.LATE)
 
 
 @dataclass(frozen=True)
 class PendingBatch:
-    """A batch that is not applied. ``problem``: why its configuration cannot be used."""
+    """A batch that is not applied. ``problem`` is the reason that its configuration is unusable, if any."""
 
     found: FoundBatch
     ordered: bool
@@ -41,8 +41,8 @@ class PendingBatch:
 
 @dataclass(frozen=True)
 class BatchRules:
-    """The rules of a table prefix. ``held`` says why ordered batches wait, "" if they do not; ``validates``: because a
-    person validates the last one."""
+    """The rules of a table prefix. ``held`` is the reason that ordered batches wait, "" if they do not. ``validates``:
+    the reason is that a person must validate the last batch."""
 
     apply_reuploads: bool = False
     park_late: bool = False
@@ -52,7 +52,7 @@ class BatchRules:
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """A batch, its state, and the reason in words. ``by_person``: it waits until a person validates the last one."""
+    """A batch, its state, and the reason as text. ``by_person``: it waits until a person validates the last batch."""
 
     path: str
     generation: int
@@ -70,8 +70,8 @@ def plan_batches(
     rules: BatchRules,
     now_ms: int,
 ) -> list[PlannedBatch]:
-    """All batches that are not applied, in the order of their paths. ``applied`` has the newest settled generation by
-    path. Those that are ready may be entered at once."""
+    """All batches that are not applied, ordered by path. Those in state READY may be entered now. ``applied`` has the
+    newest settled generation by path."""
     places = MOST_JOBS - len(state.in_flight)
     before = _stop(state, rules, now_ms)
     planned: list[PlannedBatch] = []
@@ -97,7 +97,7 @@ def plan_batches(
 
 
 def _stop(state: FileTableState, rules: BatchRules, now_ms: int) -> str:
-    """Why no ordered batch may be entered, "" if one may."""
+    """The reason that no ordered batch may be entered, "" if one may."""
     for running in state.in_flight:
         if running.ordered:
             return f"{running.path} is in flight"

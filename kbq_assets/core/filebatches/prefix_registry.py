@@ -1,4 +1,5 @@
-"""The registry of table prefixes, which says which states exist, and the names of state objects (PROTOCOL F2, L6)."""
+"""The registry of table prefixes, which lists the states that exist, and the names of state objects (PROTOCOL F2,
+L6)."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from kbq_assets.core.protocol.names import FILE_BATCHES, FIRST_WAREHOUSE
 
 @dataclass(frozen=True)
 class PrefixRegistry(Stored):
-    """`filebatches/_tables.json`: table prefixes whose states exist, or are about to be created, with the uuid of each.
-    The uuid is chosen here, so that a late create of a state cannot revive job ids of another one."""
+    """`filebatches/_tables.json`: table prefixes whose states exist or are about to be created, with the uuid of each.
+    The registry has the uuid first, so that a delayed create of a state cannot revive job ids of another state."""
 
     active: Mapping[str, str] = field(default_factory=dict)
     creating: Mapping[str, str] = field(default_factory=dict)
@@ -25,13 +26,13 @@ class PrefixRegistry(Stored):
         return {**self.creating, **self.active}
 
     def announce(self, prefix: str, uuid: str) -> PrefixRegistry:
-        """Note that a state is about to be created."""
+        """Record that a state is about to be created."""
         if prefix in self.prefixes:
             return self
         return dataclasses.replace(self, creating={**self.creating, prefix: uuid})
 
     def activate(self, prefix: str) -> PrefixRegistry:
-        """Note that a state exists. From now on it is an error if it is missing."""
+        """Record that a state exists. From now on, a missing object is an error."""
         if prefix in self.active:
             return self
         creating = dict(self.creating)
@@ -40,7 +41,7 @@ class PrefixRegistry(Stored):
 
 
 def file_registry_path(area: str = FIRST_WAREHOUSE) -> str:
-    """The registry of a warehouse's table prefixes."""
+    """Path of the registry of a warehouse's table prefixes."""
     return f"{_area(area)}_tables.json"
 
 
@@ -50,12 +51,12 @@ def file_state_path(prefix: str, area: str = FIRST_WAREHOUSE) -> str:
 
 
 def applied_path(prefix: str, first: int, area: str = FIRST_WAREHOUSE) -> str:
-    """An archive of applied batches, whose first is the ``first`` of all."""
+    """Path of an archive of applied batches that begins with number ``first``."""
     return f"{_area(area)}applied/{quote(prefix, safe='')}/{first}.json"
 
 
 def decisions_path(prefix: str, first: int, area: str = FIRST_WAREHOUSE) -> str:
-    """An archive of decisions, whose first is the ``first`` of all."""
+    """Path of an archive of decisions that begins with number ``first``."""
     return f"{_area(area)}decisions/{quote(prefix, safe='')}/{first}.json"
 
 

@@ -1,4 +1,4 @@
-"""The state of a table prefix: which batches are applied, in flight or failed (PROTOCOL F2), and what changes it."""
+"""The state of a table prefix (its applied, in-flight and failed batches), and its transitions (PROTOCOL F2)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.archives import DECISIONS, ArchiveRule
 from kbq_assets.core.protocol.codec import INLINE, Stored
 
-#: Applied batches that a state lists.
+#: Most applied batches in a state before some are archived.
 APPLIED: Final = ArchiveRule(1000, 500)
-#: Tries of a batch whose jobs fail for passing reasons, and the pause before the next, which doubles.
+#: Most tries of a batch whose jobs fail with transient errors, and the first pause between them; pauses double.
 MOST_TRIES: Final = 5
 FIRST_PAUSE_MS: Final = 10_000
 _MOST_TEXT: Final = 1000
@@ -31,7 +31,7 @@ class BatchFile(Stored):
 
 @dataclass(frozen=True)
 class FileTarget(Stored):
-    """The table of a job. ``decorator`` is a partition, "" for the whole table; ``project`` another one than the
+    """The table of a job. ``decorator`` is a partition, "" for the whole table. ``project`` is set if it is not the
     warehouse's."""
 
     dataset: str
@@ -46,7 +46,8 @@ class FileTarget(Stored):
 
 @dataclass(frozen=True)
 class JobEnd(Stored):
-    """Whether a job's id is being used up. Then the batch fails with ``error``, or is pending again if none (F4)."""
+    """Whether a job's id is being burned. After that, the batch fails with ``error``, or is pending again if there is
+    none (F4)."""
 
     burning: bool = False
     error: str = ""
@@ -54,7 +55,7 @@ class JobEnd(Stored):
 
 @dataclass(frozen=True)
 class JobBegin(Stored):
-    """When a job was entered, and which try of its batch it is."""
+    """When a job was entered, and the number of this try."""
 
     entered_ms: int = 0
     tries: int = 1
@@ -62,7 +63,7 @@ class JobBegin(Stored):
 
 @dataclass(frozen=True)
 class BatchInFlight(Stored):
-    """A batch that was entered, with all that its job needs: a second submission is the same job (F3)."""
+    """A batch that was entered, with everything that its job needs, so a second submission is the same job (F3)."""
 
     path: str
     generation: int
@@ -71,16 +72,16 @@ class BatchInFlight(Stored):
     location: str
     target: FileTarget
     files: tuple[BatchFile, ...]
-    #: BigQuery's keys of a load job, or those of an external table if there is a statement
+    #: BigQuery's keys for a load job or, with a statement, for an external table
     config: Mapping[str, Any] = field(default_factory=dict)
     sql: str = ""
-    #: a statement that changes no row has failed
+    #: whether a statement that changes no row fails
     fail_on_zero: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     ordered: bool = False
     begin: JobBegin = field(default_factory=JobBegin, metadata=INLINE)
     end: JobEnd = field(default_factory=JobEnd, metadata=INLINE)
-    #: in place of files beyond a job's limit: names and patterns that match them
+    #: names and patterns that match the files, if there are more than a job may list
     patterns: tuple[str, ...] = ()
 
     @property
@@ -103,8 +104,7 @@ class SettledBatch(Stored):
 
 @dataclass(frozen=True)
 class FailedFileBatch(Stored):
-    """A batch that could not be applied. ``retry_at_ms``: KBQ retries it from then on; 0: it waits for an
-    operator."""
+    """A batch that could not be applied. KBQ retries it from ``retry_at_ms`` on; 0: it waits for an operator."""
 
     path: str
     generation: int
@@ -114,7 +114,8 @@ class FailedFileBatch(Stored):
     ordered: bool = False
     tries: int = 1
     retry_at_ms: int = 0
-    #: its pointer in `_backlog/` and `_bqlock` are written; `_BACKFILL` had the generation ``backfill`` then (F9)
+    #: whether its pointer in `_backlog/` and its `_bqlock` are written; `_BACKFILL` had generation ``backfill`` then
+    #: (F9)
     shown: bool = False
     backfill: int = 0
 
@@ -146,25 +147,25 @@ class DecisionChunk(Stored):
 
 @dataclass(frozen=True)
 class FileTableState(Stored):
-    """One table prefix. Job ids have ``uuid`` and a sequence number that is never used again."""
+    """The state of one table prefix. Job ids consist of ``uuid`` and a sequence number that is never used again."""
 
     prefix: str
     uuid: str
     sequence: int = 0
     in_flight: tuple[BatchInFlight, ...] = ()
     failed: tuple[FailedFileBatch, ...] = ()
-    #: the newest last; older ones are in archives
+    #: newest last; older ones are in archives
     applied: tuple[SettledBatch, ...] = ()
-    #: how many applied batches, and how many decisions, are in archives
+    #: number of applied batches in archives; ``decided``: number of decisions in archives
     archived: int = 0
     decided: int = 0
-    #: path and generation of batches that an operator wants to be applied, whatever a rule says
+    #: generations by path of batches that an operator wants applied, whatever the rules are
     wanted: Mapping[str, int] = field(default_factory=dict)
-    #: the greatest path of an ordered batch that was settled
+    #: the highest path of a settled ordered batch
     last_ordered: str = ""
     #: the generation of `_BACKFILL` when the last ordered batch was entered
     backfill: int = 0
-    #: the last ordered batch waits for its validation
+    #: whether the last ordered batch waits for its validation
     validating: bool = False
     rows: int = 0
     decisions: tuple[FileDecision, ...] = ()
@@ -180,11 +181,11 @@ class FileTableState(Stored):
         return self.sequence + 1
 
     def applied_chunk(self) -> tuple[SettledBatch, ...]:
-        """The applied batches to archive before the next swap; empty while they fit."""
+        """The applied batches to archive before the next swap; empty while all fit."""
         return APPLIED.full_chunk(self.applied)
 
     def decision_chunk(self) -> tuple[FileDecision, ...]:
-        """The decisions to archive before the next swap; empty while they fit."""
+        """The decisions to archive before the next swap; empty while all fit."""
         return DECISIONS.full_chunk(self.decisions)
 
     def without_chunks(self) -> FileTableState:
@@ -203,12 +204,12 @@ Change: TypeAlias = Callable[["FileTableState"], "FileTableState"]
 
 
 def job_id_of(uuid: str, number: int, name: str = "") -> str:
-    """The id of a job. ``name`` makes it easy to find among the project's jobs."""
+    """The id of a job. ``name`` makes the job easy to find in the project."""
     return f"kbq-{name}-{uuid}-{number}" if name else f"kbq-{uuid}-{number}"
 
 
 def enter(state: FileTableState, running: BatchInFlight, backfill: int) -> FileTableState:
-    """Intent first: enter a batch before its job is submitted (F3)."""
+    """Enter a batch before its job is submitted (F3)."""
     wanted = {path: generation for path, generation in state.wanted.items() if path != running.path}
     entered = dataclasses.replace(
         state,
@@ -225,7 +226,7 @@ def enter(state: FileTableState, running: BatchInFlight, backfill: int) -> FileT
 def settle(
     state: FileTableState, running: BatchInFlight, rows: int, now_ms: int, *, validates: bool
 ) -> FileTableState:
-    """The job ended without an error (F5). ``validates``: the next ordered batch waits for a validation."""
+    """Record that the job succeeded (F5). With ``validates``, the next ordered batch waits for a validation."""
     done = SettledBatch(running.path, running.generation, now_ms, running.job_id, rows, len(running.files))
     settled = _settled(_without(state, running), done, running.ordered)
     validating = state.validating or (validates and running.ordered)
@@ -235,7 +236,7 @@ def settle(
 def fail(
     state: FileTableState, running: BatchInFlight, error: str, now_ms: int, *, transient: bool = False
 ) -> FileTableState:
-    """The job ended with an error, so nothing of the batch was applied. A transient error is tried again."""
+    """Record that the job failed, so nothing of the batch was applied. A transient error is retried."""
     again = transient and running.begin.tries < MOST_TRIES
     failed = FailedFileBatch(
         running.path,
@@ -251,19 +252,21 @@ def fail(
 
 
 def burn(state: FileTableState, running: BatchInFlight, error: str = "") -> FileTableState:
-    """Give the job's id up: a late submission must fail before the batch is decided about (F4)."""
+    """Mark the job's id to be burned: a late submission must be impossible before anything else happens to the batch
+    (F4)."""
     burning = dataclasses.replace(running, end=JobEnd(True, error[:_MOST_TEXT]))
     entries = (burning if each.job_id == running.job_id else each for each in state.in_flight)
     return dataclasses.replace(state, in_flight=tuple(entries))
 
 
 def give_up(state: FileTableState, running: BatchInFlight, now_ms: int) -> FileTableState:
-    """The id is burned, so nothing was or will be applied: the batch fails, or is pending again (F4)."""
+    """Drop a job whose id is burned, so nothing was or will be applied. The batch fails, or is pending again (F4)."""
     return fail(state, running, running.end.error, now_ms) if running.end.error else _without(state, running)
 
 
 def retry(state: FileTableState, path: str, generation: int, entry: FileDecision) -> FileTableState:
-    """Apply a batch that failed, or that a rule keeps back, with the files that it has then. Raises Refused."""
+    """Make a batch that failed, or that a rule holds back, be applied with its current files. Raises Refused if it is
+    in flight."""
     _refuse_in_flight(state, path)
     wanted = {**state.wanted, path: generation}
     failed = tuple(each for each in state.failed if each.path != path)
@@ -271,7 +274,7 @@ def retry(state: FileTableState, path: str, generation: int, entry: FileDecision
 
 
 def again(state: FileTableState, batches: Mapping[str, int], entry: FileDecision) -> FileTableState:
-    """Apply settled batches again, by path and generation. Raises Refused if one is being applied."""
+    """Make settled batches be applied again, by path and generation. Raises Refused if one is in flight."""
     for path in batches:
         _refuse_in_flight(state, path)
     failed = tuple(each for each in state.failed if each.path not in batches)
@@ -281,7 +284,8 @@ def again(state: FileTableState, batches: Mapping[str, int], entry: FileDecision
 def skip(
     state: FileTableState, path: str, generation: int, ordered: bool, entry: FileDecision
 ) -> FileTableState:
-    """Go on without a batch, whose rows an operator applied by hand or gives up. Raises Refused."""
+    """Continue without a batch whose rows an operator applied by hand or gives up. Raises Refused if it is in
+    flight."""
     _refuse_in_flight(state, path)
     skipped = SettledBatch(path, generation, entry.at_ms, skipped=entry.reason)
     failed = tuple(each for each in state.failed if each.path != path)
@@ -291,7 +295,7 @@ def skip(
 
 
 def mark_shown(state: FileTableState, path: str, backfill: int) -> FileTableState:
-    """The views of a failed batch are written (F9)."""
+    """Record that the views of a failed batch are written (F9)."""
     failed = tuple(
         dataclasses.replace(each, shown=True, backfill=backfill) if each.path == path else each
         for each in state.failed

@@ -1,4 +1,4 @@
-"""Which files the next load job of a table takes (PROTOCOL L1): one schema, a prefix of windows per partition."""
+"""Chooses the files of a table's next load job (PROTOCOL L1): one schema, and a prefix of windows per partition."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from kbq_assets.core.loading.table_state import TableState, mark_key
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 
-#: Per partition its windows in order, each a list of files in offset order.
+#: Windows by partition, in order; each is a list of files in offset order.
 WindowQueues: TypeAlias = Mapping[Any, Sequence[list[StagedFile]]]
 
 
 @dataclass(frozen=True)
 class LoadLimits:
-    """Bounds of one job, and of a day, failed jobs included (0: none): of a table's jobs, of the partitions that they
-    change, and of a project's jobs. ``partitions``: the most that a table may have.
+    """Limits of a job (``files``, ``bytes``, ``time_partitions``), of a table and of a project. Daily limits include
+    failed jobs; 0 means no limit.
 
-    ``mixes_schemas``: a job takes files of several schemas.
-
-    ``known_days``: for so long "not found" means that a job did not start; 0: for ever. BigQuery keeps jobs for 180.
-
-    Defaults are BigQuery's: https://cloud.google.com/bigquery/quotas#load_jobs.
+    ``changes_per_day`` limits the partitions that a table's jobs change, ``partitions`` all that a table may have. If
+    ``mixes_schemas``, a job takes files of several schemas. For ``known_days`` after a job's insertion, "not found"
+    means that the job did not start (0: forever); BigQuery keeps jobs for 180 days. Defaults are BigQuery's:
+    https://cloud.google.com/bigquery/quotas#load_jobs.
     """
 
     files: int = 10_000
@@ -43,8 +42,8 @@ class LoadLimits:
 
 
 def changed_partitions(files: Iterable[StagedFile], limits: LoadLimits) -> tuple[int, frozenset[int]]:
-    """How many partitions a job of these files changes, at most, and the known ones. A file with too many dates to list
-    counts as a whole job."""
+    """An upper bound on the number of partitions that a job of these files changes, and the known partitions. A file
+    with too many dates to list counts as many partitions as a job may change."""
     files = list(files)
     days = frozenset(day for file in files for day in file.dates)
     unlisted = sum(limits.time_partitions for file in files if file.rows and not file.dates)
@@ -52,7 +51,7 @@ def changed_partitions(files: Iterable[StagedFile], limits: LoadLimits) -> tuple
 
 
 class QuotaWait(NamedTuple):
-    """Until when a table's next job waits for a daily quota, and why."""
+    """When the daily quotas allow a table's next job, and the reason for the wait as text."""
 
     until_ms: int
     text: str
@@ -67,7 +66,8 @@ def job_wait(
     *,
     retry: bool = False,
 ) -> QuotaWait | None:
-    """Why a job of these files must wait (L2); None if it may start. ``tables`` share the project's jobs."""
+    """The wait before a job of these files (L2); None if it may start now. ``tables`` is the number of tables that
+    share the project's jobs."""
     wanted, _ = changed_partitions(files, limits)
     per_day = share_of(limits.jobs_per_day, limits.project_jobs_per_day, tables)
     due_job = next_job_ms(jobs, per_day, now_ms, retry=retry)
@@ -90,12 +90,12 @@ class SchemaKey(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadBatch:
-    """Files of one schema that one job loads: per partition, a prefix of the windows of that schema (L1)."""
+    """Files of one schema for one job: for each partition, a prefix of the windows with that schema (L1)."""
 
     table: TableReference
     schema: SchemaKey
     files: tuple[StagedFile, ...]
-    #: an operator brought the files back from quarantine
+    #: whether an operator brought the files back from quarantine
     retried: bool = False
 
     @property
@@ -108,8 +108,8 @@ class LoadBatch:
 
 
 def pending_files(state: TableState, files: Iterable[StagedFile]) -> list[StagedFile]:
-    """Files beyond the table's marks. A file that both commit and backlog list (E7) counts once, and so do a file and
-    the one that took its place (L14)."""
+    """Files beyond the table's marks. A file listed by both commit and backlog (E7) counts once. So does a file
+    together with its replacement (L14)."""
     latest: dict[Hashable, StagedFile] = {}
     for file in files:
         known = latest.get(identity(file))
@@ -119,7 +119,7 @@ def pending_files(state: TableState, files: Iterable[StagedFile]) -> list[Staged
 
 
 def identity(file: StagedFile) -> Hashable:
-    """The parts of a table's file's name by which marks know it: attempts of one range share them."""
+    """The parts of a file's name that all attempts for one range share, as in marks."""
     return mark_key(file), file.table, file.name.first_offset
 
 
@@ -132,7 +132,7 @@ def blocked_files(
 
 
 def refuse_cut(state: TableState, file: StagedFile) -> None:
-    """Raise StateError for a file that its table's mark cuts in two."""
+    """Raise StateError if a table's mark lies inside a file."""
     mark = state.marks.get(mark_key(file), 0)
     if mark > file.name.first_offset:
         raise StateError(
@@ -149,11 +149,10 @@ def plan_batch(
     given_up: frozenset[str] = frozenset(),
     blocked: Collection[str] = (),
 ) -> LoadBatch | None:
-    """The next job's files (L1); None if no file is pending, or all that are wait for a check.
-
-    The schema with the oldest pending window goes first, the lowest id on a tie. ``given_up`` are paths that a reset
-    dropped. Files of ``blocked`` topics wait (L9). Raises StateError for a file that a mark cuts in two: a load would
-    double part of it.
+    """The next job's files (L1); None if no files are pending, or all of them wait for a check. The schema with the
+    oldest pending window goes first, or the lowest id on a tie. ``given_up`` are paths that a reset dropped. Files of
+    ``blocked`` topics wait (L9). Raises StateError if a mark lies inside a file, because a load would duplicate part of
+    it.
     """
     retried = [bad.file for bad in state.retried if bad.file.name.topic_partition.topic not in blocked]
     if retried:
@@ -170,7 +169,7 @@ def plan_batch(
 
 
 def retried_batch(table: TableReference, files: list[StagedFile], limits: LoadLimits) -> LoadBatch:
-    """Files that an operator brings back from quarantine, of one schema: marks are beyond them (L13)."""
+    """Files of one schema that an operator brings back from quarantine, where marks are already beyond them (L13)."""
     schema = SchemaKey(files[0].name.schema_id, files[0].fingerprint)
     of_schema = [f for f in files if (f.name.schema_id, f.fingerprint) == schema]
     return dataclasses.replace(_batch_of(table, of_schema, limits), retried=True)
@@ -187,7 +186,7 @@ def _batch_of(table: TableReference, files: list[StagedFile], limits: LoadLimits
 def fitting(
     windows: Iterable[list[StagedFile]], limits: LoadLimits, most_bytes: int
 ) -> tuple[StagedFile, ...]:
-    """The files of as many windows as one job takes; of one at least."""
+    """The files of the first windows that fit in one job, at least one window."""
     chosen: list[StagedFile] = []
     size, dates, is_scattered = 0, set[int](), False
     for window in windows:
@@ -223,7 +222,7 @@ def windows_by_partition(files: list[StagedFile]) -> WindowQueues:
 
 
 def merged(queues: WindowQueues, is_chosen: Callable[[list[StagedFile]], bool]) -> Iterable[list[StagedFile]]:
-    """Chosen windows, oldest first across partitions, in order within each: a prefix of each queue."""
+    """Chosen windows, oldest first across partitions and in order within each. Takes a prefix of each queue."""
 
     def head(partition: Any, index: int) -> tuple[int, Any, int] | None:
         queue = queues[partition]

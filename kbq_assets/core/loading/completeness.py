@@ -1,8 +1,8 @@
-"""Which hours of a table are complete, by business time (docs/completeness.md). Pure.
+"""Decides which hours of a table are complete, by business time (docs/completeness.md). Pure functions.
 
-Hours are numbers: whole hours since 1970, UTC. An hour is complete once every source partition of the table has
-passed its end by the topic's safety threshold, and everything staged for it is loaded or given up by an operator. It
-stays complete: the swap that records later rows as loaded counts them as late.
+Hours are numbers: whole hours since 1970, UTC. An hour is complete once every source partition of the table has passed
+its end by the topic's safety threshold, and every row staged for it is loaded or given up by an operator. It stays
+complete: rows loaded later count as late, in the swap that records them as loaded.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.watermarks import Watermark
 
 HOUR_MS: Final = 3_600_000
-#: Hours with rows that a table's state lists (two weeks): this many before the first incomplete hour, and from there on
-#: the first and the last of the same number. Producers may write any date, and a table may be parked for long.
+#: Most hours with rows in a table's state (two weeks): this many before the first incomplete hour, and both the first
+#: and the last this many from there on. The limit is needed because producers may write any date, and a table may be
+#: parked for long.
 KEPT_HOURS: Final = 336
 
 #: Beyond every hour.
@@ -49,18 +50,18 @@ HOUR_SCHEMA: Final = json.dumps(
 class TableHours(Stored):
     """A table's hours, in its state."""
 
-    #: hours below this are complete; 0 if none is known to be
+    #: hours below this are complete; 0 if none is known
     until: int = 0
-    #: rows loaded per hour
+    #: loaded rows by hour
     rows: Mapping[int, int] = field(default_factory=dict)
     #: rows loaded into hours that were already complete
     late: Mapping[int, int] = field(default_factory=dict)
-    #: when (ms, the store's time) the hours below each key were complete
+    #: when (ms, the store's time) the hours below each key became complete
     completed: Mapping[int, int] = field(default_factory=dict)
-    #: rows, and late rows, of hours that are not listed
+    #: rows and late rows of hours that are not listed
     older_rows: int = 0
     older_late: int = 0
-    #: ranges of folded hours beyond ``until``, by first hour, with the hour after the last; they are never listed again
+    #: ranges of folded hours beyond ``until``: first hour to the hour after the last; they are never listed again
     unlisted: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -70,7 +71,7 @@ class TableHours(Stored):
 
     @property
     def first(self) -> int:
-        """From this hour on hours without rows are listed too."""
+        """The hour from which on hours without rows are listed too."""
         return max(min(self.completed, default=self.until), self.until - KEPT_HOURS)
 
     def lists(self, hour: int) -> bool:
@@ -78,17 +79,17 @@ class TableHours(Stored):
         return not any(first <= hour < end for first, end in self.unlisted.items())
 
     def completed_ms(self, hour: int) -> int | None:
-        """When an hour was found complete; None if it is not."""
+        """When an hour became complete; None if it is not."""
         return next((at for until, at in sorted(self.completed.items()) if hour < until), None)
 
 
 def with_rows(hours: TableHours, files: Iterable[StagedFile]) -> TableHours:
-    """After a batch is loaded: with its rows per hour, late ones in complete hours."""
+    """The hours after a batch of files was loaded. Rows in complete hours also count as late."""
     files = list(files)
     loaded: Counter[int] = Counter()
     for file in files:
         loaded.update(file.events.hours)
-    # A file that was written again without erased rows counts these in their hours: nobody knows which hours (X3).
+    # A file rewritten without erased rows still counts them in its hours, because their hours are not known (X3).
     unlisted = sum(max(0, file.rows - sum(file.events.hours.values())) for file in files)
     if not files:
         return hours
@@ -104,7 +105,7 @@ def with_rows(hours: TableHours, files: Iterable[StagedFile]) -> TableHours:
 
 
 def advance(hours: TableHours, until: int, now_ms: int) -> TableHours:
-    """With the hours below ``until`` complete. Never moves back."""
+    """Mark the hours below ``until`` as complete. Never moves backward."""
     if until <= hours.until:
         return hours
     kept = sorted({**hours.completed, until: now_ms}.items())[-KEPT_HOURS:]
@@ -118,7 +119,7 @@ def _sum(left: Mapping[int, int], right: Mapping[int, int]) -> dict[int, int]:
 def _bounded(hours: TableHours) -> TableHours:
     """Keep `KEPT_HOURS` before ``until``, plus the first and the last `KEPT_HOURS` after it; fold the rest into totals.
 
-    A folded hour is never listed again, as its count would be too low.
+    A folded hour is never listed again, because its count would be too low.
     """
     listed = [hour for hour in sorted(hours.rows) if hours.lists(hour)]
     split = bisect_left(listed, hours.until)
@@ -141,8 +142,8 @@ def _bounded(hours: TableHours) -> TableHours:
 def _with_middle(unlisted: Mapping[int, int], middle: list[int], above: list[int]) -> dict[int, int]:
     """Add the range of folded hours, or extend the range between the same listed hours.
 
-    Hours folded before ``until`` need no range: `KEPT_HOURS` listed hours follow them, and so far back no hour
-    without rows is shown.
+    Hours folded before ``until`` need no range: `KEPT_HOURS` listed hours follow them, and hours that far back are
+    shown only if they have rows.
     """
     low, high = above[KEPT_HOURS - 1], above[-KEPT_HOURS]
     inside = {first: end for first, end in unlisted.items() if low < first < high}
@@ -160,7 +161,7 @@ class SourcePartition:
     safety_ms: int = 900_000
     #: when the watermark was written, by the store
     written_ms: int = 0
-    #: why extraction does not continue, "" if it does
+    #: the reason that extraction does not continue, "" if it does
     problem: str = ""
 
     @property
@@ -175,7 +176,7 @@ class SourcePartition:
 
     @property
     def why(self) -> str:
-        """Why later hours are not complete, as text."""
+        """The reason that later hours are not complete, as text."""
         passed = (
             f"has passed {moment(self.passed_ms)}" if self.passed_ms > 0 else "is not read to its end yet"
         )
@@ -184,7 +185,7 @@ class SourcePartition:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Until when a table is complete, and what delays its next hour."""
+    """The time up to which a table is complete, and the cause that delays its next hour."""
 
     table: TableReference
     #: hours below this are complete
@@ -203,11 +204,11 @@ def judge(
     blocked: str = "",
     refused: Iterable[StagedFile] = (),
 ) -> Verdict:
-    """Until when a table is complete.
+    """The time up to which a table is complete.
 
-    ``slowest`` is the slowest partition of each of its topics, ``waiting`` are staged files that are not loaded,
-    ``refused`` those that no load job accepts and no operator gave up. ``blocked`` is why nothing is known now, such
-    as a parked table. Files that have only rows of complete hours hold nothing back: these rows are late in any case.
+    ``slowest`` is the slowest partition of each of its topics. ``waiting`` are staged files that are not loaded,
+    ``refused`` those that no load job accepts and no operator gave up. ``blocked`` is the reason that nothing is known
+    now, such as a parked table. Files with only rows of complete hours delay nothing: their rows are late in any case.
     """
     partitions = list(slowest)
     if blocked or not partitions:
@@ -228,18 +229,19 @@ def judge(
 
 
 def slowest_of(partitions: Iterable[SourcePartition]) -> SourcePartition | None:
-    """The partition that holds its topic back; among equals one with a problem, then the first."""
+    """The partition that delays its topic; on a tie one with a problem, then the first."""
     return min(partitions, key=lambda f: (f.until, not f.problem, f.topic_partition), default=None)
 
 
 def _first_missing(files: Iterable[StagedFile], until: int) -> tuple[int, int]:
-    """The first incomplete hour that files may have rows of, and how many files may have such rows."""
+    """The first incomplete hour of which files may have rows, and the number of files that may have rows of incomplete
+    hours."""
     found = [file for file in files if _last_hour(file) >= until]
     return min((_first_hour(file, until) for file in found), default=_NEVER), len(found)
 
 
 def _first_hour(file: StagedFile, until: int) -> int:
-    """The first incomplete hour that a file may have rows of."""
+    """The first incomplete hour of which a file may have rows."""
     if sum(file.events.hours.values()) < file.rows:  # it does not list the hours of some rows
         return max(until, min(file.dates, default=0) * 24)
     return min(hour for hour in file.events.hours if hour >= until)
@@ -265,7 +267,7 @@ class HourRow(NamedTuple):
 
 
 def hour_rows(table: TableReference, hours: TableHours) -> Iterator[HourRow]:
-    """A table's listed hours in order: those with rows, and complete ones without. Folded hours are not listed."""
+    """A table's listed hours in order: those with rows, and complete ones without rows. Leaves out folded hours."""
     steps = sorted(hours.completed.items())
     known = {*hours.rows, *(hour for hour in range(hours.first, hours.until) if hours.lists(hour))}
     for hour in sorted(known):
@@ -282,5 +284,5 @@ def moment(ms: int) -> str:
 
 
 def hour_text(hour: int) -> str:
-    """The time when an hour begins; "" for 0."""
+    """The beginning of an hour as text; "" for 0."""
     return moment(hour * HOUR_MS) if hour else ""

@@ -1,7 +1,7 @@
-"""Whether a table drops rows by age that its options keep.
+"""Detects tables that drop rows by age although their options keep them.
 
-BigQuery gives new tables of a dataset the dataset's default expirations. A row of an expired partition is dropped as
-it is loaded, and the job succeeds.
+BigQuery gives new tables the default expirations of their dataset. If a row belongs to an expired partition, a load job
+drops it and succeeds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DAY_MS: Final = 86_400_000
 
 
 def drops_rows(stored: StoredTable, expiry_days: int) -> str:
-    """How a table drops rows that ``expiry_days`` (0: none expire) would keep; "" if it does not."""
+    """How a table drops rows that ``expiry_days`` (0: no expiry) would keep; "" if it does not."""
     if stored.expires:
         return "the table as a whole expires"
     kept = stored.partition_expiry_ms
@@ -29,7 +29,7 @@ def drops_rows(stored: StoredTable, expiry_days: int) -> str:
 
 
 def require_rows_kept(table: TableReference, stored: StoredTable | None, expiry_days: int) -> None:
-    """Refuse a table that would drop rows: a load would succeed without them. Raises WrongOptions."""
+    """Raise WrongOptions for a table that would drop rows, because a load would succeed without them."""
     if stored is not None and (why := drops_rows(stored, expiry_days)):
         raise WrongOptions(
             f"table {table}: {why}: it would drop loaded rows, so nothing is loaded",
@@ -38,7 +38,7 @@ def require_rows_kept(table: TableReference, stored: StoredTable | None, expiry_
 
 
 def _next_step(place: str, stored: StoredTable) -> str:
-    """How an operator keeps the rows, or agrees that they are dropped."""
+    """How an operator keeps the rows, or accepts that they are dropped."""
     option = "expiration_timestamp" if stored.expires else "partition_expiration_days"
     keep = f"bq query --use_legacy_sql=false 'ALTER TABLE `{place}` SET OPTIONS ({option}=NULL)'"
     if stored.expires:

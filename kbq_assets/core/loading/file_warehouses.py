@@ -1,4 +1,4 @@
-"""Which warehouses a staged file is for, and which of them have it (PROTOCOL, Several warehouses)."""
+"""Tells which warehouses load a staged file, and which of them have it (PROTOCOL, Several warehouses)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 
-#: What the registries say of a warehouse besides the first.
+#: Registry values for a warehouse besides the first.
 ACTIVE: Final = "active"
 REMOVED: Final = "removed"
 _NO_STATES: Final[Mapping[TableReference, TableState]] = {}
@@ -25,15 +25,14 @@ class WarehouseStates:
     removed: frozenset[str] = frozenset()
 
     def is_loaded(self, file: StagedFile) -> bool:
-        """Whether every warehouse that the file is for has it (W3)."""
+        """Whether every warehouse that should load the file has it (W3)."""
         return not self.waiting(file)
 
     def waiting(self, file: StagedFile) -> list[str]:
-        """The warehouses that lack a file."""
-        table, found = (
-            file.name.table,
-            [],
-        )  # a loop without calls: a run asks about tens of thousands of files
+        """The warehouses that still need a file."""
+        # Without further calls: a run asks about tens of thousands of files.
+        table = file.name.table
+        found = []
         for name in file.wanted_by:
             state = self.by_name.get(name, _NO_STATES).get(table)
             if (state is None or not state.is_loaded(file)) and name not in self.removed:
@@ -41,7 +40,7 @@ class WarehouseStates:
         return found
 
     def is_ahead(self, file: StagedFile) -> bool:
-        """Whether a warehouse has a file, and so must not wait for the others."""
+        """Whether some warehouse has a file, and so must not wait for the others."""
         return any(self.has(name, file) for name in self._wanting(file))
 
     def has(self, warehouse: str, file: StagedFile) -> bool:
@@ -63,7 +62,7 @@ class WarehouseStates:
         return [state.in_flight for state in states if state.in_flight is not None]
 
     def is_done_with(self, file: StagedFile) -> bool:
-        """Whether no warehouse needs a staged file any more (W4)."""
+        """Whether no warehouse still needs a staged file (W4)."""
         states = [self._state(name, file) for name in self._wanting(file)]
         return all(state is not None and is_done_with(state, file) for state in states)
 
@@ -76,5 +75,6 @@ class WarehouseStates:
 
 
 def is_done_with(state: TableState, file: StagedFile) -> bool:
-    """Whether a warehouse needs a staged file no more: its marks cover it, and no operator brings it back (W4)."""
+    """Whether a warehouse no longer needs a staged file: its marks cover the file, and no operator brings it back
+    (W4)."""
     return state.is_loaded(file) and all(bad.file.path != file.path for bad in state.retried)

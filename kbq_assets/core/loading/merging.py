@@ -1,4 +1,4 @@
-"""Which staged files of a load job its warehouse reads as one (PROTOCOL L15): pure."""
+"""Chooses small staged files of a load job to merge before the warehouse reads them (PROTOCOL L15). Pure functions."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Final
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import StagedFile
 
-#: A job of at least this many small files reads copies.
+#: A job with at least this many small files reads merged copies.
 MERGE_FILES: Final = 1_000
-#: A file below this size is small. So many are read at once while they are copied.
+#: A file below this size is small. While small files are copied, many are read at once.
 SMALL_BYTES: Final = 4 << 20
-#: The size of a merged file: large jobs of a lake are still divided into tasks.
+#: The size of a merged file. It still lets a lake's large jobs be divided into tasks.
 MERGED_BYTES: Final = 128 << 20
 
 
 @dataclass(frozen=True)
 class MergedFile(codec.Stored):
-    """A copy of the blocks of a job's files, which its warehouse reads in their place. ``parts`` are their places in
-    the job. The copy has the name of its first part but for the attempt."""
+    """A copy of the blocks of several files of a job, which the warehouse reads instead of them. ``parts`` are their
+    indexes in the job. The copy's name differs from its first part's only in the attempt."""
 
     file: StagedFile
     parts: tuple[int, ...]
 
 
 def plan_merges(files: Sequence[StagedFile], least: int) -> tuple[tuple[int, ...], ...]:
-    """The places of files that become one each: small ones of one schema, if ``least`` or more can be copied; 0 copies
-    none."""
+    """Groups of indexes of small files to merge, each of one schema; empty if fewer than ``least`` files could be
+    merged, or ``least`` is 0."""
     small: dict[tuple[int, str], list[int]] = defaultdict(list)
     for place, file in enumerate(files):
         if file.bytes < SMALL_BYTES:

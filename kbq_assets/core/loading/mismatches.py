@@ -1,4 +1,4 @@
-"""Jobs whose output rows differ from their batch's (PROTOCOL L4)."""
+"""Jobs whose number of output rows differs from their batch's (PROTOCOL L4)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import Final
 
 from kbq_assets.core.protocol import codec
 
-#: Records that a table keeps: of more, the oldest are added up.
+#: Most records per table; beyond that, the oldest are combined.
 MOST_MISMATCHES: Final = 100
 
 
 @dataclass(frozen=True)
 class RowMismatch(codec.Stored):
-    """A job whose output rows differ from its batch's. It counts as loaded, is never repeated, and fails a check."""
+    """A job whose number of output rows differs from its batch's. It counts as loaded, is never repeated, and fails a
+    check."""
 
     job_id: str
     expected: int
     actual: int
-    #: the jobs that it stands for, whose rows are added up; ``job_id`` is the last one's
+    #: the number of jobs combined in this record; ``job_id`` is the last one's
     jobs: int = 1
 
     def __str__(self) -> str:
@@ -29,9 +30,8 @@ class RowMismatch(codec.Stored):
 def with_mismatch(
     known: tuple[RowMismatch, ...], accepted: int, new: RowMismatch
 ) -> tuple[tuple[RowMismatch, ...], int]:
-    """The records with one more, and how many of them an operator has accepted, from the first on.
-
-    Records are added up with others that are accepted, or with others that are not: nobody accepts what he did not see.
+    """The records with one more, and the number of leading records that an operator has accepted. Accepted records are
+    combined only with accepted ones, so no operator accepts a record unseen.
     """
     records = (*known, new)
     while len(records) > MOST_MISMATCHES:
@@ -48,12 +48,12 @@ def _added_up(one: RowMismatch, other: RowMismatch) -> RowMismatch:
 
 
 def jobs_of(records: tuple[RowMismatch, ...]) -> int:
-    """How many jobs the records stand for."""
+    """The number of jobs in the records."""
     return sum(record.jobs for record in records)
 
 
 def records_of(records: tuple[RowMismatch, ...], jobs: int) -> int:
-    """How many records, from the first on, stand for no more than so many jobs."""
+    """The number of leading records that together have at most ``jobs`` jobs."""
     count = 0
     while count < len(records) and jobs_of(records[: count + 1]) <= jobs:
         count += 1

@@ -1,7 +1,8 @@
-"""Which staging area feeds a table (PROTOCOL L12).
+"""Checks that a table belongs to the staging area that loads it (PROTOCOL L12).
 
-A table carries the id of the staging area whose state counts its rows. Another staging area would load rows that the
-table has, and a state whose table is gone would go on without them. Both stop. Only an operator decides.
+A table has the id of the staging area whose state counts its rows. Another staging area would load rows that the table
+already has, and if a table is gone, its state would continue without the lost rows. In both cases loading stops until
+an operator decides.
 """
 
 from __future__ import annotations
@@ -14,23 +15,22 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.waits import ParkReason
 
-#: The table's label with the id of its staging area.
+#: The label of a table that has its staging area's id.
 LABEL: Final = "kbq_staging"
 _POSITION: Final = "_kafka_offset"
 
 
 class Doubt(NamedTuple):
-    """Why a staging area must not load into a table: the reason to park it, and the text."""
+    """Why a staging area must not load into a table: the park reason, and a text."""
 
     reason: ParkReason
     text: str
 
 
 def doubt(state: TableState, stored: StoredTable | None, staging_id: str, place: str) -> Doubt | None:
-    """Why a load must not go on; None if the table and its state belong together.
-
-    ``place`` is the staging area's address. Tables that an older version loaded carry no id: this staging area's marks
-    prove that it fed them.
+    """The reason that a load must not continue; None if the table and its state belong together. ``place`` is the
+    staging area's address. Tables loaded by an older version have no id, but this staging area's marks prove that it
+    fed them.
     """
     rows = sum(state.rows.values()) - state.accepted.rows
     if stored is None:
@@ -63,7 +63,7 @@ def _gone(what: str, rows: int) -> Doubt:
 
 
 def with_label(options: TableOptions, staging_id: str) -> TableOptions:
-    """A table's options with the id of its staging area."""
+    """A table's options, with its staging area's id as a label."""
     return replace(options, notes=labelled(options.notes, staging_id))
 
 

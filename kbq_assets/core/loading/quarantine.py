@@ -1,4 +1,4 @@
-"""Files in quarantine: when a batch would lose too many, and how they come back or go."""
+"""Files in quarantine: decides when a batch would lose too many, and retries or drops them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 
 from kbq_assets.core.loading.table_state import QuarantinedFile, TableState, identity_of
 
-#: A table parks before this many batches in a row lose all of their files to quarantine.
+#: A table parks before this many consecutive batches lose all of their files to quarantine.
 LOST_BATCHES: Final = 3
 
 
 def loses_too_much(state: TableState, bad: Sequence[QuarantinedFile]) -> str:
-    """Why a batch's bad files park its table instead of going to quarantine (L5); "" if they may go."""
+    """Why a batch's bad files must park its table instead of going to quarantine (L5); "" if they may go."""
     job = state.in_flight
     assert job is not None
     lost, total = len(job.quarantined) + len(bad), len(job.quarantined) + len(job.files)
@@ -27,12 +27,12 @@ def loses_too_much(state: TableState, bad: Sequence[QuarantinedFile]) -> str:
 
 
 def retry_quarantined(state: TableState, paths: Collection[str]) -> TableState:
-    """Put files in quarantine back to be loaded (L13)."""
+    """Mark files in quarantine to be loaded again (L13)."""
     return _changed(state, paths, lambda bad: dataclasses.replace(bad, retry=not bad.dropped))
 
 
 def drop_quarantined(state: TableState, paths: Collection[str]) -> TableState:
-    """Give up the rows of files in quarantine (L13), unless a job loads them right now."""
+    """Give up the rows of files in quarantine (L13), except files that a job is loading now."""
     loading = {identity_of(file) for file in state.in_flight.files} if state.in_flight else set()
 
     def drop(bad: QuarantinedFile) -> QuarantinedFile:

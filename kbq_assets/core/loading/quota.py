@@ -1,9 +1,9 @@
-"""When a table's next load job may start (PROTOCOL L2).
+"""Decides when a table's next load job may start (PROTOCOL L2).
 
-BigQuery allows 1,500 load jobs per table and day, failed ones included, and these may change 30,000 partitions; a
-project has 100,000 load jobs a day. https://cloud.google.com/bigquery/quotas#load_jobs, #partitioned_tables. Half of a
-quota is used as soon as there are files. The rest is spaced until the first half is older than a day, and files wait in
-larger batches. A tenth is kept for retries.
+BigQuery allows 1,500 load jobs per table and day, including failed ones, which together may change 30,000 partitions,
+and 100,000 load jobs per project and day: https://cloud.google.com/bigquery/quotas#load_jobs, #partitioned_tables. KBQ
+uses the first half of a quota without delay. It spaces the rest evenly until the first half is older than a day, so
+batches get larger. A tenth is reserved for retries.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ _DAY_MS: Final = 24 * _HOUR_MS
 
 @dataclass(frozen=True)
 class JobCounts(Stored):
-    """Jobs that a table submitted in the last day, and partitions that they changed, per hour since 1970.
-
-    All times are the store's, in ms since 1970. An hour counts until its last possible job is a day old. ``days`` are
-    all partitions that the table was ever given: ranges, by first day, with the day after the last.
+    """A table's jobs of the last day, and the partitions that they changed, by hour since 1970. All times are the
+    store's, in ms since 1970. An hour counts until its last possible job is a day old. ``days`` are all partitions ever
+    written to the table, as ranges from a first day to the day after the last.
     """
 
     hours: Mapping[int, int] = field(default_factory=dict)
@@ -33,7 +32,8 @@ class JobCounts(Stored):
     days: Mapping[int, int] = field(default_factory=dict)
 
     def add(self, now_ms: int, changes: int = 0, days: Collection[int] = ()) -> JobCounts:
-        """With one more job and the number of partitions that it ``changes``, and without hours older than a day."""
+        """The counts with one more job and the number of partitions that it ``changes``. Drops hours older than a
+        day."""
         return dataclasses.replace(
             self,
             hours=_plus(self.hours, 1, now_ms),
@@ -43,26 +43,27 @@ class JobCounts(Stored):
         )
 
     def used(self, now_ms: int) -> int:
-        """Jobs that count at ``now_ms``."""
+        """Number of jobs that count at ``now_ms``."""
         return _used(self.hours, now_ms)
 
     def changed(self, now_ms: int) -> int:
-        """Changes of partitions that count at ``now_ms``."""
+        """Number of partition changes that count at ``now_ms``."""
         return _used(self.changes, now_ms)
 
     @property
     def partitions(self) -> int:
-        """Partitions that the table was ever given; expired ones count too."""
+        """Number of partitions ever written to the table, including expired ones."""
         return sum(end - first for first, end in self.days.items())
 
 
 def next_job_ms(jobs: JobCounts, per_day: int, now_ms: int, *, retry: bool = False) -> int:
-    """When a table's next job may start; ``now_ms`` or earlier means at once. 0 jobs ``per_day`` is no bound."""
+    """When a table's next job may start; ``now_ms`` or earlier means now. ``per_day`` is the limit of jobs, 0 for
+    none."""
     return _next_ms(jobs.hours, jobs.last_ms, 1, per_day, now_ms, retry)
 
 
 def next_change_ms(jobs: JobCounts, wanted: int, per_day: int, now_ms: int, *, retry: bool = False) -> int:
-    """When a job that changes ``wanted`` partitions may start, as `next_job_ms`."""
+    """When a job that changes ``wanted`` partitions may start; otherwise as `next_job_ms`."""
     return _next_ms(jobs.changes, jobs.last_ms, wanted, per_day, now_ms, retry)
 
 
@@ -86,7 +87,7 @@ def _next_ms(
 
 
 def _free_ms(counts: Mapping[int, int], most: int, now_ms: int) -> int:
-    """The first time from ``now_ms`` on with at most ``most`` counted, if nothing is added."""
+    """The first time from ``now_ms`` on at which at most ``most`` count, if none are added."""
     used = _used(counts, now_ms)
     for hour in sorted(counts):
         if used <= most:
@@ -106,7 +107,7 @@ def _plus(counts: Mapping[int, int], more: int, now_ms: int) -> Mapping[int, int
 
 
 def _ranges(known: Mapping[int, int], days: Collection[int]) -> Mapping[int, int]:
-    """Ranges with these days too. Neighbors become one range."""
+    """The ranges with these days added. Adjacent ranges are merged."""
     spans = sorted([*known.items(), *((day, day + 1) for day in days)])
     merged: dict[int, int] = {}
     first = end = None
@@ -118,5 +119,5 @@ def _ranges(known: Mapping[int, int], days: Collection[int]) -> Mapping[int, int
 
 
 def _end_ms(hour: int) -> int:
-    """When the last job of an hour is a day old."""
+    """When the last possible job of an hour is a day old."""
     return (hour + 1) * _HOUR_MS + _DAY_MS

@@ -1,4 +1,4 @@
-"""A table's state before and after a replay replaces rows of it (PROTOCOL R3, R5)."""
+"""Transitions of a table's state before and after a replay replaces some of its rows (PROTOCOL R3, R5)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kbq_assets.core.protocol.waits import ParkReason
 
 
 def begin_replacing(state: TableState, replacing: Replacing) -> TableState:
-    """Let a table wait for a replacement. No load job may be in flight."""
+    """Make a table wait for a replacement. No load job may be in flight."""
     assert state.in_flight is None
     return _with(state, replacing)
 
 
 def end_replacing(state: TableState, job_id: str, *, done: bool) -> TableState:
-    """Let a table go on, and count the change of its rows if its job is ``done``; once. A table that was gone is loaded
-    again."""
+    """End the wait and, if the job is ``done``, count the change of rows. Counts it only once. A table parked because
+    it was gone is resumed."""
     found = state.definition.replacing
     if found is None or found.job_id != job_id:
         return state

@@ -1,5 +1,4 @@
-"""A table whose rows a replay replaces, or an erasure deletes: no load starts until that has ended (PROTOCOL R3,
-X3)."""
+"""The pending replay or erasure of a table's rows. No load starts until it has ended (PROTOCOL R3, X3)."""
 
 from __future__ import annotations
 
@@ -11,19 +10,19 @@ from kbq_assets.core.protocol.codec import Stored
 
 @dataclass(frozen=True)
 class Replacing(Stored):
-    """The replacement that a table waits for, as the swap that entered it says."""
+    """The replacement for which a table waits, as recorded when it began."""
 
     #: the replay's number; 0 for an erasure
     replay: int
-    #: the job of all of its tables
+    #: the id of the job over all of its tables
     job_id: str
-    #: by how much it changes the rows per `rows_key`
+    #: the change in rows, by `rows_key`
     rows: Mapping[str, int] = field(default_factory=dict)
-    #: rows that the table lacked although they count as loaded: it was dropped, and gets them back
+    #: rows that count as loaded but were lost with a dropped table, and that it restores
     restored: int = 0
     #: the erasure's number; 0 for a replay
     erasure: int = 0
-    #: rows that it leaves out of files that are not loaded yet, per `rows_key`
+    #: rows that it removes from files that are not loaded yet, by `rows_key`
     waiting: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -40,15 +39,14 @@ class Replacing(Stored):
 
 
 def replacing_words(found: Replacing) -> str:
-    """Why a table is not loaded, and what continues."""
+    """Why a table is not loaded, and the next command."""
     return f"{found.what} rows of it; next: {found.next_step}"
 
 
 def change_of(loaded: int, present: int, former: int, new: int) -> tuple[int, int]:
-    """The change in loaded rows by a replacement, and the number of lost rows that it restores.
-
-    ``loaded`` rows count, ``present`` are in the table; ``new`` rows take the place of ``former`` ones. Rows that were
-    lost with the table count already.
+    """The change in loaded rows by a replacement, and the number of lost rows that it restores. ``loaded`` rows are
+    counted as loaded, ``present`` rows are in the table; ``new`` rows replace ``former`` ones. Rows lost with the table
+    are already counted as loaded.
     """
     restored = min(max(0, loaded - present), max(0, new - former))
     return new - former - restored, restored

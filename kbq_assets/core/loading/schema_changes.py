@@ -1,8 +1,8 @@
-"""Changes of a table's schema, for notices: it was created, got columns, or columns became nullable.
+"""Changes of a table's schema, for notices: the table was created, got columns, or columns became nullable.
 
-The loader notes a change in the table's state before it alters the warehouse, and settles it in the swap that enters
-the batch. If it dies in between, the next loader finds nothing to alter and settles the note. So no change is lost,
-and none is reported that did not happen.
+The loader notes a change in the table's state before it alters the warehouse, and settles the note in the swap that
+enters the batch. If it dies in between, the next loader finds nothing to alter and settles the note. So every change is
+reported, and only changes that happened.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kbq_assets.core.protocol.codec import Stored
 if TYPE_CHECKING:
     from kbq_assets.core.loading.table_state import TableState
 
-#: How long a change can be reported, and how many a table keeps.
+#: How long a change can be reported, and the number that a table keeps.
 NEWS_MS: Final = 7 * 24 * 3600 * 1000
 _KEPT: Final = 20
-#: Columns of a change that are named; the others are counted.
+#: Most columns named per change; the others are only counted.
 _NAMED: Final = 30
 
 
@@ -29,7 +29,7 @@ _NAMED: Final = 30
 class SchemaChange(Stored):
     """A change of a table's schema."""
 
-    #: the writer's schema that needed it
+    #: the writer schema that needed it
     schema_id: int
     created: bool = False
     #: columns of a created table
@@ -38,9 +38,9 @@ class SchemaChange(Stored):
     added: tuple[str, ...] = ()
     #: names of columns that became nullable
     relaxed: tuple[str, ...] = ()
-    #: changed columns beyond those named
+    #: number of changed columns that are not named
     more: int = 0
-    #: when it was settled, by the store; 0 before
+    #: when it was settled, by the store's time; 0 before that
     at_ms: int = 0
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class SchemaChange(Stored):
 
 
 def note_change(state: TableState, change: TableChange, schema_id: int) -> TableState:
-    """Note a change before it is made. An earlier note that is not settled stays in it."""
+    """Note a change before it is made. Includes an earlier note that is not settled."""
     if not (change.create or change.added or change.relaxed):
         return state
     before = state.definition.changing or SchemaChange(schema_id)
@@ -77,7 +77,7 @@ def note_change(state: TableState, change: TableChange, schema_id: int) -> Table
 
 
 def settle_change(state: TableState, now_ms: int) -> TableState:
-    """Turn the note into a recent change, and forget old changes."""
+    """Turn the note into a recent change, and drop old changes."""
     if state.definition.changing is None:
         return state
     done = dataclasses.replace(state.definition.changing, at_ms=now_ms)
@@ -89,7 +89,7 @@ def settle_change(state: TableState, now_ms: int) -> TableState:
 
 
 def _types(columns: Iterable[Column], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The type of each column by its dotted path."""
+    """Dotted path and type of each column."""
     for column in columns:
         name = prefix + column.name
         yield name, f"{'REPEATED ' if column.mode == 'REPEATED' else ''}{column.type}"

@@ -1,7 +1,7 @@
-"""Descriptions, labels and policy tags of a table. They change no row and no file.
+"""Descriptions, labels and policy tags of a table. They do not affect rows or files.
 
-The catalog's notes always win. A schema's notes only fill what is empty: two schemas of one topic may differ, and text
-that a person wrote stays.
+The catalog's notes always win. A schema's notes only fill empty texts, because two schemas of one topic may differ, and
+texts that a person wrote must stay.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ MAX_COLUMN_TEXT: Final = 1024
 #: https://cloud.google.com/bigquery/docs/reference/rest/v2/tables: descriptions of tables.
 MAX_TABLE_TEXT: Final = 16_384
 
-#: KBQ's own columns, those of error tables among them.
+#: Descriptions of KBQ's own columns, including those of error tables.
 OWN_COLUMNS: Final[Mapping[str, str]] = {
     "_kafka_topic": "The Kafka topic of the record.",
     "_kafka_partition": "The partition of the topic.",
-    "_kafka_offset": "The record's offset in its partition: with topic, partition and epoch it names the row.",
+    "_kafka_offset": "The record's offset in its partition. Topic, partition, offset and epoch identify the row.",
     "_kafka_timestamp": "The record's time in Kafka.",
     "_kafka_key": "The record's key, as it was sent.",
     "_key": "The record's key, decoded.",
     "_kafka_headers": "The record's headers.",
-    "_kbq_epoch": "How often the topic was made anew, or read again from an offset; 1 at first.",
-    "_kbq_schema_id": "The id of the schema that the record was written with.",
-    "_kbq_rest": "What of the JSON document has no column of its own, as JSON.",
+    "_kbq_epoch": "The topic's epoch: 1 at first, one more after each recreation or reset of the topic.",
+    "_kbq_schema_id": "The id of the schema with which the record was written.",
+    "_kbq_rest": "The parts of the JSON document that have no column of their own, as JSON.",
     "_kbq_replayed_at": "When kbq errors replay turned the bad record into a row; null for all others.",
-    "_kbq_replay": "The number of the replay that the row came from (kbq replay); null for all others.",
-    "_event_time": "The record's business time, else its time in Kafka.",
-    "event_date": "The day (UTC) of the record's business time, else of its time in Kafka. The partition of the table.",
+    "_kbq_replay": "The number of the replay that wrote the row (kbq replay); null for all others.",
+    "_event_time": "The record's business time, or its time in Kafka if it has none.",
+    "event_date": "The day (UTC) of the record's business time, or of its time in Kafka. Partitions the table.",
 }
 
 
@@ -47,8 +47,8 @@ class ColumnNote:
 
 @dataclass(frozen=True)
 class TableNotes:
-    """The catalog's notes about a table. ``columns`` are by dotted path in lower case, ``policy_tags`` by level of
-    personal data."""
+    """The catalog's notes about a table. Keys of ``columns`` are dotted paths in lower case, keys of ``policy_tags``
+    are levels of personal data."""
 
     description: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -57,14 +57,14 @@ class TableNotes:
 
     @property
     def text(self) -> str:
-        """The description, within the warehouses' limit."""
+        """The description, cut to the warehouses' limit."""
         return short(self.description.strip(), MAX_TABLE_TEXT)
 
 
 @dataclass(frozen=True)
 class StoredTable:
-    """A table as the warehouse has it. ``expires``: the warehouse will drop the whole table. ``partition_expiry_ms``:
-    it drops older partitions; 0 keeps them."""
+    """A table as stored in the warehouse. ``expires``: the warehouse will drop the whole table.
+    ``partition_expiry_ms``: it drops partitions older than this; 0 keeps all."""
 
     columns: tuple[Column, ...]
     description: str = ""
@@ -75,17 +75,17 @@ class StoredTable:
 
 
 def has_own_columns_alone(columns: Iterable[Column]) -> bool:
-    """Whether all columns are KBQ's: rows of tombstones have no others."""
+    """Whether all columns are KBQ's own, as in a table that has only tombstones."""
     return all(column.name.lower() in OWN_COLUMNS for column in columns)
 
 
 def noted(columns: Iterable[Column], staged: Iterable[Column], notes: TableNotes) -> tuple[Column, ...]:
-    """Columns with the catalog's notes; the staged schema's notes fill what is empty."""
+    """Columns with the catalog's notes. The staged schema's notes fill empty texts."""
     return _noted(columns, staged, notes, "", ("", ""))
 
 
 def needs_notes(stored: StoredTable, notes: TableNotes) -> bool:
-    """Whether a table's description or labels differ from the catalog's. Labels that others added stay."""
+    """Whether a table's description or labels differ from the catalog's. Ignores labels that others added."""
     is_other = bool(notes.text) and stored.description != notes.text
     return is_other or any(stored.labels.get(key) != value for key, value in notes.labels.items())
 
@@ -109,7 +109,7 @@ def _noted(
 def _note(
     column: Column, staged: Column | None, notes: TableNotes, prefix: str, above: tuple[str, str]
 ) -> Column:
-    """A column with its notes. ``above`` are its record's levels, by catalog and by schema."""
+    """A column with its notes. ``above`` are the levels of its record in the catalog and in the schema."""
     path = f"{prefix}{column.name.lower()}"
     if path not in notes.columns and (field := path.rpartition("__")[0]) in notes.columns:
         path = field  # a variant column (core/topics/evolution.py) is as personal as its field

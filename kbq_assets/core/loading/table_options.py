@@ -1,8 +1,8 @@
-"""Options of a table, from those of the topics whose records it gets.
+"""Options of a table, derived from the topics that write to it.
 
-A table of several topics gets the safest options: the longest expiry (0: never), a partition filter if any topic
-wants it, clustering, partitioning and compaction of the first topic (by name) that has one, the lowest limit of billed
-bytes, and labels on which all topics agree.
+A table of several topics gets the safest options: the longest expiry (0: never), a partition filter if any topic wants
+one, the lowest limit of billed bytes, and the labels on which all topics agree. Clustering, partitioning and compaction
+each come from the first topic, by name, that sets it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
-#: Marks KBQ's tables and jobs.
+#: The label of KBQ's tables and jobs.
 LABEL: Final = ("kbq", "v1")
 #: https://cloud.google.com/bigquery/docs/labels-intro#requirements
 _MAX_LABEL: Final = 63
@@ -30,7 +30,7 @@ def table_options(
     settings: Mapping[str, TopicSettings],
     notes: TableNotes | None = None,
 ) -> TableOptions:
-    """The options of a table. A topic that the source list no longer selects counts with defaults."""
+    """The options of a table. A topic that the source list no longer selects counts with default options."""
     notes = notes or TableNotes()
     topics = sorted(topics)
     chosen = [settings.get(topic, TopicSettings()) for topic in topics] or [TopicSettings()]
@@ -64,7 +64,7 @@ def label_value(text: str) -> str:
 
 
 def _labels(**values: Iterable[str]) -> dict[str, str]:
-    """KBQ's label, and those on which all topics agree."""
+    """KBQ's label, and the labels on which all topics agree."""
     agreed = {key: set(map(label_value, found)) for key, found in values.items()}
     return {
         **dict([LABEL]),

@@ -1,4 +1,4 @@
-"""The registry of tables: which states exist, and the id of the staging area (PROTOCOL L6, L12)."""
+"""The registry of tables: the states that exist, and the id of the staging area (PROTOCOL L6, L12)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from kbq_assets.core.protocol.names import TableReference
 
 @dataclass(frozen=True)
 class TableRegistry(codec.Stored):
-    """`tables/_tables.json`: which table states exist (L6), and the uuid of each.
+    """`tables/_tables.json`: the table states that exist (L6), with the uuid of each.
 
-    The registry chooses the uuid before the state is created. Otherwise a late create could revive a state with another
-    uuid, whose job ids would not collide with those of jobs that ran.
+    The registry has the uuid before the state is created. Otherwise a delayed create could revive a state with another
+    uuid, and its job ids would not collide with those of jobs that already ran.
     """
 
     active: Mapping[str, str] = field(default_factory=dict)
     creating: Mapping[str, str] = field(default_factory=dict)
     #: the staging area's id, "" if an older version wrote this; use `staging_id`
     staging: str = ""
-    #: in the first warehouse's registry: the others, active or removed (PROTOCOL W1)
+    #: in the first warehouse's registry: the other warehouses, as active or removed (PROTOCOL W1)
     warehouses: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -38,14 +38,14 @@ class TableRegistry(codec.Stored):
         return sorted(map(TableReference.parse, {**self.active, **self.creating}))
 
     def announce(self, table: TableReference, uuid: str) -> TableRegistry:
-        """Note that a table's state is about to be created."""
+        """Record that a table's state is about to be created."""
         if str(table) in self.active or str(table) in self.creating:
             return self
         creating = {**self.creating, str(table): uuid}
         return dataclasses.replace(self, creating=creating, staging=self.staging_id or uuid)
 
     def activate(self, table: TableReference) -> TableRegistry:
-        """Note that a table's state exists. From now on a missing object is an error."""
+        """Record that a table's state exists. From now on, a missing object is an error."""
         if str(table) in self.active:
             return self
         creating = dict(self.creating)

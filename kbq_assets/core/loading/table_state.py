@@ -1,7 +1,7 @@
 """A table's load state, and its transitions (PROTOCOL, Loading).
 
 There is one object per table. Only the loader changes it, by compare-and-swap. Before a load job is submitted, the
-state lists it as the job *in flight*, under an id that is never used again (L2).
+state lists it as the job *in flight*, with an id that is never used again (L2).
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from kbq_assets.core.statements.table_statements import BatchStatement, TableSta
 
 @dataclass(frozen=True)
 class JobInFlight(codec.Stored):
-    """The load job that a table waits for."""
+    """The load job for which a table waits."""
 
     job_id: str
-    #: where it was submitted
+    #: where the job was submitted
     project: str
     location: str
     files: tuple[StagedFile, ...]
     #: bad files found by bisection; the swap that records the job's success quarantines them (L5)
     quarantined: tuple[QuarantinedFile, ...] = ()
-    #: the id will be given up, and must be burned first (L3)
+    #: whether the id is to be given up, and so must be burned first (L3)
     burning: bool = False
-    #: of a table that a statement changes: this job fills a scratch table, or is the statement (S4)
+    #: set for a table that statements change: the job fills a scratch table, or is the statement (S4)
     statement: BatchStatement | None = None
-    #: copies that the warehouse reads in the place of some files (L15)
+    #: merged copies that the warehouse reads instead of some files (L15)
     merged: tuple[MergedFile, ...] = ()
 
     @property
@@ -51,7 +51,7 @@ class JobInFlight(codec.Stored):
 
     @property
     def sources(self) -> tuple[StagedFile, ...]:
-        """What the warehouse reads: the files, or copies in their place (L15)."""
+        """The files that the warehouse reads, with merged copies in place of their parts (L15)."""
         parts = {place for each in self.merged for place in each.parts}
         rest = (file for place, file in enumerate(self.files) if place not in parts)
         return (*(each.file for each in self.merged), *rest)
@@ -63,21 +63,21 @@ class QuarantinedFile(codec.Stored):
 
     file: StagedFile
     error: str
-    #: an operator put it back: the next job loads it, and the swap that records that removes this record
+    #: whether an operator put it back: the next job loads it, and the swap that records the job removes this record
     retry: bool = False
-    #: an operator gave its rows up, and its copy is deleted
+    #: whether an operator gave up its rows; its copy is deleted
     dropped: bool = False
 
 
 @dataclass(frozen=True)
 class Parked(codec.Stored):
-    """Why a table waits for `kbq resume --table`."""
+    """The reason that a table waits for `kbq resume --table`."""
 
     reason: str
     error: str
-    #: automatic tries that failed (core/extraction/restarts.py)
+    #: automatic retries that failed (core/extraction/restarts.py)
     tries: int = 0
-    #: when it was parked or the last try failed, by the store's time
+    #: when the table was parked or the last retry failed, by the store's time
     last_ms: int = 0
 
 
@@ -85,19 +85,19 @@ class Parked(codec.Stored):
 class Accepted(codec.Stored):
     """The losses of a table that an operator has accepted."""
 
-    #: how many records of mismatches, from the first on
+    #: number of accepted mismatch records, from the first on
     mismatches: int = field(default=0, metadata=codec.stored_as("accepted_mismatches"))
-    #: how many bad files, from the first on
+    #: number of accepted bad files, from the first on
     quarantined: int = field(default=0, metadata=codec.stored_as("accepted_quarantined"))
-    #: the next bad files may go to quarantine, however many
+    #: whether the next bad files may go to quarantine, however many
     loss: bool = field(default=False, metadata=codec.stored_as("accepts_loss"))
-    #: rows that were lost with a table that is gone
+    #: rows lost with a table that is gone
     rows: int = field(default=0, metadata=codec.stored_as("given_up_rows"))
 
 
 @dataclass(frozen=True)
 class Failures(codec.Stored):
-    """Failures in a row."""
+    """Consecutive failures."""
 
     #: jobs
     jobs: int = field(default=0, metadata=codec.stored_as("failures"))
@@ -107,7 +107,7 @@ class Failures(codec.Stored):
 
 @dataclass(frozen=True)
 class JobTally(codec.Stored):
-    """How many jobs were submitted and have ended."""
+    """Counts of submitted and of ended jobs."""
 
     #: jobs of the last day, if the warehouse limits them
     submitted: JobCounts = field(default_factory=JobCounts, metadata=codec.stored_as("jobs"))
@@ -118,19 +118,19 @@ class JobTally(codec.Stored):
 class Definition(codec.Stored):
     """Facts about the table itself."""
 
-    #: the change that is about to be made
+    #: the schema change that is about to be made
     changing: SchemaChange | None = None
-    #: recent changes
+    #: recent schema changes
     changes: tuple[SchemaChange, ...] = ()
-    #: whether it was given its staging area's id (core/loading/origins.py)
+    #: whether the table has its staging area's id (core/loading/origins.py)
     labelled: bool = False
-    #: how statements change it
+    #: its state for loading by statements
     statements: TableStatements = field(default_factory=TableStatements)
-    #: the last statement that parked the table, as it was in flight: `kbq order skip` may give its batch up
+    #: the job of the last statement that parked the table; `kbq order skip` may give up its batch
     failed: JobInFlight | None = field(default=None, metadata=codec.stored_as("failed_statement"))
-    #: the replay that replaces rows of it
+    #: the replay or erasure that is changing its rows
     replacing: Replacing | None = None
-    #: of an error table of a lake: the replay of its rows that has not ended (ER7)
+    #: for an error table of a lake: the replay of its rows that has not ended (ER7)
     replaying: ReplayIntent | None = None
 
 
@@ -139,33 +139,32 @@ class TableState(codec.Stored):
     """`tables/<dataset>.<table>.json`."""
 
     uuid: str
-    #: of the last job id; never reused
+    #: the number in the last job id; never reused
     sequence: int = 0
-    #: loaded-up-to offsets by `mark_key`: files up to a mark are loaded or quarantined
+    #: offsets by `mark_key`: files up to a mark are loaded or quarantined
     marks: Mapping[str, int] = field(default_factory=dict)
-    #: rows loaded per `rows_key`
+    #: loaded rows by `rows_key`
     rows: Mapping[str, int] = field(default_factory=dict)
     in_flight: JobInFlight | None = field(default=None, metadata=codec.stored_as("flight"))
     parked: Parked | None = None
-    #: why the table was parked, while it is tried again and until a job succeeds
+    #: the reason that the table was parked, from its retry until a job succeeds
     restarting: Parked | None = None
     quarantined: tuple[QuarantinedFile, ...] = ()
     mismatches: tuple[RowMismatch, ...] = ()
     accepted: Accepted = field(default_factory=Accepted, metadata=codec.INLINE)
     failed: Failures = field(default_factory=Failures, metadata=codec.INLINE)
     jobs: JobTally = field(default_factory=JobTally, metadata=codec.INLINE)
-    #: how far the table is complete by business time
+    #: the table's complete hours by business time
     hours: TableHours = field(default_factory=TableHours)
     definition: Definition = field(default_factory=Definition, metadata=codec.INLINE)
-    #: of an ordered table: its batches, gates and holds
+    #: for an ordered table: its batches, gates and holds
     order: TableOrder = field(default_factory=TableOrder)
 
     @property
     def stored_format(self) -> int:
-        """Releases that know no order must not load an ordered table, those without statements no table that has one
-        (S8), those without replays none whose rows are being replaced (R3), and those that merge no files must not take
-        a job that reads a merged one for another's (L15). Those that replay no error rows of a lake must not replace
-        rows beside such a replay (ER7)."""
+        """Locks out older releases that would mishandle the state. They must not load an ordered table in any order, or
+        a table with statements (S8), or one whose rows are being replaced (R3). They must not mistake a job that reads
+        merged files for another program's (L15), or replace rows during a replay of a lake's error rows (ER7)."""
         if self.definition.replaying is not None:
             return codec.REPLAYING
         if self.in_flight is not None and self.in_flight.merged:
@@ -177,18 +176,19 @@ class TableState(codec.Stored):
 
     @property
     def has_statements(self) -> bool:
-        """Whether a statement changed the table, or will: its rows are not those of its topics one by one."""
+        """Whether statements change the table, or did. If so, its rows do not correspond one to one to its topics'
+        records."""
         in_flight = self.in_flight.statement if self.in_flight else None
         return in_flight is not None or self.definition.statements != TableStatements()
 
     @property
     def new_mismatches(self) -> tuple[RowMismatch, ...]:
-        """Mismatches that no operator has seen."""
+        """Mismatches that no operator has accepted."""
         return self.mismatches[self.accepted.mismatches :]
 
     @property
     def new_quarantined(self) -> tuple[QuarantinedFile, ...]:
-        """Bad files that no operator has seen: their rows are in no table, and nobody gave them up."""
+        """Bad files that no operator has accepted. Their rows are not in a table, and were not given up."""
         return tuple(bad for bad in self.quarantined[self.accepted.quarantined :] if not bad.dropped)
 
     @property
@@ -197,12 +197,12 @@ class TableState(codec.Stored):
         return tuple(bad for bad in self.quarantined if bad.retry)
 
     def is_loaded(self, file: StagedFile) -> bool:
-        """Whether the marks cover a file. Quarantine moves the mark too."""
+        """Whether the marks cover a file. Quarantined files are covered too."""
         return self.marks.get(mark_key(file), 0) >= file.until
 
 
 def mark_key(file: StagedFile) -> str:
-    """The key of a file's mark: topic, partition, epoch, schema id. No topic name has a '/'."""
+    """The key of a file's mark: topic, partition, epoch, schema id. Topic names have no '/'."""
     return file.name.mark_key
 
 
@@ -220,41 +220,42 @@ def begin_job(
     statement: BatchStatement | None = None,
     merged: tuple[MergedFile, ...] = (),
 ) -> TableState:
-    """Enter a batch as the job in flight, under a fresh id (L2). With ``statement``, it fills a scratch table (S3)."""
+    """Enter a batch as the job in flight, with a new id (L2). With ``statement``, the job fills a scratch table
+    (S3)."""
     job = JobInFlight("", project, location, files, statement=statement, merged=merged)
     return under_new_id(state, job)
 
 
 def count_failure(state: TableState) -> TableState:
-    """Count the job in flight as failed, in the swap that decides about its files (L5)."""
+    """Count the job in flight as failed, in the same swap that decides about its files (L5)."""
     return dataclasses.replace(
         state, jobs=dataclasses.replace(state.jobs, ended=state.jobs.ended.with_failure())
     )
 
 
 def count_success(state: TableState, in_flight: JobInFlight, now_ms: int) -> TableState:
-    """Count the files that a job loaded and quarantined, in the swap that records it (L4)."""
+    """Count the files that a job loaded and quarantined, in the same swap that records the job (L4)."""
     ended = state.jobs.ended.with_success(in_flight.files, len(in_flight.quarantined), now_ms)
     return dataclasses.replace(state, jobs=dataclasses.replace(state.jobs, ended=ended))
 
 
 def count_job(state: TableState, now_ms: int, changes: int = 0, days: Collection[int] = ()) -> TableState:
-    """Count the job in flight, and the partitions that it changes, against the daily quotas, in the swap that enters it
-    (L2)."""
+    """Count the job in flight and the partitions that it changes toward the daily quotas, in the same swap that enters
+    the job (L2)."""
     submitted = state.jobs.submitted.add(now_ms, changes, days)
     return dataclasses.replace(state, jobs=dataclasses.replace(state.jobs, submitted=submitted))
 
 
 def retry(state: TableState) -> TableState:
-    """The same files under a new id, after a transient job error (L5)."""
+    """Enter the same files with a new id, after a transient job error (L5)."""
     assert state.in_flight is not None
     failed = dataclasses.replace(state.failed, jobs=state.failed.jobs + 1)
     return dataclasses.replace(under_new_id(state, state.in_flight), failed=failed)
 
 
 def isolate(state: TableState, bad: Sequence[QuarantinedFile]) -> TableState:
-    """After bisection: the job without its bad files, under a new id. If no file is left, record it (L5). Merged files
-    may have rows of bad ones: the job reads its own files (L15)."""
+    """Enter the job again without the bad files that bisection found, with a new id. If no file is left, record the job
+    as ended (L5). Merged copies may have rows of bad files, so the job reads the original files (L15)."""
     assert state.in_flight is not None
     paths = {q.file.path for q in bad}
     good = tuple(f for f in state.in_flight.files if f.path not in paths)
@@ -267,7 +268,7 @@ def isolate(state: TableState, bad: Sequence[QuarantinedFile]) -> TableState:
 
 
 def under_new_id(state: TableState, in_flight: JobInFlight) -> TableState:
-    """Enter a job as the one in flight, under a fresh id."""
+    """Enter a job as the one in flight, with a new id."""
     in_flight = dataclasses.replace(in_flight, job_id=next_job_id(state))
     return dataclasses.replace(state, sequence=state.sequence + 1, in_flight=in_flight)
 
@@ -307,7 +308,8 @@ def record_success(state: TableState, output_rows: int) -> TableState:
 
 
 def _appended(definition: Definition, job: JobInFlight) -> Definition:
-    """After a job that appended its files: nobody can try or skip a statement any more that failed for one of them."""
+    """The definition after a job appended its files. A failed statement over one of these files can no longer be
+    retried or skipped."""
     if not job.files:
         return definition
     loaded, failed = {identity_of(file) for file in job.files}, definition.failed
@@ -317,7 +319,7 @@ def _appended(definition: Definition, job: JobInFlight) -> Definition:
 
 
 def _without_settled(state: TableState, in_flight: JobInFlight) -> TableState:
-    """With a job's bad files in quarantine, and without the records of retried files that the job decided about."""
+    """The state with a job's bad files in quarantine, and without records of retried files that the job settled."""
     settled = {identity_of(file) for file in (*in_flight.files, *(q.file for q in in_flight.quarantined))}
     kept = [not (bad.retry and identity_of(bad.file) in settled) for bad in state.quarantined]
     return dataclasses.replace(
@@ -328,42 +330,42 @@ def _without_settled(state: TableState, in_flight: JobInFlight) -> TableState:
 
 
 def identity_of(file: StagedFile) -> tuple[str, int]:
-    """The parts of a file's name that its copies share (E11, L14)."""
+    """The parts of a file's name that all its copies share (E11, L14)."""
     return mark_key(file), file.name.first_offset
 
 
 def park(state: TableState, reason: ParkReason, error: str, now_ms: int = 0) -> TableState:
-    """Stop loading a table until `kbq resume --table` or an automatic try; ``now_ms`` is the store's time.
-
-    A job in flight stays: its id may have run (L3).
+    """Stop loading a table until `kbq resume --table` or an automatic retry. ``now_ms`` is the store's time. Keeps the
+    job in flight, because its id may have run (L3).
     """
     tries = state.restarting.tries + 1 if state.restarting else 0
     return dataclasses.replace(state, parked=Parked(str(reason), error, tries, now_ms), restarting=None)
 
 
 def restart(state: TableState) -> TableState:
-    """Try a parked table again. Its failures stay, so that a single job decides."""
+    """Retry a parked table. Keeps its count of failures, so a single job decides."""
     return dataclasses.replace(state, parked=None, restarting=state.parked)
 
 
 def end_restart(state: TableState) -> TableState:
-    """Forget why the table was parked: no file that failed is left."""
+    """Drop the reason that the table was parked, because none of the failed files is left."""
     return dataclasses.replace(state, restarting=None)
 
 
 def burn(state: TableState) -> TableState:
-    """Mark the id of the job in flight as one to give up (L3)."""
+    """Mark the id of the job in flight to be given up (L3)."""
     assert state.in_flight is not None
     return dataclasses.replace(state, in_flight=dataclasses.replace(state.in_flight, burning=True))
 
 
 def give_up(state: TableState) -> TableState:
-    """Drop a job whose id can no longer be inserted. Its files are pending again."""
+    """Drop the job in flight after its id was burned. Its files are pending again."""
     return dataclasses.replace(state, in_flight=None)
 
 
 def accept(state: TableState, mismatches: int, quarantined: int = 0) -> TableState:
-    """Note that an operator has seen the first jobs with mismatches, and the first of its quarantined files."""
+    """Record that an operator accepted the first ``mismatches`` jobs with mismatches and the first ``quarantined``
+    files."""
     accepted = dataclasses.replace(
         state.accepted,
         mismatches=max(state.accepted.mismatches, records_of(state.mismatches, mismatches)),
@@ -373,7 +375,7 @@ def accept(state: TableState, mismatches: int, quarantined: int = 0) -> TableSta
 
 
 def give_up_rows(state: TableState) -> TableState:
-    """Go on without the rows of a table that is gone (L12), unless that was decided meanwhile."""
+    """Continue without the rows of a table that is gone (L12), unless the table was resumed meanwhile."""
     if state.parked is None or state.parked.reason != ParkReason.TABLE_GONE:
         return state
     accepted = dataclasses.replace(state.accepted, rows=sum(state.rows.values()))
@@ -381,9 +383,8 @@ def give_up_rows(state: TableState) -> TableState:
 
 
 def unpark(state: TableState, *, accepts_loss: bool = False) -> TableState:
-    """Resume a parked table; ``accepts_loss``: its next bad files may go to quarantine, however many.
-
-    The id of a foreign job is taken, so the files of the job in flight are pending again (L3).
+    """Resume a parked table. With ``accepts_loss``, its next bad files may go to quarantine, however many. If a foreign
+    job took the id, the files of the job in flight are pending again (L3).
     """
     is_foreign = state.parked is not None and state.parked.reason == ParkReason.FOREIGN_JOB
     in_flight = None if is_foreign else state.in_flight

@@ -1,10 +1,10 @@
-"""Warehouse columns from Avro schemas, and the changes a load needs first.
+"""Derives warehouse columns from Avro schemas, and the table changes that a load needs first.
 
 Types are BigQuery's names; the local warehouse maps them to its own. The mapping is BigQuery's for Avro with
 ``useAvroLogicalTypes`` and ``decimalTargetTypes=[NUMERIC, BIGNUMERIC, STRING]``:
-https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro#avro_conversions. In short: a union of types is
-a STRUCT with one field set, a map a REPEATED STRUCT<key, value>, ``duration`` BYTES, ``uuid`` a STRING; fields, unions
-and arrays of nothing but null have no column; arrays of arrays have no type.
+https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro#avro_conversions. In short: a union of types
+becomes a STRUCT with one field set, a map a REPEATED STRUCT<key, value>, ``duration`` BYTES, ``uuid`` a STRING. Fields,
+unions and arrays that can only be null get no column. Arrays of arrays have no type.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _LOGICAL = {
 }
 #: BigQuery's limit of nested records: https://cloud.google.com/bigquery/docs/nested-repeated#limitations
 MAX_STRUCT_DEPTH = 15
-#: Fields of records count as columns: https://cloud.google.com/bigquery/quotas#table_limits
+#: Fields of records count too: https://cloud.google.com/bigquery/quotas#table_limits
 MAX_COLUMNS = 10_000
-#: A schema that uses its records often may have 2**100 columns: counting ends here.
+#: A schema that reuses its records may have 2**100 columns, so counting ends here.
 _MOST_COUNTED = 10 * MAX_COLUMNS
-#: Columns of longer schemas are not kept.
+#: Columns of longer schemas are not cached.
 _MOST_KEPT = 32_768
 #: https://cloud.google.com/bigquery/docs/schemas#column_names
 _COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}", re.ASCII)
@@ -61,9 +61,10 @@ _RESERVED = ("_CHANGE_TYPE", "_CHANGE_SEQUENCE_NUMBER", "_CHANGE_TIMESTAMP")
 class Column:
     """A column. ``mode`` is NULLABLE, REQUIRED or REPEATED; a STRUCT (BigQuery: RECORD) has ``fields``.
 
-    ``description``, ``policy_tag`` (BigQuery's, which limits its readers) and ``pii``, the level of personal data in
-    the schema, change no row: core/loading/table_notes.py. ``digits`` are precision and scale of a NUMERIC where the
-    warehouse keeps them (DuckDB does; BigQuery's NUMERIC holds every scale). They widen and never contradict.
+    ``description``, ``policy_tag`` (BigQuery's, which limits the column's readers) and ``pii``, the schema's level of
+    personal data, do not affect rows; see core/loading/table_notes.py. ``digits`` are precision and scale of a NUMERIC
+    if the warehouse stores them (DuckDB does; BigQuery's NUMERIC allows every scale). A difference in digits widens the
+    column and never conflicts.
     """
 
     name: str
@@ -79,7 +80,7 @@ class Column:
 @dataclass(frozen=True)
 class TableOptions:
     """How a table is created, and how its load jobs are labeled. ``partition_by`` is a DATE column, ``partition_unit``
-    one of `PARTITION_UNITS`, "" for the warehouse's own.
+    one of `PARTITION_UNITS`, "" for the warehouse's default.
 
     ``expiry_days``: the warehouse drops older partitions; 0 keeps them. ``notes`` are kept up to date.
     """
@@ -90,10 +91,10 @@ class TableOptions:
     require_partition_filter: bool = False
     expiry_days: int = 0
     notes: TableNotes = field(default_factory=TableNotes)
-    #: how batches change it, as each of its topics asks for that the source list selects
+    #: the load rules of its topics in the source list; normally all equal
     rules: frozenset[StatementRule] = frozenset()
     partition_unit: str = ""
-    #: bytes that its statements may be billed per day; 0: any
+    #: most bytes that its statements may be billed per day; 0: no limit
     bytes_per_day: int = 0
     compaction: CompactionRule = field(default_factory=CompactionRule)
 
@@ -103,7 +104,8 @@ _CLUSTERED = frozenset({"BIGNUMERIC", "BOOL", "DATE", "DATETIME", "INT64", "NUME
 
 
 def clusterable(options: TableOptions, columns: Iterable[Column]) -> TableOptions:
-    """Options without the clustering columns that a table lacks or that cannot cluster: a pattern's topics differ."""
+    """Options without clustering columns that the table lacks or that cannot cluster. A pattern may select topics with
+    different columns."""
     known = {c.name for c in columns if c.type in _CLUSTERED and c.mode != "REPEATED"}
     return replace(options, cluster_by=tuple(name for name in options.cluster_by if name in known))
 
@@ -123,11 +125,11 @@ class TableChange:
 
 
 class IncompatibleColumn(ConfigurationError):
-    """A column whose type differs from the table's: the table is parked with both types named."""
+    """A column whose type differs from the table's. The table is parked with a message that names both types."""
 
 
 def columns_of(schema: str) -> tuple[Column, ...]:
-    """The columns of an Avro record schema. Raises EncodingError if no warehouse column can hold a type."""
+    """The columns of an Avro record schema. Raises EncodingError if a type fits no warehouse column."""
     return (_columns_of if len(schema) <= _MOST_KEPT else _columns_of.__wrapped__)(schema)
 
 
@@ -143,7 +145,7 @@ def _columns_of(schema: str) -> tuple[Column, ...]:
 
 
 def _check_names(columns: Iterable[Column], prefix: str) -> int:
-    """Check the names of one record's columns; return their number. BigQuery's names ignore case."""
+    """Check the names of a record's columns, which ignore case in BigQuery. Returns the number of columns."""
     count, seen = 0, set[str]()
     for column in columns:
         place, name = prefix + column.name, column.name.upper()
@@ -164,11 +166,10 @@ def _check_names(columns: Iterable[Column], prefix: str) -> int:
 
 
 def plan_table_change(schema: str, existing: tuple[Column, ...] | None) -> TableChange:
-    """Compare a staged schema with a table; None means that the table does not exist.
-
-    New columns are added NULLABLE; a REQUIRED column is relaxed if it is NULLABLE in the schema, or missing; a NUMERIC
-    is widened to the schema's digits. The records' columns come before KBQ's own in a table that held tombstones alone;
-    BigQuery appends them. Raises IncompatibleColumn.
+    """The change that a table needs for a staged schema. ``existing`` is None if the table does not exist. New columns
+    are NULLABLE. A REQUIRED column is relaxed if the schema lacks it or has it as NULLABLE. A NUMERIC is widened to the
+    schema's digits. In a table of only tombstones so far, the records' columns go before KBQ's own; BigQuery appends
+    them. Raises IncompatibleColumn.
     """
     wanted = columns_of(schema)
     if existing is None:
@@ -201,7 +202,7 @@ def _merge(
 
 
 def _added(column: Column) -> Column:
-    """A column as it can be added to a table with rows: nothing in it is REQUIRED."""
+    """The column without REQUIRED parts, so that it can be added to a table with rows."""
     return replace(_nullable(column), fields=tuple(_added(member) for member in column.fields))
 
 
@@ -239,9 +240,8 @@ def type_of(column: Column) -> str:
 
 
 class _Columns(ColumnVisitor[Column | None]):
-    """The column of each type, None for a type that holds nothing but nulls: BigQuery ignores it.
-
-    A field gives its column a name; its place is only known there, so that each use of a type has its own errors.
+    """The column of each type; None for a type that can only be null, which BigQuery ignores. Fields set names: only
+    they know the place in the schema, so each use of a type gets its own errors.
     """
 
     def __init__(self) -> None:
@@ -270,7 +270,7 @@ class _Columns(ColumnVisitor[Column | None]):
         return _tagged(replace(items, mode="REPEATED"), node)
 
     def map(self, node: avro.Map, values: Column | None) -> Column:
-        # NULLABLE: a load may not make a REQUIRED field of a table NULLABLE, the reverse is always allowed.
+        # NULLABLE: a load cannot relax a table's REQUIRED field, but REQUIRED values always fit a NULLABLE one.
         key = Column("key", "STRING")
         fields = (key,) if values is None else (key, _nullable(replace(values, name="value")))
         return _tagged(Column("", "STRUCT", "REPEATED", fields), node)
@@ -331,10 +331,10 @@ class _Columns(ColumnVisitor[Column | None]):
 
 
 def _described(field: Mapping[str, Any]) -> str:
-    """A field's description, and its name in the schema if no column can have it."""
+    """A field's description, with its name in the schema appended if no column can have that name."""
     doc, name = str(field.get("doc") or ""), str(field.get("name") or "")
     text = doc if name.isascii() else f"{doc} (In the schema: {name}.)".lstrip()
-    # JSON can escape half a character, which no warehouse stores.
+    # JSON can escape half a surrogate pair, which no warehouse stores.
     return text.encode("utf-8", "replace").decode()
 
 
@@ -348,12 +348,12 @@ def _scalar(kind: str, node: avro.AvroType) -> str:
 
 
 def _tagged(column: Column, node: avro.AvroType) -> Column:
-    """A column with the level of personal data that its type has."""
+    """A column with at least the level of personal data of its type."""
     return _at_least(column, *node.values_of("pii"))
 
 
 def _at_least(column: Column, *levels: Any) -> Column:
-    """A column with the highest of its own level and these."""
+    """A column with the highest of its own level and the given ones."""
     highest = max((column.pii, *(str(each or "").upper() for each in levels)), key=_rank)
     return column if highest == column.pii else replace(column, pii=highest)
 
@@ -363,7 +363,7 @@ def _rank(level: str) -> int:
 
 
 def _decimal(precision: int, scale: int) -> str:
-    """NUMERIC has 29 digits before the point and 9 after it, BIGNUMERIC 38 and 38; a longer one is a STRING."""
+    """NUMERIC has 29 digits before the point and 9 after it, BIGNUMERIC 38 and 38. Longer decimals are a STRING."""
     if precision - scale <= 29 and scale <= 9:
         return "NUMERIC"
     return "BIGNUMERIC" if precision - scale <= 38 and scale <= 38 else "STRING"
@@ -376,12 +376,12 @@ def _numeric_digits(node: avro.AvroType) -> tuple[int, int] | None:
 
 
 def is_numeric(precision: int, scale: int) -> bool:
-    """Whether NUMERIC holds every decimal of these digits."""
+    """Whether NUMERIC can store every decimal with these digits."""
     return _decimal(precision, scale) == "NUMERIC"
 
 
 def numeric_digits(column: Column) -> tuple[int, int]:
-    """Precision and scale of a NUMERIC column: those of its schema, else all that NUMERIC has."""
+    """Precision and scale of a NUMERIC column: from its schema, or NUMERIC's own."""
     return column.digits or (38, 9)
 
 

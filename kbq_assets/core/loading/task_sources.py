@@ -1,4 +1,4 @@
-"""Which files of a load job each task takes."""
+"""Divides the files of a load job among tasks."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from typing import Final
 
 from kbq_assets.core.protocol.commits import StagedFile
 
-#: A task takes as many files. Smaller tasks would make more data files: one per task and partition of the table.
+#: Bytes of files per task. Smaller tasks would write more data files: one per task and partition of the table.
 TASK_BYTES: Final = 128 << 20
 
 
 def total_bytes(sources: Sequence[str], files: Mapping[str, StagedFile]) -> int:
-    """The size of a job's files, 0 if the commit's entry of one is not known."""
+    """The size of a job's files, 0 if the commit's entry of any file is not known."""
     return sum(files[uri].bytes for uri in sources) if all(uri in files for uri in sources) else 0
 
 
 def split_sources(
     sources: Sequence[str], files: Mapping[str, StagedFile], most_bytes: int = TASK_BYTES
 ) -> list[tuple[str, ...]]:
-    """A job's files in groups of about ``most_bytes``; a larger file is a group of its own.
-
-    Files of one schema and hour stay together: each task writes a data file for each of its rows' partitions.
+    """A job's files in groups of at most ``most_bytes``; a larger file is its own group. Keeps files of one schema and
+    hour together, because each task writes one data file per partition of its rows.
     """
     groups: list[tuple[str, ...]] = []
     taken: list[str] = []
@@ -36,6 +35,6 @@ def split_sources(
 
 
 def _partition(file: StagedFile) -> tuple[int, int]:
-    """The schema, and the first hour, of a file's rows."""
+    """The schema and the first hour of a file's rows."""
     hours = file.events.hours or {day * 24: 0 for day in file.dates[:1]}
     return file.name.schema_id, min(hours, default=0)

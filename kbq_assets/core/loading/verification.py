@@ -1,4 +1,4 @@
-"""Whether a stored object still is the file that the commit lists (PROTOCOL L11): its size and CRC32C."""
+"""Verifies by size and CRC32C that a stored object is still the file that the commit lists (PROTOCOL L11)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Final
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.waits import ParkReason
 
-#: The reason of a failed job: a source's bytes are not those that the commit lists.
+#: The error reason of a job with a source whose bytes differ from the commit's entry.
 DAMAGED: Final = "damaged"
 
 
 @dataclass(frozen=True)
 class Unsound:
-    """Files of a job that the store no longer has, and those that differ, with the difference."""
+    """Files of a job that are missing in the store, and those that differ, with the difference as text."""
 
     missing: tuple[str, ...] = ()
     damaged: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, paths: Iterable[str]) -> Unsound:
-        """Without files that nobody needs any more."""
+        """The same without the files in ``paths``."""
         known = frozenset(paths)
         damaged = {path: why for path, why in self.damaged.items() if path not in known}
         return Unsound(tuple(path for path in self.missing if path not in known), damaged)
@@ -39,16 +39,15 @@ class Unsound:
 
     @property
     def message(self) -> str:
-        """How many there are, and the first one."""
+        """A text with the number of files and the first one."""
         if self.missing:
             return f"{len(self.missing)} staged files are gone: {self.missing[0]}"
         return f"{len(self.damaged)} staged files are damaged: {next(iter(self.damaged.values()))}"
 
 
 def damage(file: StagedFile, size: int, crc32c: str) -> str:
-    """How stored bytes differ from a file; "" if they do not.
-
-    A commit or a store without a checksum compares sizes alone.
+    """How a stored object differs from the commit's entry; "" if it does not. If either has no checksum, compares only
+    sizes.
     """
     if size != file.bytes:
         return f"{file.path} has {size:,} bytes, the commit lists {file.bytes:,}"
@@ -58,7 +57,7 @@ def damage(file: StagedFile, size: int, crc32c: str) -> str:
 
 
 def unsound(files: Iterable[StagedFile], stored: Mapping[str, tuple[int, str]]) -> Unsound:
-    """Compare files with the sizes and checksums of stored objects, by path."""
+    """Compare files with stored objects: their size and checksum by path."""
     missing: list[str] = []
     damaged: dict[str, str] = {}
     for file in files:

@@ -1,4 +1,4 @@
-"""The status of batches of files (docs/file-batches.md), for checks, status, notices and metrics."""
+"""The status of file batches (docs/file-batches.md), for checks, status, notices and metrics."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from kbq_assets.core.observation.checks import CheckResult, failed
 
 @dataclass(frozen=True)
 class PrefixArrivals:
-    """The batches of one table prefix that are not applied.
-
-    ``failed`` and ``parked`` wait for a person: a job failed, or the configuration or a rule keeps the batch back.
-    ``waiting`` need no decision; the oldest was uploaded at ``oldest_ms``, 0 if that is unknown.
+    """Counts of the batches of one table prefix that are not applied. ``failed`` and ``parked`` batches wait for a
+    person: a job failed, or the configuration or a rule holds the batch back. ``waiting`` batches need no decision; the
+    oldest was uploaded at ``oldest_ms``, 0 if unknown.
     """
 
     prefix: str
@@ -22,7 +21,7 @@ class PrefixArrivals:
     parked: int = 0
     waiting: int = 0
     oldest_ms: int = 0
-    #: what waits for a person or too long, in words, and the commands that go on
+    #: batches that wait for a person, or too long, as text, and the commands to continue
     problems: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
 
@@ -39,13 +38,13 @@ class PrefixArrivals:
 
     @property
     def message(self) -> str:
-        """What waits for a person, in one line; "" if nothing does."""
+        """The batches that wait for a person, in one line; "" if there are none."""
         return "" if self.result.passed else self.result.message
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """All table prefixes. ``unknown`` says why they could not be read now, "" if they could."""
+    """All table prefixes. ``unknown`` is the reason that they could not be read, "" if they could."""
 
     prefixes: tuple[PrefixArrivals, ...] = ()
     unknown: str = ""
@@ -56,10 +55,10 @@ class Arrivals:
 
     @property
     def problems(self) -> Iterator[PrefixArrivals]:
-        """The table prefixes in which something waits for a person."""
+        """The table prefixes with batches that wait for a person."""
         return (each for each in self.prefixes if each.problems)
 
     @property
     def unknown_checks(self) -> Mapping[str, str]:
-        """The checks that could not run, and why."""
+        """The checks that could not run, with the reason."""
         return {BATCHES_APPLY: self.unknown} if self.unknown else {}

@@ -1,6 +1,6 @@
-"""The checks by name: what each promises, how severe a failure is, and which may block a load.
+"""All checks by name, with meaning and severity, and whether they may block a load.
 
-A WARN may end on its own: late data, many errors, long lists. An ERROR needs an operator.
+A WARN may resolve itself (late data, many errors, long lists). An ERROR needs an operator.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ class CheckKind:
 
     meaning: str
     severity: str
-    #: its results are about a `topic`, a `table`, or a `table_prefix` of batches of files
+    #: the subject of its results: a `topic`, a `table`, or a `table_prefix` of file batches
     about: str
-    #: the asset that shows it: staged files or warehouse tables; "" if each subject has an asset of its own
+    #: the asset that shows it: staged files or warehouse tables; "" if each subject has its own asset
     asset: str
-    #: a load can decide it from what it reads anyway
+    #: whether a load can evaluate it from what it reads anyway
     blockable: bool = False
-    #: costs no query
+    #: whether it needs no query
     is_free: bool = True
 
 
@@ -55,18 +55,18 @@ CHECKS: Final[Mapping[str, CheckKind]] = {
         "Extraction runs in every partition. If one is stopped, the message names the commands.", ERROR, "topic", STAGED
     ),
     BACKUPS_RUN: CheckKind(
-        "The backup of every partition goes on (docs/backup.md). If one is stopped, the message names the commands. A "
-        "topic without a backup passes.",
+        "The backup of every partition goes on (docs/backup.md). If one is stopped, the message names the commands. "
+        "A topic without a backup passes.",
         ERROR, "topic", STAGED,
     ),
     ERRORS_FEW: CheckKind(
-        "Few of the latest records are bad (max_error_share). The latest records are those of windows that the commit "
-        "still lists: windows not loaded yet, and those of the last extraction.",
+        "Few of the latest records are bad (max_error_share). The latest records are those of windows that the "
+        "commit still lists: windows not loaded yet, and those of the last extraction.",
         WARN, "topic", STAGED, blockable=True,
     ),
     LAG_SHORT: CheckKind(
-        "Few records wait on the broker (max_lag_records), and none for long (max_lag_seconds), nor does a transaction "
-        "stay open for as long.",
+        "Few records wait on the broker (max_lag_records), and none for long (max_lag_seconds), nor does a "
+        "transaction stay open for as long.",
         WARN, "topic", STAGED,
     ),
     COMMITS_SMALL: CheckKind(
@@ -87,13 +87,13 @@ CHECKS: Final[Mapping[str, CheckKind]] = {
         ERROR, "table", WAREHOUSE,
     ),
     DATA_FRESH: CheckKind(
-        "No record is missing from its table for long (max_age_seconds), unread or not yet loaded, by its Kafka time. "
-        "A topic without new records is fresh.",
+        "No record is missing from its table for long (max_age_seconds), unread or not yet loaded, by its Kafka "
+        "time. A topic without new records is fresh.",
         WARN, "topic", WAREHOUSE,
     ),
     QUOTA_LEFT: CheckKind(
-        "The table is not near a quota of BigQuery: load jobs and changes of partitions in 24 hours, and partitions of "
-        "a table. Near the daily ones its loads are spaced; a table with too many partitions takes no new dates.",
+        "The table is not near a quota of BigQuery: load jobs and changes of partitions in 24 hours, and partitions "
+        "of a table. Near the daily ones its loads are spaced; a table with too many partitions takes no new dates.",
         WARN, "table", WAREHOUSE,
     ),
     COUNTS_AGREE: CheckKind(
@@ -108,6 +108,6 @@ CHECKS: Final[Mapping[str, CheckKind]] = {
     ),
 }  # fmt: skip
 
-#: Checks that the option `blocking` may name. The others need the broker or a query, which a load does not use; and
-#: blocking late data makes it later.
+#: Checks that the option `blocking` may name. Others need the broker or a query, which a load does not use, or are
+#: about late data, which blocking would make later.
 BLOCKABLE: Final = tuple(name for name, kind in CHECKS.items() if kind.blockable)

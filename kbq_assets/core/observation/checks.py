@@ -1,7 +1,7 @@
-"""Checks of state alone: results as values, and the load blocks that follow from them (PROTOCOL L9).
+"""Checks that only need state: their results as values, and the load blocks that follow from them (PROTOCOL L9).
 
-Commits must be at least as new as the tables' states, as loaded rows were committed before. A load view reads them in
-that order.
+Commits must be at least as new as the tables' states, because rows are committed before they are loaded. So a load view
+reads tables' states first.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
-#: A commit object with more files is large: about 4 MB, rewritten with every published window.
+#: A commit object with more files is too large: about 4 MB, rewritten with every published window.
 MANY_FILES: Final = 10_000
-#: A quota is near from this share of it on.
+#: The share of a quota from which on the check fails.
 _NEAR_QUOTA: Final = 0.9
-#: Findings that a message names; it counts the others.
+#: Most findings named in a message; the others are counted.
 _NAMED: Final = 5
 
 
@@ -41,11 +41,11 @@ class CheckResult:
     passed: bool = True
     #: the operator's next steps, if it failed
     commands: tuple[str, ...] = ()
-    #: the topic's files wait until the check passes
+    #: whether the topic's files wait until the check passes
     blocks: bool = False
     #: measured values
     numbers: Mapping[str, float] = field(default_factory=dict)
-    #: the topic's stopped partitions; -1 for all of it
+    #: the topic's stopped partitions; -1 for the whole topic
     partitions: tuple[int, ...] = ()
 
     @property
@@ -67,7 +67,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class LoadBlock:
-    """Why a topic's files wait (PROTOCOL L9)."""
+    """The reason that a topic's files wait (PROTOCOL L9)."""
 
     topic: str
     check: str
@@ -96,12 +96,12 @@ class TopicLag:
 def failed(
     check: str, subject: str, findings: Collection[str], commands: Iterable[str], **numbers: float
 ) -> CheckResult:
-    """A failed check, with its first findings."""
+    """The result of a failed check, with its first findings."""
     return CheckResult(check, subject, in_words(findings), False, tuple(commands), numbers=numbers)
 
 
 def in_words(findings: Collection[str]) -> str:
-    """The first findings, and how many more there are."""
+    """The first findings, and the number of further ones, as text."""
     more = f" and {len(findings) - _NAMED} more" if len(findings) > _NAMED else ""
     return "; ".join(list(findings)[:_NAMED]) + more
 
@@ -143,7 +143,7 @@ def _window_findings(
     where = f"{tp}: window [{window.first}, {window.until})"
     if window.counts.positions != window.until - window.first or not _adds_up(window.counts):
         yield f"{where}: its counts do not add up"
-    # An erasure may have divided a file: each warehouse has its own (X3).
+    # Check per warehouse, because an erasure may have divided a file into one per warehouse (X3).
     own = [[f for f in window.files if name in f.wanted_by] for name in _warehouses(window)]
     if any(sum(f.rows for f in files) > window.counts.staged + window.counts.errors for files in own):
         yield f"{where}: its files have more rows than were counted"
@@ -159,8 +159,9 @@ def _warehouses(window: Window) -> list[str]:
 
 
 def _hole_between(window: Window, own: list[StagedFile]) -> Iterator[str]:
-    """Gaps between a window's files: those of one table and schema follow each other, or each reaches to the window's
-    end (files of one hour, O8). The last ends with the window (E8), unless all were loaded or moved to a backlog."""
+    """Findings about gaps between a window's files. Files of one table and schema must be contiguous, or each must
+    reach to the window's end (files of one hour, O8). The last must end with the window (E8), unless all were loaded or
+    moved to a backlog."""
 
     def series(file: StagedFile) -> tuple[TableReference, int]:
         return file.table, file.name.schema_id
@@ -185,7 +186,7 @@ class Loaded:
 
 
 def loaded_marks(table: TableReference, state: TableState) -> list[Loaded]:
-    """A table's marks, the highest of all schemas (core/loading/table_state.py)."""
+    """A table's marks, the highest over all schemas (core/loading/table_state.py)."""
     highest: dict[tuple[str, str, str], int] = {}
     for key, until in state.marks.items():
         topic, partition, epoch, _ = key.rsplit("/", 3)
@@ -202,7 +203,8 @@ def topics_of(state: TableState) -> set[str]:
 
 
 def beyond_commit(commits: Iterable[Commit], marks: Iterable[Loaded]) -> dict[str, list[str]]:
-    """Rows per topic that were loaded from beyond the commit: then the commit is older than the table."""
+    """Findings by topic about rows loaded from beyond the commit, which means that the commit is older than the
+    table."""
     found: dict[str, list[str]] = {}
     positions = {
         commit.topic_partition(p): (commit, s) for commit in commits for p, s in commit.partitions.items()
@@ -230,7 +232,7 @@ def contiguous_result(topic: str, findings: Collection[str]) -> CheckResult:
 
 
 def error_result(topic: str, commits: Iterable[Commit], settings: TopicSettings) -> CheckResult:
-    """The share of bad records in the windows that the commit lists, if they have enough records."""
+    """Check the share of bad records in the windows listed in the commits, if they have enough records."""
     counts = [w.counts for c in commits for p in c.partitions.values() for w in p.windows]
     records, errors = sum(c.records for c in counts), sum(c.errors for c in counts)
     share = errors / records if records else 0.0
@@ -245,7 +247,7 @@ def error_result(topic: str, commits: Iterable[Commit], settings: TopicSettings)
 
 
 def small_result(topic: str, commits: Iterable[Commit], *, blocked: bool) -> CheckResult:
-    """Whether commits are small enough to rewrite with every window."""
+    """Check that commits are small enough to rewrite with every window."""
     files = max((sum(1 for _ in commit.files) for commit in commits), default=0)
     message = f"{files:,} files in its largest commit object"
     if files <= MANY_FILES:
@@ -256,20 +258,21 @@ def small_result(topic: str, commits: Iterable[Commit], *, blocked: bool) -> Che
 
 
 def lag_of(state: PartitionCommit | None, broker: BrokerOffsets, settings: TopicSettings) -> int:
-    """Unread positions of one partition, without those that retention deleted."""
+    """The unread positions of one partition that retention has not deleted."""
     if state is None:
         return 0 if settings.extraction.start == "latest" else broker.latest - broker.earliest
     return max(0, broker.latest - max(state.next, broker.earliest))
 
 
 def lag_seconds(settings: TopicSettings) -> int:
-    """Longest wait of a record on the broker (0: any), plus the time that small data may wait."""
+    """The longest time that a record may wait on the broker (0: no limit), including the time that small data may
+    wait."""
     waits = settings.waits.longest_seconds
     return settings.checks.max_lag_seconds + waits if settings.checks.max_lag_seconds else 0
 
 
 def lag_result(topic: str, lag: TopicLag, settings: TopicSettings) -> CheckResult:
-    """Whether extraction keeps up."""
+    """Check that extraction keeps up."""
     findings = []
     if 0 < settings.checks.max_lag_records < lag.positions:
         findings.append(
@@ -282,7 +285,7 @@ def lag_result(topic: str, lag: TopicLag, settings: TopicSettings) -> CheckResul
     commands = [f"kbq plan extract --topic {topic}", "kbq extract"] if findings else []
     if lag.held:
         what = f"a transaction of {_places(lag.held)} has been open for more than {lag_seconds(settings):,} s"
-        findings.append(f"{what}: nobody can read what follows")
+        findings.append(f"{what}: the records after it cannot be read")
         commands.append("kafka-transactions.sh find-hanging, then abort")
     numbers = {"positions": lag.positions, "partitions": lag.behind, "late_partitions": len(lag.late)}
     if not findings:
@@ -294,8 +297,8 @@ def lag_result(topic: str, lag: TopicLag, settings: TopicSettings) -> CheckResul
 def fresh_result(
     topic: str, waiting: Mapping[TableReference, int], lag: TopicLag, settings: TopicSettings, now_ms: int
 ) -> CheckResult:
-    """Whether records older than ``max_age_seconds`` are in the tables. ``waiting`` has the Kafka time of each table's
-    oldest record that is committed and not loaded."""
+    """Check that records older than ``max_age_seconds`` are in the tables. ``waiting`` has, by table, the Kafka time of
+    the oldest record that is committed but not loaded."""
     oldest = max((now_ms - ms for ms in waiting.values()), default=0) / 1000
     limit, findings = settings.checks.max_age_seconds, []
     if lag.stale:
@@ -327,7 +330,8 @@ def _places(partitions: Collection[TopicPartition]) -> str:
 
 
 def rows_result(table: TableReference, state: TableState, findings: Collection[str] = ()) -> CheckResult:
-    """Whether the table has the rows of its files. ``findings`` name committed rows that are missing or double."""
+    """Check that the table has the rows of its files. ``findings`` are about committed rows that are missing or
+    duplicated."""
     differing, refused = state.new_mismatches, state.new_quarantined
     named = [str(mismatch) for mismatch in differing]
     if refused:
@@ -343,7 +347,8 @@ def rows_result(table: TableReference, state: TableState, findings: Collection[s
 
 
 def quota_result(table: TableReference, jobs: JobCounts, limits: LoadLimits, now_ms: int) -> CheckResult:
-    """Whether a table is far from the warehouse's quotas. Tables without counts are in a warehouse that has none."""
+    """Check that a table is not near the warehouse's quotas. Tables without counts are in a warehouse without
+    quotas."""
     used = {
         "load jobs in 24 hours": (jobs.used(now_ms), limits.jobs_per_day),
         "changes of partitions in 24 hours": (jobs.changed(now_ms), limits.changes_per_day),

@@ -1,4 +1,4 @@
-"""Tables of a lake that BigQuery does not read as they are now (pipelines/observation/lake_readers.py)."""
+"""Lake tables whose newest version BigQuery does not read yet (pipelines/observation/lake_readers.py)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PATH: Final = f"{METRICS}lake_in_bigquery.json"
 
 @dataclass(frozen=True)
 class LakeReaders(Stored):
-    """`metrics/lake_in_bigquery.json`: why BigQuery's tables of a lake are behind, by the lake's table."""
+    """`metrics/lake_in_bigquery.json`: the reasons that BigQuery's external tables are behind, by the lake's table."""
 
     behind: Mapping[str, str] = field(default_factory=dict)
 
     def after(self, tried: Iterable[str], why: Mapping[TableReference, str]) -> LakeReaders:
-        """After a try to move some tables. What other loads have noted since stays."""
+        """The state after an attempt to move some tables. Keeps entries of all other tables."""
         others = self.behind.keys() - set(tried)
         found = {**{table: self.behind[table] for table in others}, **{str(t): r for t, r in why.items()}}
         return LakeReaders(dict(sorted(found.items())))

@@ -1,6 +1,5 @@
-"""Totals of runs and their signs of life, in `metrics/`, for numbers that no other swap stores.
-
-They are best effort: a killed run is missing, and no decision depends on them.
+"""Totals and heartbeats of runs, in `metrics/`, for numbers that no other swap stores. They are best effort: a killed
+run is missing, and no decision depends on them.
 """
 
 from __future__ import annotations
@@ -16,26 +15,26 @@ from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.names import TableReference
 
 METRICS: Final = "metrics/"
-#: Signs of life of runs.
+#: Heartbeats of runs.
 RUNS: Final = "metrics/runs/"
 EXTRACTION: Final = "extraction"
 LOADING: Final = "loading"
 CLEANING: Final = "cleaning"
 KINDS: Final = (EXTRACTION, LOADING, CLEANING)
-#: Runs that a total remembers, so that a swap whose reply was lost does not count twice.
+#: Number of recent runs stored, so that a swap whose reply was lost does not count twice.
 _REMEMBERED: Final = 8
-#: Failures that a total has, and characters of each.
+#: Most failures stored, and most characters of each.
 _FAILURES: Final = 1000
 _CHARACTERS: Final = 500
 #: The key of a failure that ended a whole run.
 WHOLE_RUN: Final = "*"
-#: What failed transiently in several runs, for this long, needs a person.
+#: A transient failure that repeats in several runs for this long needs a person.
 LASTING_MS: Final = 1_800_000
 
 
 @dataclass(frozen=True)
 class WorkerUse(Stored):
-    """A worker process in a run: units, seconds in them, the most memory that it ever held."""
+    """A worker process in a run: its units, the seconds spent on them, and its peak memory."""
 
     units: int = 0
     seconds: float = 0.0
@@ -51,15 +50,15 @@ class WorkerUse(Stored):
 
 
 def skew(workers: Iterable[WorkerUse]) -> float:
-    """Busy time of the busiest worker over the average: 1.0 is even, 0.0 if none worked."""
+    """Busy time of the busiest worker divided by the average: 1.0 is even, 0.0 if none worked."""
     seconds = [worker.seconds for worker in workers]
     return max(seconds) * len(seconds) / sum(seconds) if sum(seconds) > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class TopicCost(Stored):
-    """A topic's processor seconds so far. ``cost`` also keeps what earlier versions' cost functions returned.
-    ``records`` were read in ``seconds`` of tasks; both count since the release that first stored them."""
+    """A topic's CPU seconds so far. ``cost`` also includes the results of earlier versions' cost functions. ``records``
+    were read in ``seconds`` of tasks; both count since the release that first stored them."""
 
     owner: str = ""
     cost_center: str = ""
@@ -70,11 +69,11 @@ class TopicCost(Stored):
 
     @property
     def rate(self) -> float:
-        """Records a second of one task; 0 if unknown."""
+        """Records per second of one task; 0 if unknown."""
         return self.records / self.seconds if self.seconds else 0.0
 
     def plus(self, used: Usage) -> TopicCost:
-        """With one more run; its owner replaces the earlier one."""
+        """The cost with one more run, whose owner replaces the earlier one."""
         return dataclasses.replace(
             self,
             owner=used.owner,
@@ -88,23 +87,23 @@ class TopicCost(Stored):
 
 @dataclass(frozen=True)
 class RunFailure(Stored):
-    """Why the last runs failed for one table, or were interrupted in one partition."""
+    """The reason that the last runs failed for one table, or were interrupted in one partition."""
 
     message: str
-    #: a remote system did not answer, so the next run may succeed
+    #: whether a remote system did not answer, so that the next run may succeed
     transient: bool = False
-    #: runs in a row, and the end of the first one by a local clock
+    #: consecutive runs, and the end of the first one by a local clock
     times: int = 1
     since_ms: int = 0
 
     def after(self, before: RunFailure | None) -> RunFailure:
-        """Counted together with the failure of the run before."""
+        """The failure combined with that of the previous run."""
         if before is None:
             return self
         return dataclasses.replace(self, times=before.times + 1, since_ms=before.since_ms)
 
     def lasts(self, now_ms: int) -> bool:
-        """Whether it lasts, as far as anybody can tell, until somebody acts."""
+        """Whether it will probably last until somebody acts."""
         return not self.transient or (self.times > 1 and now_ms - self.since_ms >= LASTING_MS)
 
 
@@ -120,24 +119,24 @@ class RunTotals(Stored):
     ended_ms: int = 0
     #: end of the last successful run, by a local clock
     succeeded_ms: int = 0
-    #: staged and not published
+    #: staged but not published
     lost_files: int = 0
     #: deleted
     orphans: int = 0
     #: deleted
     done_files: int = 0
-    #: commits to consumer groups that failed
+    #: failed commits to consumer groups
     advisory_failures: int = 0
     costs: Mapping[str, TopicCost] = field(default_factory=dict)
-    #: of the last run that read anything, the busiest first
+    #: workers of the last run that read anything, busiest first
     workers: tuple[WorkerUse, ...] = ()
-    #: the last runs counted
+    #: the last runs that were counted
     recent: tuple[str, ...] = ()
-    #: of partitions, or of tables by `failure_key`, for which the last run failed
+    #: failures of the last run, by partition, or by table's `failure_key`
     failures: Mapping[str, RunFailure] = field(default_factory=dict)
 
     def plus(self, run: RunEnd) -> RunTotals:
-        """With one more run. A run that is already counted changes nothing."""
+        """The totals with one more run. A run that is already counted changes nothing."""
         if run.run in self.recent:
             return self
         costs = dict(self.costs)
@@ -177,13 +176,13 @@ class RunEnd:
     advisory_failures: int = 0
     costs: tuple[Usage, ...] = ()
     workers: tuple[WorkerUse, ...] = ()
-    #: what it worked on, as `RunTotals.failures` names it: None if that did not fail
+    #: its partitions and tables, with keys as in `RunTotals.failures`; None for those that did not fail
     parts: Mapping[str, RunFailure | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class SignOfLife(Stored):
-    """`metrics/runs/<run>.json`, while a run reads: units in tasks now, and workers so far."""
+    """The heartbeat `metrics/runs/<run>.json` while a run reads: units now in tasks, and workers so far."""
 
     kind: str
     units: int = 0
@@ -195,7 +194,7 @@ def totals_path(kind: str) -> str:
 
 
 def sign_path(run: str) -> str:
-    """Path of a run's sign of life."""
+    """Path of a run's heartbeat."""
     return f"{RUNS}{run}.json"
 
 
@@ -204,6 +203,6 @@ def failure_key(warehouse: str, table: TableReference) -> str:
 
 
 def run_failure(message: str, ended_ms: int, *, transient: bool = True) -> RunFailure:
-    """A failure of one run, in bounded words."""
+    """A failure of one run, with its message cut to a limit."""
     words = message if len(message) <= _CHARACTERS else f"{message[:_CHARACTERS]}…"
     return RunFailure(words, transient, since_ms=ended_ms)

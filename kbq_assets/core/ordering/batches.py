@@ -1,8 +1,8 @@
-"""Which files the next batch of an ordered table takes (PROTOCOL O1): whole windows, in order, of all schemas.
+"""Chooses the files of an ordered table's next batch (PROTOCOL O1): whole windows, in order, of all schemas.
 
-A window's files become visible in one job, so no row of a partition is visible before one with a lower offset, whatever
-schemas follow each other. A warehouse that takes files of one schema per job gets as many windows of that schema as
-follow each other; a window of several schemas is staged again under one (pipelines/ordering/one_schema.py).
+A window's files become visible in one job, so no row is visible before a row with a lower offset of its partition,
+whatever their schemas. A warehouse that takes files of one schema per job gets consecutive windows of that schema. A
+window of several schemas is staged again with one schema (pipelines/ordering/one_schema.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.ordering_options import HOUR
 
-#: Windows of several schemas that are staged again for one job: so much, as their bytes pass through the loader.
+#: Most bytes of windows that are staged again for one job. The limit is needed because these bytes pass through the
+#: loader.
 MOST_RESTAGED_BYTES: Final = 64 << 20
 
 
@@ -44,8 +45,8 @@ def next_batch(
     blocked: Collection[str] = (),
     release: Release = ALL_HOURS,
 ) -> LoadBatch | None:
-    """The next batch of a table, with or without an order (`plan_batch`). ``release`` is what `order: hour` lets it
-    load."""
+    """The next batch of a table, with or without an order (`plan_batch`). ``release`` limits the hours for `order:
+    hour`."""
     if state.order.rule.by:
         return plan_ordered(table, state, files, limits, given_up, blocked, release)
     return plan_batch(table, state, files, limits, given_up, blocked)
@@ -60,9 +61,8 @@ def plan_ordered(
     blocked: Collection[str] = (),
     release: Release = ALL_HOURS,
 ) -> LoadBatch | None:
-    """The next batch of an ordered table; None if no file is pending, or all that are wait for a check or an hour.
-
-    A batch that failed is planned again with its own windows. Raises StateError as `plan_batch` does.
+    """The next batch of an ordered table; None if no files are pending, or all of them wait for a check or an hour. A
+    failed batch is planned again with the same windows. Raises StateError as `plan_batch` does.
     """
     retried = [bad.file for bad in state.retried if bad.file.name.topic_partition.topic not in blocked]
     if retried:
@@ -98,6 +98,6 @@ def _oldest(queues: WindowQueues) -> list[StagedFile]:
 
 
 def _kind(window: list[StagedFile]) -> str:
-    """The one schema of a window; "" if it has several."""
+    """The schema of a window; "" if it has several."""
     first, *others = {file.fingerprint: None for file in window}
     return "" if others else first

@@ -1,7 +1,7 @@
-"""Which windows of a table with `order: hour` may become visible (PROTOCOL O8). Pure.
+"""Decides which windows of a table with `order: hour` may become visible (PROTOCOL O8). Pure functions.
 
-A window has the hour of its highest business time. It is released when every partition has passed the hours before
-that one. Released windows are loaded hour by hour.
+A window's hour is that of its highest business time. A window is released once all partitions have passed the previous
+hours. Released windows are loaded hour by hour.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ from kbq_assets.core.loading.batches import WindowQueues
 from kbq_assets.core.loading.completeness import HOUR_MS, SourcePartition, hour_text
 from kbq_assets.core.protocol.commits import StagedFile
 
-#: No window waits: nothing says how far the partitions are.
+#: No window waits, because the progress of the partitions is unknown.
 _ANY: Final = 2**63
 
 
 @dataclass(frozen=True)
 class Release:
-    """Up to which hour windows may become visible.
-
-    Windows beyond ``horizon`` come from a clock that is ahead: they have no hour, and wait for none. ``why`` names the
-    partition that holds later hours back.
+    """The last ``hour`` whose windows may become visible. Windows beyond ``horizon`` come from a fast clock, so they
+    have no hour and do not wait. ``why`` names the partition that holds back later hours.
     """
 
     hour: int = _ANY
@@ -45,21 +43,21 @@ ALL_HOURS: Final = Release()
 
 
 def release_of(slowest: Iterable[SourcePartition], written_ms: int) -> Release:
-    """The hours that the slowest partitions of a table's topics release; ``written_ms`` is when their commits were
-    written last. A table whose topics have no watermark waits for nothing."""
+    """The hours that the slowest partitions of a table's topics release. ``written_ms`` is when their commits were last
+    written. If no topic has a watermark, nothing waits."""
     last = min(slowest, key=lambda each: (each.until, each.topic_partition), default=None)
     return Release(last.until, written_ms // HOUR_MS + 1, last.why) if last else ALL_HOURS
 
 
 def released(queues: WindowQueues, release: Release) -> WindowQueues:
-    """Per partition the windows before the first one that waits."""
+    """The windows of each partition before the first one that waits."""
     cut = {tp: list(takewhile(release.allows, windows)) for tp, windows in queues.items()}
     return {tp: windows for tp, windows in cut.items() if windows}
 
 
 def of_first_hour(queues: WindowQueues, release: Release) -> WindowQueues:
-    """Per partition the windows of the first hour. A window that also has rows of an earlier hour, or follows a later
-    window and has some, becomes visible together with that hour: the batch reaches up to it."""
+    """The windows of the first hour, by partition. If a window of a later hour also has rows of an hour in the batch,
+    the batch is extended to that window, so that they become visible together."""
     reach = {tp: list(accumulate(map(release.hour_of, windows), max)) for tp, windows in queues.items()}
     hour, wanted = -1, min(hours[0] for hours in reach.values())
     while hour != wanted:
@@ -72,12 +70,12 @@ def of_first_hour(queues: WindowQueues, release: Release) -> WindowQueues:
 
 
 def late_rows(files: Iterable[StagedFile], until: int) -> int:
-    """How many rows are of hours before ``until``, from which on a table is not complete."""
+    """The number of rows of complete hours: those before ``until``."""
     return sum(rows for file in files for hour, rows in file.events.hours.items() if hour < until)
 
 
 def why_waiting(queues: WindowQueues, release: Release) -> str:
-    """Why no window may become visible, as text; "" if one may."""
+    """The reason that no window may become visible, as text; "" if one may."""
     if not queues or released(queues, release):
         return ""
     first = min(release.hour_of(windows[0]) for windows in queues.values())
@@ -85,5 +83,5 @@ def why_waiting(queues: WindowQueues, release: Release) -> str:
 
 
 def _begins(window: Iterable[StagedFile]) -> int:
-    """The first hour that a window lists rows of."""
+    """The first hour of which a window lists rows."""
     return min((hour for file in window for hour in file.events.hours), default=_ANY)

@@ -1,4 +1,4 @@
-"""How the topics of a table ask for its order."""
+"""Derives a table's order from the options of its topics."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 def order_rule(
     table: TableReference, topics: Collection[str], settings: Mapping[str, TopicSettings], now: OrderRule
 ) -> OrderRule:
-    """The rule of a table that these topics feed: ordered if one of them is, by hour if one asks for it,
-    with the gates of all.
+    """The rule of a table with these topics: ordered if one of them is, by hour if one requests that, and with the
+    gates of all.
 
-    A topic that is not selected any more says nothing: while one is missing, an ordered table stays as it is. Error
-    rows of many topics share a table, which has no order. Neither has a table of late rows.
+    While a topic is no longer selected, its options are unknown, so an ordered table stays ordered. Tables of error
+    rows, which many topics share, and tables of late rows have no order.
     """
     asked = [settings[topic].ordering for topic in sorted(topics) if topic in settings]
     if is_error_table(table) or is_late_table(table, asked):
@@ -39,7 +39,7 @@ def order_rule(
 
 
 def with_rule(state: TableState, rule: OrderRule, now_ms: int) -> TableState:
-    """The state under a changed rule. Batches that were applied before have no gate to pass."""
+    """The state with a changed rule. Batches that were applied before need not pass new gates."""
     if state.rows and rule.by != state.order.rule.by:
         words = f"order={rule.by or NONE} from here on, order={state.order.rule.by or NONE} before"
         state = transitions.note(state, AuditEntry(now_ms, "order", state.order.next, words))

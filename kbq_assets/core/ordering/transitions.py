@@ -1,4 +1,4 @@
-"""Failed batches of ordered tables, and operators' decisions about them (PROTOCOL O3, O4)."""
+"""Transitions for failed batches of ordered tables, and for operators' decisions (PROTOCOL O3, O4)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kbq_assets.core.ordering.table_order import AuditEntry, FailedBatch, Hold
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.waits import ParkReason
 
-#: Parkings that `kbq order release` ends.
+#: Reasons that `kbq order release` ends.
 HELD: Final = frozenset({ParkReason.HELD, ParkReason.WAITS_FOR_MARKER})
-#: Parkings of a batch that is applied and not validated.
+#: Reasons for a batch that is applied but not validated.
 GATED: Final = frozenset({ParkReason.GATE_RED, ParkReason.GATE_WAITS})
 
 
@@ -27,7 +27,7 @@ def fail_batch(
     now_ms: int,
     bad: Collection[str] = (),
 ) -> TableState:
-    """Park a table whose next batch cannot be loaded. A table without an order is just parked."""
+    """Park a table whose next batch cannot be loaded. For an ordered table, also record the batch as failed."""
     if not state.order.rule.by:
         return table_state.park(state, reason, error, now_ms)
     job_id = state.in_flight.job_id if state.in_flight else ""
@@ -37,7 +37,7 @@ def fail_batch(
 
 
 def named(failed: FailedBatch) -> str:
-    """A failed batch in words: its number, job, error and first files."""
+    """A failed batch as text: its number, job, error and first files."""
     job = f", job {failed.job_id}" if failed.job_id else ""
     return f"batch {failed.number}{job}: {failed.error}{_files(failed)}"
 
@@ -49,7 +49,8 @@ def _files(failed: FailedBatch) -> str:
 
 
 def failed_batch(state: TableState) -> int:
-    """Number of the failed batch that an operator may retry or skip; 0 if there is none, or its job may still run."""
+    """Number of the failed batch that an operator may retry or skip; 0 if there is none, or if its job may still
+    run."""
     return state.order.failed.number if state.order.failed and state.in_flight is None else 0
 
 
@@ -61,13 +62,11 @@ def retry(state: TableState, entry: AuditEntry) -> TableState:
 
 
 def skip(state: TableState, batch: int, entry: AuditEntry) -> TableState:
-    """Go on after the failed batch, whose rows an operator applied by hand or gives up. Its files count as given up, as
-    those of `kbq quarantine drop` do. Raises Refused if another batch is meant, or its job may still run."""
+    """Continue after the failed batch, whose rows an operator applied by hand or gives up. Its files are given up, as
+    by `kbq quarantine drop`. Raises Refused if another batch is meant, or if its job may still run."""
     failed = _failed(state)
     if failed.number != batch:
-        raise Refused(
-            f"batch {failed.number} failed, not {batch}", next_step="check again with kbq order status"
-        )
+        raise Refused(f"batch {failed.number} failed, not {batch}", next_step="check with kbq order status")
     marks = dict(state.marks)
     for file in failed.files:
         key = table_state.mark_key(file)
@@ -92,14 +91,14 @@ def _failed(state: TableState) -> FailedBatch:
 
 
 def hold(state: TableState, entry: AuditEntry) -> TableState:
-    """Let no batch start. A job in flight is settled."""
+    """Hold the table: no batch starts. A job in flight is still settled."""
     entry = dataclasses.replace(entry, action="hold", batch=state.order.next)
     order = dataclasses.replace(state.order, hold=Hold(entry.reason, entry.at_ms))
     return _audited(dataclasses.replace(state, order=order), entry)
 
 
 def release(state: TableState, entry: AuditEntry) -> TableState:
-    """Let batches start, whatever marker they wait for. Raises Refused if nothing holds the table."""
+    """Let batches start, even if they wait for a marker. Raises Refused if nothing holds the table."""
     if not state.order.why_held:
         raise Refused("nothing holds the table", next_step="kbq order status")
     entry = dataclasses.replace(entry, action="release", batch=state.order.next)
@@ -111,21 +110,21 @@ def release(state: TableState, entry: AuditEntry) -> TableState:
 
 
 def let_in(state: TableState, entry: AuditEntry) -> TableState:
-    """Rows come behind those of later offsets (ER8)."""
+    """Record that rows are added after rows with later offsets (ER8)."""
     return _audited(state, dataclasses.replace(entry, action="out_of_order", batch=state.order.settled))
 
 
 def marked(state: TableState, now_ms: int) -> TableState:
     marker = state.order.rule.hold_until
     order = dataclasses.replace(state.order, released=marker)
-    entry = AuditEntry(now_ms, "release", order.next, f"the marker {marker} is there")
+    entry = AuditEntry(now_ms, "release", order.next, f"the marker {marker} exists")
     return _audited(dataclasses.replace(state, order=order), entry)
 
 
 def judge(
     state: TableState, gate: str, is_green: bool, message: str, now_ms: int, seen: int = 0
 ) -> TableState:
-    """Record a gate's verdict on the last batch. A red one parks the table, until it is asked again."""
+    """Record a gate's result for the last batch. A red gate parks the table until it is evaluated again."""
     order = state.order.with_result(gate, is_green, message, now_ms, seen)
     judged = dataclasses.replace(state, order=order)
     if is_green:
@@ -135,13 +134,13 @@ def judge(
 
 
 def await_person(state: TableState, now_ms: int) -> TableState:
-    """Park a table whose last batch a person validates."""
+    """Park a table until a person validates its last batch."""
     waits = f"batch {state.order.settled} is applied and not validated: it waits for a person"
     return table_state.park(state, ParkReason.GATE_WAITS, waits, now_ms)
 
 
 def ask_later(state: TableState, why: str, now_ms: int) -> TableState:
-    """Park a table with a gate that this load cannot ask. A later one does, after a pause."""
+    """Park a table with a gate that this load cannot evaluate. A later load does, after a pause."""
     waits = f"batch {state.order.settled} is applied and not validated: {why}"
     return table_state.park(state, ParkReason.GATE_RED, waits, now_ms)
 
@@ -153,8 +152,8 @@ def _let_late_rows_in(state: TableState, entry: AuditEntry) -> TableState:
 
 
 def go_on(state: TableState, entry: AuditEntry) -> TableState:
-    """Pass every gate of the last batch, or let the late rows of the next one in, by a person's decision. Raises
-    Refused if nothing waits for one."""
+    """By a person's decision, pass all gates of the last batch, or allow the late rows of the next one. Raises Refused
+    if nothing waits for a decision."""
     order = state.order
     if state.parked is not None and state.parked.reason == ParkReason.LATE_ROWS:
         return _let_late_rows_in(state, entry)
@@ -170,7 +169,7 @@ def go_on(state: TableState, entry: AuditEntry) -> TableState:
 
 
 def note(state: TableState, entry: AuditEntry) -> TableState:
-    """With one more entry in its audit list, of a change that is no operator's decision."""
+    """Add an audit entry for a change that is not an operator's decision."""
     return _audited(state, entry)
 
 

@@ -1,5 +1,5 @@
-"""Lists of a state object whose oldest entries move to archives: objects that never change, named by the number of
-entries before theirs.
+"""Archives of a state object's lists: immutable objects that take the oldest entries. An archive's name is the number
+of entries before its own.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ T = TypeVar("T")
 
 
 class ArchiveRule(NamedTuple):
-    """A state with ``most`` entries moves the oldest ``chunk`` to an archive before its next swap."""
+    """A list that has ``most`` entries moves its oldest ``chunk`` entries to an archive before the next swap."""
 
     most: int
     chunk: int
 
     def full_chunk(self, entries: tuple[T, ...]) -> tuple[T, ...]:
-        """The entries to archive; empty while they fit."""
+        """The entries to archive; empty while all fit."""
         return entries[: self.chunk] if len(entries) >= self.most else ()
 
 
-#: Decisions of operators about batches.
+#: For operators' decisions about batches.
 DECISIONS: Final = ArchiveRule(40, 20)

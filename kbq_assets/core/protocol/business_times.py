@@ -1,4 +1,4 @@
-"""The business times of a staged file's rows, as the commit lists them."""
+"""The business times of a staged file's rows, as stored in the commit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kbq_assets.core.protocol.codec import Stored, stored_as
 class BusinessTimes(Stored):
     """The business times of a file's rows."""
 
-    #: rows per hour since 1970 (UTC), for the `commits.MOST_HOURS` hours with most rows; older files list none
+    #: rows by hour since 1970 (UTC), for the `commits.MOST_HOURS` hours with the most rows; empty in older files
     hours: Mapping[int, int] = field(default_factory=dict, metadata=stored_as("event_hours"))
-    #: the highest of a record; 0 if no record has one (error rows, tombstones, older files)
+    #: the latest business time; 0 if no record has one (error rows, tombstones, older files)
     newest_ms: int = field(default=0, metadata=stored_as("newest_event_ms"))
-    #: rows without the business time that their topic has: they use the Kafka time
+    #: rows that lack a business time although their topic defines one, so they use the Kafka time
     fallbacks: int = field(default=0, metadata=stored_as("event_time_fallbacks"))

@@ -1,21 +1,21 @@
-"""Frozen dataclasses to JSON documents and back: the form of every state object.
+"""Converts frozen dataclasses to JSON documents and back: the format of every state object.
 
 Field types allowed: int, str, bool, float, ``X | None``, ``tuple[X, ...]``, ``Mapping[str | int, X]``, TableReference
-and `Stored` dataclasses of these. Each of these keeps unknown fields in ``extra``, so an older version passes on
-whatever a newer one wrote (PROTOCOL, Objects). Fields equal to their default are left out. A field whose stored key
-differs from its name is declared with ``stored_as``; a part whose fields are stored among its owner's, with ``INLINE``.
+and `Stored` dataclasses of these. A `Stored` dataclass keeps unknown fields in ``extra``, so an older version preserves
+whatever a newer one wrote (PROTOCOL, Objects). Fields equal to their default are omitted. ``stored_as`` declares a
+field whose stored key differs from its name, ``INLINE`` a part whose fields are stored among its owner's.
 
 Every object begins with its format number and a checksum of all its other bytes::
 
     {"format":3,"checksum":"<32 hex digits>", … }
 
-The checksum is BLAKE2b with 128 bits. It is part of the standard library, costs one percent of the JSON, and detects
-damage of any size; CRC-32 would miss one of 4 billion torn objects, and could not name the content of an immutable
-object. It covers the bytes as stored and not a canonical form, so that a read needs no second encoding. Older versions
-refuse the object by its number; later formats use the same beginning. Objects of format 1 have no checksum. Format 3
-differs from 2 by the manifests of commits, format 4 from 3 by the order of tables, format 5 from 4 by the tables that a
-replay is limited to, format 7 from 4 by the number of a merge of backup files, format 8 by a replay of error rows,
-format 9 from 5 by the warehouse of a replay.
+The checksum is BLAKE2b with 128 bits. It is in the standard library, takes one percent of the time of the JSON, and
+detects damage of any size; CRC-32 would miss one in 4 billion torn objects, and could not identify the content of an
+immutable object. It covers the bytes as stored instead of a canonical form, so a read needs no second encoding. Older
+versions refuse an object by its format number; later formats use the same beginning. Objects of format 1 have no
+checksum. Format 3 adds the manifests of commits to 2, format 4 the order of tables to 3, format 5 the chosen tables of
+a replay to 4, format 7 the number of a merge of backup files to 4, format 8 a replay of error rows, and format 9 the
+warehouse of a replay to 5.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ T = TypeVar("T")
 _SCALARS = frozenset({int, str, bool, float})
 #: The format this version writes.
 FORMAT: Final = 3
-#: The format of an ordered table's state: an object names it as its ``stored_format``.
+#: The format of an ordered table's state. An object returns such a format as its ``stored_format``.
 ORDERED: Final = 4
-#: The format of a replay of chosen tables.
+#: The format of a replay limited to chosen tables.
 CHOSEN: Final = 5
 #: The format of a table's state whose job in flight reads merged files.
 MERGED: Final = 6
-#: The format of a backup's commit while files of it are merged.
+#: The format of a backup's commit while its files are merged.
 MERGING: Final = 7
-#: The format of an error table's state while a replay of its rows in a lake has not ended.
+#: The format of an error table's state until a replay of its rows in a lake has ended.
 REPLAYING: Final = 8
-#: The format of a replay for a warehouse besides the first.
+#: The format of a replay for any warehouse but the first.
 ELSEWHERE: Final = 9
 #: The highest format that this version reads.
 HIGHEST: Final = ELSEWHERE
@@ -58,7 +58,7 @@ HIGHEST: Final = ELSEWHERE
 _UNCHECKED: Final = 1
 _CHECKSUM_BYTES: Final = 16
 _BEGINNING: Final = re.compile(rb'\{"format":([0-9]+),"checksum":"([0-9a-f]{32})"')
-#: The next step for an object that is lost or damaged.
+#: The next step if an object is lost or damaged.
 RESTORE: Final = (
     "restore its previous generation, by `gcloud storage ls -a` and `cp` or from a backup: "
     "docs/operations.md#a-state-object-is-lost-or-damaged"
@@ -74,7 +74,7 @@ class Stored:
 
 
 def dumps(value: Any) -> bytes:
-    """Serialise a state object, with its ``format`` number and its checksum, deterministically."""
+    """Serialize a state object deterministically, with its ``format`` number and its checksum."""
     number = getattr(value, "stored_format", FORMAT)
     body = _as_json(encode(value)).encode()
     before, after = b'{"format":%d,"checksum":"' % number, b'"' + body.replace(b"{", b",", 1)
@@ -84,20 +84,21 @@ def dumps(value: Any) -> bytes:
 
 
 def _checksum(before: bytes, after: bytes | memoryview) -> bytes:
-    """The checksum of an object, by its bytes on either side of the checksum's digits."""
+    """The checksum of an object, from its bytes before and after the checksum's digits."""
     found = blake2b(before, digest_size=_CHECKSUM_BYTES)
     found.update(after)
     return found.hexdigest().encode()
 
 
 def checksum_of(data: bytes) -> str:
-    """The checksum that an object states; "" if it has none."""
+    """The checksum stored in an object; "" if it has none."""
     beginning = _BEGINNING.match(data)
     return beginning[2].decode() if beginning else ""
 
 
 def loads(cls: type[T], data: bytes, path: str, *, keep: bool = True) -> T:
-    """Parse a state object; ``keep`` remembers it. Raises CorruptState or UnsupportedFormat, naming ``path``."""
+    """Parse a state object; ``keep`` caches it. Raises CorruptState or UnsupportedFormat with ``path`` in the
+    message."""
     try:
         return cast(T, _PARSED.get(cls, data) if keep else _parse(cls, data))
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
@@ -129,9 +130,8 @@ def _parse(cls: Any, data: bytes) -> Any:
 
 
 class _Parsed:
-    """The latest values, which are frozen, by the bytes of their objects: a run reads the same heads several times.
-
-    They take about six times these bytes of memory.
+    """A cache of the latest parsed values by the bytes of their objects: a run reads the same heads several times. The
+    values are frozen. They take about six times as much memory as the bytes.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -158,18 +158,17 @@ class _Parsed:
         return value
 
 
-#: The heads of 20,000 partitions with a pending file each.
+#: Enough for the heads of 20,000 partitions with a pending file each.
 _PARSED: Final = _Parsed(16 * 1024 * 1024)
 
 
-#: `json.dumps` would make an encoder for each object.
+#: Made once, because `json.dumps` would make an encoder per object.
 _as_json: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
 
 class _NoCollection:
-    """Pauses the garbage collector's search for cycles. State has none, and the search doubles the parsing time.
-
-    Threads may overlap: the last to leave resumes the search.
+    """Pauses the garbage collector's search for cycles. State has no cycles, and the search doubles the parsing time.
+    Threads may overlap; the last one to leave resumes the search.
     """
 
     def __init__(self) -> None:
@@ -195,11 +194,12 @@ no_collection = _NoCollection()
 
 
 def stored_as(key: str) -> dict[str, str]:
-    """Metadata of a dataclass field whose stored ``key`` differs from its name: stored keys outlive names."""
+    """Metadata of a dataclass field whose stored ``key`` differs from its name. Fields may be renamed, stored keys
+    never."""
     return {"key": key}
 
 
-#: Metadata of a field that is a part: its fields are stored among its owner's.
+#: Metadata of a dataclass field that is stored inline: its own fields are stored among its owner's.
 INLINE: Final = {"inline": True}
 
 
@@ -217,7 +217,7 @@ def encode(value: Any) -> Any:
 
 @functools.cache
 def _encoder(cls: type) -> Callable[[Any], Any]:
-    """How values of a class are encoded: looked up once, since one cycle encodes a million values."""
+    """The encoder of a class, looked up once because one cycle encodes a million values."""
     if issubclass(cls, TableReference):
         return str
     if dataclasses.is_dataclass(cls):
@@ -313,7 +313,7 @@ class _DataclassDecoder:
         self._fields = [field for field in dataclasses.fields(cls) if field.name != "extra"]
         self._cls = cls
         inlined = {f.name: self._hints[f.name] for f in self._fields if f.metadata == INLINE}
-        #: the part of each key that an inlined part has
+        #: by stored key, the inlined part that has it
         self._part_of = {_key(f): name for name, part in inlined.items() for f in dataclasses.fields(part)}
         self._inlined = {name: _DataclassDecoder(part) for name, part in inlined.items()}
         self._defaults = {f.name: f.default for f in self._fields if f.default is not dataclasses.MISSING}
@@ -326,8 +326,8 @@ class _DataclassDecoder:
 
     @functools.cached_property
     def _known(self) -> dict[str, tuple[str, type, Callable[[Any], Any]]]:
-        """Per stored key the field, the class of items that are taken as they are, and what decodes all others."""
-        # Lazily, as a dataclass may contain itself.
+        """By stored key: the field, the class of items that need no decoding, and the decoder for all others."""
+        # Lazily, because a dataclass may contain itself.
         return {
             _key(f): (f.name, kind if (kind := self._hints[f.name]) in _SCALARS else _Decoded, _decoder(kind))
             for f in self._fields
@@ -337,7 +337,7 @@ class _DataclassDecoder:
     def __call__(self, document: Any) -> Any:
         if not self._required <= document.keys():
             raise KeyError(", ".join(sorted(self._required - document.keys())))
-        # A frozen dataclass's constructor makes a call per field, and one cycle reads a million fields.
+        # Bypass the constructor: a frozen dataclass's makes a call per field, and one cycle reads a million fields.
         value: Any = object.__new__(self._cls)
         values = value.__dict__
         values.update(self._defaults)
@@ -362,7 +362,7 @@ class _DataclassDecoder:
 
 
 class _Decoded:
-    """The class of no item."""
+    """A class that no item has, so that every item is decoded."""
 
 
 def _checked(cls: type, item: Any) -> Any:

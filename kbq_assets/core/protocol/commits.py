@@ -1,7 +1,7 @@
-"""The commit of a topic: every partition's position, and the windows that wait to be loaded.
+"""The commit of a topic: the position of every partition, and the windows that wait to be loaded.
 
-There is one object per topic and 64 partitions. Only extraction changes it, by compare-and-swap (PROTOCOL, Objects).
-Every function here is pure: it returns the next commit, and raises StateError if an expectation is violated.
+A topic has one object for every 64 partitions. Only extraction changes it, by compare-and-swap (PROTOCOL, Objects). The
+functions are pure: they return the next commit, and raise StateError if an expectation does not hold.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kbq_assets.core.protocol.totals import WindowTotals
 from kbq_assets.core.protocol.watermarks import Watermark
 from kbq_assets.core.statements.rules import StatementRule
 
-#: Most hours of business time that a file lists (six weeks), so that a commit stays small whatever producers write.
+#: Most hours of business time listed per file (six weeks), so that a commit stays small whatever producers write.
 MOST_HOURS: Final = 1_000
-#: Most event dates that a file lists: the bound of a BigQuery load job. A file with more is loaded alone.
+#: Most event dates listed per file: BigQuery's limit per load job. A file with more dates is loaded alone.
 MOST_DATES: Final = 4_000
-#: Most accepted gaps on record: a partition that is always behind its retention has one in every run.
+#: Most accepted gaps kept: a partition that is always behind its retention adds one in every run.
 MOST_GAPS: Final = 100
 
 
@@ -40,7 +40,7 @@ class StagedFile(Stored):
     path: str
     #: first position of its window
     window: int
-    #: position after the last one it covers: the first offset of the next file by rotation, or the window's end
+    #: position after the last one that it covers: the first offset of the next file after rotation, or the window's end
     until: int
     rows: int
     #: size of the object
@@ -54,18 +54,18 @@ class StagedFile(Stored):
     #: lowest Kafka timestamp
     oldest_ms: int = 0
     events: BusinessTimes = field(default_factory=BusinessTimes, metadata=codec.INLINE)
-    #: how often its range was read again (PROTOCOL L14): of two files with one name the later one counts
+    #: how often its range was read again (PROTOCOL L14); of two files with the same name, the higher number counts
     restaged: int = 0
-    #: the warehouses that it is for, the first as ""; none listed: the first alone
+    #: the warehouses that load it, with "" for the first; empty: only the first
     warehouses: tuple[str, ...] = ()
-    #: hash of its records (backup files alone: PROTOCOL B3)
+    #: hash of its records (only for backup files, PROTOCOL B3)
     content: str = ""
-    #: the first schema ids of its records (backup files alone)
+    #: the first schema ids of its records (only for backup files)
     schema_ids: tuple[int, ...] = ()
 
     @property
     def wanted_by(self) -> tuple[str, ...]:
-        """The warehouses that it is for."""
+        """The warehouses that load it."""
         return self.warehouses or (FIRST_WAREHOUSE,)
 
     @cached_property
@@ -91,9 +91,10 @@ class StagedFile(Stored):
 
 @dataclass(frozen=True)
 class Window(Stored):
-    """A range of positions whose files become visible together (PROTOCOL E4). ``leader_epoch`` is that of its last
-    record, just before ``epoch_until``; without records they are -1 and 0. ``newest_ms`` is its highest Kafka
-    timestamp, 0 if unknown. ``written_ms``: when the newest file that its file replaced was written (PROTOCOL B10)."""
+    """A range of positions whose files become visible together (PROTOCOL E4). ``leader_epoch`` is the epoch of its last
+    record, which is just before ``epoch_until``; without records they are -1 and 0. ``newest_ms`` is its highest Kafka
+    timestamp, 0 if unknown. ``written_ms``: for a merged file, when the newest of the files that it replaced was
+    written (PROTOCOL B10)."""
 
     first: int
     until: int
@@ -116,7 +117,7 @@ class Stop(Stored):
     until: int
     #: failed tries since the partition stopped here (core/extraction/restarts.py)
     tries: int = 0
-    #: when it stopped or the last try failed, by the store's time
+    #: when the partition stopped or the last try failed, by the store's time
     last_ms: int = 0
 
 
@@ -135,7 +136,7 @@ class PartitionCommit(Stored):
 
     #: the first position that is not committed
     next: int
-    #: where the partition began in epoch ``since`` (0: the topic's first); resets of other partitions do not change it
+    #: where the partition began, in epoch ``since`` (0: the topic's first); resets of other partitions change neither
     start: int = 0
     since: int = 0
     leader_epoch: int = -1
@@ -144,43 +145,43 @@ class PartitionCommit(Stored):
     totals: Counts = field(default_factory=Counts)
     windows: tuple[Window, ...] = ()
     stop: Stop | None = None
-    #: tasks in a row that died while they read from ``next`` on (core/extraction/deaths.py)
+    #: consecutive tasks that died while they read from ``next`` on (core/extraction/deaths.py)
     deaths: int = 0
     #: windows below this may have any share of errors (`kbq resume --as-errors`)
     accept_errors_until: int = 0
-    #: the latest ones; ``totals.lost`` counts the positions of all
+    #: the latest gaps; ``totals.lost`` counts the positions of all
     accepted_gaps: tuple[AcceptedGap, ...] = ()
-    #: how far it was read in business time
+    #: the business time up to which it was read
     watermark: Watermark = field(default_factory=Watermark)
-    #: the part of ``totals`` that each warehouse besides the first was given
+    #: the part of ``totals`` given to each warehouse besides the first
     delivered: Mapping[str, Counts] = field(default_factory=dict)
-    #: the part of ``totals`` that the first was not given
+    #: the part of ``totals`` not given to the first warehouse
     withheld: Counts = field(default_factory=Counts)
-    #: by how much replays and erasures changed rows: those of the first by job, of others by `<warehouse>/<job>`
+    #: changes of row counts by replays and erasures, by job; for warehouses besides the first by `<warehouse>/<job>`
     replaced: Mapping[str, Counts] = field(default_factory=dict)
 
     @property
     def epoch_known_until(self) -> int:
-        """The position before which the log had the leader epoch: that after the last record, or what a broker said."""
+        """The position up to which the log had the leader epoch: after the last record, or as a broker reported it."""
         has_gaps_alone = 0 < self.totals.positions == self.totals.gaps
         return self.epoch_until or (self.start if has_gaps_alone else self.next)
 
     def totals_for(self, warehouse: str) -> Counts:
-        """The rows given to a warehouse since ``start``, as replays and erasures changed them."""
+        """The rows given to a warehouse since ``start``, adjusted for replays and erasures."""
         given = self.delivered.get(warehouse, Counts())
         if warehouse == FIRST_WAREHOUSE:
             given = self.totals if self.withheld == Counts() else self.totals - self.withheld
         return sum(self.changes_of(warehouse).values(), given)
 
     def changes_of(self, warehouse: str) -> Mapping[str, Counts]:
-        """By how much replays and erasures changed the rows of a warehouse, by job."""
+        """Changes of a warehouse's row counts by replays and erasures, by job."""
         jobs = ((*key.rpartition("/"), counts) for key, counts in self.replaced.items())
         return {job: counts for name, _, job, counts in jobs if name == warehouse}
 
 
 @dataclass(frozen=True)
 class Commit(Stored):
-    """A shard of a topic's commit: whole, or its stored head, which leaves older windows to ``manifests``."""
+    """A shard of a topic's commit: either whole, or the stored head, whose older windows are in ``manifests``."""
 
     topic: str
     shard: int
@@ -189,25 +190,26 @@ class Commit(Stored):
     topic_id: str
     epoch: int
     partitions: Mapping[int, PartitionCommit] = field(default_factory=dict)
-    #: paths of files that resets dropped before they were loaded; late backlog chunks and old plans may still name them
+    #: paths of files that resets dropped before they were loaded; late backlog chunks or old plans may still name them
     given_up: tuple[str, ...] = ()
-    #: totals of partitions before their resets
+    #: totals of partitions from before their resets
     retired: Counts = field(default_factory=Counts)
     published: WindowTotals = field(default_factory=WindowTotals)
-    #: fingerprints of the schemas that its records were first read with, by schema id
+    #: fingerprints of the schemas with which its records were first read, by schema id
     schema_ids: Mapping[int, str] = field(default_factory=dict)
-    #: older windows, accepted gaps and given-up paths; none in a whole commit, which has their contents
+    #: manifests with older windows, accepted gaps and given-up paths; empty in a whole commit, which includes them
     manifests: tuple[ManifestEntry, ...] = ()
-    #: the version of the erasure log that a unit must have read (PROTOCOL X2); 0: nothing was erased
+    #: the lowest version of the erasure log with which units may be published (PROTOCOL X2); 0: nothing was erased
     erasures: int = 0
-    #: the topic's rule of loading when the last window was committed (PROTOCOL S10)
+    #: the topic's load rule when the last window was committed (PROTOCOL S10)
     load: StatementRule = field(default_factory=StatementRule)
-    #: the number of the last merge of a backup's files; odd: it is under way (PROTOCOL B10)
+    #: the number of the last merge of a backup's files; odd while a merge is under way (PROTOCOL B10)
     merges: int = 0
 
     @property
     def stored_format(self) -> int:
-        """Releases that know no erasures would read erased records again, and others delete what a merge writes."""
+        """Locks out older releases: those without erasures would read erased records again, and those without merges
+        would delete the files that a merge writes."""
         return codec.MERGING if self.merges % 2 else codec.ORDERED if self.erasures else codec.FORMAT
 
     def topic_partition(self, partition: int) -> TopicPartition:
@@ -215,12 +217,12 @@ class Commit(Stored):
 
     @property
     def totals(self) -> Counts:
-        """Everything it ever counted; never falls."""
+        """All counts since the commit was created; they never decrease."""
         return sum((state.totals for state in self.partitions.values()), self.retired)
 
     @property
     def files(self) -> Iterable[StagedFile]:
-        """All pending files, per partition in offset order. Raises StateError for a head with manifests."""
+        """All pending files, partition by partition in offset order. Raises StateError for a head with manifests."""
         if self.manifests:
             raise StateError(f"{self.topic}: a head does not list all files", next_step="report a bug")
         return (f for p in self.partitions.values() for w in p.windows for f in w.files)
@@ -230,15 +232,16 @@ class Commit(Stored):
 
 
 def starting_at(start: int, leader_epoch: int, since: int = 0) -> PartitionCommit:
-    """A partition before anything of it is read, under the broker's ``leader_epoch``, -1 if unknown (PROTOCOL E2)."""
+    """A partition of which nothing is read yet, with the broker's ``leader_epoch``, -1 if unknown (PROTOCOL E2)."""
     return PartitionCommit(start, start, since, leader_epoch, start if leader_epoch >= 0 else 0)
 
 
 def publish(
     commit: Commit, partition: int, epoch: int, windows: Iterable[Window], asked_ms: int = 0
 ) -> Commit:
-    """Append finished windows to a partition (PROTOCOL E4); ``asked_ms`` is when their run asked for the log end, 0 if
-    unknown. Raises StateError on a gap, overlap or other epoch, Defect for windows that contradict themselves."""
+    """Append finished windows to a partition (PROTOCOL E4). ``asked_ms`` is when their run queried the log end, 0 if
+    unknown. Raises StateError on a gap, an overlap or a different epoch, Defect for windows that contradict
+    themselves."""
     state = commit.partitions[partition]
     tp = commit.topic_partition(partition)
     if epoch != commit.epoch:
@@ -276,7 +279,7 @@ def _with_window(state: PartitionCommit, window: Window, tp: TopicPartition, ask
 
 
 def epoch_after(leader_epoch: int, window: Window) -> int:
-    """The leader epoch at a window's end: that of its last record. A window without records changes nothing."""
+    """The leader epoch at a window's end, from its last record. A window without records does not change it."""
     return window.leader_epoch if window.leader_epoch >= 0 or window.epoch_until else leader_epoch
 
 
@@ -286,7 +289,7 @@ def prune(commit: Commit, is_loaded: Callable[[StagedFile], bool]) -> Commit:
 
 
 def drop_files(commit: Commit, dropped: Callable[[StagedFile], bool]) -> Commit:
-    """Drop files that a backlog lists now (PROTOCOL E7), and windows that become empty."""
+    """Drop files that a backlog now lists (PROTOCOL E7), and windows that become empty."""
 
     def without(window: Window) -> Window | None:
         kept = tuple(f for f in window.files if not dropped(f))
@@ -296,7 +299,7 @@ def drop_files(commit: Commit, dropped: Callable[[StagedFile], bool]) -> Commit:
 
 
 def map_files(commit: Commit, change: Callable[[StagedFile], StagedFile]) -> Commit:
-    """Replace pending files, each by one file (PROTOCOL L14)."""
+    """Replace each pending file by one other file (PROTOCOL L14)."""
     return _map_windows(commit, lambda w: dataclasses.replace(w, files=tuple(map(change, w.files))))
 
 
@@ -311,7 +314,7 @@ def _map_windows(commit: Commit, change: Callable[[Window], Window | None]) -> C
 
 
 def accept_gap(commit: Commit, partition: int, until: int, reason: str, leader_epoch: int = -1) -> Commit:
-    """Give up the positions [next, until) of a partition, counted as lost. ``leader_epoch`` is the broker's."""
+    """Give up the positions [next, until) of a partition and count them as lost. ``leader_epoch`` is the broker's."""
     state = commit.partitions[partition]
     if until <= state.next:
         raise Refused(
@@ -332,7 +335,7 @@ def accept_gap(commit: Commit, partition: int, until: int, reason: str, leader_e
 
 
 def _with_gap(gaps: tuple[AcceptedGap, ...], gap: AcceptedGap) -> tuple[AcceptedGap, ...]:
-    """With one more gap, at most `MOST_GAPS`. Gaps that adjoin for one reason are one."""
+    """The gaps with one more, at most `MOST_GAPS`. Adjacent gaps with the same reason are merged."""
     if gaps and (gaps[-1].until, gaps[-1].reason) == (gap.first, gap.reason):
         return (*gaps[:-1], dataclasses.replace(gaps[-1], until=gap.until))
     return (*gaps[-MOST_GAPS + 1 :], gap)
@@ -349,10 +352,9 @@ def reset(
     gone: Collection[int] = (),
     leader_epochs: Mapping[int, int] | None = None,
 ) -> Commit:
-    """Start a new epoch (PROTOCOL E9), in which the given partitions begin at ``starts``, under the broker's
-    ``leader_epochs``, without those that are ``gone`` from the broker.
-
-    Refuses while windows are pending, unless ``give_up_pending``, which gives up the files in ``backlog`` too.
+    """Start a new epoch (PROTOCOL E9): partitions in ``starts`` begin there, with the broker's ``leader_epochs``;
+    ``gone`` ones are dropped. Raises Refused while windows are pending, unless ``give_up_pending``, which gives up the
+    files in ``backlog`` too.
     """
     pending = sum(len(state.windows) for state in commit.partitions.values())
     if pending and not give_up_pending:
@@ -378,11 +380,12 @@ def reset(
 
 
 def stop(commit: Commit, partition: int, why: Stop) -> Commit:
-    """Stop a partition until it is resumed or tried again (PROTOCOL E10). A second stop in a place is a failed try."""
+    """Stop a partition until it is resumed or retried (PROTOCOL E10). A second stop at the same position counts as a
+    failed try."""
     state = commit.partitions[partition]
     if (before := state.stop) is not None and before.first == why.first:
         if before.last_ms == why.last_ms:
-            return commit  # this very stop: the reply of its swap was lost
+            return commit  # the same stop: the reply to its swap was lost
         why = dataclasses.replace(why, tries=before.tries + 1)
     return commit.with_partition(partition, dataclasses.replace(state, stop=why))
 

@@ -1,4 +1,4 @@
-"""Counts of a range of positions, which must add up."""
+"""Counts of a range of positions. They must add up."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class Counts(Stored):
     positions: int = 0
     #: delivered by the broker
     records: int = 0
-    #: of the records' values
+    #: size of the records' values
     bytes: int = 0
     #: control records, aborted transactions, compaction
     gaps: int = 0
     #: given up by `kbq accept-gap`
     lost: int = 0
     skipped: int = 0
-    #: left out or deleted by erasures (core/erasure)
+    #: omitted or deleted by erasures (core/erasure)
     erased: int = 0
     errors: int = 0
-    #: rows without the business time that their topic has
+    #: rows that lack a business time although their topic defines one
     event_time_fallbacks: int = 0
-    #: values that personal data's rules removed from documents without naming them
+    #: values that the rules for personal data removed from documents without naming them
     dropped_values: int = 0
-    #: per table
+    #: by table
     rows: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: Counts) -> Counts:
@@ -64,7 +64,7 @@ _COUNTED: Final = tuple(f.name for f in dataclasses.fields(Counts) if f.name not
 
 
 def total(parts: Iterable[Counts]) -> Counts:
-    """The sum of many counts. Pair by pair, each partition would copy the counts of all tables."""
+    """The sum of many counts. Unlike `sum`, it does not copy the counts of all tables for each part."""
     rows: dict[str, int] = {}
     sums = dict.fromkeys(_COUNTED, 0)
     unknown: Mapping[str, Any] = {}
@@ -78,7 +78,7 @@ def total(parts: Iterable[Counts]) -> Counts:
 
 
 def _sum_unknown(left: Mapping[str, Any], right: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Counts of a newer version: numbers add up like the known ones, anything else stays as the left has it."""
+    """Sum fields of a newer version: numbers are added, anything else keeps the left value."""
     if not right:
         return left
     both = {n for n in left.keys() & right.keys() if isinstance(left[n], int) and isinstance(right[n], int)}

@@ -1,9 +1,10 @@
-"""Done files: an empty object per staged file, whose name promises what is committed (PROTOCOL E5).
+"""Done files: one empty object per staged file. Its name states what is committed (PROTOCOL E5).
 
     done/shop.orders.v1.0.sales.orders.17.4200.4999.done           the name that KBQ writes
     done/shop.orders.v1.0.sales.orders.4200.4999.done              the short form, read by `kbq bootstrap` only
 
-The base names are Kafka BigQuery Express's. A done file is derived from the commit and is a hint: the commit decides.
+The base names are those of Kafka BigQuery Express. A done file is derived from the commit and is only a hint: the
+commit decides.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from kbq_assets.core.protocol.names import (
 )
 from kbq_assets.core.protocol.offsets import TopicPartition
 
-#: The largest partition or schema id, and the largest offset, that a file name must fit.
+#: The largest partition or schema id, and the largest offset, that must fit into a file name.
 _LARGEST_ID: Final = 2**31 - 1
 _LARGEST_OFFSET: Final = 2**63 - 1
 
 
 def done_path(staged_path: str, until: int) -> str:
-    """The path of a staged file's done file, without parsing the staged one. ``until`` follows the last position."""
+    """The path of a staged file's done file, found without parsing. ``until`` is the position after the last one."""
     base = staged_path.rpartition("/")[2].removesuffix(".avro")
     return f"{DONE}{base}.{until - 1}.done"
 
@@ -40,8 +41,8 @@ def done_path(staged_path: str, until: int) -> str:
 class DoneFileName:
     """``<topic>.<partition>.<dataset>.<table>[.<schemaId>].<firstOffset>.<lastOffset>.done`` in ``done/``.
 
-    A done file promises that every record of the partition below ``last_offset + 1`` that belongs to this table and
-    schema id is committed. ``schema_id`` is None in the short bootstrap form.
+    A done file promises that all records of the partition up to ``last_offset`` with this table and schema id are
+    committed. ``schema_id`` is None in the short bootstrap form.
     """
 
     topic_partition: TopicPartition
@@ -51,7 +52,7 @@ class DoneFileName:
     last_offset: int
 
     def format(self) -> str:
-        """Return the path below the store's root. Raises InvalidName when it is too long."""
+        """The path below the store's root. Raises InvalidName if it is too long."""
         tp = self.topic_partition
         schema = "" if self.schema_id is None else f".{self.schema_id}"
         base = f"{tp.topic}.{tp.partition}.{self.table}{schema}.{self.first_offset}.{self.last_offset}.done"
@@ -73,9 +74,8 @@ class DoneFileName:
 
     @classmethod
     def parse_short(cls, path: str, known_topics: frozenset[str]) -> DoneFileName:
-        """Parse the short form of a known topic whose table is not a number. Raises InvalidName.
-
-        The restrictions tell the two forms apart: `t.0.d.7.1.2.done` could be either.
+        """Parse the short form. Raises InvalidName unless the topic is known and the table is not a number. Without
+        these restrictions, `t.0.d.7.1.2.done` could be either form.
         """
         parts = path.removeprefix(DONE).rsplit(".", 6)
         if len(parts) != 7 or parts[-1] != "done" or parts[0] not in known_topics or parts[3].isdigit():
@@ -92,8 +92,8 @@ class DoneFileName:
 
     @classmethod
     def parse_bootstrap(cls, path: str, known_topics: frozenset[str]) -> DoneFileName:
-        """Parse either form: no path has both, for what is a schema id in one is a table in the other. Raises
-        InvalidName."""
+        """Parse either form. No path has both forms, because the schema id of one would be the table of the other.
+        Raises InvalidName."""
         try:
             return cls.parse(path)
         except InvalidName:
@@ -101,10 +101,9 @@ class DoneFileName:
 
 
 def check_fits(topic: str, table: TableReference) -> TableReference:
-    """Return ``table`` if the names of its records' files fit, however large their numbers grow.
-
-    Decide this before anything is committed: a done file's name is longer than its staged file's, and both grow with
-    the offsets. Raises InvalidName.
+    """Return ``table`` if its file names stay short enough even with the largest offsets. Raises InvalidName. Check
+    this before anything is committed: a done file's name is longer than its staged file's, and both grow with the
+    offsets.
     """
     partition = TopicPartition(topic, _LARGEST_ID)
     longest = DoneFileName(partition, table, _LARGEST_ID, _LARGEST_OFFSET, _LARGEST_OFFSET)

@@ -1,4 +1,4 @@
-"""How the head of a commit names its manifests (PROTOCOL, Manifests)."""
+"""Entries for manifests in the head of a commit (PROTOCOL, Manifests)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kbq_assets.core.protocol.codec import Stored
 
 @dataclass(frozen=True)
 class ManifestEntry(Stored):
-    """A manifest: its name without folder and suffix, and what its object must be."""
+    """A manifest's name without folder and suffix, and the expected checksum and size of its object."""
 
     name: str
     #: the checksum at the beginning of its bytes (core/protocol/codec.py)

@@ -1,9 +1,9 @@
 """The stored form of a commit: a small head that is swapped, and immutable manifests (PROTOCOL, Manifests).
 
-    whole(parts)            the commit as everybody reads it: the contents of the manifests, then the head's own
-    packed(parts, commit)   the way back: entries whose contents did not change, contents that did, and a tail
-    sealed(draft)           the same; a tail that is too long becomes contents of new manifests
-    merge_run(pieces)       which pieces one manifest should hold, if there are too many
+    whole(parts)            the complete commit: the contents of the manifests, then the head's own
+    packed(parts, commit)   the reverse: entries of unchanged manifests, contents of changed ones, and a tail
+    sealed(draft)           the draft with the contents of a tail that is too long moved to new manifests
+    merge_run(pieces)       the pieces to merge into one manifest, if there are too many
 
 All functions are pure. `kbq_assets/pipelines/protocol/manifests.py` reads and writes the objects.
 """
@@ -27,16 +27,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes in bytes and numbers that keep a swap below 256 KB: counts of 64 partitions and 50 tables take up to 180 KB
-    of it."""
+    """Sizes in bytes, and counts, that keep a swap below 256 KB. The counts of 64 partitions and 50 tables alone take
+    up to 180 KB."""
 
     #: windows in the head
     tail: int = 24 * 1024
     #: accepted gaps and given-up paths in the head
     records: int = 8 * 1024
-    #: a manifest as it is first written, unless more than ten would be written at once
+    #: a newly written manifest, unless that would make more than ten at once
     manifest: int = 256 * 1024
-    #: manifests of windows, and of gaps and paths
+    #: most manifests of windows, and of gaps and paths
     windows_manifests: int = 180
     records_manifests: int = 20
     #: manifests that are merged into one
@@ -66,7 +66,7 @@ class Manifest(Stored):
 
 
 class CommitParts(NamedTuple):
-    """A head, and the manifests that were read, by name."""
+    """A head, and the manifests read so far, by name."""
 
     head: Commit
     manifests: Mapping[str, Manifest]
@@ -76,14 +76,14 @@ Piece: TypeAlias = ManifestEntry | Manifest
 
 
 class HeadDraft(NamedTuple):
-    """A head to write: its own contents, and its manifests in order, written ones as their entries."""
+    """A head to write: its own contents, and its manifests in order. A manifest that is already written is an entry."""
 
     tail: Commit
     pieces: tuple[Piece, ...]
 
 
 def whole(parts: CommitParts) -> Commit:
-    """The commit with the contents of the manifests that were read."""
+    """The commit including the contents of all manifests that were read."""
     if not parts.head.manifests:
         return parts.head
     head, manifests = (
@@ -109,10 +109,9 @@ def _of(number: int, held: Iterable[Mapping[int, tuple[T, ...]]]) -> Iterable[T]
 def packed(
     parts: CommitParts, commit: Commit, *, rewrite: bool = True, done: Collection[str] = frozenset()
 ) -> HeadDraft:
-    """The head of a changed `whole` commit. Manifests that were not read stay, and so do those without a change.
-
-    Without ``rewrite`` a manifest leaves as a whole: as long as one of its windows is left, it keeps all of them.
-    Entries in ``done`` are marked.
+    """The head of a changed `whole` commit. Manifests that were not read or did not change keep their entries. Without
+    ``rewrite``, a manifest keeps all of its windows as long as the commit has one of them. Entries in ``done`` are
+    marked.
     """
     if not parts.head.manifests:
         return HeadDraft(commit, ())
@@ -131,7 +130,7 @@ def packed(
 
 
 class _Contents:
-    """The windows, gaps and given-up paths of a commit, without those that manifests took."""
+    """The windows, gaps and given-up paths of a commit that no manifest has taken yet."""
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
@@ -140,7 +139,7 @@ class _Contents:
         self._given_up = dict.fromkeys(commit.given_up)
 
     def left_of(self, manifest: Manifest) -> Manifest:
-        """A manifest with what the commit still has of it, as the commit has it."""
+        """The part of a manifest that the commit still has, in the commit's version."""
         windows = {n: tuple(self._windows.get(_key(n, w)) for w in ws) for n, ws in manifest.windows.items()}
         gaps = {n: tuple(self._gaps.get((n, g)) for g in gs) for n, gs in manifest.accepted_gaps.items()}
         given_up = tuple(path for path in manifest.given_up if path in self._given_up)
@@ -149,7 +148,7 @@ class _Contents:
         )
 
     def take(self, manifest: Manifest) -> None:
-        """The manifest has these contents: the head does not."""
+        """Remove a manifest's contents, so that they do not stay in the head."""
         for number, windows in manifest.windows.items():
             for window in windows:
                 self._windows.pop(_key(number, window), None)
@@ -174,7 +173,8 @@ class _Contents:
 
 
 def _key(number: int, window: Window) -> tuple[int, int, int]:
-    """What tells the windows of a commit apart: those of a backup's epochs may begin at the same position (B5)."""
+    """The identity of a window in a commit. In a backup, windows of different epochs may begin at the same position
+    (B5)."""
     path = window.files[0].path if window.files else ""
     return number, window.first, BackupFileName.parse(path).epoch if path.startswith(BACKUP) else 0
 
@@ -185,11 +185,11 @@ def _present(items: Mapping[int, tuple[T | None, ...]]) -> dict[int, tuple[T, ..
 
 
 def sealed(draft: HeadDraft, limits: Limits) -> HeadDraft:
-    """The draft with a bounded tail: too many windows, or gaps and paths, become contents of manifests."""
+    """The draft with a bounded tail: if it has too many windows, or gaps and paths, they move to new manifests."""
     tail, pieces = draft
     windows = [(n, w) for n, state in tail.partitions.items() for w in state.windows]
     if (size := _size(w for _, w in windows)) > limits.tail:
-        # Partitions in step, so that a manifest's windows are loaded at about the same time.
+        # Interleave partitions, so that a manifest's windows are loaded at about the same time.
         ranks = {n: len(state.windows) for n, state in tail.partitions.items()}
         seen: dict[int, int] = {}
         ordered = []
@@ -231,7 +231,7 @@ def _without(commit: Commit, **fields: Any) -> Commit:
 
 
 def merge_run(pieces: Sequence[ManifestEntry], limits: Limits) -> list[ManifestEntry]:
-    """The smallest entries that adjoin, to be merged because there are too many; empty if there are few."""
+    """The run of adjacent entries with the fewest bytes, to merge if there are too many entries; empty if not."""
     for has_windows, most in ((True, limits.windows_manifests), (False, limits.records_manifests)):
         kind = [entry for entry in pieces if bool(entry.windows) == has_windows]
         if len(kind) > most:
@@ -241,7 +241,7 @@ def merge_run(pieces: Sequence[ManifestEntry], limits: Limits) -> list[ManifestE
 
 
 def combined(manifests: Iterable[Manifest]) -> Manifest:
-    """One manifest with the contents of several, in order; of the accepted gaps the latest ones per partition."""
+    """One manifest with the contents of several, in order. Of the accepted gaps it keeps the latest per partition."""
     manifests = list(manifests)
     windows: dict[int, tuple[Window, ...]] = {}
     gaps: dict[int, tuple[AcceptedGap, ...]] = {}

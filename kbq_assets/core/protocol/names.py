@@ -7,9 +7,9 @@ Names are parsed from the right: a topic may contain dots, a dataset or a table 
     commits/shop.orders.v1.json, commits/shop.orders.v1@1.json     shards 0 and 1 of a topic's commit
     manifests/shop.orders.v1@1/1764-9f2c….json                     ManifestName, of shard 1
     tables/sales.orders.json                                       a table's load state
-    tables/lake/sales.orders.json                                  in a warehouse besides the first
+    tables/lake/sales.orders.json                                  the same for the warehouse `lake`, not the first
 
-The base names are Kafka BigQuery Express's (PROTOCOL, Objects).
+The base names are those of Kafka BigQuery Express (PROTOCOL, Objects).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DONE: Final = "done/"
 COMMITS: Final = "commits/"
 MANIFESTS: Final = "manifests/"
 TABLES: Final = "tables/"
-#: Among the tables' states, so that whoever may write them may write it. No dataset begins with an "@".
+#: Below the tables' states, so that the same permissions cover it. No dataset begins with an "@".
 AUDIT: Final = f"{TABLES}@audit/"
 BACKLOG: Final = "backlog/"
 QUARANTINE: Final = "quarantine/"
@@ -38,22 +38,23 @@ FILE_BATCHES: Final = "filebatches/"
 TOPIC_REGISTRY: Final = "commits/_topics.json"
 TABLE_REGISTRY: Final = "tables/_tables.json"
 
-#: The warehouse whose state has no folder of its own (PROTOCOL, Several warehouses).
+#: The first warehouse: its state has no folder of its own (PROTOCOL, Several warehouses).
 FIRST_WAREHOUSE: Final = ""
-#: Folders with a part for each other warehouse. A dataset may be called like a warehouse, hence the "@".
+#: Folders with a subfolder for each other warehouse, and the subfolder's prefix. The "@" is needed where a dataset may
+#: have the name of a warehouse.
 _PER_WAREHOUSE: Final = {TABLES: "", BACKLOG: "", QUARANTINE: "", COMPLETENESS: "@"}
-#: Unlike `<dataset>.<table>` and `<epoch>-<attempt>`, which begin the other paths there.
+#: Cannot match `<dataset>.<table>` or `<epoch>-<attempt>`, which begin the other paths in these folders.
 _WAREHOUSE: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
 
-#: Partitions a commit object holds (PROTOCOL, Objects).
+#: Partitions per commit object (PROTOCOL, Objects).
 PARTITIONS_PER_SHARD: Final = 64
 #: The longest base name that local file systems allow, in bytes. GCS allows 1,024 for the whole path.
 MAX_BASE_NAME: Final = 255
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
-_DATASET = re.compile(r"[A-Za-z0-9_]{1,200}")  # BigQuery allows 1,024; a file name must fit it
+_DATASET = re.compile(r"[A-Za-z0-9_]{1,200}")  # BigQuery allows 1,024, but it must fit into a file name
 _TABLE = re.compile(r"[A-Za-z0-9_-]{1,200}")
-#: The table of each dataset that lists which hours of the others are complete. No topic's table may have its name.
+#: A dataset's table that lists the complete hours of its other tables. No topic's table may have this name.
 COMPLETENESS_TABLE: Final = "_kbq_completeness"
 #: Names that no topic may have: Kafka excludes "." and "..", and `_topics` is the registry's file name.
 _RESERVED_TOPICS: Final = frozenset({".", "..", "_topics"})
@@ -115,14 +116,14 @@ class StagedFileName:
     attempt: str
 
     def format(self) -> str:
-        """Return the path below the store's root. Raises InvalidName when it is too long."""
+        """The path below the store's root. Raises InvalidName if it is too long."""
         tp = self.topic_partition
         base = f"{tp.topic}.{tp.partition}.{self.table}.{self.schema_id}.{self.first_offset}.avro"
         return f"{STAGING}{self.epoch}-{self.attempt}/{checked_length(base)}"
 
     @property
     def mark_key(self) -> str:
-        """What a table's state calls the mark that covers the file."""
+        """The key in a table's state of the mark that covers this file."""
         tp = self.topic_partition
         return f"{tp.topic}/{tp.partition}/{self.epoch}/{self.schema_id}"
 
@@ -153,28 +154,28 @@ class StagedFileName:
 
 @functools.lru_cache(maxsize=16384)
 def known_partition(topic: str, partition: int) -> TopicPartition:
-    """One shared value for all file names of a partition."""
+    """A partition, as one value that all its file names share."""
     return TopicPartition(check_topic(topic), partition)
 
 
 @functools.lru_cache(maxsize=4096)
 def known_table(dataset: str, table: str) -> TableReference:
-    """One value for the many names of a table's files."""
+    """A table, as one value that all its file names share."""
     return TableReference(dataset, table)
 
 
 def commit_path(topic: str, shard: int = 0) -> str:
-    """Path of a shard of a topic's commit. No topic name has an '@', so shards cannot collide."""
+    """Path of a shard of a topic's commit. Topic names have no '@', so shards cannot collide."""
     return f"{COMMITS}{check_topic(topic)}{f'@{shard}' if shard else ''}.json"
 
 
 def commit_path_of(tp: TopicPartition) -> str:
-    """Path of the commit that has a partition."""
+    """Path of the commit of a partition."""
     return commit_path(tp.topic, shard_of(tp.partition))
 
 
 def commit_topic(path: str) -> str:
-    """The topic of a commit's path."""
+    """The topic in a commit's path."""
     return path.removeprefix(COMMITS).removesuffix(".json").partition("@")[0]
 
 
@@ -218,12 +219,12 @@ def table_state_path(table: TableReference) -> str:
 
 
 def audit_path(table: TableReference, first: int) -> str:
-    """Path of older decisions about a table's batches, from the ``first`` on."""
+    """Path of an archive of decisions about a table's batches that begins with decision number ``first``."""
     return f"{AUDIT}{table}/{first}.json"
 
 
 def marker_path(name: str) -> str:
-    """Path of a marker that ordered tables wait for (`hold_until`). Whoever has loaded the history creates it."""
+    """Path of a marker for which ordered tables wait (`hold_until`). The process that loads the history creates it."""
     return f"markers/{name}"
 
 
@@ -235,7 +236,7 @@ def backlog_prefix(table: TableReference) -> str:
 def backlog_path(
     table: TableReference, epoch: int, topic_partition: TopicPartition, first_offset: int
 ) -> str:
-    """Path of the chunk of one window: deterministic, so a second write changes nothing."""
+    """Path of the chunk of one window. It is deterministic, so a second write changes nothing."""
     tp = topic_partition
     return (
         f"{backlog_prefix(table)}{checked_length(f'{epoch}-{tp.topic}.{tp.partition}.{first_offset}.json')}"
@@ -243,7 +244,7 @@ def backlog_path(
 
 
 def schema_path(fingerprint: str) -> str:
-    """Path of a staged schema: content-addressed, written before the first file with it."""
+    """Path of a staged schema. It is content-addressed, and written before the first file that uses it."""
     return f"{SCHEMAS}{fingerprint}.json"
 
 
@@ -253,7 +254,7 @@ def quarantine_path(staged: str) -> str:
 
 
 def staged_path(quarantined: str) -> str:
-    """Path of the staged file that this one copies."""
+    """Path of the staged file of which this one is a copy."""
     return STAGING + quarantined.removeprefix(QUARANTINE)
 
 
@@ -268,7 +269,8 @@ def check_warehouse(name: str) -> str:
 
 
 def warehouse_path(path: str, warehouse: str) -> str:
-    """A path of the first warehouse as another one has it. Paths that all warehouses share stay."""
+    """The path in another warehouse that corresponds to a path of the first. Paths that all warehouses share do not
+    change."""
     folder = path[: path.find("/") + 1]
     if warehouse == FIRST_WAREHOUSE or folder not in _PER_WAREHOUSE:
         return path
@@ -294,7 +296,8 @@ def shard_of(partition: int) -> int:
 
 
 def sanitise_table(text: str) -> str:
-    """A table name from a topic or record name: other characters become '_'. Never the name of KBQ's own table."""
+    """A table name from a topic or record name. Characters that are not allowed become '_'. Never the name of KBQ's own
+    table."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", text)[:200] or "_"
     return f"{name}_" if name.lower() == COMPLETENESS_TABLE else name
 
@@ -310,7 +313,7 @@ def checked_length(base: str) -> str:
 
 
 def parse_number(text: str, path: str) -> int:
-    """A whole number without leading zeros, as ``path`` has it. Raises InvalidName."""
+    """Parse a whole number without leading zeros, found in ``path``. Raises InvalidName."""
     # 2**63 - 1 has 19 digits.
     if text.isdecimal() and text.isascii() and len(text) <= 19 and (text[0] != "0" or text == "0"):
         number = int(text)
@@ -320,5 +323,5 @@ def parse_number(text: str, path: str) -> int:
 
 
 def unparsable(path: str, wanted: str) -> InvalidName:
-    """The error of a path that is not in the ``wanted`` form."""
+    """The error for a path that does not have the ``wanted`` form."""
     return InvalidName(f"{path!r} is not a name that KBQ writes", next_step=f"expected {wanted}")

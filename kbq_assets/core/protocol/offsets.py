@@ -34,7 +34,7 @@ class OffsetRange:
 
     @property
     def positions(self) -> int:
-        """Number of positions, an upper bound of the number of records."""
+        """Number of positions: an upper bound on the number of records."""
         return self.until_offset - self.from_offset
 
     def __bool__(self) -> bool:

@@ -1,4 +1,4 @@
-"""The schemas that a commit remembers, by schema id (PROTOCOL E12)."""
+"""Schema fingerprints that a commit stores by schema id (PROTOCOL E12)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kbq_assets.core.protocol.commits import Commit
 
 
 def pin(commit: Commit, schema_ids: Mapping[int, str]) -> Commit:
-    """Remember the schemas of schema ids (PROTOCOL E12). Raises StateError for an id that has another one."""
+    """The commit with fingerprints added. Raises StateError for an id that already has a different one."""
     for schema_id, fingerprint in schema_ids.items():
         if commit.schema_ids.get(schema_id, fingerprint) != fingerprint:
             raise StateError(f"{commit.topic}: the registry changed schema {schema_id} while it was read")
@@ -20,7 +20,7 @@ def pin(commit: Commit, schema_ids: Mapping[int, str]) -> Commit:
 
 
 def accept_schemas(commit: Commit) -> Commit:
-    """Forget the schemas of all ids, and resume the partitions that stopped for a changed one."""
+    """Drop all fingerprints, and resume the partitions that stopped because of a changed schema."""
     partitions = {
         number: dataclasses.replace(state, stop=None)
         if state.stop and state.stop.reason == "schema_changed"

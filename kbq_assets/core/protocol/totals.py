@@ -1,7 +1,7 @@
-"""Totals that state objects carry for metrics, and histograms with fixed bounds.
+"""Totals stored in state objects for metrics, and histograms with fixed bounds.
 
 A topic's totals change in the swap that publishes its windows, a table's in the swap that records its job. So crashes
-neither lose nor double a count. Runs keep everything else, best effort (core/observation/run_totals.py).
+neither lose nor double a count. All other totals are kept by runs, best effort (core/observation/run_totals.py).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from kbq_assets.core.protocol.codec import Stored
 if TYPE_CHECKING:  # commits carry what is defined here
     from kbq_assets.core.protocol.commits import StagedFile, Window
 
-#: Upper bounds in rows. The first seven are Kafka BigQuery Express's; its batches are smaller than windows.
+#: Upper bounds in rows. The first seven are from Kafka BigQuery Express, whose batches are smaller than windows.
 BATCH_ROWS: Final = (10, 100, 1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000)
-#: Upper bounds in seconds. From 30 on they are Kafka BigQuery Express's.
+#: Upper bounds in seconds. Those from 30 on are from Kafka BigQuery Express.
 LATENCY_SECONDS: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 600)
-#: Upper bounds in seconds from the log to the staging area or to the warehouse.
+#: Upper bounds, in seconds, of the time from the log to staging or to the warehouse.
 READY_SECONDS: Final = (10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 86_400)
 
 
 @dataclass(frozen=True)
 class Histogram(Stored):
-    """Observations per bucket, and their sum. ``counts`` are not cumulative and end with the last bucket that has any;
-    the bucket after the last bound counts everything above it. The bounds are fixed, and not stored."""
+    """Observations per bucket, and their sum. ``counts`` are not cumulative and end with the last nonempty bucket. The
+    bucket after the last bound counts everything above it. The bounds are fixed, so they are not stored."""
 
     counts: tuple[int, ...] = ()
     sum: float = 0.0
@@ -55,12 +55,12 @@ class Histogram(Stored):
 
 @dataclass(frozen=True)
 class WindowTotals(Stored):
-    """Windows that a commit published since it was created, or since KBQ counts them."""
+    """Windows published since the commit was created, or since KBQ began to count them."""
 
     files: int = 0
-    #: per dataset, before compression
+    #: by dataset, before compression
     bytes: Mapping[str, int] = field(default_factory=dict)
-    #: rows of each window that has any
+    #: rows per nonempty window
     rows: Histogram = field(default_factory=Histogram)
     #: seconds from a window's first batch to its publication
     latency: Histogram = field(default_factory=Histogram)
@@ -70,8 +70,8 @@ class WindowTotals(Stored):
     last_ms: int = 0
 
     def published(self, windows: Collection[tuple[Window, float]], now_ms: int) -> WindowTotals:
-        """With more windows, each with its seconds since its first batch. Two clocks give ages: they are capped at
-        0."""
+        """The totals with more windows, each with the seconds since its first batch. Ages come from two clocks, so they
+        may be negative; they count as 0 then."""
         if not windows:
             return self
         filled = [(window.files, seconds) for window, seconds in windows if window.files]
@@ -91,7 +91,7 @@ class WindowTotals(Stored):
 
 @dataclass(frozen=True)
 class JobTotals(Stored):
-    """A table's jobs since its state was created, or since KBQ counts them."""
+    """A table's jobs since its state was created, or since KBQ began to count them."""
 
     #: jobs that ended with an error
     failed: int = 0
@@ -103,18 +103,18 @@ class JobTotals(Stored):
     last_ms: int = 0
 
     def with_success(self, files: Sequence[StagedFile], set_aside: int, now_ms: int) -> JobTotals:
-        """With one more job that loaded ``files``, and ``set_aside`` files in quarantine."""
+        """The totals with one more job that loaded ``files`` and quarantined ``set_aside`` files."""
         loaded = _with_ages(self.loaded, [files], now_ms)
         return dataclasses.replace(
             self, files=self.files + len(files) + set_aside, loaded=loaded, last_ms=now_ms
         )
 
     def with_failure(self) -> JobTotals:
-        """With one more job that ended with an error."""
+        """The totals with one more job that ended with an error."""
         return dataclasses.replace(self, failed=self.failed + 1)
 
 
 def _with_ages(ages: Histogram, groups: Iterable[Iterable[StagedFile]], now_ms: int) -> Histogram:
-    """With the age of the oldest record of each group of files."""
+    """The histogram with the age of the oldest record of each group of files."""
     oldest = (min((file.oldest_ms for file in files if file.oldest_ms > 0), default=0) for files in groups)
     return ages.observe(READY_SECONDS, (max(0.0, (now_ms - first) / 1000) for first in oldest if first))

@@ -1,5 +1,5 @@
-"""Everything that waits for an operator or for a retry, by reason. docs/operations.md explains each reason and its way
-back, and kbq_assets_tests/cli/test_ways_back.py walks it.
+"""Reasons to wait for an operator or a retry. docs/operations.md explains each reason and how to resume, and
+kbq_assets_tests/cli/test_ways_back.py tests that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 class StopReason(StrEnum):
     """Why a partition, or a whole topic, is not extracted (PROTOCOL E1, E2, E10)."""
 
-    # Found before each run, from the topics' entries, commits and the broker
+    # Found before each run, from the topics' entries, the commits and the broker
     WRONG_ENTRY = "wrong_entry"
     UNFIT_NAME = "unfit_name"
     COMMIT_UNREADABLE = "commit_unreadable"
@@ -27,7 +27,7 @@ class StopReason(StrEnum):
     PARTITION_GONE = "partition_gone"
     TRUNCATED = "truncated"
     RETENTION_LOSS = "retention_loss"
-    # Found while a range was read, and kept in the commit
+    # Found while a range is read, and stored in the commit
     UNKNOWN_SCHEMA = "unknown_schema"
     UNSTAGEABLE_SCHEMA = "unstageable_schema"
     ERROR_SHARE = "error_share"
@@ -53,7 +53,7 @@ class ParkReason(StrEnum):
     OLD_JOB = "old_flight"
     FOREIGN_ROWS = "foreign_rows"
     TABLE_GONE = "table_gone"
-    # Of ordered tables
+    # For ordered tables
     BATCH_FAILED = "batch_failed"
     HELD = "held"
     STATEMENT_FAILED = "statement_failed"
@@ -66,11 +66,11 @@ class ParkReason(StrEnum):
     OPERATOR = "operator"
 
 
-#: Parkings that only a decision by `kbq order` ends.
+#: Reasons that only a decision by `kbq order` ends.
 DECISIONS: Final = frozenset({ParkReason.BATCH_FAILED, ParkReason.HELD, ParkReason.GATE_WAITS})
-#: Stops at a batch that no reader can deliver: its records cannot become error rows.
+#: Stops at a batch that cannot be read, so its records cannot become error rows.
 UNREADABLE: Final = frozenset({StopReason.DAMAGED_BATCH, StopReason.OVERSIZED_BATCH})
-#: Stops that no record is to blame for: nothing can become error rows.
+#: Stops that no record caused, so nothing can become an error row.
 NO_BAD_RECORD: Final = UNREADABLE | {
     StopReason.SCHEMA_CHANGED,
     StopReason.LOG_CHANGED,
@@ -79,7 +79,7 @@ NO_BAD_RECORD: Final = UNREADABLE | {
 }
 
 
-#: What commands do besides trying again, by words of theirs.
+#: Effects of commands besides a retry, by a word in the command.
 _EFFECTS: Final = {
     "--as-errors": "its bad records become error rows",
     "--gone": "it was deleted on purpose; its rows stay",
@@ -96,7 +96,7 @@ _EFFECTS: Final = {
 
 
 def next_lines(commands: Iterable[str]) -> Iterator[str]:
-    """Lines with an operator's next commands; where there is a choice, with their effects, as a shell's comments."""
+    """Lines with the operator's next commands. If there is a choice, a shell comment states each command's effect."""
     commands = tuple(commands)
     for command in commands:
         words = command.split()
@@ -105,7 +105,7 @@ def next_lines(commands: Iterable[str]) -> Iterator[str]:
 
 
 def stop_commands(reason: str, tp: TopicPartition) -> tuple[str, ...]:
-    """The commands that resume a partition that stopped while it was read; the first only reads again."""
+    """The commands that resume a partition that stopped while it was read. The first one only retries."""
     options = f"--topic {tp.topic} --partition {tp.partition}"
     if reason in (StopReason.FAILED, StopReason.TASK_DIED):
         return (f"kbq resume {options}",)
@@ -121,8 +121,8 @@ def stop_commands(reason: str, tp: TopicPartition) -> tuple[str, ...]:
 
 
 def park_commands(table: TableReference, reason: str, failed_batch: int = 0) -> tuple[str, ...]:
-    """The commands that resume a parked table; the first suffices once its cause is fixed. FILE and
-    the batch B stand in the table's message. ``failed_batch``: that of an ordered table, if any."""
+    """The commands that resume a parked table; the first is enough once the cause is fixed. The table's message has the
+    values of FILE and B (the batch). ``failed_batch`` is an ordered table's failed batch, if any."""
     retry = f"kbq order retry {table}"
     skip = f"kbq order skip {table} --batch {failed_batch or 'B'} --reason TEXT"
     resume, adopt = f"kbq resume --table {table}", f"kbq adopt --table {table}"

@@ -1,6 +1,6 @@
-"""The time up to which a partition was read (docs/completeness.md).
+"""Watermarks: the business time up to which a partition was read (docs/completeness.md).
 
-The swap that publishes windows also stores the watermark, so the commit has every record that the watermark covers.
+The swap that publishes windows also stores the watermark, so the commit has all records that the watermark covers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 if TYPE_CHECKING:  # commits carry what is defined here
     from kbq_assets.core.protocol.commits import Commit, Window
 
-#: Maximum age of the mark of a partition without new records. Then its commit is swapped for the mark alone.
+#: Maximum age of the mark of a partition without new records. After that, a swap renews only the mark.
 END_MARK_MS: Final = 600_000
 _HOUR_MS: Final = 3_600_000
 
@@ -28,17 +28,17 @@ Shard = tuple[str, int]
 class Watermark(Stored):
     """Times in ms since 1970; 0 if unknown, as in commits of older versions."""
 
-    #: highest business time committed, capped by the Kafka time: a producer's fast clock must not complete hours
+    #: highest business time committed, capped by the Kafka time, so that a producer's fast clock cannot complete hours
     event_ms: int = 0
-    #: when the last run with rows that have a business time (or the first with any rows) asked for the log end
+    #: when the last run with rows that have a business time (or the first run with any rows) queried the log end
     rows_ms: int = 0
-    #: when the last run that left nothing unread asked for the log end
+    #: when the last run that left nothing unread queried the log end
     end_ms: int = 0
 
     def with_window(self, window: Window, asked_ms: int) -> Watermark:
-        """After one more window. A window without business times (no rows, only error rows or tombstones) changes
-        nothing: its Kafka time may be far ahead of the next records. Only the first such rows set ``rows_ms``, so a
-        partition that has no others is judged by its log end."""
+        """The watermark after one more window. A window without business times (no rows, only error rows or tombstones)
+        changes nothing, because its Kafka time may be far ahead of the next records. Only the first such rows set
+        ``rows_ms``, so that the log end decides for a partition without other rows."""
         newest = max((file.events.newest_ms for file in window.files), default=0)
         if not window.files or (newest <= 0 and self.rows_ms):
             return self
@@ -48,17 +48,16 @@ class Watermark(Stored):
         )
 
     def passed_ms(self, patience_ms: int, not_after_ms: int) -> int:
-        """The business time that the partition has passed, 0 if unknown.
-
-        Without new rows for ``patience_ms`` its log end decides. ``not_after_ms`` is when the mark was written, by the
-        store: it caps the times of a clock that is ahead.
+        """The business time that the partition has passed, 0 if unknown. If there were no new rows for ``patience_ms``,
+        the log end decides. ``not_after_ms`` is when the mark was written, by the store's time. It caps times from a
+        fast clock.
         """
         ended_ms = min(self.end_ms, not_after_ms)
         return max(self.event_ms, ended_ms) if ended_ms - self.rows_ms >= patience_ms else self.event_ms
 
     def next_hour_ms(self, patience_ms: int) -> int:
-        """When the partition passes the end of its hour by ``patience_ms``, if since it was read business time went on
-        as fast as the clock; 0 if what it has passed is unknown. An expectation, not a promise."""
+        """The expected time at which the partition passes the end of its hour by ``patience_ms``; 0 if unknown. Assumes
+        that business time advances as fast as the clock."""
         passed_ms = self.passed_ms(patience_ms, self.end_ms)
         known_ms = self.end_ms if self.end_ms - self.rows_ms >= patience_ms else self.rows_ms
         return known_ms + _HOUR_MS - (passed_ms - patience_ms) % _HOUR_MS if passed_ms else 0
@@ -84,7 +83,7 @@ def mark_ends(commit: Commit, ends: Mapping[TopicPartition, LogEnd], asked_ms: i
 
 
 def due_shards(ends: Mapping[TopicPartition, LogEnd], asked_ms: int) -> Iterable[Shard]:
-    """Commits with partitions that have nothing to read and an old mark."""
+    """Commits with partitions that have nothing to read and whose mark is old."""
     return sorted(
         {
             (tp.topic, shard_of(tp.partition))

@@ -1,1 +1,1 @@
-"""Ranges that are read again while the topic goes on (PROTOCOL, Replay)."""
+"""Replays: ranges that are read again while the topic continues (PROTOCOL, Replay)."""

@@ -1,5 +1,5 @@
-"""Rows that a warehouse was not given by any window, and that a promotion brings (PROTOCOL R13): its topic was added
-there later. Pure."""
+"""Counts rows that a warehouse never got from a window, because the topic was added there later, and that a promotion
+brings (PROTOCOL R13). Pure functions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from kbq_assets.core.protocol.names import FIRST_WAREHOUSE
 
 
 def given_by_windows(found: PartitionCommit, warehouse: str) -> Counts:
-    """The counts of the windows that a warehouse was given since the partition began."""
+    """The counts of the windows given to a warehouse since the partition began."""
     if warehouse == FIRST_WAREHOUSE:
         return found.totals - found.withheld
     return found.delivered.get(warehouse, Counts())
 
 
 def lacking(found: PartitionCommit, warehouse: str) -> int:
-    """Rows of a partition that a warehouse was never given: not by a window, and not by a promotion."""
+    """The number of rows of a partition that a warehouse never got, neither from a window nor from a promotion."""
     brought = sum(each.records for each in found.changes_of(warehouse).values())
     return _rows(found.totals) - _rows(given_by_windows(found, warehouse)) - brought
 
@@ -24,11 +24,12 @@ def lacking(found: PartitionCommit, warehouse: str) -> int:
 def with_brought(
     counts: Counts, found: PartitionCommit, job_id: str, warehouse: str, passed_over: int | None
 ) -> Counts:
-    """The change of a partition's counts by a replacement. Rows that the warehouse was never given are records of it
-    now, and were none that it skipped. ``passed_over`` are records of the range that the replay made no rows of; None
-    for a rollback, which takes back what its promotions brought.
+    """The change of a partition's counts by a replacement, including rows that it brings to the warehouse. Such rows
+    now count as records of the warehouse, not as skipped.
 
-    Nobody knows which records a warehouse was given. If it lacks some, a promotion that adds rows brings these first.
+    ``passed_over`` is the number of records in the range for which the replay has no rows; None for a rollback, which
+    reverts what its promotions brought. It is not recorded which records a warehouse got. So if it lacks some, a
+    promotion that adds rows is assumed to bring these first.
     """
     if passed_over is None:
         replay = job_id.rpartition("-")[0]

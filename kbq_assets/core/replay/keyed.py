@@ -1,12 +1,12 @@
-"""The SQL that replaces a range of an upsert table, or brings its former rows back (PROTOCOL R11). Pure.
+"""The SQL that replaces a range of an upsert table, or restores its former rows (PROTOCOL R11). Pure functions.
 
 The table shows the newest record of each key, so a range is replaced key by key:
 
-    every row of the range goes, and every deletion that a record of the range is remembered for
-    the replay's records, or the copies of what they replaced, are then applied as every batch of the table is
+    all rows of the range are removed, and all stored deletions by records of the range
+    then the replay's records, or the copies of what they replaced, are applied like any batch of the table
 
-So a key whose row is newer than the range keeps it. A key of the range that the replay does not have would show what it
-had before, which nobody kept: `unknown_sql` counts these keys.
+So a key whose row is newer than the range keeps it. If the replay lacks a key of the range, the table should show the
+key's previous row, but that was not kept; `unknown_sql` counts such keys.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from kbq_assets.core.statements.upsert import (
 
 @dataclass(frozen=True)
 class KeyedRange:
-    """A replay's range of one upsert table. Names are in SQL; ``shadow`` and ``former`` have all columns of the table,
-    ``former_deleted`` those of its deleted keys. ``tombstones``: records without a value are deletions."""
+    """A replay's range in one upsert table. Names are in SQL. ``shadow`` and ``former`` have all columns of the table,
+    ``former_deleted`` those of the table of deleted keys. ``tombstones``: records without a value are deletions."""
 
     replay: Replay
     upsert: Upsert
@@ -51,14 +51,14 @@ class KeyedRange:
         return any(column.name == DELETED for column in self.upsert.columns)
 
     def promotion_sql(self) -> str:
-        """Keeps copies of what may change, and puts the replay's records in place of the range's rows."""
+        """Text that copies all rows that may change, then replaces the range's rows by the replay's records."""
         applied = replace(self.upsert, flag=DELETED if self.tombstones or self._is_flagged else "")
         return ";\n".join(
             (*self._copies(), *self._removals(), upsert_sql(applied).replace(SCRATCH, self._records()))
         )
 
     def rollback_sql(self) -> str:
-        """Brings the copies back, where nothing newer came. Nothing older can have come (R11)."""
+        """Text that restores the copies, except where newer rows came since. Older rows cannot have come (R11)."""
         applied = replace(self.upsert, flag=DELETED if self._is_flagged else "")
         statements = [*self._removals()]
         if self.upsert.remembers:
@@ -66,7 +66,7 @@ class KeyedRange:
         return ";\n".join((*statements, upsert_sql(applied).replace(SCRATCH, self.former)))
 
     def unknown_sql(self) -> str:
-        """How many keys have their newest record in the range, and none in the replay."""
+        """Query of the number of keys whose newest record is in the range, and that have no record in the replay."""
         found = f"{self._within('s')} AND {same(key_of(self.upsert, 's'), _names('c', self._keys))}"
         return (
             f"SELECT COUNT(*) AS keys FROM ({self._newest_in_range()}) AS c"
@@ -74,7 +74,7 @@ class KeyedRange:
         )
 
     def unread_sql(self, shadows: Iterable[str]) -> str:
-        """How many keys have their newest record in the range, and that record is in none of the replay's tables."""
+        """Query of the number of keys whose newest record is in the range but in none of the replay's tables."""
         places = " UNION ALL ".join(f"SELECT _kafka_partition, _kafka_offset FROM {name}" for name in shadows)
         return (
             f"SELECT COUNT(*) AS keys FROM ({self._newest_in_range()}) AS c WHERE NOT EXISTS (SELECT 1 FROM ({places})"
@@ -118,7 +118,7 @@ class KeyedRange:
             yield f"INSERT INTO {self.former_deleted} ({names}) SELECT {names} FROM {upsert.deleted} AS d WHERE {of}"
 
     def _replaceable(self, alias: str, key: list[str], names: Sequence[str] = POSITION) -> str:
-        """Whether a promotion may change a row: it is of the range, or has a key that the replay has."""
+        """Whether a promotion may change a row, because it is in the range or has a key of the replay."""
         found = f"SELECT 1 FROM {self.shadow} AS s WHERE {self._within('s')} AND {same(key_of(self.upsert, 's'), key)}"
         return f"(({self._within(alias, names)}) OR EXISTS ({found}))"
 
@@ -129,7 +129,7 @@ class KeyedRange:
             yield f"DELETE FROM {upsert.deleted} AS d WHERE {self._within('d', REMEMBERED)}"
 
     def _remembering(self) -> str:
-        """Remembers former deletions again."""
+        """Statement that restores former deletions."""
         names = (*self._keys, *REMEMBERED, REMEMBERED_TIME)
         place = dict(zip(POSITION, REMEMBERED, strict=True)) | {TIME: REMEMBERED_TIME}
         columns = ", ".join((*self._keys, *(f"{mine} AS {theirs}" for theirs, mine in place.items())))
@@ -144,7 +144,7 @@ class KeyedRange:
         )
 
     def _newest_in_range(self) -> str:
-        """The keys whose newest record, a deletion too, lies in the range, with its position."""
+        """Query of the keys whose newest record (or deletion) is in the range, with its position."""
         upsert = self.upsert
         parts = [f"{part} AS {name}" for part, name in zip(key_of(upsert, "t"), self._keys, strict=True)]
         own = ", ".join((*parts, *(f"t.{name}" for name in POSITION)))
@@ -163,7 +163,7 @@ def _names(alias: str, names: Iterable[str]) -> list[str]:
 
 
 def with_all(shadow: Iterable[Column], target: Iterable[Column]) -> tuple[Column, ...]:
-    """The columns that a shadow needs to be a batch of its table: also those that its records lack."""
+    """The columns that a shadow lacks to serve as a batch of its table."""
     known = {column.name.lower() for column in shadow}
     return tuple(
         replace(column, mode="NULLABLE") if column.mode == "REQUIRED" else column

@@ -1,4 +1,4 @@
-"""A replay: which positions are read again, into which tables, and how far it is (PROTOCOL R1, R2).
+"""A replay: the positions to read again, the tables, and the progress (PROTOCOL R1, R2).
 
 replays/7.json              the replay itself
 replayed/7/                 its own staging area: commit, staged files and table states of the range
@@ -20,18 +20,18 @@ from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, TableReference, pars
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 
 REPLAYS: Final = "replays/"
-#: Staging areas of replays, each with the folders of an ordinary one.
+#: Staging areas of replays. Each has the folders of a normal staging area.
 AREAS: Final = "replayed/"
-#: Tables that hold the rows of a range are no topic's tables: nothing counts them.
+#: Prefix of the tables with the rows of a range. They do not belong to a topic, so nothing counts them.
 SHADOW: Final = "_kbq_replay_"
-#: The rows that a replay replaced, until it is accepted.
+#: Prefix of the tables with the rows that a replay replaced, until it is accepted.
 FORMER: Final = "_kbq_former_"
-#: The number of the replay that a row came from; null for rows of the live topic.
+#: The column with the number of the replay that wrote a row; null for rows of the live topic.
 REPLAY_COLUMN: Final = "_kbq_replay"
-#: Ids of replacements: staging area, replay and attempt follow.
+#: Prefix of the ids of replacements, followed by staging area, replay and attempt.
 REPLACEMENT: Final = "kbq-replay-"
 
-#: Where a range is read from.
+#: Sources of a range.
 KAFKA: Final = "kafka"
 BACKUP: Final = "backup"
 
@@ -51,7 +51,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Bounds(Stored):
-    """The positions of one partition that are read again."""
+    """The positions of one partition to read again."""
 
     first: int
     until: int
@@ -63,42 +63,42 @@ class Replay(Stored):
 
     number: int
     topic: str
-    #: that of the range's rows
+    #: the epoch of the range's rows
     epoch: int
-    #: every partition of the topic; of some nothing is read
+    #: by partition, for every partition of the topic; empty ranges are not read
     bounds: Mapping[int, Bounds]
     source: str = KAFKA
     phase: str = str(Phase.READING)
     #: when it was started, by the store's time
     started_ms: int = 0
-    #: replacements so far, the job of the latest, and the tables whose rows it replaces (R3)
+    #: number of replacements so far, the job of the latest, and the tables whose rows it replaces (R3)
     attempt: int = 0
     job_id: str = ""
     tables: tuple[str, ...] = ()
-    #: grows with every promotion: of two that overlap the higher one was later (R7)
+    #: increases with every promotion: of two overlapping promotions, the higher one was later (R7)
     turn: int = 0
-    #: the only tables that it fills, compares and replaces; empty: all of the topic (R10)
+    #: the only tables that it fills, compares and replaces; empty: all tables of the topic (R10)
     only: tuple[str, ...] = ()
-    #: whether records without a value are rows, which delete their key in an upsert table (R11)
+    #: whether records without a value are rows, which delete their key from an upsert table (R11)
     tombstones: bool = False
     #: the stored name of the warehouse that it fills, compares and replaces in (R13)
     warehouse: str = FIRST_WAREHOUSE
 
     @property
     def stored_format(self) -> int:
-        """Releases that know no chosen tables would delete the rows of all others (R10); those that know no warehouse,
-        the rows of the first (R13)."""
+        """Locks out older releases: those without chosen tables would delete the rows of all other tables (R10), and
+        those without warehouses the rows of the first warehouse (R13)."""
         return ELSEWHERE if self.warehouse else CHOSEN if self.only else FORMAT
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """The range to read, by partition."""
+        """The nonempty ranges to read, by partition."""
         found = (OffsetRange(TopicPartition(self.topic, p), b.first, b.until) for p, b in self.bounds.items())
         return tuple(sorted(range_ for range_ in found if range_))
 
     @property
     def positions(self) -> int:
-        """All positions, an upper bound of the records."""
+        """All positions: an upper bound on the number of records."""
         return sum(range_.positions for range_ in self.ranges)
 
     @property
@@ -108,7 +108,7 @@ class Replay(Stored):
 
     @property
     def chosen(self) -> frozenset[TableReference] | None:
-        """The only tables that it fills; None: all of the topic."""
+        """The only tables that it fills; None: all tables of the topic."""
         return frozenset(map(TableReference.parse, self.only)) or None
 
     def covers(self, table: TableReference) -> bool:
@@ -116,26 +116,26 @@ class Replay(Stored):
         return not self.only or str(table) in self.only
 
     def shadow(self, table: TableReference) -> TableReference:
-        """The table that has the range's rows of ``table``. Raises InvalidName if the name is too long."""
+        """The table with the range's rows for ``table``. Raises InvalidName if the name is too long."""
         return TableReference(table.dataset, f"{SHADOW}{self.number}_{table.table}")
 
     def former(self, table: TableReference) -> TableReference:
-        """The table that keeps the rows of ``table`` that were replaced. Raises InvalidName."""
+        """The table with the replaced rows of ``table``. Raises InvalidName."""
         return TableReference(table.dataset, f"{FORMER}{self.number}_{table.table}")
 
     @property
     def is_changing(self) -> bool:
-        """Whether it replaces rows of live tables now."""
+        """Whether it is replacing rows of live tables."""
         return self.phase in (Phase.PROMOTING, Phase.ROLLING_BACK)
 
     @property
     def is_ended(self) -> bool:
-        """Whether it was accepted or dropped: no table or file of its own is left."""
+        """Whether it was accepted or dropped, so none of its own tables or files are left."""
         return self.phase in (Phase.ACCEPTED, Phase.DROPPED)
 
     @property
     def ended(self) -> int:
-        """The replacements that have ended: the last of their attempts."""
+        """The number of the last replacement that has ended."""
         return self.attempt - self.is_changing
 
     def at(self, phase: Phase) -> Replay:
@@ -145,9 +145,9 @@ class Replay(Stored):
 def check_latest(
     replay: Replay, others: Iterable[Replay], keyed: frozenset[TableReference] = frozenset()
 ) -> None:
-    """Raise Refused for a rollback whose rows a later promotion replaced: it would bring rows back that both of them
-    replaced, and the later rollback would bring those of this replay back (R7). In the ``keyed`` tables, any two ranges
-    may have records of a key (R11)."""
+    """Raise Refused for a rollback if a later promotion replaced the same rows. The rollback would restore rows that
+    both replaced, and a later rollback of the other would restore this replay's rows (R7). In ``keyed`` tables, any two
+    ranges may have records of the same key (R11)."""
     shared = {*map(str, keyed)}
     for other in _beside(replay, others):
         overlaps = _overlap(replay, other) or bool(shared & {*replay.tables} & {*other.tables})
@@ -157,7 +157,7 @@ def check_latest(
         rollback = f"kbq replay rollback {replay.number}"
         if other.is_changing:
             what, first = (
-                "replaces rows of its range or keys now",
+                "is replacing rows of its range or keys",
                 f"kbq replay continue {other.number}, then {rollback}",
             )
         elif later and other.phase == Phase.PROMOTED:
@@ -165,7 +165,7 @@ def check_latest(
             first = f"kbq replay rollback {other.number}, then {rollback}"
         elif later and other.phase == Phase.ACCEPTED:
             what = "was promoted later, over rows of its range or keys, and accepted"
-            first = f"kbq replay accept {replay.number}: nothing of it can be rolled back any more"
+            first = f"kbq replay accept {replay.number}: it can no longer be rolled back"
         else:
             continue
         raise Refused(
@@ -174,22 +174,23 @@ def check_latest(
 
 
 def check_alone(replay: Replay, others: Iterable[Replay]) -> None:
-    """Raise Refused while another replay changes rows of the range: both could add a row for the same record (R3)."""
+    """Raise Refused while another replay changes rows of the range, because both could add a row for the same record
+    (R3)."""
     for other in _beside(replay, others):
         if other.is_changing and _overlap(replay, other):
             raise Refused(
-                f"replay {other.number} replaces rows of its range now",
+                f"replay {other.number} is replacing rows of its range",
                 next_step=f"kbq replay continue {other.number}, then kbq replay promote {replay.number}",
             )
 
 
 def _beside(replay: Replay, others: Iterable[Replay]) -> Iterable[Replay]:
-    """The other replays of its warehouse: those of another one replace no row of its tables (R13)."""
+    """The other replays of its warehouse. Replays of other warehouses do not change its tables (R13)."""
     return (o for o in others if o.number != replay.number and o.warehouse == replay.warehouse)
 
 
 def _overlap(one: Replay, other: Replay) -> bool:
-    """Whether two replays have positions of one epoch in common."""
+    """Whether two replays have positions in common, in the same epoch."""
     if (one.topic, one.epoch) != (other.topic, other.epoch):
         return False
     both = ((bounds, other.bounds.get(p)) for p, bounds in one.bounds.items())
@@ -197,14 +198,14 @@ def _overlap(one: Replay, other: Replay) -> bool:
 
 
 def is_shadow(table: TableReference) -> bool:
-    """Whether a table holds rows of a range next to the topic's own tables."""
+    """Whether a table was made by a replay, next to the topic's own tables."""
     return table.table.startswith((SHADOW, FORMER))
 
 
 def check_own(table: TableReference) -> TableReference:
-    """Return a replay's own table. Raises Refused for any other: nothing else is ever dropped."""
+    """Return a replay's own table. Raises Refused for all others, because only a replay's own tables may be dropped."""
     if not is_shadow(table):
-        raise Refused(f"{table} is no replay's table", next_step="report a bug")
+        raise Refused(f"{table} is not a replay's table", next_step="report a bug")
     return table
 
 
@@ -216,15 +217,15 @@ def parse_replay_path(path: str) -> int:
     """The number in a path. Raises InvalidName."""
     base = path.removeprefix(REPLAYS)
     if not (path.startswith(REPLAYS) and base.endswith(".json")):
-        raise InvalidName(f"{path!r} is no replay", next_step=f"expected {REPLAYS}<number>.json")
+        raise InvalidName(f"{path!r} is not a replay", next_step=f"expected {REPLAYS}<number>.json")
     return parse_number(base.removesuffix(".json"), path)
 
 
 def epoch_of(ranges: Iterable[OffsetRange], commits: Iterable[Commit], marks: Mapping[str, int]) -> int:
-    """The epoch of the rows of all ranges (R2). ``marks`` are those of the topic's tables.
+    """The epoch of the rows of all ranges (R2). Raises Refused if they have several epochs.
 
-    A reset of other partitions raises the epoch without a trace in the commit. Where an epoch's rows end is known from
-    the marks alone. Raises Refused if the ranges lie in several epochs.
+    ``marks`` are those of the topic's tables. Only they tell where the rows of an epoch end, because a reset of other
+    partitions raises the epoch without a trace in this partition's commit.
     """
     states = {c.topic_partition(p): (c.epoch, found) for c in commits for p, found in c.partitions.items()}
     epochs: dict[int, list[str]] = {}
@@ -242,8 +243,8 @@ def epoch_of(ranges: Iterable[OffsetRange], commits: Iterable[Commit], marks: Ma
 
 
 def check_epoch(replay: Replay, commits: Iterable[Commit], marks: Mapping[str, int]) -> None:
-    """Raise Refused if rows of the range were loaded in an epoch before that of the replay, which did not know of
-    them when it began: its rows would double them (R2)."""
+    """Raise Refused if rows of the range were loaded, after the replay began, with an earlier epoch than the replay's,
+    because the replay's rows would duplicate them (R2)."""
     since = {c.topic_partition(p): found.since for c in commits for p, found in c.partitions.items()}
     for range_ in replay.ranges:
         found = _epochs_within(range_, since.get(range_.topic_partition, replay.epoch), replay.epoch, marks)
@@ -256,7 +257,7 @@ def check_epoch(replay: Replay, commits: Iterable[Commit], marks: Mapping[str, i
 
 
 def _epochs_within(range_: OffsetRange, since: int, last: int, marks: Mapping[str, int]) -> Iterable[int]:
-    """The epochs of a range: each ends at its highest mark, and the last one never."""
+    """The epochs of a range. Each ends at its highest mark, except the last one, which is open."""
     tp, first = range_.topic_partition, range_.from_offset
     for epoch in range(max(since, 1), last + 1):
         prefix = f"{tp.topic}/{tp.partition}/{epoch}/"
@@ -270,7 +271,7 @@ def _epochs_within(range_: OffsetRange, since: int, last: int, marks: Mapping[st
 
 @dataclass(frozen=True)
 class ReplayProgress:
-    """The progress of a replay: read and loaded."""
+    """The progress of a replay's reading and loading."""
 
     positions: int = 0
     read: int = 0
@@ -279,7 +280,7 @@ class ReplayProgress:
     errors: int = 0
     skipped: int = 0
     waiting: int = 0
-    #: what waits for an operator, each with its next step
+    #: stops that wait for an operator, each with its next step
     stops: tuple[str, ...] = field(default=())
 
     @property

@@ -1,9 +1,9 @@
-"""Where a replay begins and ends, as a person writes it.
+"""Parses the beginning and end of a replay's range as an operator writes them.
 
 2026-11-20T10:00Z     a time: the first record of each partition at or after it
 4200                  an offset of every partition
-0:4200,3:117          offsets of some partitions: no other partition is read again
-earliest, latest      all that Kafka has of what was extracted
+0:4200,3:117          offsets of some partitions; others are not read again
+earliest, latest      all extracted positions that Kafka still has
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FORMS: Final = "a time such as 2026-11-20T10:00Z, an offset, offsets of partiti
 
 @dataclass(frozen=True)
 class Position:
-    """One end of a range: exactly one of an edge, a time, an offset of all partitions, or offsets of some."""
+    """One end of a range: exactly one of an edge, a time, an offset for all partitions, or offsets for some."""
 
     edge: str = ""
     time_ms: int = -1
@@ -35,7 +35,8 @@ class Position:
     offsets: Mapping[int, int] = field(default_factory=dict)
 
     def of(self, partition: int, at_time: int, edge: int) -> int | None:
-        """The offset in a partition, None if it is not meant. ``at_time`` is the first offset at the time."""
+        """The offset in a partition, None if the partition is not selected. ``at_time`` is the first offset at the
+        time."""
         if self.offsets:
             return self.offsets.get(partition)
         if self.offset >= 0:
@@ -44,7 +45,7 @@ class Position:
 
 
 def parse_position(option: str, text: str, edge: str) -> Position:
-    """Parse the value of an option, which may name one ``edge``. Raises ConfigurationError."""
+    """Parse the value of an option. ``edge`` is its other allowed word. Raises ConfigurationError."""
     if text == edge:
         return Position(edge)
     if text.isascii() and text.isdecimal() and len(text) <= 18:
@@ -57,12 +58,12 @@ def parse_position(option: str, text: str, edge: str) -> Position:
             return Position(time_ms=parse_moment(text))
     except ConfigurationError:
         pass
-    raise ConfigurationError(f"{option}: {text!r} is no position", next_step=f"write {_FORMS} {edge}")
+    raise ConfigurationError(f"{option}: {text!r} is not a position", next_step=f"write {_FORMS} {edge}")
 
 
 @dataclass(frozen=True)
 class Extracted:
-    """One partition: what was extracted of it, what Kafka has, where the two times of a replay are, and the first
+    """One partition: its extracted positions, Kafka's positions, the offsets at the replay's two times, and the first
     offset whose row waits for a table that is gone."""
 
     topic_partition: TopicPartition
@@ -70,19 +71,19 @@ class Extracted:
     broker: BrokerOffsets
     first_at: int = 0
     until_at: int = 0
-    #: whether ``broker`` decides what can be read; else the caller does
+    #: whether ``broker`` limits the positions to read; if not, the caller does
     is_bound: bool = True
     waits_from: int | None = None
 
     @property
     def latest(self) -> int:
-        """The end of what tables have: rows that wait are loaded once the table is there again."""
+        """The end of the positions that tables have. Rows that wait are loaded once the table exists again."""
         return self.state.next if self.waits_from is None else min(self.state.next, self.waits_from)
 
 
 def bounds_of(partitions: Collection[Extracted], first: Position, until: Position) -> dict[int, Bounds]:
-    """The range of every partition, empty for those that are not meant. Times are cut to what was extracted; offsets
-    are not. Raises Refused if Kafka no longer has a range."""
+    """The range of every partition, empty if the partition is not selected. Times are limited to extracted positions,
+    offsets are not. Raises Refused if Kafka no longer has a range."""
     known = {each.topic_partition.partition for each in partitions}
     if unknown := sorted({*first.offsets, *until.offsets} - known):
         raise Refused(

@@ -1,4 +1,4 @@
-"""Decides about a replacement: what keeps it from beginning, and what it changes. Pure."""
+"""Decides whether a replacement may begin, and how it changes the counts. Pure functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBER = Column(REPLAY_COLUMN, "INT64")
 
 
 def overlaps(replay: Replay, file: StagedFile) -> bool:
-    """Whether a file may have rows of the range."""
+    """Whether a file may have rows in the range."""
     name = file.name
     bounds = replay.bounds.get(name.topic_partition.partition)
     return (
@@ -34,7 +34,7 @@ def overlaps(replay: Replay, file: StagedFile) -> bool:
 
 
 def _precedes(replay: Replay, file: StagedFile) -> bool:
-    """Whether a file may have rows that are older than the range's end."""
+    """Whether a file may have rows from before the range's end."""
     name = file.name
     bounds = replay.bounds.get(name.topic_partition.partition)
     if name.topic_partition.topic != replay.topic or bounds is None or bounds.first >= bounds.until:
@@ -45,9 +45,9 @@ def _precedes(replay: Replay, file: StagedFile) -> bool:
 def check_settled(
     replay: Replay, table: TableReference, state: TableState, files: Iterable[StagedFile]
 ) -> None:
-    """Raise Refused while rows of the range may still be loaded (R3), and for an upsert table older ones: a promoted
-    row would keep them out, and a rollback would not bring them (R11). ``files`` are those of commit and backlog, read
-    after the state."""
+    """Raise Refused while rows of the range may still be loaded (R3). For an upsert table this includes older rows,
+    because a promoted row would keep them out, and a rollback would not bring them back (R11). ``files`` are those of
+    commit and backlog, read after the state."""
     concerns, what = (
         (_precedes, "of the range or before it") if state.has_statements else (overlaps, "of the range")
     )
@@ -69,25 +69,25 @@ def check_settled(
 
 
 def check_kind(what: str, rule: StatementRule, *, are_changes: bool = False) -> None:
-    """Raise Refused for ``what`` is loaded by a statement whose ranges cannot be replaced (R11)."""
+    """Raise Refused if ``what`` is loaded by a statement that does not allow ranges to be replaced (R11)."""
     if rule.appends or (rule.kind == UPSERT and rule.tie == PARK and not are_changes):
         return
     kind = "change events" if are_changes else f"load={rule.kind}"
     kind += " tie=timestamp" if rule.tie == TIMESTAMP else ""
     raise Refused(
-        f"{what}: what a record does depends on records outside of a range ({kind}), so none can be replaced",
-        next_step="give the topic another table, and kbq reset reads it again into that, also from its backup",
+        f"{what}: the effect of a record depends on records outside of a range ({kind}), so no range can be replaced",
+        next_step="give the topic another table; kbq reset then reads it again into that, also from its backup",
     )
 
 
 def check_replaceable(
     table: TableReference, state: TableState, wanted: Collection[StatementRule]
 ) -> StatementRule:
-    """How a table is loaded; ``wanted`` are the rules that its topics ask for. Raises Refused for one whose rows must
-    not change behind its readers (R8), or whose ranges cannot be replaced (R11).
+    """The rule of a table. ``wanted`` are the rules of its topics. Raises Refused if its rows must not change after
+    readers saw them (R8), or if its ranges cannot be replaced (R11).
 
-    Readers rely on this: every row passed the table's gates, and no row of a complete hour changes. No replacement
-    keeps that. For the order of offsets, see `check_positions`.
+    Readers may rely on every row having passed the table's gates, and on complete hours not changing. A replacement
+    would break that. For the order of offsets, see `check_positions`.
     """
     if not state.has_statements and all(rule.appends for rule in wanted):
         rule = StatementRule()
@@ -95,8 +95,8 @@ def check_replaceable(
         rule = lasting_rule(table, state, wanted)
     if rule.appends and state.has_statements:
         raise Refused(
-            f"{table} has rows that statements changed, and rows that were appended since",
-            next_step="give the topic another table, and kbq reset reads it again into that, also from its backup",
+            f"{table} has rows that statements changed and rows that were appended since",
+            next_step="give the topic another table; kbq reset then reads it again into that, also from its backup",
         )
     check_kind(str(table), rule)
     order = state.order
@@ -107,15 +107,15 @@ def check_replaceable(
             next_step="kbq replay diff shows the rows; kbq reset reads the topic again, in order and through the gates",
         )
     if not rule.appends and (state.definition.failed is not None or order.failed is not None):
-        # Its statement is entered again as it was rendered, without `_kbq_replay`.
-        raise Refused(f"{table}: a batch of it failed", next_step=f"kbq status {table}, then again")
+        # Its statement will be entered again with its old text, which lacks `_kbq_replay`.
+        raise Refused(f"{table}: its batch failed", next_step=f"kbq status {table}, then again")
     return rule
 
 
 def check_positions(table: TableReference, former: int, new: int, common: int) -> None:
-    """Raise Refused if a replacement changes which offsets have a row in a table in offset order: some would appear
-    below offsets that its readers saw, now or with a rollback (R8). ``former`` and ``new`` offsets have rows, and
-    ``common`` ones before and after."""
+    """Raise Refused if a replacement would change which offsets have a row in a table in offset order. Rows would
+    appear below offsets that readers already saw, now or at a rollback (R8). ``former`` and ``new`` are the numbers of
+    offsets with rows before and after, ``common`` with rows both before and after."""
     if former != common or new != common:
         raise Refused(
             f"{table} has order=offset: below offsets that its readers saw, {new - common:,} rows of the range would"
@@ -125,23 +125,22 @@ def check_positions(table: TableReference, former: int, new: int, common: int) -
 
 
 def is_whole(replay: Replay, state: TableState, starts: Mapping[int, int]) -> bool:
-    """Whether the keys of the range have no record before it: it begins where its partitions do, and the table has no
-    rows of an earlier epoch."""
+    """Whether no key of the range can have an earlier record: the range begins where its partitions begin, and the
+    table has no rows of an earlier epoch."""
     epochs = (int(key.rpartition("/")[2]) for key in state.rows if key.startswith(f"{replay.topic}/"))
     begins = (r.from_offset <= starts[r.topic_partition.partition] for r in replay.ranges)
     return all(epoch >= replay.epoch for epoch in epochs) and all(begins)
 
 
 def is_fed(replay: Replay, state: TableState) -> bool:
-    """Whether a table has had records of the range's topic and epoch."""
+    """Whether a table was given records of the range's topic and epoch."""
     return any(key.startswith(f"{replay.topic}/") and key.endswith(f"/{replay.epoch}") for key in state.rows)
 
 
 def merged_columns(
     table: TableReference, live: Sequence[Column] | None, shadow: Sequence[Column] | None
 ) -> tuple[Column, ...]:
-    """The columns that a live table needs for a replay's rows, those that it has left out of account. Raises Refused if
-    a column has another type."""
+    """The columns that a live table must have for a replay's rows. Raises Refused if a column has another type."""
     known = {column.name.lower(): column for column in live or ()}
     for column in shadow or ():
         found = known.get(column.name.lower())
@@ -171,9 +170,8 @@ def _relaxed(column: Column) -> str:
 
 
 def changes_of(replay: Replay, changes: Mapping[TableReference, Mapping[str, int]]) -> dict[int, Counts]:
-    """The counts of each partition after a replacement: records stay, so rows that are gone count as skipped.
-
-    ``changes`` are of rows, by table and `rows_key`.
+    """The changes of each partition's counts by a replacement. The number of records does not change, so rows that are
+    gone count as skipped. ``changes`` are numbers of rows, by table and `rows_key`.
     """
     found: dict[int, Counts] = {}
     for table, by_key in sorted(changes.items()):
@@ -195,9 +193,9 @@ def replaced(
     warehouse: str = FIRST_WAREHOUSE,
     passed_over: Mapping[int, int] | None = None,
 ) -> Commit:
-    """A commit after a replacement in a warehouse, once (R5). A partition that was reset since does not count these
-    rows. ``passed_over`` are the range's records that the replay made no rows of, by partition; None for a
-    rollback."""
+    """The commit after a replacement in a warehouse, applied once (R5). Partitions that were reset since do not count
+    these rows. ``passed_over`` is, by partition, the number of records in the range for which the replay has no rows;
+    None for a rollback."""
     for partition, counts in sorted(changes.items()):
         found = commit.partitions.get(partition)
         if found is None or found.since > epoch or job_id in found.changes_of(warehouse):

@@ -1,1 +1,1 @@
-"""Statements: SQL that applies a loaded batch to its table, and the ledger that says which batches took effect."""
+"""Statements: SQL that applies a loaded batch to its table, and the ledger that records which batches took effect."""

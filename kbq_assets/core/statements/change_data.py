@@ -1,9 +1,9 @@
-"""Parts of an upsert for change events (Debezium): truncated tables, and values that the database did not send.
+"""Parts of an upsert for change events (Debezium): truncations, and values that the database did not send.
 
-Both rely on batches in offset order, which such topics need (`order: offset`).
+Both rely on batches in offset order, which such topics require (`order: offset`).
 
-    a truncation removes every row of an older position in its partition; what is older in its batch has no effect
-    a value that was not sent is that of the newest change in the batch that has it, else that of the table
+    a truncation removes all rows with older positions in its partition; older records in its batch have no effect
+    a value that was not sent comes from the newest change in the batch that has it, or else from the table
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kbq_assets.core.topics.evolution import varied_field
 
 
 def _truncated(alias: str, comparison: str) -> str:
-    """Whether a truncation of the batch comes after a row, in its partition: no others compare."""
+    """Whether the batch has a truncation after a row, in the same partition because only there positions compare."""
     return (
         f"EXISTS (SELECT 1 FROM {SCRATCH} AS x WHERE x.{OP} = '{TRUNCATE}' AND x._kafka_topic = {alias}._kafka_topic"
         f" AND x._kafka_partition = {alias}._kafka_partition AND ({alias}._kbq_epoch < x._kbq_epoch"
@@ -31,9 +31,9 @@ def _truncated(alias: str, comparison: str) -> str:
     )
 
 
-#: The rows of a batch after the last truncation of their partition.
+#: The rows of a batch that come after the last truncation of their partition.
 AFTER_TRUNCATION: Final = f"(SELECT a.* FROM {SCRATCH} AS a WHERE NOT {_truncated('a', '<=')})"
-#: Types of values that a database may keep apart from their row, and not send.
+#: Types of values that a database may store apart from their row, and so may not send.
 _APART: Final = frozenset({"BYTES", "JSON", "STRING"})
 
 
@@ -44,7 +44,7 @@ def are_changes(staged: Iterable[Column]) -> bool:
 
 
 def truncation(target: str, columns: Iterable[Column], rule: StatementRule) -> str:
-    """Removes, or marks, the rows from before the last truncation of their partition in a batch."""
+    """Statement that removes, or marks, the rows before the last truncation of their partition in a batch."""
     older = _truncated("t", "<")
     if rule.deletes == MARK and any(column.name == rules.DELETED for column in columns):
         return f"UPDATE {target} AS t SET {rules.DELETED} = TRUE WHERE {older}"
@@ -53,14 +53,14 @@ def truncation(target: str, columns: Iterable[Column], rule: StatementRule) -> s
 
 @dataclass(frozen=True)
 class KeptColumns:
-    """``selected`` follows `b.*` in the query of a batch's newest rows; ``flags`` are its columns that say that the
-    table's value stays, by name."""
+    """Columns that may keep the table's value. ``selected`` follows `b.*` in the query of a batch's newest rows.
+    ``flags`` has, by column, the flag that keeps the table's value, and the quoted name."""
 
     selected: str = ""
     flags: Mapping[str, tuple[str, str]] | None = None
 
     def updated(self, name: str) -> str:
-        """The new value of a row that exists; "" for the batch's."""
+        """The expression for a column of an existing row; "" for the batch's value."""
         flag, quoted = (self.flags or {}).get(name, ("", ""))
         return f"CASE WHEN s.{flag} = 1 THEN t.{quoted} ELSE s.{quoted} END" if flag else ""
 
@@ -68,7 +68,7 @@ class KeptColumns:
 def kept_columns(
     dialect: Dialect, columns: Collection[Column], key: str, in_key: Collection[str]
 ) -> KeptColumns:
-    """The columns of a table whose value a change may lack; ``key`` is the key of a row ``b`` of the batch."""
+    """The columns of a table whose value a change may lack. ``key`` is the key of a row ``b`` of the batch."""
     apart = [
         column.name
         for column in columns
@@ -99,7 +99,7 @@ def kept_columns(
 
 
 def _lacks(dialect: Dialect, name: str, field: str) -> str:
-    """Whether a change did not bring a column. A change names the column of its own type; a variant of that column
-    stays as it is too."""
+    """Whether a change lacks a column. A change names the column of its own type; variants of that column keep their
+    value too."""
     names = [each for each in (name, field) if each]  # with letters, digits and _ alone
     return " OR ".join(dialect.contains.format(value=f"'{each}'", list=f"b.{UNAVAILABLE}") for each in names)

@@ -1,4 +1,4 @@
-"""Differences between the warehouses in the SQL of statements."""
+"""Differences between the warehouses' SQL for statements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Dialect:
-    """A warehouse's SQL. ``quote`` encloses identifiers; ``error`` is an expression of type BOOL that fails."""
+    """A warehouse's SQL. ``quote`` encloses identifiers; ``error`` is a BOOL expression that fails."""
 
     name: str
     quote: str
@@ -32,7 +32,7 @@ class Dialect:
         return ".".join((alias, *map(self.quoted, path.split("."))))
 
     def failing(self, message: str) -> str:
-        """An expression of type BOOL that fails with ``message``, an expression of type STRING."""
+        """A BOOL expression that fails with ``message``, a STRING expression."""
         return self.error.format(message=message)
 
     def divided(self, value: str, by: int) -> str:

@@ -1,4 +1,4 @@
-"""Conditions that the texts of statements share."""
+"""Conditions shared by several kinds of statements."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kbq_assets.core.statements.dialects import Dialect
 
 
 def same(left: Iterable[str], right: Iterable[str]) -> str:
-    """Whether values are equal, each to its counterpart; TRUE without any."""
+    """Whether values are pairwise equal; TRUE if there are none."""
     return " AND ".join(f"{a} = {b}" for a, b in zip(left, right, strict=True)) or "TRUE"
 
 
 def greater(pairs: Sequence[tuple[str, str]]) -> str:
-    """Whether the first values are greater, compared one after another."""
+    """Whether the left values are lexicographically greater than the right ones."""
     (mine, theirs), rest = pairs[0], pairs[1:]
     if not rest:
         return f"{mine} > {theirs}"
@@ -23,8 +23,8 @@ def greater(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def is_tombstone(dialect: Dialect, columns: Iterable[Column], without: Iterable[str], alias: str) -> str:
-    """Whether a row that was appended has no value: all its columns are null, but KBQ's own and those ``without``; ""
-    if there is no other."""
+    """Whether an appended row is a tombstone: all of its columns are null except KBQ's own and those in ``without``. ""
+    if there are no other columns."""
     own = [c for c in columns if c.name.lower() not in OWN_COLUMNS and c.name not in without]
     return " AND ".join(
         f"COALESCE({dialect.length}({alias}.{dialect.quoted(c.name)}), 0) = 0"

@@ -1,8 +1,8 @@
-"""The statement of `load: insert_new`: a record is inserted unless its key is known.
+"""The statement of `load: insert_new`, which inserts a record unless its key is known.
 
-A key is known if the table has a row with it, or if an earlier record of the batch has it; with ``within_days``, only
-rows and records count whose event date is at most so many days away. So no two rows of the table that were inserted
-this way have one key within these days, whatever the order of batches. A record without a key is inserted.
+A key is known if a row of the table or an earlier record of the batch has it. With ``within_days``, only rows and
+records with an event date at most that many days away count. So no two inserted rows have the same key within these
+days, in whatever order batches come. A record without a key is always inserted.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _DAY = "event_date"
 
 
 def insert_new_sql(target: Target) -> str:
-    """The text, with `SCRATCH` for the name of the scratch table."""
+    """The statement's text, with `SCRATCH` for the name of the scratch table."""
     conditions = [f"NOT EXISTS (SELECT 1 FROM {target.name} AS t WHERE {_is_known(target, 't')})"]
     if target.rule.within_days:
-        # The batch's first record per key and day stands for the others of that day: one key, however frequent, is
-        # compared with itself once a day.
+        # The batch's first record per key and day represents the others of that day, so even a frequent key is compared
+        # only once per day.
         others = f"SELECT 1 FROM ({_first(target, 'x')}) AS e"
         conditions.append(
             f"NOT EXISTS ({others} WHERE {_is_near(target, 'e')} AND {target.is_later('b', 'e')})"
@@ -31,7 +31,7 @@ def insert_new_sql(target: Target) -> str:
 
 
 def _first(target: Target, alias: str) -> str:
-    """The first record of each key, or of each key and day; all records without a key."""
+    """Query of the first record of each key (and day), and of all records without a key."""
     parts = [*target.key(alias), *([f"{alias}.{_DAY}"] if target.rule.within_days else [])]
     order = ", ".join(f"{alias}.{name}" for name in POSITION)
     ranked = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(parts)} ORDER BY {order}) = 1"
@@ -42,7 +42,8 @@ def _first(target: Target, alias: str) -> str:
 
 
 def _is_known(target: Target, alias: str) -> str:
-    """Whether a row of the table has the key of the batch's row ``b``. Literals let BigQuery read these days alone."""
+    """Whether a row of the table has the key of the batch's row ``b``. Date literals let BigQuery read only these
+    days."""
     days, within = target.days, target.rule.within_days
     bounds = f"{alias}.{_DAY} BETWEEN DATE '{days[0]}' AND DATE '{days[1]}' AND " if days and within else ""
     return bounds + _is_near(target, alias)

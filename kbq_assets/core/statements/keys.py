@@ -9,25 +9,26 @@ from kbq_assets.core.errors import WrongOptions
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 
-#: Types whose values are equal or not: https://cloud.google.com/bigquery/docs/reference/standard-sql/data-types
+#: Types whose values can be compared for equality:
+#: https://cloud.google.com/bigquery/docs/reference/standard-sql/data-types
 _KEYS: Final = frozenset(
     {"BIGNUMERIC", "BOOL", "BYTES", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIME", "TIMESTAMP"}
 )
-#: Types whose values have an order, in every warehouse the same.
+#: Types whose values have the same order in every warehouse.
 _VERSIONS: Final = frozenset({"DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"})
 
 
 def key_columns(
     table: TableReference, key: Iterable[str], columns: Iterable[Column], option: str = "key"
 ) -> tuple[Column, ...]:
-    """The columns of a key, or of another ``option``, which may be fields of records. Raises WrongOptions for one
-    that a table lacks, or that identifies no row."""
+    """The columns of a key, or of another ``option``, which may be fields of records. Raises WrongOptions if the table
+    lacks one, or its type is not allowed."""
     known = tuple(columns)
     return tuple(_key_column(table, path, known, option) for path in key)
 
 
 def has_paths(columns: Iterable[Column], paths: Collection[str]) -> bool:
-    """Whether a table has columns, or fields of records, at all of some paths, and there are any."""
+    """Whether there are paths, and a table has a column, or a field of a record, at all of them."""
     known = tuple(columns)
     return bool(paths) and all(_has_path(known, path) for path in paths)
 
@@ -48,13 +49,13 @@ def _key_column(table: TableReference, path: str, columns: Iterable[Column], opt
         return _key_column(table, rest, column.fields, option)
     if column is None or rest:
         raise WrongOptions(
-            f"{table} has no column {path}, which its {option} names",
-            next_step=f"correct `{option}`; or give the records the column, then kbq reset --topic T --give-up-pending",
+            f"{table} has no column {path}, but its {option} names it",
+            next_step=f"correct `{option}`, or add it to the records, then kbq reset --topic T --give-up-pending",
         )
     types = _KEYS if option == "key" else _VERSIONS
     if column.type not in types or column.mode == "REPEATED":
         raise WrongOptions(
             f"{table}: {path} has the type {column.type}, which `{option}` does not allow",
-            next_step=f"its columns have one of the types {', '.join(sorted(types))}",
+            next_step=f"allowed types: {', '.join(sorted(types))}",
         )
     return column

@@ -1,4 +1,4 @@
-"""A change of a table's `load`, as its state records it (PROTOCOL S10)."""
+"""A change of a table's `load`, as recorded in its state (PROTOCOL S10)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from kbq_assets.core.statements.rules import StatementRule
 
 @dataclass(frozen=True)
 class LoadSwitch(Stored):
-    """Windows below its positions are loaded as ``before`` says, all others as ``after`` says."""
+    """Windows below the recorded positions are loaded by the rule ``before``, all others by ``after``."""
 
     before: StatementRule
     after: StatementRule
-    #: by `<topic>/<partition>`: epoch and position from which on ``after`` counts; for all others, it counts from 0 on
+    #: epoch and position from which on ``after`` applies, by `<topic>/<partition>`; 0 for all other partitions
     at: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: when it was recorded, by the store's time
     recorded_ms: int = 0
-    #: whether a batch was loaded as ``after`` says
+    #: whether a batch was loaded by ``after``
     taken: bool = False
 
     def is_before(self, file: StagedFile) -> bool:
-        """Whether a file is loaded as before the change."""
+        """Whether a file is loaded by the rule ``before``."""
         name = file.name
         tp = name.topic_partition
         epoch, position = self.at.get(f"{tp.topic}/{tp.partition}", (0, 0))

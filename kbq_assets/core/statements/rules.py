@@ -1,4 +1,4 @@
-"""How a table is loaded: by appending, or by a statement."""
+"""How a table is loaded: by appending rows, or by a statement."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ DELETE_INSERT: Final = "delete_insert"
 SNAPSHOT: Final = "snapshot"
 SQL: Final = "sql"
 SCD2: Final = "scd2"
-#: What a deletion does to its row.
+#: Effects of a deletion on its row.
 REMOVE: Final = "remove"
 MARK: Final = "mark"
-#: Which of two records of one key is newer, if they come from different partitions.
+#: How to order two records of one key that come from different partitions.
 PARK: Final = "park"
 TIMESTAMP: Final = "timestamp"
 
-#: The column that says that a row is deleted: in staged rows and, with ``deletes=mark``, in the table.
+#: The column that marks a row as deleted, in staged rows and, with ``deletes=mark``, in the table.
 DELETED: Final = "_kbq_deleted"
 
-#: The times between which a row of `load: scd2` is its key's last.
+#: The times between which a row of `load: scd2` is the last one of its key.
 VALID_FROM, VALID_TO = "valid_from", "valid_to"
 
 
 @dataclass(frozen=True)
 class StatementRule(Stored):
-    """How batches change a table. ``key``: paths of the columns whose values identify a row, or the rows that go
-    together; ``version``: the path of the column that says which rows are newer; ``within_days``: a key counts as known
-    for so many days around a row's, 0 for ever; ``sql``: a template of the user's own."""
+    """How batches change a table. ``key`` has the paths of the columns that identify a row, or rows that belong
+    together. ``version`` is the path of the column that orders rows by age. ``within_days``: a row makes its key known
+    for this many days around its date, 0: forever. ``sql`` is the user's own template."""
 
     kind: str = APPEND
     key: tuple[str, ...] = ()
@@ -51,26 +51,26 @@ class StatementRule(Stored):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """The part of the rule that the table's rows depend on: another one would need other rows."""
+        """The part of the rule on which the table's rows depend. Rows of another identity cannot be converted."""
         return self.kind, self.key, self.version
 
 
 def rule_of(
     table: TableReference, wanted: Collection[StatementRule], stored: StatementRule, expected: StatementRule
 ) -> StatementRule:
-    """The rule of a table's next batch. ``wanted`` are those of its topics that the source list selects; if it selects
-    none, the table keeps the ``expected`` one. Raises WrongOptions if topics, or the rows that a statement
-    ``stored``, disagree."""
+    """The rule of a table's next batch. ``wanted`` are the rules of its topics in the source list; if there are none,
+    the table keeps the ``expected`` rule. Raises WrongOptions if topics disagree with each other, or with ``stored``,
+    the rule by which a statement wrote the table's rows."""
     if len(set(wanted)) > 1:
         raise WrongOptions(
             f"the topics of {table} load it in different ways: {', '.join(sorted(map(_shown, set(wanted))))}",
-            next_step="give these topics the same `load` and its options, or tables of their own",
+            next_step="give these topics the same `load` with the same options, or separate tables",
         )
     rule = next(iter(wanted), expected)
     if not stored.appends and not rule.appends and rule.identity != stored.identity:
         raise WrongOptions(
-            f"{table} has the rows of {_shown(stored)}, and its topic asks for {_shown(rule)}",
-            next_step="set `load`, `key` and `version` back, or give the topic another table",
+            f"{table} has rows from {_shown(stored)}, but its topic sets {_shown(rule)}",
+            next_step="revert `load`, `key` and `version`, or give the topic another table",
         )
     return rule
 

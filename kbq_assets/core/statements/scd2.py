@@ -1,12 +1,12 @@
-"""The statement of `load: scd2`: every record stays, with the time from which and until which it is its key's last.
+"""The statement of `load: scd2`, which keeps every record with the times between which it is the last one of its key.
 
-Time is business time: the column `version`, or Kafka's time. A row is valid from its own time until that of the next
-record of its key, which is not included; the last one has no end. A record that comes late is put between its
-neighbors, so the order and the size of batches do not matter. Of records with one time, all but the last by position
-are valid for no time at all. A row without a key is inserted, and has no end.
+The time is the column `version`, or Kafka's time. A row is valid from its own time to the time of the next record of
+its key, exclusive; the last row has no end. A late record is placed between its neighbors, so the order and size of
+batches do not matter. If records have the same time, only the last one by position has a nonempty validity. A row
+without a key is inserted, and has no end.
 
-A tombstone is a row too, marked as a deletion: it ends the row before it, and is itself valid for no time. So an older
-record that comes later ends with it. One without a key is left out.
+A tombstone is also a row, marked as a deletion. It ends the previous row, and its own validity is empty. So an older
+record that arrives later ends at the tombstone's time. A tombstone without a key is left out.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kbq_assets.core.statements.targets import POSITION, Target
 
 
 def history_sql(target: Target) -> str:
-    """The text, with `SCRATCH` for the name of the scratch table."""
+    """The statement's text, with `SCRATCH` for the name of the scratch table."""
     statements = [_insertion(target), _ends(target)]
     if target.converts and _has_deletions(target):
         tombstone = is_tombstone(target.dialect, target.columns, [DELETED, VALID_FROM, VALID_TO], "t")
         statements.insert(
             0, f"UPDATE {target.name} AS t SET {DELETED} = ({tombstone or 'FALSE'}) WHERE t.{DELETED} IS NULL"
         )
-    if target.converts:  # the rows that were appended
+    if target.converts:  # rows that were appended before
         begin = (
             f"UPDATE {target.name} AS t SET {VALID_FROM} = {_begin(target, 't')} WHERE t.{VALID_FROM} IS NULL"
         )
@@ -49,7 +49,7 @@ def _value(target: Target, name: str) -> str:
         return _begin(target, "b")
     if name == DELETED:
         return "TRUE" if target.tombstones else f"COALESCE(b.{DELETED}, FALSE)"
-    return f"b.{target.dialect.quoted(name)}"  # of its end, the staged rows know nothing
+    return f"b.{target.dialect.quoted(name)}"  # staged rows have no end yet
 
 
 def _has_deletions(target: Target) -> bool:
@@ -57,7 +57,7 @@ def _has_deletions(target: Target) -> bool:
 
 
 def _ends(target: Target) -> str:
-    """Ends the rows of the batch's keys, or of all keys, where the next one begins."""
+    """Statement that ends the rows of the batch's keys, or of all keys, where the next row begins."""
     order = ", ".join(f"x.{name}" for name in (VALID_FROM, *POSITION))
     following = f"LEAD(x.{VALID_FROM}) OVER (PARTITION BY {', '.join(target.key('x'))} ORDER BY {order})"
     if _has_deletions(target):

@@ -1,7 +1,7 @@
-"""Tokens of SQL, as far as it takes to tell a word from a text, a comment and a quoted name.
+"""A tokenizer for SQL that tells words, texts, comments and quoted names apart.
 
-A warehouse must never see another statement than the one that was judged. So whatever two readers could take
-differently is refused: comments within comments, `$` in DuckDB, and odd ends of lines.
+A warehouse must never read a statement differently from KBQ's check. So the tokenizer refuses everything that two
+parsers might read differently: nested comments, `$` in DuckDB, and unusual line ends.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kbq_assets.core.statements.dialects import BIGQUERY, Dialect
 
 
 class Token(NamedTuple):
-    """A `word`, a quoted `name`, a `text`, or a `symbol` of one character."""
+    """A token of kind `word`, quoted `name`, `text`, or `symbol` (one character)."""
 
     kind: str
     text: str
 
 
-#: https://cloud.google.com/bigquery/docs/reference/standard-sql/lexical: a backslash escapes, in raw texts too.
+#: https://cloud.google.com/bigquery/docs/reference/standard-sql/lexical: a backslash escapes, even in raw strings.
 _BIGQUERY: Final = re.compile(
     r"""(?P<space>\s+|--[^\n]*|\#[^\n]*|/\*(?:(?!\*/|/\*).)*\*/)
     |(?P<text>(?:[rR][bB]?|[bB][rR]?)?(?:
@@ -32,7 +32,7 @@ _BIGQUERY: Final = re.compile(
     |(?P<symbol>[^'"`])""",
     re.VERBOSE | re.DOTALL,
 )
-#: https://duckdb.org/docs/stable/sql/data_types/literal_types.html: a quote is escaped by another one.
+#: https://duckdb.org/docs/stable/sql/data_types/literal_types.html: a quote is escaped by doubling it.
 _DUCKDB: Final = re.compile(
     r"""(?P<space>\s+|--[^\n]*|/\*(?:(?!\*/|/\*).)*\*/)
     |(?P<text>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*')
@@ -41,17 +41,17 @@ _DUCKDB: Final = re.compile(
     |(?P<symbol>[^'"$])""",
     re.VERBOSE | re.DOTALL,
 )
-#: Characters that end a line for some readers and not for others, and those that nobody sees.
+#: Characters that only some parsers treat as line ends, and invisible characters.
 _AMBIGUOUS: Final = re.compile("\\r(?!\\n)|[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 
 
 def tokens_of(sql: str, dialect: Dialect) -> Iterator[Token]:
-    """The tokens of a text, without spaces and comments. Raises WrongOptions where the text cannot be read."""
+    """The tokens of a text, without spaces and comments. Raises WrongOptions if the text cannot be tokenized."""
     return (token for token, _ in _placed(sql, dialect))
 
 
 def split(sql: str, dialect: Dialect) -> list[str]:
-    """The statements of a text, without those that have no token. Raises WrongOptions as `tokens_of`."""
+    """The nonempty statements of a text. Raises WrongOptions as `tokens_of`."""
     found, first, is_empty = list[str](), 0, True
     for token, at in _placed(sql, dialect):
         if token == Token("symbol", ";"):
@@ -66,7 +66,7 @@ def _placed(sql: str, dialect: Dialect) -> Iterator[tuple[Token, int]]:
     if found := _AMBIGUOUS.search(sql):
         raise WrongOptions(
             f"sql: {dialect.name} cannot read it from {found.group()!r} on",
-            next_step="leave this character out",
+            next_step="remove this character",
         )
     pattern, at = _BIGQUERY if dialect is BIGQUERY else _DUCKDB, 0
     while at < len(sql):
@@ -75,7 +75,7 @@ def _placed(sql: str, dialect: Dialect) -> Iterator[tuple[Token, int]]:
         if found is None or is_open:
             raise WrongOptions(
                 f"sql: {dialect.name} cannot read it from {sql[at : at + 20]!r} on",
-                next_step="close texts, names and comments; use no comment within a comment, and no $ in DuckDB",
+                next_step="close all texts, names and comments; nested comments are not allowed, nor is $ in DuckDB",
             )
         if found.lastgroup != "space":
             yield Token(str(found.lastgroup), found.group()), at

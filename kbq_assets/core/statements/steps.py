@@ -1,4 +1,4 @@
-"""Steps of a table's state through the two jobs of a batch: the load job, and the statement that applies it."""
+"""Transitions of a table's state for a batch with two jobs: the load job, and the statement that applies the batch."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from kbq_assets.core.statements.table_statements import applied
 
 
 def begin_statement(state: TableState, rows: int) -> TableState:
-    """Enter the statement of a batch, which the job in flight has loaded, under a fresh id (S4)."""
+    """Enter the statement of a batch that the job in flight has loaded, with a new id (S4)."""
     assert state.in_flight is not None and state.in_flight.statement is not None
     loaded = dataclasses.replace(state.in_flight.statement, loaded_by=state.in_flight.job_id, rows=rows)
     return under_new_id(state, dataclasses.replace(state.in_flight, statement=loaded))
 
 
 def load_again(state: TableState) -> TableState:
-    """Enter the load job of a batch whose scratch table is gone, under a fresh id (S6)."""
+    """Enter the load job of a batch again, with a new id, because its scratch table is gone (S6)."""
     assert state.in_flight is not None and state.in_flight.statement is not None
     unloaded = dataclasses.replace(state.in_flight.statement, loaded_by="", rows=0)
     return under_new_id(state, dataclasses.replace(state.in_flight, statement=unloaded))
 
 
 def record_statement(state: TableState, *, skipped: bool, billed: int = 0, day: int = 0) -> TableState:
-    """Record the statement in flight as the ledger says (S2, S5). Rows of a skipped batch do not count as loaded: its
-    files are given up, as those of `kbq quarantine drop` are."""
+    """Record the result of the statement in flight, as read from the ledger (S2, S5). Rows of a skipped batch do not
+    count as loaded. Its files are given up, as by `kbq quarantine drop`."""
     assert state.in_flight is not None and state.in_flight.statement is not None
     done, rows, files = state.in_flight.statement, state.in_flight.rows, state.in_flight.files
     recorded = record_success(state, rows if skipped else done.rows)
@@ -54,14 +54,14 @@ def _reason(state: TableState, batch: int) -> str:
 
 
 def fail_statement(state: TableState) -> TableState:
-    """Drop the statement in flight, which changed nothing and can change nothing any more, and keep what it was. Its
-    files are pending again."""
+    """Drop the statement in flight, which changed nothing and can no longer change anything, and remember it as failed.
+    Its files are pending again."""
     definition = dataclasses.replace(state.definition, failed=state.in_flight)
     return dataclasses.replace(state, in_flight=None, definition=definition)
 
 
 def retry_statement(state: TableState, entry: AuditEntry) -> TableState:
-    """Try the batch whose statement failed again, and keep the decision. Raises Refused if none failed."""
+    """Retry the batch whose statement failed, and record the decision. Raises Refused if none failed."""
     failed = state.definition.failed
     if state.parked is None or state.parked.reason != ParkReason.STATEMENT_FAILED or failed is None:
         raise Refused("no statement has failed", next_step="kbq order status")
@@ -71,14 +71,12 @@ def retry_statement(state: TableState, entry: AuditEntry) -> TableState:
 
 
 def begin_skip(state: TableState, batch: int, entry: AuditEntry) -> TableState:
-    """Enter the failed statement as the job in flight again, so that no other files get its batch's number, and keep
-    the decision to skip it (S5). The same state if that was done. Raises Refused if another batch is meant, or its
-    files are tried again."""
+    """Enter the failed statement as the job in flight again, so that no other files get its batch number, and record
+    the decision to skip it (S5). Does nothing if that is done already. Raises Refused if another batch is meant, or if
+    the batch's files are being retried."""
     failed = state.definition.failed
     if failed is None or failed.statement is None:
-        raise Refused(
-            "no statement has failed", next_step="kbq status; kbq resume --table tries the batch again"
-        )
+        raise Refused("no statement has failed", next_step="kbq status; kbq resume --table retries the batch")
     if failed.statement.number != batch:
         raise Refused(f"batch {failed.statement.number} failed, not {batch}", next_step="kbq order status")
     if state.in_flight == failed:
@@ -94,7 +92,8 @@ def begin_skip(state: TableState, batch: int, entry: AuditEntry) -> TableState:
 
 
 def end_skip(state: TableState, job_id: str, *, skipped: bool) -> TableState:
-    """Record the batch that `begin_skip` entered as the ledger says, unless a loader did, and resume the table."""
+    """Record the result of the batch that `begin_skip` entered, as read from the ledger, unless a loader did, and
+    resume the table."""
     if state.in_flight is None or state.in_flight.job_id != job_id:
         return state
     recorded = record_statement(state, skipped=skipped)
@@ -103,7 +102,8 @@ def end_skip(state: TableState, job_id: str, *, skipped: bool) -> TableState:
 
 
 def follow_ledger(state: TableState, batch: int) -> TableState:
-    """Number batches from the ledger on, unless that was decided meanwhile (S7). Files in flight are pending again."""
+    """Continue with the batch number from the ledger, unless the table was resumed meanwhile (S7). Files in flight are
+    pending again."""
     if state.parked is None or state.parked.reason != ParkReason.LEDGER_DIFFERS:
         return state
     found = dataclasses.replace(state.definition.statements, applied=batch)

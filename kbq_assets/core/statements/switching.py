@@ -1,8 +1,9 @@
-"""Decides when a change of `load` takes effect: after the windows that were committed before it (PROTOCOL S10). Pure.
+"""Decides when a change of `load` takes effect: after the windows that were committed before it (PROTOCOL S10). Pure
+functions.
 
-A load that first sees the change records the positions up to which its topics are committed. Windows below them are
-loaded as before. The next batch after them is the first one under the change. Until that batch is recorded, the
-change can be taken back, or replaced by another one, as no row knows of it.
+The first load that sees the change records the positions up to which its topics are committed. Windows below these
+positions are loaded as before. The next batch after them is the first one under the change. Until that batch is
+recorded, the change can be reverted or replaced by another one, because it has affected no row yet.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Positions: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
 
 
 def in_force(state: TableState) -> StatementRule | None:
-    """How the table's last batches were loaded; None if any rule may come next: nothing is loaded yet, or an earlier
-    release loaded it, which recorded no change."""
+    """The rule of the table's last batches; None if any rule may come next, because nothing is loaded yet or an earlier
+    release, which recorded no changes, loaded it."""
     known = state.definition.statements
     if known.switch is not None:
         return known.switch.after if known.switch.taken else known.switch.before
@@ -40,18 +41,18 @@ def in_force(state: TableState) -> StatementRule | None:
 
 
 def is_unruled(state: TableState) -> bool:
-    """Whether nothing says how a table was loaded: no batch ever was."""
+    """Whether no batch has set a table's rule yet."""
     return in_force(state) is None and state.definition.statements.rule.appends
 
 
 def open_switch(state: TableState) -> LoadSwitch | None:
-    """The change that no batch has been loaded under yet."""
+    """The change under which no batch has been loaded yet."""
     switch = state.definition.statements.switch
     return switch if switch is not None and not switch.taken else None
 
 
 def expected(state: TableState) -> StatementRule:
-    """The rule of a table whose topics are not selected any more: that of its change, or the one in force."""
+    """The rule of a table whose topics are no longer selected: that of its open change, or the one in force."""
     switch = open_switch(state)
     return switch.after if switch else in_force(state) or state.definition.statements.rule
 
@@ -59,7 +60,7 @@ def expected(state: TableState) -> StatementRule:
 def lasting_rule(
     table: TableReference, state: TableState, wanted: Collection[StatementRule]
 ) -> StatementRule:
-    """The rule of a table's last batch, and of its next one, whose topics ask for ``wanted``. Raises Refused if they
+    """The rule of both a table's last and next batch. ``wanted`` are the rules of its topics. Raises Refused if the two
     differ."""
     known = state.definition.statements
     now, is_changing = in_force(state) or known.rule, open_switch(state) is not None
@@ -67,20 +68,20 @@ def lasting_rule(
         return StatementRule()
     if known.converts or is_changing or any(rule != known.rule for rule in wanted):
         raise Refused(
-            f"{table}: its next batch is the first one of the `load` that its topics ask for",
+            f"{table}: its next batch will be the first one under its topics' new `load`",
             next_step="kbq load, then replay again",
         )
     return known.rule
 
 
 def is_change(state: TableState, asked: StatementRule) -> bool:
-    """Whether a table's topics ask for another `load` than the state says, or than it says will come."""
+    """Whether a table's topics set a `load` that differs from the state's, or from its open change."""
     now, switch = in_force(state), open_switch(state)
     return now is not None and asked.kind != (switch.after if switch else now).kind
 
 
 def with_change(state: TableState, asked: StatementRule, positions: Positions, now_ms: int) -> TableState:
-    """The state that records a change, or that the one before is taken back."""
+    """The state that records a change, or that the previous change is reverted."""
     now = in_force(state)
     assert now is not None
     switch = None
@@ -91,13 +92,12 @@ def with_change(state: TableState, asked: StatementRule, positions: Positions, n
     changed = dataclasses.replace(
         state, definition=dataclasses.replace(state.definition, statements=statements)
     )
-    why = str(switch) if switch else f"load={asked.kind} as before: its change is taken back"
+    why = str(switch) if switch else f"load={asked.kind} as before: its change is reverted"
     return transitions.note(changed, AuditEntry(now_ms, "load", 0, why))
 
 
 def committed(files: Iterable[StagedFile], known: Positions, topics: frozenset[str]) -> Positions:
-    """The positions of a change: those of the topics' commits, or, where a commit cannot be read, of the files that
-    wait."""
+    """The positions of a change: from the topics' commits or, if a commit cannot be read, from its waiting files."""
     found = {tp: at for tp, at in known.items() if tp.topic in topics}
     for file in files:
         tp, end = file.name.topic_partition, (file.name.epoch, file.until)
@@ -107,7 +107,8 @@ def committed(files: Iterable[StagedFile], known: Positions, topics: frozenset[s
 
 
 def in_turn(state: TableState, files: list[StagedFile], given_up: frozenset[str]) -> list[StagedFile]:
-    """The files that the next batch may take: while a change waits, those before it; all if none is left."""
+    """The files that the next batch may take. While a change waits, these are the files before it; all if none of those
+    is left."""
     if (switch := open_switch(state)) is None:
         return files
     earlier = [file for file in files if switch.is_before(file)]
@@ -115,7 +116,7 @@ def in_turn(state: TableState, files: list[StagedFile], given_up: frozenset[str]
 
 
 def rule_of_batch(state: TableState, asked: StatementRule, files: Iterable[StagedFile]) -> StatementRule:
-    """The rule of a batch of ``files``. A change that is not recorded yet does not count."""
+    """The rule of a batch of ``files``. Ignores a change that is not recorded yet."""
     now, switch = in_force(state), open_switch(state)
     if now is None or asked.kind == now.kind:
         return asked
@@ -126,7 +127,7 @@ def rule_of_batch(state: TableState, asked: StatementRule, files: Iterable[Stage
 
 
 def waiting_words(state: TableState, pending: Iterable[StagedFile]) -> str:
-    """The change that waits, and how much is loaded before it; "" if none waits."""
+    """The change that waits and the rows to load before it, as text; "" if none waits."""
     if (switch := open_switch(state)) is None:
         return ""
     earlier = [file for file in pending if switch.is_before(file)]
@@ -136,7 +137,7 @@ def waiting_words(state: TableState, pending: Iterable[StagedFile]) -> str:
 
 
 def _last_rule(state: TableState, now: StatementRule) -> StatementRule:
-    """The rule in force with its latest options: those of the statement that failed, or of the last one."""
+    """The rule in force with its latest options, from the failed statement or from the last one."""
     failed = state.definition.failed
     if failed is not None and failed.statement is not None and failed.statement.rule.kind == now.kind:
         return failed.statement.rule

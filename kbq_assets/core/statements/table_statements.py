@@ -1,4 +1,4 @@
-"""A table's statements, as parts of its state (PROTOCOL, Statements)."""
+"""A table's statements in its state (PROTOCOL, Statements)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from kbq_assets.core.statements.load_switch import LoadSwitch
 from kbq_assets.core.statements.rules import APPEND, StatementRule
 from kbq_assets.core.statements.side_tables import scratch_table
 
-#: Stands for the scratch table's name in a text that is rendered before its load job has an id.
+#: Placeholder for the scratch table's name in a text that is rendered before its load job has an id.
 SCRATCH: Final = "{{ batch }}"
 
 
 @dataclass(frozen=True)
 class BatchStatement(Stored):
-    """The statement of the batch in flight. First its load job is in flight; with ``loaded_by``, the statement is."""
+    """The statement of the batch in flight. While ``loaded_by`` is "", the load job is in flight; then the statement
+    is."""
 
     #: the batch's number in the ledger
     number: int
     rule: StatementRule
-    #: with `SCRATCH` for the name of the scratch table
+    #: the SQL, with `SCRATCH` for the name of the scratch table
     text: str
     #: id of the load job that filled the scratch table; "" while it is in flight
     loaded_by: str = ""
-    #: rows that it loaded
+    #: rows that the load job loaded
     rows: int = 0
 
     def scratch(self, target: TableReference, job_id: str) -> TableReference:
-        """The scratch table: of the load job in flight, or of the one before."""
+        """The scratch table, of the load job in flight or of the previous one."""
         return scratch_table(target, self.loaded_by or job_id)
 
     def sql(self, scratch: str) -> str:
@@ -43,19 +44,19 @@ class BatchStatement(Stored):
 class TableStatements(Stored):
     """The statements of a table so far."""
 
-    #: how the table's rows came to be
+    #: the rule by which the table's rows were written
     rule: StatementRule = field(default_factory=StatementRule)
-    #: the last batch that the ledger counts, as far as this state knows
+    #: the last batch in the ledger, as far as this state knows
     applied: int = 0
     #: rows of batches that an operator skipped
     skipped_rows: int = 0
-    #: of the last statement, and of all
+    #: bytes billed for the last statement, and for all
     billed: int = 0
     billed_in_all: int = 0
-    #: the last day, since 1970, that a statement was billed on, and the bytes of that day
+    #: the last day, since 1970, on which a statement was billed, and the bytes of that day
     day: int = 0
     billed_that_day: int = 0
-    #: whether rows were appended since the last statement; None: an earlier release did not say
+    #: whether rows were appended since the last statement; None: an earlier release did not record it
     appended: bool | None = None
     #: the last change of `load`
     switch: LoadSwitch | None = None
@@ -67,11 +68,11 @@ class TableStatements(Stored):
 
     @property
     def converts(self) -> bool:
-        """Whether the next statement finds rows that were appended."""
+        """Whether the next statement must convert appended rows."""
         return self.rule.appends or bool(self.appended)
 
     def billed_on(self, day: int) -> int:
-        """The bytes that were billed on a day, the last one or a later one."""
+        """The bytes billed on a day, which must be the last billed day or later."""
         return self.billed_that_day if day <= self.day else 0
 
 
@@ -82,7 +83,7 @@ def digest_of(sql: str) -> str:
 def applied(
     known: TableStatements, done: BatchStatement, *, skipped: bool, rows: int, billed: int, day: int = 0
 ) -> TableStatements:
-    """After a batch that the ledger counts; ``day``: when it was billed."""
+    """The statements after a batch that is in the ledger. ``day`` is when it was billed."""
     return dataclasses.replace(
         known,
         # A skipped batch did not convert the table's rows.
@@ -99,20 +100,20 @@ def applied(
 
 
 def after_append(known: TableStatements) -> TableStatements:
-    """After a batch that was appended. A table without a statement keeps none, even if a change to one waits: it may be
-    taken back."""
+    """The statements after an appended batch. A table without statements stays without, even if a change to one waits,
+    because the change may be reverted."""
     appended = None if known.rule.appends else True
     return dataclasses.replace(known, appended=appended, switch=_taken(known.switch, APPEND))
 
 
 def _taken(switch: LoadSwitch | None, kind: str) -> LoadSwitch | None:
-    """The change of `load` after a batch of a kind."""
+    """The change of `load`, marked as taken if a batch of ``kind`` is the first one under it."""
     is_new = switch is not None and switch.after.kind == kind
     return dataclasses.replace(switch, taken=True) if switch is not None and is_new else switch
 
 
 def excess(wanted: int, used: int, limit: int) -> str:
-    """Why a statement of so many bytes exceeds the limit of a day; "" if it does not. 0 is no limit."""
+    """Why a statement that bills ``wanted`` bytes exceeds the daily limit; "" if it does not. 0 means no limit."""
     if not limit or used + wanted <= limit:
         return ""
     today = f"{used:,} were billed today, and " if used else ""

@@ -1,11 +1,11 @@
-"""The statement of `load: sql`: a template of the user's own.
+"""The statement of `load: sql`: the user's own template.
 
     {{ table }}     the table, in SQL
     {{ batch }}     the scratch table with the batch's rows; it has the table's columns
-    {{ columns }}   the table's columns, with commas
+    {{ columns }}   the table's columns, separated by commas
 
-It runs within the transaction that raises the ledger (PROTOCOL S1). So it may hold queries and DML alone: DDL, CALL
-and scripts could end the transaction, or change what a rollback does not bring back.
+It runs in the transaction that advances the ledger (PROTOCOL S1). So it may only contain queries and DML. DDL, CALL and
+scripts could end the transaction, or make changes that a rollback does not undo.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _ALLOWED: Final = ("DELETE", "INSERT", "MERGE", "SELECT", "UPDATE", "WITH")
 _CHANGES: Final = frozenset({"DELETE", "INSERT", "MERGE", "UPDATE"})
 _PLACEHOLDER: Final = re.compile(r"\{\{\s*(.*?)\s*\}\}")
 _NAMES: Final = ("batch", "columns", "table")
-#: Names that KBQ keeps next to a table, and in it: see names.py.
+#: KBQ's own names (see side_tables.py).
 _OWN: Final = re.compile(r"_kbq_(ledger|batch|deleted)_|kbq_jobs", re.IGNORECASE)
 
 
 def sql_text(target: Target) -> str:
-    """The text, with `SCRATCH` for the name of the scratch table. Raises WrongOptions if the target's warehouse
-    would read something else than a query or DML."""
+    """The statement's text, with `SCRATCH` for the name of the scratch table. Raises WrongOptions if the target's
+    warehouse would read anything but queries and DML."""
     check_sql(target.rule.sql, (target.dialect,))
     values = {"batch": SCRATCH, "columns": target.listed(), "table": target.name}
     return _PLACEHOLDER.sub(lambda found: values[found.group(1)], target.rule.sql)
 
 
 def check_sql(template: str, dialects: Iterable[Dialect] = (BIGQUERY, DUCKDB)) -> None:
-    """Raises WrongOptions if a template is good in none of the dialects."""
+    """Raise WrongOptions unless a template is valid in at least one of the dialects."""
     names = _PLACEHOLDER.findall(template)
     for name in names:
         if name not in _NAMES:
@@ -70,7 +70,7 @@ def _check_statements(tokens: list[Token]) -> None:
             "sql: it changes nothing", next_step="use INSERT, UPDATE, DELETE or MERGE on {{ table }}"
         )
     if own := [token.text for token in tokens if token.kind != "text" and _OWN.search(token.text)]:
-        raise WrongOptions(f"sql: {own[0]} is KBQ's own", next_step="leave it out")
+        raise WrongOptions(f"sql: {own[0]} belongs to KBQ", next_step="leave it out")
 
 
 def _split(tokens: list[Token]) -> list[list[Token]]:

@@ -1,4 +1,4 @@
-"""The text of each kind of statement, but upserts (upsert.py), which depend on their batch."""
+"""Texts of all kinds of statements except upserts (upsert.py), which depend on their batch."""
 
 from __future__ import annotations
 
@@ -22,5 +22,6 @@ _TEXTS: Final[Mapping[str, Callable[[Target], str]]] = {
 
 
 def text_of(target: Target) -> str:
-    """The text, with `SCRATCH` for the name of the scratch table. Raises WrongOptions for SQL that is refused."""
+    """The statement's text, with `SCRATCH` for the name of the scratch table. Raises WrongOptions for SQL that is not
+    allowed."""
     return _TEXTS[target.rule.kind](target)

@@ -1,13 +1,13 @@
-"""The statement of `load: upsert`: a table that shows the newest record of each key.
+"""The statement of `load: upsert`, for tables that show the newest record of each key.
 
 Batches may come in any order: schemas take turns (E8), files come back from quarantine, ranges are read again. So the
-text compares positions, and never relies on what was applied before:
+statement compares positions, and never relies on what was applied before:
 
-    a record changes the row of its key if its epoch and offset are higher than the row's
-    a deletion is remembered with its epoch and offset, so that an older record does not bring its key back
-    positions of two partitions do not compare: the statement fails, unless timestamps decide (`tie: timestamp`)
+    a record changes the row of its key only if its epoch and offset are higher than the row's
+    a deletion is stored with its epoch and offset, so that an older record does not restore its key
+    positions of two partitions cannot be compared: the statement fails unless timestamps decide (`tie: timestamp`)
 
-Epochs compare within a commit, which has 64 partitions. A row without a key belongs to none: it is appended.
+Epochs can be compared within a commit, which has 64 partitions. Rows without a key are appended.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from kbq_assets.core.statements.expressions import greater, is_tombstone, same
 from kbq_assets.core.statements.rules import DELETED, MARK, TIMESTAMP, StatementRule
 from kbq_assets.core.statements.table_statements import SCRATCH
 
-#: The message of a statement that met a key in two partitions.
+#: The error message of a statement that found a key in two partitions.
 TWO_PARTITIONS: Final = "kbq: a key is in two partitions"
-#: The position of a record, by column; `deleted_columns` names them differently, so that no listing takes the table of
-#: deleted keys for one of records.
+#: The columns of a record's position. The table of deleted keys uses other names, so that no listing mistakes it for a
+#: table of records.
 POSITION: Final = ("_kafka_topic", "_kafka_partition", "_kbq_epoch", "_kafka_offset")
 REMEMBERED: Final = ("kbq_topic", "kbq_partition", "kbq_epoch", "kbq_offset")
 TIME, REMEMBERED_TIME = "_kafka_timestamp", "kbq_timestamp"
@@ -38,8 +38,8 @@ _TYPES: Final = ("STRING", "INT64", "INT64", "INT64")
 
 @dataclass(frozen=True)
 class Upsert:
-    """The inputs of an upsert's text. Names are in SQL; ``columns`` are the table's. ``tombstones``: every row of the
-    batch is a deletion; ``flag`` is the column that says which are. ``changes``: they are change events.
+    """The inputs of an upsert's text. Names are in SQL; ``columns`` are the table's. ``tombstones``: all rows of the
+    batch are deletions; ``flag`` is the column that marks deletions, if any. ``changes``: the rows are change events.
     ``converts``: the table's rows were appended."""
 
     dialect: Dialect
@@ -55,7 +55,7 @@ class Upsert:
 
     @property
     def remembers(self) -> bool:
-        """Whether deleted keys have a table of their own; otherwise their rows stay, marked."""
+        """Whether deleted keys are in a separate table. Otherwise their rows stay, marked as deleted."""
         return self.rule.deletes != MARK
 
 
@@ -66,7 +66,7 @@ def deleted_columns(key: Sequence[Column]) -> tuple[Column, ...]:
 
 
 def upsert_sql(upsert: Upsert) -> str:
-    """The text, with `SCRATCH` for the name of the scratch table."""
+    """The statement's text, with `SCRATCH` for the name of the scratch table."""
     statements = [*_conversion(upsert)] if upsert.converts else []
     if not upsert.one_partition and upsert.rule.tie != TIMESTAMP:
         statements.append(_refusal(upsert))
@@ -81,8 +81,8 @@ def upsert_sql(upsert: Upsert) -> str:
 
 
 def effective_sql(upsert: Upsert) -> str:
-    """How many records of a batch that was just applied the table shows, or remembers as deletions of keys that it
-    lacks; the others are superseded."""
+    """Query of the number of effective records in a batch that was just applied: those that the table shows, or that
+    are stored as deletions of keys that the table lacks. The others are superseded."""
 
     def found(table: str, names: tuple[str, ...]) -> str:
         place = " AND ".join(f"x.{mine} = b.{theirs}" for mine, theirs in zip(names, POSITION, strict=True))
@@ -96,22 +96,22 @@ def effective_sql(upsert: Upsert) -> str:
 
 
 def key_name(number: int) -> str:
-    """A column of the table of deleted keys."""
+    """The name of a key column in the table of deleted keys."""
     return f"key_{number}"
 
 
 def key_of(upsert: Upsert, alias: str) -> list[str]:
-    """The key's values in a row of the table, or of the batch."""
+    """The key's parts in a row of the table or of the batch."""
     return [upsert.dialect.path(alias, path) for path in upsert.rule.key]
 
 
 def remembered_key(upsert: Upsert, alias: str) -> list[str]:
-    """The key's values in a row of the table of deleted keys."""
+    """The key's parts in a row of the table of deleted keys."""
     return [f"{alias}.{key_name(number)}" for number in range(len(upsert.rule.key))]
 
 
 def has_key(upsert: Upsert, alias: str) -> str:
-    """Whether a row belongs to a key."""
+    """Whether all parts of a row's key are set."""
     return " AND ".join(f"{part} IS NOT NULL" for part in key_of(upsert, alias))
 
 
@@ -122,12 +122,12 @@ def _is_deleted(upsert: Upsert, alias: str) -> str:
 
 
 def _batch(upsert: Upsert) -> str:
-    """The rows of the batch that change any."""
+    """The rows of the batch that have an effect."""
     return change_data.AFTER_TRUNCATION if upsert.changes else SCRATCH
 
 
 def _kept(upsert: Upsert) -> change_data.KeptColumns:
-    """The columns whose value may be that of the table."""
+    """The columns that may keep the table's value."""
     partition = ", ".join(key_of(upsert, "b"))
     roots = {path.partition(".")[0] for path in upsert.rule.key}
     return change_data.kept_columns(
@@ -136,8 +136,8 @@ def _kept(upsert: Upsert) -> change_data.KeptColumns:
 
 
 def is_newer(upsert: Upsert, left: str, right: str, of: tuple[str, ...] = POSITION, time: str = TIME) -> str:
-    """Whether the row ``left`` is newer than ``right``, whose position has the columns ``of``. A row without a position
-    is the oldest: somebody wrote it by hand."""
+    """Whether the row ``left`` is newer than ``right``, whose position columns are ``of``. A row without a position was
+    written by hand, and counts as the oldest."""
     topic, partition, epoch, offset = (
         (f"{left}.{mine}", f"{right}.{theirs}") for mine, theirs in zip(POSITION, of, strict=True)
     )
@@ -155,7 +155,7 @@ def is_newer(upsert: Upsert, left: str, right: str, of: tuple[str, ...] = POSITI
 
 
 def _message(left: str, right: str, of: tuple[str, ...]) -> str:
-    """Names positions, and no value of a key, which may be personal."""
+    """The error message. It has positions, but not the key's value, which may be personal data."""
     places = " || ' and ' || ".join(
         f"CAST({alias}.{names[1]} AS STRING) || ':' || CAST({alias}.{names[3]} AS STRING)"
         for alias, names in ((left, POSITION), (right, of))
@@ -164,7 +164,7 @@ def _message(left: str, right: str, of: tuple[str, ...]) -> str:
 
 
 def _newest(upsert: Upsert, source: str, condition: str = "TRUE") -> str:
-    """The newest row of each key in a batch."""
+    """Query of the newest row of each key in a batch."""
     order = ["_kbq_epoch", "_kafka_offset"]
     if upsert.rule.tie == TIMESTAMP:
         order = [TIME, "_kbq_epoch", "_kafka_topic", "_kafka_partition", "_kafka_offset"]
@@ -177,7 +177,7 @@ def _newest(upsert: Upsert, source: str, condition: str = "TRUE") -> str:
 
 
 def _refusal(upsert: Upsert) -> str:
-    """Fails if the batch has a key in two partitions, whose positions do not compare."""
+    """Statement that fails if the batch has a key in two partitions, whose positions cannot be compared."""
     shard = upsert.dialect.divided("b._kafka_partition", PARTITIONS_PER_SHARD)
     places = "b._kbq_epoch * 4294967296 + b._kafka_partition"
     found = (
@@ -231,7 +231,7 @@ def _value(upsert: Upsert, name: str, alias: str = "s") -> str:
 
 
 def _memory(upsert: Upsert, deletions: str) -> str:
-    """Remembers the keys of deletions."""
+    """Statement that stores the keys of deletions."""
     key, positions = remembered_key(upsert, "d"), (*REMEMBERED, REMEMBERED_TIME)
     found = (*POSITION, TIME)
     changes = ", ".join(f"{mine} = s.{theirs}" for mine, theirs in zip(positions, found, strict=True))
@@ -245,7 +245,7 @@ def _memory(upsert: Upsert, deletions: str) -> str:
 
 
 def _without_key(upsert: Upsert) -> str:
-    """Appends rows without a key; a deletion without one deletes nothing."""
+    """Statement that appends rows without a key. A deletion without a key has no effect."""
     names = [column.name for column in upsert.columns]
     listed = ", ".join(map(upsert.dialect.quoted, names))
     values = ", ".join(_value(upsert, name, "b") for name in names)
@@ -254,8 +254,9 @@ def _without_key(upsert: Upsert) -> str:
 
 
 def _conversion(upsert: Upsert) -> Iterable[str]:
-    """Makes an appended table show the newest record of each key: tombstones are remembered, then go with the rows that
-    are not the newest, or that a deletion is newer than: the table may have been upserted before."""
+    """Statements that make an appended table show the newest record of each key. They store the keys of tombstones,
+    then delete the tombstones and all rows for which a newer row or a newer deletion exists; there may be older
+    deletions because the table may have been upserted before."""
     quoted = upsert.dialect.quoted
     tombstone = is_tombstone(upsert.dialect, upsert.columns, [DELETED], "t")
     if upsert.remembers and tombstone:
@@ -270,8 +271,8 @@ def _conversion(upsert: Upsert) -> Iterable[str]:
     if upsert.remembers:
         known = is_newer(upsert, "t", "d", REMEMBERED, REMEMBERED_TIME)
         yield (
-            f"DELETE FROM {upsert.target} AS t WHERE {has_key(upsert, 't')} AND EXISTS (SELECT 1 FROM {upsert.deleted}"
-            f" AS d WHERE {same(remembered_key(upsert, 'd'), key_of(upsert, 't'))} AND NOT {known})"
+            f"DELETE FROM {upsert.target} AS t WHERE {has_key(upsert, 't')} AND EXISTS (SELECT 1 FROM "
+            f"{upsert.deleted} AS d WHERE {same(remembered_key(upsert, 'd'), key_of(upsert, 't'))} AND NOT {known})"
         )
     if tombstone and upsert.remembers:
         yield f"DELETE FROM {upsert.target} AS t WHERE {tombstone}"

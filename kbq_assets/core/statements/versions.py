@@ -1,8 +1,9 @@
-"""The statements of `load: delete_insert` and `load: snapshot`: the rows of the newest version replace older ones.
+"""The statements of `load: delete_insert` and `load: snapshot`, where the rows of the newest version replace older
+ones.
 
-`delete_insert` compares versions per key, `snapshot` over the whole table. Rows of one version belong together, in
-whatever batches they come; a row of an older version has no effect. So the order and the size of batches do not matter.
-A row without a version is older than any with one. A row without a key is inserted.
+`delete_insert` compares versions per key, `snapshot` in the whole table. Rows of one version belong together even if
+they come in several batches, and a row of an older version has no effect. So the order and size of batches do not
+matter. A row without a version is older than any row with one. A row without a key is inserted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from kbq_assets.core.statements.targets import Target
 
 
 def versions_sql(target: Target) -> str:
-    """The text, with `SCRATCH` for the name of the scratch table."""
+    """The statement's text, with `SCRATCH` for the name of the scratch table."""
     name = target.name
     statements = [f"DELETE FROM {name} AS t WHERE {_is_outdated(target, 't', SCRATCH)}"]
     if target.converts:  # the appended rows of older versions
@@ -25,7 +26,7 @@ def versions_sql(target: Target) -> str:
 
 
 def _is_outdated(target: Target, alias: str, source: str) -> str:
-    """Whether ``source`` has a newer version of a row's key."""
+    """Whether ``source`` has a newer version than a row's, for its key."""
     newest, version = f"MAX({target.version('x')})", target.version(alias)
     if not target.rule.key:
         found = f"(SELECT {newest} FROM {source} AS x)"

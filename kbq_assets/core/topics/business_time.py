@@ -1,9 +1,9 @@
-"""The business time: the field of a record that holds it, and its value, always in UTC.
+"""The business time: finds the field of a record that has it, and parses its value. All times are UTC.
 
-Numbers are seconds, milliseconds, microseconds or nanoseconds since 1970: as the topic says, or by their size. Each
-unit begins in March 1973 (10^8 seconds), so 20250131 and durations are not times. Texts are RFC 3339, ISO 8601's basic
-format, a date alone (its midnight), or such numbers; a time without a zone is UTC. Times outside the years 1 to 9999 do
-not count. wire/records/event_time.py does the same with bytes.
+Numbers are seconds, milliseconds, microseconds or nanoseconds since 1970; the topic sets the unit, or the size of the
+number decides. Each unit begins in March 1973 (10^8 seconds), so 20250131 and durations are not times. Texts are RFC
+3339, ISO 8601's basic format, a date alone (meaning midnight), or such numbers. A time without a zone is UTC. Times
+outside the years 1 to 9999 do not count. wire/records/event_time.py applies the same rules to bytes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.json.numbers import Number
 
-#: The option's value that leaves the choice of a field to its name and type.
+#: The option's value to choose the field by its name and type.
 AUTO: Final = "auto"
-#: Field names that `auto` takes for times, the surest first.
+#: Field names that `auto` recognizes as times, most likely first.
 CANDIDATES: Final = (
     "event_time", "event_timestamp", "occurred_at", "created_at", "timestamp", "time", "ts", "date",
 )  # fmt: skip
-#: Endings of further such names.
+#: Endings of further names that it recognizes.
 ENDINGS: Final = ("_at", "_time", "_date")
-#: Formats of plain numbers, as the wire layer numbers them; 0 judges by size.
+#: Formats, with their numbers in the wire layer; 0 decides by size.
 FORMATS: Final[Mapping[str, int]] = {
     "": 0, "epoch_s": 1, "epoch_ms": 2, "epoch_us": 3, "epoch_ns": 4, "rfc3339": 5,
 }  # fmt: skip
@@ -38,7 +38,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _FIRST_MICROS: Final = -62_135_596_800_000_000
 _END_MICROS: Final = 253_402_300_800_000_000
 _DAY_MICROS: Final = 86_400_000_000
-#: All that a warehouse stores.
+#: All days that a warehouse can store.
 MOST_DAYS_AHEAD: Final = 3_652_059
 _LEAST: Final = ((10**17, "epoch_ns"), (10**14, "epoch_us"), (10**11, "epoch_ms"), (10**8, "epoch_s"))
 _MICROS: Final = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
@@ -53,8 +53,8 @@ _MOMENT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TimeBounds:
-    """Business times that count: from ``first_day`` since 1970 on, until ``days_ahead`` after the Kafka time's day.
-    A Kafka time before the first day is no measure."""
+    """The range of business times that count: from ``first_day`` since 1970 to ``days_ahead`` days after the Kafka
+    time's day. A Kafka time before the first day sets no upper bound."""
 
     first_day: int
     days_ahead: int
@@ -67,21 +67,22 @@ class TimeBounds:
 
 @dataclass(frozen=True)
 class BusinessTime:
-    """The option `event_date`. ``candidates`` are dotted paths, the first one in a schema counts; none: `auto`.
-    ``format`` is of `FORMATS`."""
+    """The option `event_date`. ``candidates`` are dotted paths, of which the first one in a schema counts; empty means
+    `auto`. ``format`` is one of `FORMATS`."""
 
     candidates: tuple[str, ...] = ()
     format: str = ""
-    #: whether a topic may lack the field in every schema: several topics share the option
+    #: whether all schemas of a topic may lack the field, because several topics share the option
     is_optional: bool = dataclasses.field(default=False, compare=False)
 
     @property
     def is_automatic(self) -> bool:
-        """Whether fields are found by their names and types."""
+        """Whether the field is chosen by name and type."""
         return not self.candidates
 
     def of_document(self, document: object) -> int | None:
-        """Microseconds since 1970 of the first candidate in a JSON document with a time; None if there is none."""
+        """The time of the first candidate in a JSON document that has one, in microseconds since 1970; None if none
+        has."""
         if not isinstance(document, dict):
             return None
         paths = ((key,) for key in candidate_keys(document)) if self.is_automatic else self._paths
@@ -98,16 +99,15 @@ ALL_TIMES: Final = TimeBounds(_FIRST_MICROS // _DAY_MICROS, MOST_DAYS_AHEAD)
 
 @dataclass(frozen=True)
 class Chosen:
-    """The field of a schema that holds the business time, and why it is this one."""
+    """The field of a schema that has the business time, and the reason for the choice."""
 
     path: str
     why: str
 
 
 def parse_business_time(option: str) -> BusinessTime | None:
-    """Parse `event_date`: `auto`, a path, several as `a|b|c`; `:epoch_s` and the like behind. None for "".
-
-    Raises ConfigurationError.
+    """Parse `event_date`: `auto`, a path, or several as `a|b|c`, optionally followed by a format such as `:epoch_s`.
+    None for "". Raises ConfigurationError.
     """
     if not option:
         return None
@@ -124,16 +124,15 @@ def parse_business_time(option: str) -> BusinessTime | None:
 
 
 def option_text(section: Mapping[str, Any]) -> str:
-    """The option from a catalog's keys: ``field``, then ``candidates``, and ``format``."""
+    """The option's text from a catalog's keys ``field``, ``candidates`` and ``format``, in this order."""
     paths = [section["field"]] if "field" in section else []
     text = "|".join([*paths, *section.get("candidates", ())]) or AUTO
     return f"{text}:{section['format']}" if "format" in section else text
 
 
 def choose_field(schema: avro.AvroType, business: BusinessTime) -> Chosen | None:
-    """The field of an Avro record schema that has the business time; None if no field has one.
-
-    A single named field counts if it exists, whatever its type: staging refuses one that cannot be a time.
+    """The field of an Avro record schema that has the business time; None if no field has one. A single named field
+    counts whatever its type; staging refuses it if it cannot be a time.
     """
     if business.is_automatic:
         return _found(schema)
@@ -145,14 +144,15 @@ def choose_field(schema: avro.AvroType, business: BusinessTime) -> Chosen | None
 
 
 def candidate_keys(keys: Iterable[str]) -> tuple[str, ...]:
-    """Keys of a JSON object that are times by their names, the surest first; its values say whether they are."""
+    """Keys of a JSON object whose names suggest times, most likely first. Only their values show whether they are."""
     ranked = [(rank, index, key) for index, key in enumerate(keys) if (rank := name_rank(key)) is not None]
     return tuple(key for _, _, key in sorted(ranked))
 
 
 @lru_cache(maxsize=4096)
 def name_rank(name: str) -> int | None:
-    """How sure a field is a time by its name: 0 is surest; None for other names. `eventTime` is `event_time`."""
+    """The rank of a name that suggests a time, 0 for the most likely; None for other names. `eventTime` ranks as
+    `event_time`."""
     plain = _snake(name)
     if plain in CANDIDATES:
         return CANDIDATES.index(plain)
@@ -161,7 +161,7 @@ def name_rank(name: str) -> int | None:
 
 
 def epoch_micros(value: object, format_: str = "") -> int | None:
-    """Microseconds since 1970 of a JSON value, None if it is not a time."""
+    """A JSON value as microseconds since 1970; None if it is not a time."""
     if isinstance(value, bool):
         return None
     if isinstance(value, Number):
@@ -182,7 +182,7 @@ _TIER_NAMES: Final = ("a timestamp", "a date", "text", "a plain number")
 
 
 def _found(schema: avro.AvroType) -> Chosen | None:
-    """The best of a record's own fields: by name, of a fitting type; else the first timestamp, else the first date."""
+    """The best of a record's own fields: by name if the type fits, else the first timestamp, else the first date."""
     best: tuple[tuple[int, ...], Chosen] | None = None
     record = next(_records(schema), None)
     for index, field in enumerate(record.fields.values() if record else ()):
@@ -195,7 +195,7 @@ def _found(schema: avro.AvroType) -> Chosen | None:
 
 
 def _sureness(tier: int, rank: int | None, name: str) -> tuple[int, ...] | None:
-    """Lower is surer. Other plain numbers than those `…_at` may as well be durations."""
+    """A sort key, lower for more likely times. Plain numbers may be durations unless their names end in `_at`."""
     if rank is None:
         return (2, tier, 0) if tier in (_TIMESTAMPS, _DATES) else None
     if rank < len(CANDIDATES):
@@ -211,7 +211,7 @@ def _snake(name: str) -> str:
 
 
 def _tier(node: avro.AvroType) -> int | None:
-    """How likely values of a type are times; None if some are something else. A null is no time, and no obstacle."""
+    """How likely values of a type are times, None if some cannot be. Nulls are ignored."""
     if isinstance(node, avro.Union):
         if node.wrappers:
             return None  # never chosen so far: partitions of existing topics must not move
@@ -231,7 +231,7 @@ _PLAIN_TIERS: Final = {"string": _TEXTS, "long": _NUMBERS, "int": _NUMBERS}
 
 
 def _records(node: avro.AvroType) -> Iterator[avro.RecordType]:
-    """The records that a value of a type may be."""
+    """The record types of which a value may be."""
     if isinstance(node, avro.RecordType):
         yield node
     elif isinstance(node, avro.Union):
@@ -239,7 +239,7 @@ def _records(node: avro.AvroType) -> Iterator[avro.RecordType]:
 
 
 def type_at(node: avro.AvroType, path: Sequence[str]) -> avro.AvroType | None:
-    """The type of the field at a path, through records and unions; None if there is none."""
+    """The type of the field at a path through records and unions; None if there is no such field."""
     if not path:
         return node
     fields = (record.fields[path[0]] for record in _records(node) if path[0] in record.fields)
@@ -247,7 +247,7 @@ def type_at(node: avro.AvroType, path: Sequence[str]) -> avro.AvroType | None:
 
 
 def _of_number(value: float, format_: str) -> int | None:
-    if not -_MAX_INT64 <= value <= _MAX_INT64:  # not a number is neither
+    if not -_MAX_INT64 <= value <= _MAX_INT64:  # false for NaN
         return None
     unit = format_ or next((name for least, name in _LEAST if value >= least), "")
     if unit == "epoch_ns":

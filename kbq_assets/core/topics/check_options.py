@@ -1,4 +1,4 @@
-"""The options of a topic's checks: the fourth part, next to those of options.py."""
+"""The options of a topic's checks."""
 
 from __future__ import annotations
 
@@ -11,32 +11,35 @@ from kbq_assets.core.topics.option_types import CHECKS, SHARE, whole
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """When a check of the topic fails, and which checks block its loads (core/observation/check_names.py)."""
+    """Limits of the topic's checks, and the checks that block its loads (core/observation/check_names.py)."""
 
     max_lag_records: int = option(
         "0",
         whole(),
-        "[checked](operations.md#checks): most positions of the topic that may be unread; 0, here and below: not "
-        "checked",
+        "[check](operations.md#checks): the most positions of the topic that may be unread; 0, here and below: no "
+        "check",
     )
     max_lag_seconds: int = option(
         "7200",
         whole(),
-        "the longest that a record may be unread, by its Kafka time; plus `max_wait_seconds` where small data may wait",
+        "the longest time that a record may be unread, by its Kafka time; plus `max_wait_seconds` if small data may "
+        "wait",
     )
     max_age_seconds: int = option(
-        "14400", whole(), "the longest that a record may be missing from its table, unread or not yet loaded"
+        "14400",
+        whole(),
+        "the longest time that a record may be missing from its table, unread or not yet loaded",
     )
     complete_after_seconds: int = option(
         "900",
         whole(),
-        "an hour of its tables is [complete](completeness.md) when all partitions are this far beyond its end, by "
-        "business time; 0 does not wait for the topic",
+        "an hour of its tables is [complete](completeness.md) once all partitions are this far past its end, by "
+        "business time; 0: do not wait for the topic",
     )
     max_error_share: float = option(
         "0.05",
         SHARE,
-        "the share of bad records among the last ones read; of at least `error_share_records` records",
+        "the highest share of bad records among the last ones read, of at least `error_share_records` records",
     )
     blocking: frozenset[str] = option(
         CONTIGUOUS,

@@ -1,4 +1,4 @@
-"""Columns in snake_case, for topics whose `column_names` asks for them: `orderId` becomes `order_id`."""
+"""Column names in snake_case, for topics with `column_names=snake_case`: `orderId` becomes `order_id`."""
 
 from __future__ import annotations
 
@@ -12,33 +12,34 @@ from kbq_assets.core.loading.table_notes import OWN_COLUMNS
 AS_WRITTEN: Final = "schema"
 SNAKE_CASE: Final = "snake_case"
 
-#: Names from a record down.
+#: Names from the record down to a field.
 Path: TypeAlias = tuple[str, ...]
 
 _WORD_BEGINS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def snake_case(name: str) -> str:
-    """A name in snake_case. Underscores stay: KBQ's own columns begin with them."""
+    """A name in snake_case. Keeps underscores, because KBQ's own columns begin with them."""
     return _WORD_BEGINS.sub("_", name).lower()
 
 
 def snake_case_names(paths: Iterable[Path]) -> Mapping[Path, str]:
-    """The fields that get another name. Fields of one record whose names would be the same keep their own."""
+    """The fields to rename, and their new names. If fields of one record would get the same name, they keep their
+    own."""
     records: dict[Path, set[str]] = defaultdict(set)
     for path in paths:
         records[path[:-1]].add(path[-1])
     found: dict[Path, str] = {}
     for above, names in records.items():
         count = Counter(snake_case(name) for name in names)
-        # A name that stays takes its column, whatever else would like it.
+        # A name is not taken if another field of the record already has it.
         new = {name: snake_case(name) for name in names if count[snake_case(name)] == 1}
         found |= {(*above, name): other for name, other in new.items() if other != name}
     return found
 
 
 def row_columns(fields: Iterable[str], style: str) -> Mapping[str, str]:
-    """The fields of a row whose columns have other names, in a table that has KBQ's own columns too."""
+    """The fields of a row that get other column names, in a table that also has KBQ's own columns."""
     if style != SNAKE_CASE:
         return {}
     names = snake_case_names((name,) for name in {*fields, *OWN_COLUMNS})

@@ -1,7 +1,7 @@
-"""Declares a topic's options on the dataclass fields that hold them.
+"""Declares a topic's options on the dataclass fields that store them.
 
-A field's declaration carries everything about its option: name, type, default, choices, help text, and its place in a
-catalog entry. The source list, the catalog, its JSON Schema and the tables of docs/ all read these declarations.
+A field's declaration has everything about its option: name, type, default, choices, help text, and its place in a
+catalog entry. The source list, the catalog, its JSON Schema and the tables in docs/ all use these declarations.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ _KEY: Final = "option"
 
 @dataclass(frozen=True)
 class Option:
-    """One option. ``default`` is text as in a source list."""
+    """One option. ``default`` is the text to write in a source list."""
 
     name: str
-    #: Markdown, whose links start in docs/.
+    #: Markdown; links are relative to docs/.
     help: str
     default: str
     type: OptionType
-    #: The default in words, if the text alone is not clear.
+    #: The default in words, if its text alone is not clear.
     shown_default: str = ""
-    #: The dotted path of its key in a catalog entry; "" if the catalog derives it from something else.
+    #: The dotted path of its key in a catalog entry. A declaration may leave it "" for the key of its name in its
+    #: section; `declared_in` returns "" for options that the catalog derives.
     place: str = ""
 
     @property
@@ -38,7 +39,8 @@ class Option:
 
 
 def option(default: str, type: OptionType, help: str, **more: Any) -> Any:
-    """Declare the option of a dataclass field. ``more``: see `Option`; ``name`` if it differs from the field's."""
+    """Declare the option of a dataclass field. ``more`` are further fields of `Option`, with ``name`` only if it
+    differs from the field's."""
     value = type.parse(more.get("name", ""), default)
     return dataclasses.field(
         default=value, metadata={_KEY: Option(more.pop("name", ""), help, default, type, **more)}
@@ -46,8 +48,8 @@ def option(default: str, type: OptionType, help: str, **more: Any) -> Any:
 
 
 def declared_in(kind: type, section: str) -> Iterator[tuple[str, Option]]:
-    """Fields of a dataclass with their options, complete with names and places. ``section`` holds those of a catalog
-    entry that have no other place."""
+    """Fields of a dataclass with their options, completed with names and places. ``section`` is the section of a
+    catalog entry for options that declare no place."""
     for each in dataclasses.fields(kind):
         declared: Option = each.metadata[_KEY]
         name = declared.name or each.name
@@ -55,12 +57,12 @@ def declared_in(kind: type, section: str) -> Iterator[tuple[str, Option]]:
         yield each.name, dataclasses.replace(declared, name=name, place=place)
 
 
-#: The place of options that a catalog derives from other keys.
+#: The place of options that the catalog derives from other keys.
 NO_PLACE: Final = "-"
 
 
 def text_of(value: object) -> str:
-    """A value of a catalog, or of Python, as text of a source list: `true`, `a,b`, `email:drop,name:keep`."""
+    """A catalog's or Python value as text for a source list: `true`, `a,b`, `email:drop,name:keep`."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):

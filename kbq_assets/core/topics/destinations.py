@@ -1,14 +1,14 @@
-"""Tables that each record chooses: templates of names, and which names are allowed.
+"""Templates for table names that are filled per record, and the names that records may choose.
 
     orders_{header.country|unknown}     {field.customer.tier}     {topic.2}_{record}     {key}
 
-`{topic}` is the topic's name, `{topic.2}` the second of its parts, split at '.', '-' and '_'; `{record}` the Avro
-record's name without namespace; `{key}` and `{header.<name>}` are text in UTF-8, of a repeated header the last;
-`{field.<path>}` is a string, an enum, a boolean or an integer, through records and unions. The text after '|' replaces
-a missing value.
+`{topic}` is the topic's name, `{topic.2}` the second of its parts, split at '.', '-' and '_'. `{record}` is the Avro
+record's name without namespace. `{key}` and `{header.<name>}` are text in UTF-8; the last value of a repeated header
+counts. `{field.<path>}` is a string, an enum, a boolean or an integer, and may be inside records and unions. The text
+after '|' replaces a missing value.
 
-A record's values become lower case, and characters other than letters and digits become '_': so no two tables differ by
-case alone. A value that is missing, empty, not ASCII, or without any letter or digit makes no name.
+Values become lower case, so no two tables differ only by case. Characters other than letters and digits become '_'. A
+value that is missing, empty, not ASCII, or without any letter or digit cannot be part of a name.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from kbq_assets.core.protocol.done_files import check_fits
 from kbq_assets.core.protocol.names import TableReference, sanitise_table
 from kbq_assets.core.topics.personal import HEADERS, KEY, Decision
 
-#: Prefix of KBQ's own tables, such as the one of error rows; also after an underscore.
+#: Prefix of KBQ's own tables, such as those of error rows, also after an underscore.
 RESERVED: Final = "kbq_"
 _GRAMMAR: Final = (
-    "{topic}, {topic.1}, {record}, {key}, {header.name}, {field.path}, each with |default if wanted"
+    "{topic}, {topic.1}, {record}, {key}, {header.name}, {field.path}, each optionally with |default"
 )
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _INPUT: Final = re.compile(r"topic(\.[1-9][0-9]*)?|record|key|header\..+|field\.[^.]+(\.[^.]+)*")
@@ -46,7 +46,7 @@ class Placeholder:
 
 @dataclass(frozen=True)
 class Template:
-    """A name in parts: texts, and placeholders between them. ``text`` is how it was written."""
+    """A name as a sequence of texts and placeholders. ``text`` is the original."""
 
     text: str
     parts: tuple[str | Placeholder, ...]
@@ -59,25 +59,25 @@ class Template:
         return is_template(self.text)
 
     def for_topic(self, topic: str) -> Template:
-        """The template with the topic's name in place of its placeholders."""
+        """The template with the topic's placeholders filled in."""
         text = with_topic(self.text, topic)
         return self if text == self.text else parse_template("", text)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The inputs that it needs of a record, each once."""
+        """The distinct inputs that it needs from a record."""
         return tuple(dict.fromkeys(part.input for part in self.parts if isinstance(part, Placeholder)))
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """Why a record has no table."""
+    """The reason that a record has no table."""
 
     why: str
 
 
 def check_exposure(inputs: Iterable[str], decisions: Iterable[Decision]) -> None:
-    """Raises ConfigurationError for an input that is personal data: names of tables would show it."""
+    """Raise ConfigurationError for an input that is personal data, because table names would show it."""
     decided = {decision.path: decision.action for decision in decisions}
     if not decided:
         return
@@ -91,27 +91,27 @@ def check_exposure(inputs: Iterable[str], decisions: Iterable[Decision]) -> None
             exposed = where in (KEY, HEADERS) and decided.get(where) != "keep"
         if exposed:
             raise ConfigurationError(
-                f"table: {name} would be in names of tables, and pii= does not keep it",
-                next_step=f"choose tables by something else, or decide {where}:keep",
+                f"table: {name} would appear in table names, but pii= does not keep it",
+                next_step=f"choose tables by another value, or decide {where}:keep",
             )
 
 
 def _is_within(one: str, other: str) -> bool:
-    """Whether one path leads through the other."""
+    """Whether one path is the other or a prefix of it, in either direction."""
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def check_known(known: Iterable[str]) -> None:
-    """Raises ConfigurationError for names that differ by case alone, and for words that are not patterns of names."""
+    """Raise ConfigurationError for names that differ only by case, and for words that are not patterns of names."""
     seen: dict[str, str] = {}
     for each in known:
         if not re.fullmatch(r"([\w*?\[\]!-]+\.)?[\w*?\[\]!-]+", each, re.ASCII):
             raise ConfigurationError(
-                f"tables: {each!r} is not a name", next_step="table or dataset.table, * for any"
+                f"tables: {each!r} is not a name", next_step="table or dataset.table; * matches any text"
             )
         if seen.setdefault(each.lower(), each) != each:
             raise ConfigurationError(
-                f"tables: {seen[each.lower()]} and {each} differ by case alone", next_step="name one of them"
+                f"tables: {seen[each.lower()]} and {each} differ only by case", next_step="name one of them"
             )
 
 
@@ -121,7 +121,7 @@ def is_template(text: str) -> bool:
 
 
 def parse_template(option: str, text: str) -> Template:
-    """Parse a name with placeholders. Raises ConfigurationError that begins with the option."""
+    """Parse a name with placeholders. Raises ConfigurationError with a message that begins with the option."""
     parts: list[str | Placeholder] = []
     at = 0
     for found in _PLACEHOLDER.finditer(text):
@@ -132,19 +132,19 @@ def parse_template(option: str, text: str) -> Template:
 
 
 def check_input(option: str, name: str) -> None:
-    """Raises ConfigurationError for an input that records do not have."""
+    """Raise ConfigurationError for an input that records do not have."""
     if not _INPUT.fullmatch(name):
         raise ConfigurationError(f"{option}: records have no {name!r}", next_step=_GRAMMAR)
 
 
 def with_topic(text: str, topic: str) -> str:
-    """A template with the topic's name in place of its placeholders. Placeholders of parts that the topic lacks stay:
-    then no record has a table."""
+    """A template's text with the topic's placeholders filled in. Placeholders for parts that the topic lacks remain, so
+    no record gets a table."""
     return _PLACEHOLDER.sub(lambda found: _of_topic(topic, found[1]) or found[0], text)
 
 
 def fill(template: Template, values: Mapping[str, str | None]) -> str | Unknown:
-    """A name from a record's values by input. Its values become lower case and valid in names."""
+    """The name for a record's values, given by input. Values become lower case and valid in names."""
     name = ""
     for part in template.parts:
         if isinstance(part, str):
@@ -159,7 +159,7 @@ def fill(template: Template, values: Mapping[str, str | None]) -> str | Unknown:
 
 
 def name_part(value: str) -> str | None:
-    """The record's value as a name part; None if unusable."""
+    """The record's value as a part of a name; None if unusable."""
     if len(value) > _MOST_CHARACTERS or not (value.isascii() and value.isprintable()):
         return None
     if not re.search("[A-Za-z0-9]", value):
@@ -168,7 +168,7 @@ def name_part(value: str) -> str | None:
 
 
 def text_of(value: str | int | bool | bytes | None) -> str | None:
-    """A record's value as text. Bytes that are not UTF-8 become text that makes no name."""
+    """A record's value as text. Bytes that are not UTF-8 become text that is unusable in names."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, bool):
@@ -187,7 +187,7 @@ class Names:
     create: bool = False
 
     def table(self, dataset: str, table: str) -> TableReference | Unknown:
-        """The table of a name, if records may choose it."""
+        """The table with a name, or the reason that records may not choose it."""
         dataset, table = self._listed(dataset, table)
         if max(len(dataset), len(table)) > _MOST_CHARACTERS:
             return Unknown(f"{dataset}.{table} has more than {_MOST_CHARACTERS} characters")
@@ -201,7 +201,7 @@ class Names:
         )
 
     def _listed(self, dataset: str, table: str) -> tuple[str, str]:
-        """The name as ``known`` spells it, if they differ by case alone."""
+        """The name as spelled in ``known``, if it differs only by case."""
         for each in self.known:
             if each.lower() == f"{dataset}.{table}".lower():
                 dataset, _, table = each.partition(".")

@@ -1,13 +1,13 @@
-"""Schema variants: columns or table versions of their own for schemas that contradict their table.
+"""Schema variants: separate columns or table versions for schemas that conflict with their table.
 
-A load job takes a column's type from the file, and a table has one type per column. So every other type is a
-contradiction, a wider one too: INT64 in FLOAT64 loses digits beyond 2^53, and NUMERIC cannot be loaded into BIGNUMERIC
+A load job takes a column's type from the file, and a table has one type per column. So every different type conflicts,
+even a wider one: INT64 in FLOAT64 loses digits beyond 2^53, and NUMERIC cannot be loaded into BIGNUMERIC
 (https://github.com/googleapis/google-cloud-dotnet/issues/11062; records of the older schema id still arrive). These
-differences change no column type and contradict nothing: int and long, float and double, string and enum, bytes and
-fixed, a decimal's precision within NUMERIC, order, more or fewer fields.
+differences do not change a column's type, so they do not conflict: int and long, float and double, string and enum,
+bytes and fixed, a decimal's precision within NUMERIC, the order of fields, more or fewer fields.
 
-The columns that tables were given are stored (PROTOCOL, Objects), and only grow. So a schema always gets the same
-variant: its columns stay in its table, and whatever contradicted it elsewhere stays too."""
+KBQ stores the columns assigned to tables (PROTOCOL, Objects) and only adds to them. So a schema always gets the same
+variant."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from kbq_assets.core.loading.tables import Column, type_of
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.names import TableReference
 
-#: Folder of the columns that tables were given (PROTOCOL, Objects).
+#: Folder of the columns assigned to tables (PROTOCOL, Objects).
 VARIANTS: Final = "placements/"
 PARK: Final = "park"
 NEW_TABLE_VERSION: Final = "new_table_version"
 VARIANT_COLUMN: Final = "variant_column"
 
-#: Names of fields from a record down, through lists and unions: those of columns.
+#: Names of fields from the record down, through lists and unions, as in columns.
 Path: TypeAlias = tuple[str, ...]
 
 #: BigQuery allows 300 characters in a column's name.
@@ -37,48 +37,49 @@ _NO_FIELDS: Final[frozenset[Path]] = frozenset()
 
 @dataclass(frozen=True)
 class TableColumn(Stored):
-    """A column that a table was given."""
+    """A column assigned to a table."""
 
     name: str
     type: str
-    #: what schemas call it, if that differs: then the column is a variant
+    #: the field's name in schemas, if it differs; then the column is a variant
     field: str = ""
     fields: tuple[TableColumn, ...] = ()
 
     def is_of(self, field: str) -> bool:
-        """Whether it belongs to a field of schemas. Names ignore case."""
+        """Whether it is the column of a schema's field. Ignores case."""
         return (self.field or self.name).lower() == field.lower()
 
 
 @dataclass(frozen=True)
 class TableVersion(Stored):
-    """All columns that one table was given."""
+    """All columns assigned to one table."""
 
     columns: tuple[TableColumn, ...] = ()
 
 
 @dataclass(frozen=True)
 class TableVariants(Stored):
-    """`placements/<dataset>.<table>.json`: the columns that a table and its later versions were given."""
+    """`placements/<dataset>.<table>.json`: the columns assigned to a table and its later versions."""
 
     versions: tuple[TableVersion, ...] = ()
 
 
 @dataclass(frozen=True)
 class SchemaVariant:
-    """Where records of one schema go. If ``variants`` differ from the stored ones, store them before staging."""
+    """The table version and columns for records of one schema. If ``variants`` differ from the stored ones, store them
+    before staging."""
 
     #: the table's version, from 1
     version: int
-    #: new names of contradicting fields
+    #: new names of conflicting fields
     renames: Mapping[Path, str]
     variants: TableVariants
 
 
 @dataclass(frozen=True, order=True)
 class Evolution:
-    """A new variant: ``column`` of ``table`` for the field ``origin``; or, without a column, ``table`` as a version of
-    the table ``origin``."""
+    """A new variant. With ``column``, it is that column of ``table`` for the field ``origin``. Without, ``table`` is a
+    new version of the table ``origin``."""
 
     table: str
     origin: str
@@ -92,15 +93,14 @@ class Evolution:
 
 
 class _Contradiction(Exception):
-    """A column contradicts the table and may not be renamed."""
+    """A column conflicts with the table and may not be renamed."""
 
 
 def find_variant(
     columns: Iterable[Column], fields: frozenset[Path], known: TableVariants, policy: str
 ) -> SchemaVariant:
-    """The first table version that a schema fits; if none, a new variant by the topic's policy.
-
-    ``fields`` are the columns that may be renamed: fields of records, not the parts of maps and unions.
+    """The first table version that fits a schema; if none fits, a new variant by the topic's policy. ``fields`` are the
+    columns that may be renamed: fields of records, but not parts of maps and unions.
     """
     columns = tuple(columns)
     for number, version in enumerate(known.versions, 1):
@@ -116,7 +116,7 @@ def find_variant(
 def add_variant(
     columns: Iterable[Column], fields: frozenset[Path], table: Iterable[Column], known: TableVariants
 ) -> SchemaVariant:
-    """A variant in the table itself, next to the columns that the warehouse has. The policy does not matter: files of
+    """A variant in the table itself, next to the columns that the warehouse has. Ignores the policy, because files of
     the schema are already staged for this table."""
     known = with_table_columns(known, table)
     found = find_variant(columns, fields, replace(known, versions=known.versions[:1]), VARIANT_COLUMN)
@@ -125,7 +125,8 @@ def add_variant(
 
 
 def with_table_columns(known: TableVariants, columns: Iterable[Column]) -> TableVariants:
-    """With the columns that the warehouse's table has. They win; columns that the table has not yet stay."""
+    """The variants merged with the columns of the warehouse's table. The warehouse's columns win; columns that it does
+    not have yet are kept."""
     first = known.versions[0] if known.versions else TableVersion()
     merged = replace(first, columns=_merged_with(first.columns, tuple(columns)))
     return replace(known, versions=(merged, *known.versions[1:]))
@@ -144,12 +145,13 @@ def _merged_with(known: Iterable[TableColumn], columns: tuple[Column, ...]) -> t
 
 
 def varied_field(column: Column, siblings: Iterable[Column]) -> str:
-    """The field that an unknown column is a variant of, by its name; "" if it is not a variant."""
+    """The field of which an unknown column is a variant, judged by its name; "" if it is not a variant."""
     return next((each.name for each in siblings if _named_variant(each.name, column) == column.name), "")
 
 
 def version_table(table: str, version: int) -> str:
-    """A version's table: `d.t`, `d.t__v2`, … Two underscores avoid the tables of other topics. Raises InvalidName."""
+    """The table of a version: `d.t`, `d.t__v2`, and so on. Two underscores avoid other topics' tables. Raises
+    InvalidName."""
     return table if version == 1 else str(TableReference.parse(f"{table}__v{version}"))
 
 
@@ -181,7 +183,7 @@ def _variant(
 
 
 class _Merge:
-    """Adds a schema's columns to a table's. A contradicting field gets another name if it is one of ``fields``."""
+    """Adds a schema's columns to a table's. A conflicting field gets a new name if it is one of ``fields``."""
 
     def __init__(self, fields: frozenset[Path]) -> None:
         self._fields = fields
@@ -189,7 +191,7 @@ class _Merge:
     def columns(
         self, known: tuple[TableColumn, ...], wanted: tuple[Column, ...], above: Path
     ) -> tuple[tuple[TableColumn, ...], dict[Path, str]]:
-        """The merged columns of one record, and new names. Raises _Contradiction."""
+        """The merged columns of one record, and the new names. Raises _Contradiction."""
         merged, renames = list(known), dict[Path, str]()
         theirs = {column.name.lower() for column in wanted}
         for column in wanted:
@@ -204,7 +206,7 @@ class _Merge:
     def _column(
         self, known: list[TableColumn], wanted: Column, path: Path, theirs: set[str]
     ) -> tuple[int, TableColumn, dict[Path, str]]:
-        """The first column of the field that fits, or a new one at the end."""
+        """The field's first column that fits, or a new one at the end."""
         for index, each in enumerate(known):
             if each.is_of(wanted.name) and each.type == type_of(wanted):
                 with contextlib.suppress(_Contradiction):

@@ -10,13 +10,13 @@ from kbq_assets.core.topics.option_types import FLAG, choice
 
 @dataclass(frozen=True)
 class KeyOptions:
-    """Which columns the key of a record becomes."""
+    """How record keys are stored as columns."""
 
     as_bytes: bool = option("false", FLAG, "add `_kafka_key` (bytes)", name="keys", place="records.keys")
     format: str = option(
         "bytes",
         choice("bytes", "avro", "json", "protobuf", "text"),
-        "[decode keys](catalog.md#keys) into the column `_key`; `bytes`: do not decode them",
+        "[decode keys](catalog.md#keys) into the column `_key`; `bytes`: do not decode",
         name="key_format",
         place="records.key_format",
     )

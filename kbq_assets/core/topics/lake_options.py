@@ -1,4 +1,4 @@
-"""The options of small files in a lake: when they are compacted, and to what size."""
+"""The options for compacting a lake's small files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _ENABLED: Final = {AUTO: None, COMPLETE: True, OFF: False}
 
 @dataclass(frozen=True)
 class LakeOptions:
-    """The policy of `kbq compact` for the tables of a topic; 0 leaves it to the table's properties."""
+    """How `kbq compact` treats a topic's tables; 0 leaves an option to the table's properties."""
 
     compact: str = option(
         AUTO,
         choice(AUTO, COMPLETE, OFF),
-        "small files of the topic's [lake tables](iceberg.md#compaction): `complete`: compact only hours that are "
-        "complete; `off`: none; `auto`: as the table's properties say",
+        "compaction of the topic's [lake tables](iceberg.md#compaction): `complete`: only complete hours; `off`: "
+        "none; `auto`: by the table's properties",
         name="lake_compact",
         place="lake.compact",
     )
@@ -36,7 +36,7 @@ class LakeOptions:
     min_files: int = option(
         "0",
         whole(),
-        "so many small files make a partition due; ten times as many do, however young they are",
+        "number of small files that make a partition due; ten times as many make it due whatever their age",
         name="lake_min_files",
         place="lake.min_files",
         shown_default="the table's, 5",
@@ -44,7 +44,7 @@ class LakeOptions:
     min_age_seconds: int = option(
         "0",
         whole(),
-        "age of the newest small file of a partition that is due",
+        "least age of a partition's newest small file before the partition is due",
         name="lake_min_age_seconds",
         place="lake.min_age_seconds",
         shown_default="the table's, 3600",
@@ -52,8 +52,8 @@ class LakeOptions:
     days_after_seconds: int = option(
         "0",
         whole(),
-        "so long after the end of a day, compaction joins its files of all hours and schema versions too, with the "
-        "table's newest columns; 0: never",
+        "seconds after the end of a day until compaction also merges its files across hours and schema versions, "
+        "with the table's newest columns; 0: never",
         name="lake_days_after_seconds",
         place="lake.days_after_seconds",
         shown_default="the table's, 0",
@@ -61,7 +61,7 @@ class LakeOptions:
 
     @property
     def rule(self) -> CompactionRule:
-        """What the topic asks for."""
+        """The topic's compaction rule."""
         return CompactionRule(
             _ENABLED[self.compact],
             self.compact == COMPLETE,

@@ -1,4 +1,4 @@
-"""The types of options: how each is written, and how its text is parsed."""
+"""The types of options, with their parsers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from kbq_assets.core.topics.business_time import parse_business_time
 from kbq_assets.core.topics.destinations import check_known, parse_template
 from kbq_assets.core.topics.personal import parse_decisions
 
-#: From an option's name and its text to a typed value. Raises ConfigurationError that begins with the name.
+#: Parses an option's text, given its name. Raises ConfigurationError with a message that begins with the name.
 OptionParser: TypeAlias = Callable[[str, str], Any]
 
 
 @dataclass(frozen=True)
 class OptionType:
-    """How an option is written. ``kind`` is its type in a catalog: string, integer, number, boolean, strings, map."""
+    """The type of an option. ``kind`` is its type in a catalog: string, integer, number, boolean, switch, strings,
+    map."""
 
     kind: str
     parse: OptionParser
@@ -69,13 +70,13 @@ def _day(name: str, text: str) -> int:
 
 TEXT: Final = OptionType("string", lambda name, text: text)
 FLAG: Final = OptionType("boolean", _flag)
-#: Of a catalog: a boolean or `only`.
+#: In a catalog, a boolean or `only`.
 BACKUP: Final = OptionType("switch", choice("true", "false", "only").parse, ("only",))
 DAY: Final = OptionType("string", _day)
 SHARE: Final = OptionType("number", lambda name, text: _number(float, name, text, 0))
 PRIORITIES: Final[Mapping[str, int]] = {"high": 8, "normal": 4, "low": 1}
 _MAX_WEIGHT: Final = 100
-#: Python converts no text of thousands of digits to a number.
+#: Python refuses to convert text of thousands of digits to a number.
 _LONGEST: Final = 18
 #: https://cloud.google.com/bigquery/docs/clustered-tables#limitations
 _MAX_CLUSTERING: Final = 4
@@ -85,7 +86,8 @@ _COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
 def _route(name: str, text: str) -> str:
     if text not in ("topic", "record_name"):
         raise ConfigurationError(
-            f"{name}={text}", next_step="topic or record_name; a template in table= names each record's table"
+            f"{name}={text}",
+            next_step="topic or record_name; to choose a table per record, use a template in table=",
         )
     return text
 

@@ -1,4 +1,4 @@
-"""The options of a topic, in parts: each is declared once, here or in a module of its own."""
+"""The options of a topic, by part. Each is declared once, here or in a module of its own."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from kbq_assets.core.topics.option_types import (
 )
 from kbq_assets.core.topics.personal import Decision
 
-#: What becomes of nulls in arrays.
+#: Treatments of nulls in arrays.
 KEEP: Final = "keep"
 BAD: Final = "bad"
 
 
 @dataclass(frozen=True)
 class OwnershipOptions:
-    """Who answers for a topic, and who pays."""
+    """Who is responsible for a topic, and who pays."""
 
     owner: str = option("", TEXT, "label `owner` of the topic's tables and load jobs", place="ownership.team")
     cost_center: str = option("", TEXT, "their label `cost_center`", place="ownership.cost_center")
     errors_table: str = option(
         ERROR_TABLE,
         TEXT,
-        "table of bad records: `kbq_errors`, which topics of a dataset share, or `kbq_errors__<name>` for one topic or "
-        "owner",
+        "table of bad records: `kbq_errors`, shared by the topics of a dataset, or `kbq_errors__<name>` for one "
+        "topic or owner",
         place="destination.errors_table",
     )
 
@@ -60,7 +60,7 @@ class OwnershipOptions:
 
 @dataclass(frozen=True)
 class DestinationOptions:
-    """Where rows go, and how their tables are created. Records fill the templates of ``dataset`` and ``table``."""
+    """The tables that get the rows, and how they are created. Records fill the templates ``dataset`` and ``table``."""
 
     dataset: Template = option(
         "kafka",
@@ -71,14 +71,14 @@ class DestinationOptions:
     table: Template = option(
         "",
         TEMPLATE,
-        "table, or a [template](catalog.md#destinations) such as `orders_{header.country}`; every character but "
-        "letters, digits and `_` becomes `_`",
+        "table, or a [template](catalog.md#destinations) such as `orders_{header.country}`; characters other than "
+        "letters, digits and `_` become `_`",
         shown_default="the topic's name",
     )
     route: str = option(
         "topic",
         ROUTE,
-        "`topic`: all records to `table`; `record_name`: a table per Avro record name, also where a schema is a "
+        "`topic`: all records go to `table`; `record_name`: one table per Avro record name, also if a schema is a "
         "union of records",
     )
     tables: tuple[str, ...] = option(
@@ -90,13 +90,13 @@ class DestinationOptions:
     unknown_table: str = option(
         "error_table",
         choice("error_table", "create"),
-        "records that choose none of `tables`: `error_table`, or `create` the table",
+        "records whose table is not in `tables`: `error_table`, or `create` the table",
         place="destination.unknown",
     )
     max_tables: int = option(
         "200",
         whole(1),
-        "most tables of a window that records may choose; further records become error rows",
+        "most tables that the records of one window may choose; records for more tables become error rows",
     )
     error_dataset: str = option(
         "", TEXT, "dataset of `errors_table`, if `dataset` is a template", shown_default="`dataset`"
@@ -104,18 +104,18 @@ class DestinationOptions:
     cluster_by: tuple[str, ...] = option(
         "",
         CLUSTERING,
-        "columns, `a,b`, at most 4, that the topic's tables are clustered by; columns that a table lacks, or that "
-        "cannot cluster, are left out",
+        "clustering columns of the topic's tables, `a,b`, at most 4; columns that a table lacks, or that cannot "
+        "cluster, are ignored",
     )
     partitioning: str = option(
         "auto",
         choice("auto", *PARTITION_UNITS),
-        "new tables are partitioned by `hour`, `day` or `month` of the business time; `auto`: by day in BigQuery, by "
-        "day and hour in a lake. DuckDB has no partitions",
+        "partition new tables by `hour`, `day` or `month` of the business time; `auto`: by day in BigQuery, by day "
+        "and hour in a lake; DuckDB has no partitions",
     )
-    require_partition_filter: bool = option("false", FLAG, "queries must name dates")
+    require_partition_filter: bool = option("false", FLAG, "queries must filter by date")
     partition_expiry_days: int = option(
-        "0", whole(), "the warehouse drops partitions older than this; 0 keeps them"
+        "0", whole(), "the warehouse drops partitions older than this; 0: never"
     )
     schema_ids: bool = option(
         "false", FLAG, "add `_kbq_schema_id`, the id of the record's schema; a lake's tables always have it"
@@ -123,21 +123,21 @@ class DestinationOptions:
     on_incompatible: str = option(
         PARK,
         choice(PARK, NEW_TABLE_VERSION, VARIANT_COLUMN),
-        "a schema that [contradicts its table](catalog.md#schema-evolution): `park` it, `variant_column` (more "
-        "columns, `amount__string`), `new_table_version` (another table, `orders__v2`)",
+        "a schema that [conflicts with its table](catalog.md#schema-evolution): `park` the table, add a "
+        "`variant_column` (`amount__string`), or create a `new_table_version` (`orders__v2`)",
     )
 
     column_names: str = option(
         AS_WRITTEN,
         choice(AS_WRITTEN, SNAKE_CASE),
-        "`schema`: columns have the names of the schema's fields; `snake_case`: `orderId` becomes "
-        "[`order_id`](formats.md#names-of-columns), in nested records too",
+        "`schema`: columns are named like the schema's fields; `snake_case`: `orderId` becomes "
+        "[`order_id`](formats.md#names-of-columns), also in nested records",
     )
     warehouses: tuple[str, ...] = option(
         "",
         WAREHOUSES,
-        "[warehouses](warehouses.md) that get the topic's rows from its next window on, by their names in "
-        "`KBQ_WAREHOUSE`: `bq,lake`",
+        "names from `KBQ_WAREHOUSE` of the [warehouses](warehouses.md) that get the topic's rows, from its next "
+        "window on: `bq,lake`",
         shown_default="the first",
     )
 
@@ -146,47 +146,49 @@ class DestinationOptions:
         of_record = [name for name in self.dataset.inputs if not name.startswith("topic")]
         if of_record and not self.error_dataset:
             raise ConfigurationError(
-                f"dataset={self.dataset}: each record names its own, and bad records have none",
-                next_step="error_dataset= names the dataset of errors_table",
+                f"dataset={self.dataset}: each record chooses its own dataset, but bad records have none",
+                next_step="set error_dataset= to the dataset of errors_table",
             )
         if self.route != "topic" and any(not name.startswith("topic") for name in self.template.inputs):
             raise ConfigurationError(
-                f"route={self.route} decides, and so does a template",
+                f"route={self.route} and a template both choose the table",
                 next_step="table={record}, or route=topic",
             )
 
     @property
     def template(self) -> Template:
-        """Dataset and table as one template: its inputs are what both need of a record."""
+        """Dataset and table as one template, with the inputs of both."""
         return Template(f"{self.dataset}.{self.table}", (*self.dataset.parts, *self.table.parts))
 
     @property
     def partition_unit(self) -> str:
-        """The unit of time that new tables are partitioned by, "" for the warehouse's own."""
+        """The unit of time by which new tables are partitioned, "" for the warehouse's default."""
         return "" if self.partitioning == "auto" else self.partitioning
 
     @property
     def by_record(self) -> bool:
-        """Whether each record names its table, so that tables cannot be known beforehand."""
+        """Whether each record chooses its table, so the tables are not known beforehand."""
         return self.dataset.is_template or self.table.is_template
 
     def table_for(self, topic: str, record_name: str = "") -> TableReference:
-        """The table of a record: by topic, or by the Avro record's name without namespace. Raises ConfigurationError
-        where each record names its own (`by_record`)."""
+        """The table of a record, by topic or by the Avro record's name without namespace. Raises ConfigurationError if
+        each record chooses its own (`by_record`)."""
         if self.by_record:
-            raise ConfigurationError(f"{topic} has no one table", next_step="its records choose their tables")
+            raise ConfigurationError(
+                f"{topic} has no single table", next_step="its records choose their tables"
+            )
         by_name = self.route == "record_name" and record_name
         name = record_name.rsplit(".", 1)[-1] if by_name else self.table.text or topic
         return TableReference(self.dataset.text, sanitise_table(name))
 
     def target(self, topic: str) -> str:
-        """Where rows go, for people: a table, or a pattern of tables' names."""
+        """The destination of rows, to display: a table, or a pattern of table names."""
         if self.route == "record_name":
             return f"{self.dataset}.<record name>"
         return f"{self.dataset}.{self.table.text or topic}" if self.by_record else str(self.table_for(topic))
 
     def for_topic(self, topic: str) -> DestinationOptions:
-        """The options with the topic's name filled into the templates."""
+        """The options with the topic's placeholders filled into the templates."""
         dataset, table = self.dataset.for_topic(topic), self.table.for_topic(topic)
         unchanged = dataset is self.dataset and table is self.table
         return self if unchanged else replace(self, dataset=dataset, table=table)
@@ -194,55 +196,56 @@ class DestinationOptions:
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """How single records are read, and what happens to bad ones."""
+    """How records are read, and what happens to bad ones."""
 
     format: str = option(
         "avro",
         choice("avro", "json", "json_columns", "json_schema", "protobuf", "debezium"),
-        "`avro`: Confluent's prefix and Avro; `json`: any JSON value, as the column `payload`; one with a number that "
-        "no double holds, such as `1e400`, is a bad record (`OUT_OF_RANGE`); `json_columns`: "
-        "[fields as columns](formats.md#json-columns); `json_schema`: the same, behind Confluent's prefix and a JSON "
-        "Schema; [`protobuf`](formats.md#protobuf); [`debezium`](change-data.md): change events in Avro or JSON, "
-        "without their envelope",
+        "`avro`: Confluent's prefix and Avro; `json`: any JSON value, as the column `payload` (a value with a number "
+        "too large for a double, such as `1e400`, is a bad record, `OUT_OF_RANGE`); `json_columns`: [fields as "
+        "columns](formats.md#json-columns); `json_schema`: the same, with Confluent's prefix and a JSON Schema; "
+        "[`protobuf`](formats.md#protobuf); [`debezium`](change-data.md): change events in Avro or JSON, without "
+        "their envelope",
         place=NO_PLACE,
     )
     framing: str = option(
         "prefix",
         choice("prefix", "header", "single_object", "none"),
-        "[how a record names its schema](formats.md#schemas-of-records): `prefix`: Confluent's prefix; `header`: "
-        "Confluent's record header `__value_schema_id`; `single_object`: Avro's fingerprint; `none`: `value_schema` "
-        "names it",
+        "[how a record refers to its schema](formats.md#schemas-of-records): `prefix`: Confluent's prefix; `header`: "
+        "Confluent's record header `__value_schema_id`; `single_object`: Avro's fingerprint; `none`: not at all, "
+        "`value_schema` sets it",
     )
     value_schema: str = option(
         "",
         TEXT,
-        "the schema of `framing=none`: its id; for `framing=single_object` the subject with the schemas of all "
-        "fingerprints, `<topic>-value` by default",
+        "for `framing=none`, the id of the schema; for `framing=single_object`, the subject that has the schemas of "
+        "all fingerprints, by default `<topic>-value`",
     )
     validate: bool = option(
         "false",
         FLAG,
-        "[validate](formats.md#validation) JSON values by their JSON Schema: the registry's, or the declared one; a "
-        "value that violates it is a bad record (`VIOLATES_SCHEMA`)",
+        "[validate](formats.md#validation) JSON values against the registry's or the declared JSON Schema; a value "
+        "that violates it is a bad record (`VIOLATES_SCHEMA`)",
     )
     event_date: BusinessTime | None = option(
         "",
         BUSINESS_TIME,
-        "where the [business time](catalog.md#business-time) comes from: a field, `a.b` through records; `auto`; the "
-        "first field of `a|b|c` that exists; followed by `:epoch_s` or another format",
+        "source of the [business time](catalog.md#business-time): a field, such as `a.b` in a record; the first "
+        "existing field of `a|b|c`; or `auto`; each may be followed by a format such as `:epoch_s`",
         place="partition_time",
         shown_default="the Kafka time",
     )
     event_date_from: int = option(
         "2000-01-01",
         DAY,
-        "an earlier business time does not count: the row gets its Kafka time, and counts as one without a business "
-        "time; `0001-01-01`: all count",
+        "earliest valid business time; a row with an earlier one gets its Kafka time, and counts as a row without a "
+        "business time; `0001-01-01`: all are valid",
     )
     event_date_days_ahead: int = option(
         "2",
         whole(),
-        "neither does one more days than this after the day of its Kafka time; `3652059`: all count",
+        "the same for a business time more than this many days after the day of its Kafka time; `3652059`: all are "
+        "valid",
     )
     headers: bool = option("false", FLAG, "add `_kafka_headers` (repeated key and value)")
     errors: str = option(
@@ -253,34 +256,34 @@ class RecordOptions:
     tombstones: str = option(
         "error_table",
         choice("skip", "error_table", "row"),
-        "null values: `error_table`, `skip`, or `row`: a row of `table` with metadata and key alone; the table's "
-        "REQUIRED columns are relaxed for it",
+        "null values: `error_table`, `skip`, or `row`: a row in `table` with only metadata and key, for which the "
+        "table's REQUIRED columns are relaxed",
     )
     error_share: float = option(
         "0.2", SHARE, "the share of bad records in a window above which the partition stops"
     )
     error_share_records: int = option(
-        "1000", whole(), "the share does not count in windows with fewer records"
+        "1000", whole(), "windows with fewer records are exempt from `error_share`"
     )
     max_record_bytes: int = option("10485760", whole(), "larger records are bad records")
     null_items: str = option(
         KEEP,
         choice(KEEP, BAD),
-        "a null in an array of an Avro record: `keep` it, or the record is `bad` (`NULL_ITEM`): BigQuery refuses the "
-        "whole file for it",
+        "a null in an array of an Avro record: `keep` it, or treat the record as `bad` (`NULL_ITEM`), because "
+        "BigQuery would refuse the whole file",
         shown_default="`bad` with BigQuery among the warehouses, else `keep`",
     )
     declared: Any = option(
         "",
         SCHEMA,
-        "a JSON Schema of `json` and `json_columns`; the catalog takes it from "
+        "a JSON Schema for `json` and `json_columns`; the catalog reads it from "
         "[`schemas/value.json`](catalog.md#an-entry)",
         place=NO_PLACE,
     )
 
     @property
     def event_bounds(self) -> TimeBounds:
-        """The business times that count."""
+        """The range of valid business times."""
         return TimeBounds(self.event_date_from, min(self.event_date_days_ahead, MOST_DAYS_AHEAD))
 
     @property
@@ -290,12 +293,12 @@ class RecordOptions:
 
 @dataclass(frozen=True)
 class ExtractionOptions:
-    """How the topic is read. A limit of 0 means no limit; for windows, the environment's."""
+    """How the topic is read. A limit of 0 means no limit, or for windows the environment's limit."""
 
     backup: str = option(
         "false",
         BACKUP,
-        "`true`: also keep a [verbatim copy](backup.md) of every record; `only`: keep the copy, and no tables",
+        "`true`: also keep a [verbatim copy](backup.md) of every record; `only`: keep the copy, but load no tables",
         shown_default="`KBQ_BACKUP`",
     )
     start: str = option(
@@ -306,7 +309,7 @@ class ExtractionOptions:
     on_retention_loss: str = option(
         "stop",
         choice("stop", "record"),
-        "`stop`, or `record`: accept positions that were deleted unread, counted as lost",
+        "positions that were deleted unread: `stop` the partition, or `record` them as lost and continue",
     )
     codec: str = option(
         "snappy",
@@ -316,34 +319,34 @@ class ExtractionOptions:
     priority: int = option(
         "normal",
         PRIORITY,
-        "`high` (8), `normal` (4), `low` (1), or a number from 1 to 100: the topic's weight when turns and limits are "
-        "shared",
+        "the topic's weight when turns and limits are shared: `high` (8), `normal` (4), `low` (1), or a number from "
+        "1 to 100",
     )
     restart: str = option(
         "auto",
         choice("auto", "manual"),
-        "`auto`: a stop that may pass is [retried](operations.md#what-kbq-retries-on-its-own); `manual`: a stopped "
+        "`auto`: [retry](operations.md#what-kbq-retries-on-its-own) stops that may be temporary; `manual`: a stopped "
         "partition or parked table waits for `kbq resume`",
     )
     advisory_group: str = option(
         "",
         TEXT,
-        "a consumer group that gets the [published positions](tuning.md#lag-in-kafkas-own-tools) after each run, "
-        "for Kafka's own tools; by default `KBQ_ADVISORY_GROUP`; `none`: no group",
+        "a consumer group that gets the [published positions](tuning.md#lag-in-kafkas-own-tools) after each run, for "
+        "Kafka's own tools; `none`: no group; by default `KBQ_ADVISORY_GROUP`",
     )
     max_records: int = option(
-        "0", whole(), "most records that one run reads of the topic, counted in positions; 0: no limit"
+        "0", whole(), "most records of the topic that one run reads, counted in positions; 0: no limit"
     )
     max_bytes: int = option(
         "0",
         whole(),
-        "the same in bytes of values, by the average record so far; at least `max_record_bytes`",
+        "the same in bytes of values, estimated from the average record so far; at least `max_record_bytes`",
     )
     max_seconds: int = option(
         "0",
         whole(),
-        "after this many task seconds of one run no task starts for the topic, and running ones stop reading; "
-        "[shared out](tuning.md#limits)",
+        "after this many task seconds in one run, no more tasks start for the topic, and running ones stop reading; "
+        "[shared](tuning.md#limits) by its partitions",
     )
     window_seconds: int = option(
         "0",
@@ -363,7 +366,7 @@ class ExtractionOptions:
 
 @dataclass(frozen=True)
 class PrivacyOptions:
-    """The treatment of personal data (core/topics/personal.py)."""
+    """How personal data is treated (core/topics/personal.py)."""
 
     decisions: tuple[Decision, ...] = option(
         "",
@@ -385,8 +388,8 @@ class PrivacyOptions:
     others: str = option(
         "stop",
         choice("stop", "drop", "keep"),
-        "fields of its JSON documents without a decision that no schema declares: `stop` the partition, `drop` or "
-        "`keep` them",
+        "fields of JSON documents that have no decision and are in no schema: `stop` the partition, `drop` or `keep` "
+        "them",
         name="pii_others",
         place="pii.others",
     )

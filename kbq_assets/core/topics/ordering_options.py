@@ -1,4 +1,4 @@
-"""The options of a topic's order: the sixth part, next to those of options.py."""
+"""The options for loading a topic in order."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.declaration import option
 from kbq_assets.core.topics.option_types import TEXT, OptionType, choice
 
-#: No order beyond that of each schema.
+#: Rows are in order only within each schema.
 NONE: Final = "none"
 OFFSET: Final = "offset"
-#: The same, and no row of an hour before all partitions have passed the hours before.
+#: The same, and an hour's rows load only after all partitions have passed the previous hours.
 HOUR: Final = "hour"
-#: What becomes of a batch with rows of an hour that is complete.
+#: Treatments of a batch with rows of a complete hour.
 APPLY: Final = "apply"
 PARK: Final = "park"
-#: or of these rows: they go to another table, whose name ends so.
+#: Or of these rows alone: they go to another table, whose name has this suffix.
 TABLE: Final = "table"
 LATE_SUFFIX: Final = "_late"
-#: Gates: a person's `kbq order continue`, a query whose rows are bad.
+#: Gates: a person who runs `kbq order continue`, or a query that returns bad rows.
 PERSON: Final = "person"
 SQL: Final = "sql"
-#: Prefix of a gate that is an asset check of the orchestrator's: `check:orders_are_whole`.
+#: Prefix of a gate that is an asset check in the orchestrator: `check:orders_are_whole`.
 CHECK: Final = "check:"
 _CHECK_GATE: Final = re.compile(CHECK + r"[A-Za-z0-9_]{1,100}")
 _MARKER: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -50,46 +50,46 @@ def _marker(name: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class OrderingOptions:
-    """How batches of the topic's tables follow each other."""
+    """The order in which batches of the topic's tables are loaded."""
 
     order: str = option(
         NONE,
         choice(NONE, OFFSET, HOUR),
         "`offset`: rows of a partition become visible [in offset order](ordered.md) whatever their schemas, and a "
-        "batch that fails stops its table; `hour`: the same, and no row of an hour [before all partitions have "
-        "passed the hours before](ordered.md#by-hour-of-business-time); `none`: in offset order per schema id",
+        "failed batch stops its table; `hour`: the same, and an hour's rows load only [after all partitions have "
+        "passed the previous hours](ordered.md#by-hour-of-business-time); `none`: in offset order per schema id",
         place="loading.order",
     )
     gate: tuple[str, ...] = option(
         "",
         OptionType("strings", _gates),
-        "with an order: what must be green [before the next batch](ordered.md#gates), `sql,person`: `sql`: "
-        "`gate_sql` returns no row; `check:<name>`: your own asset check of the table passes in "
-        "Dagster; `person`: somebody runs `kbq order continue`",
+        "with an order: conditions that must hold [before the next batch](ordered.md#gates), such as `sql,person`: "
+        "`sql`: `gate_sql` returns no row; `check:<name>`: your own asset check of the table passes in Dagster; "
+        "`person`: somebody runs `kbq order continue`",
         shown_default="none",
         place="loading.gate",
     )
     gate_sql: str = option(
         "",
         TEXT,
-        "the query of `gate=sql`, in a catalog entry, or a file `gate.sql` next to it: each row that it returns is "
-        "bad; `{{ table }}` is the table",
+        "the query of `gate=sql`, in a catalog entry or in a file `gate.sql` next to it; every row that it returns "
+        "is a problem; `{{ table }}` is the table",
         place="loading.gate_sql",
     )
     hold_until: str = option(
         "",
         OptionType("string", _marker),
-        "with an order: no batch starts before the object `markers/<name>` is in the staging area, "
-        "[or somebody releases the table](ordered.md#hold-a-table)",
+        "with an order: no batch starts until the object `markers/<name>` is in the staging area [or somebody "
+        "releases the table](ordered.md#hold-a-table)",
         place="loading.hold_until",
     )
 
     late_rows: str = option(
         APPLY,
         choice(APPLY, PARK, TABLE),
-        "`order=hour`: rows of an hour that is complete are loaded and counted (`apply`), stop the table before "
-        "their batch (`park`), [until somebody lets them in](ordered.md#by-hour-of-business-time), or go to the table "
-        "`<table>_late` (`table`)",
+        "with `order=hour`: rows of an hour that is already complete are loaded and counted (`apply`), stop the "
+        "table before their batch [until somebody lets them in](ordered.md#by-hour-of-business-time) (`park`), or go "
+        "to the table `<table>_late` (`table`)",
         place="loading.late_rows",
     )
 
@@ -110,5 +110,5 @@ class OrderingOptions:
 
 
 def is_late_table(table: TableReference, ordering: Iterable[OrderingOptions]) -> bool:
-    """Whether a table takes the late rows of another one, by the options of the topics that feed it."""
+    """Whether a table is for the late rows of another one, by the options of its topics."""
     return table.table.endswith(LATE_SUFFIX) and any(each.late_rows == TABLE for each in ordering)

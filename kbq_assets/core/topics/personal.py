@@ -1,13 +1,13 @@
-"""Personal data: the decision about each field, carried out before anything is stored.
+"""Personal data: a decision for each field, applied before anything is stored.
 
     keep            as it is
     drop            no column
     null            a column without values
-    pseudonym       a keyed hash; `pseudonym:customer` names the context: values of one context can be joined
+    pseudonym       a keyed hash; `pseudonym:customer` sets the context: values of one context can be joined
     truncate:3      the first three characters
     generalise:year dates and times: year, month, day, hour; numbers: generalise:10, steps of ten; text: generalise:ip
 
-The path `_key` is Kafka's key (keep, pseudonym), `_headers` is the headers (keep).
+The path `_key` is Kafka's key (keep or pseudonym), `_headers` the headers (keep).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ ACTIONS: Final = ("keep", "drop", "null", "pseudonym", "truncate", "generalise")
 SEALED: Final = b"KBQS"
 _OF_KEYS: Final = ("keep", "pseudonym")
 _TIMES: Final = ("year", "month", "day", "hour")
-#: Digits of a number of characters, or of a step.
+#: Most digits of a number of characters or of a step.
 _LONGEST: Final = 18
-#: RFC 2104 recommends keys as long as the hash.
+#: RFC 2104 recommends keys at least as long as the hash.
 _KEY_BYTES: Final = 32
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The action for the field at ``path``, dotted, through records and lists."""
+    """The action for the field at ``path``, a dotted path through records and lists."""
 
     path: str
     action: str
@@ -80,7 +80,7 @@ def _decision(word: str) -> Decision:
         )
     if not _fits(action, argument):
         raise ConfigurationError(
-            f"pii: {word!r}: {action} takes another argument", next_step=_ARGUMENTS[action]
+            f"pii: {word!r}: {action} does not take this argument", next_step=_ARGUMENTS[action]
         )
     return Decision(path, action, argument)
 
@@ -107,7 +107,7 @@ def fields_of(decisions: Iterable[Decision]) -> list[str]:
 
 
 def undecided(paths: Iterable[str], decisions: Iterable[Decision]) -> list[str]:
-    """The fields without a decision about them or about a field that contains them."""
+    """The fields that have no decision, neither their own nor one for a containing field."""
     decided = [decision.path for decision in decisions]
     return [
         path for path in paths if not any(path == each or path.startswith(f"{each}.") for each in decided)
@@ -116,27 +116,28 @@ def undecided(paths: Iterable[str], decisions: Iterable[Decision]) -> list[str]:
 
 @dataclass(frozen=True)
 class Pseudonyms:
-    """Keyed hashes. ``keys`` by id, each of 32 bytes or more; new hashes use the key ``current``."""
+    """Computes keyed hashes. ``keys`` are by id, with 32 bytes or more each; new hashes use the key ``current``."""
 
     current: str
     keys: Mapping[str, bytes] = field(repr=False)
 
     def of(self, context: str, value: bytes, key_id: str = "") -> str:
-        """``<key id>.<hash>``: HMAC-SHA-256 of context and value, 43 characters of base64url. Equal values of one
-        context have equal hashes under one key; without the key, a hash reveals nothing else."""
+        """The pseudonym ``<key id>.<hash>``, where the hash is HMAC-SHA-256 of context and value, 43 characters of
+        base64url. With one key, equal values in one context have equal hashes. Without the key, a hash reveals nothing
+        else."""
         key_id = key_id or self.current
-        # The length separates contexts: ("ab", "c") is not ("a", "bc").
+        # The length prefix keeps ("ab", "c") and ("a", "bc") distinct.
         message = len(context.encode()).to_bytes(4, "big") + context.encode() + value
         digest = hmac.digest(self.keys[key_id], message, "sha256")
         return f"{key_id}.{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
     def under_each_key(self, context: str, value: bytes) -> Mapping[str, str]:
-        """All pseudonyms of a value in a context, by key id."""
+        """The pseudonyms of a value in a context under every key, by key id."""
         return {key_id: self.of(context, value, key_id) for key_id in self.keys}
 
 
 def parse_keys(text: str) -> Pseudonyms:
-    """Parse ``{"current": "2025", "keys": {"2025": "<base64>"}}``. Raises ConfigurationError, never showing a key."""
+    """Parse ``{"current": "2025", "keys": {"2025": "<base64>"}}``. Raises ConfigurationError that never shows a key."""
     try:
         document = json.loads(text)
         keys = {str(name): base64.b64decode(key, validate=True) for name, key in document["keys"].items()}
@@ -146,13 +147,13 @@ def parse_keys(text: str) -> Pseudonyms:
     if current not in keys:
         raise _bad_keys("the current key is missing")
     if any(len(key) < _KEY_BYTES for key in keys.values()) or any("." in name or not name for name in keys):
-        raise _bad_keys(f"each needs {_KEY_BYTES} bytes or more, and an id without points")
+        raise _bad_keys(f"each needs {_KEY_BYTES} bytes or more, and an id without dots")
     return Pseudonyms(current, keys)
 
 
 def with_new_key(text: str, name: str) -> str:
-    """The key document with a new random key as the current one. An empty text is an empty document. Raises
-    ConfigurationError."""
+    """The key document with a new random key as the current one. An empty text counts as a document without keys.
+    Raises ConfigurationError."""
     keys = dict(parse_keys(text).keys) if text else {}
     if name in keys:
         raise ConfigurationError(f"the key {name} exists already", next_step="give the new key another id")

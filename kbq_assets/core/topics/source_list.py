@@ -1,6 +1,7 @@
-"""Which topics are extracted, and how: the source list.
+"""The source list: the topics to extract, and their options.
 
-One topic or pattern a line, options after it; the first line that matches a topic decides. A pattern has '*' or '?'.
+Each line has a topic or pattern, then options. The first line that matches a topic decides. A pattern has '*', '?' or
+'['.
 
     # topic or pattern     options
     shop.orders.v1         dataset=sales table=orders event_date=ordered_at
@@ -22,14 +23,14 @@ from kbq_assets.core.spelling import meant
 from kbq_assets.core.topics.topic_settings import OPTIONS, TopicSettings
 
 _WILDCARDS: Final = "*?["
-#: What a decoder puts where bytes are not UTF-8.
+#: The character that replaces bytes that are not UTF-8.
 UNREADABLE: Final = "\ufffd"
 
 
 @dataclass(frozen=True)
 class EntryMistake:
-    """Why nobody knows the options of an entry's topics, and how to fix it. ``hides_name``: nor which topics these
-    are."""
+    """A mistake that hides the options of an entry's topics, and how to fix it. ``hides_name``: it also hides which
+    topics the entry selects."""
 
     message: str
     next_step: str
@@ -40,8 +41,8 @@ class EntryMistake:
 class SourceEntry:
     """One line of the source list, or an entry of the catalog.
 
-    With a ``mistake`` it selects no topic: those that it decides about wait until it is fixed. If the mistake hides
-    their names, the pattern is a guess, or the place of the entry.
+    An entry with a ``mistake`` selects no topics; the topics that match it wait until it is fixed. If the mistake hides
+    their names, the pattern is a guess or the entry's location.
     """
 
     pattern: str
@@ -49,13 +50,14 @@ class SourceEntry:
     mistake: EntryMistake | None = None
 
     def matches(self, topic: str) -> bool:
-        """Whether the line is about a topic."""
+        """Whether the line matches a topic."""
         if topic == self.pattern:
             return True
         return self.is_pattern and fnmatch.fnmatchcase(topic, self.pattern)
 
     def settings_of(self, topic: str) -> TopicSettings:
-        """The options of a topic that the line selects. Not each topic of a pattern has every field that it names."""
+        """The options of a topic that the line selects. For a pattern, the field of the business time is optional,
+        because not every topic must have it."""
         settings = self.settings.for_topic(topic)
         business = settings.records.event_date
         if business is None or not self.is_pattern or topic == self.pattern:
@@ -72,8 +74,8 @@ class SourceEntry:
 def parse_source_list(
     text: str, origin: str, defaults: TopicSettings | None = None
 ) -> tuple[SourceEntry, ...]:
-    """Parse a source list. A mistake is that of its line alone, with ``origin`` and the line's number. `UNREADABLE`
-    stands for bytes that are no text."""
+    """Parse a source list. A mistake only affects its own line, and includes ``origin`` and the line number.
+    `UNREADABLE` stands for bytes that are not text."""
     base, entries = defaults or TopicSettings(), []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -87,16 +89,15 @@ def _entry(words: list[str], where: str, base: TopicSettings) -> SourceEntry:
         return SourceEntry(_pattern(words[0]), _settings(words[1:], base))
     except ConfigurationError as error:
         hint = f" ({error.next_step})" if error.next_step else ""
-        # A first word that is no name was meant to be one.
+        # A first word that is not a valid name was meant to be one.
         hides_name = isinstance(error, InvalidName)
         mistake = EntryMistake(f"{where}: {error.message}{hint}", f"fix {where}", hides_name)
         return SourceEntry(words[0], base, mistake)
 
 
 class SourceLines:
-    """The lines of a source list, found by topic. The first line that names or matches a topic decides.
-
-    Lines that name a topic are found by name: only patterns are tried.
+    """The lines of a source list, indexed by topic. The first line that names or matches a topic decides. Lines that
+    name a topic are looked up, so only patterns are tried one by one.
     """
 
     def __init__(self, entries: Iterable[SourceEntry]) -> None:
@@ -111,7 +112,7 @@ class SourceLines:
                 self.mistaken.append(entry)
 
     def entries_of(self, topics: Iterable[str]) -> dict[str, SourceEntry]:
-        """The line that decides about each topic; it may have a mistake."""
+        """The line that decides for each topic, even if it has a mistake."""
         chosen: dict[str, SourceEntry] = {}
         for topic in sorted(topics):
             matching = next((line for line in self._patterns if line[1].matches(topic)), None)
@@ -121,13 +122,13 @@ class SourceLines:
         return chosen
 
     def settings_of(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
-        """The settings of each topic that a line without a mistake selects."""
+        """The settings of each topic whose line has no mistake."""
         found = self.entries_of(topics).items()
         return {topic: entry.settings_of(topic) for topic, entry in found if entry.mistake is None}
 
     def unknown(self, topics: Iterable[str]) -> dict[str, EntryMistake]:
-        """Topics whose options nobody knows: the line that decides about them has a mistake, or they have no line,
-        and one with a mistake hides whose it is."""
+        """Topics with unknown options: either their line has a mistake, or they have no line while some other line's
+        mistake hides its topics."""
         mistakes = [entry.mistake for entry in self.mistaken if entry.mistake is not None]
         if not mistakes:
             return {}
@@ -139,7 +140,8 @@ class SourceLines:
 
 
 def select_topics(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, TopicSettings]:
-    """The settings of each topic that a line names or matches; the first line decides. None if it has a mistake."""
+    """The settings of each topic that a line names or matches; the first line decides. Leaves out topics whose line has
+    a mistake."""
     return SourceLines(entries).settings_of(topics)
 
 

@@ -1,4 +1,4 @@
-"""The options of tables that a statement changes."""
+"""The options of tables that are loaded by statements."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _KAFKA_KEY, _DECODED_KEY = "_kafka_key", "_key"
 _EXAMPLES: Final = {
     "sql": "sql=<its text>, in a catalog entry",
     "key": "key=<columns>, such as key=_kafka_key",
-    "version": "version=<a column that rises>",
+    "version": "version=<a column that increases>",
 }
 
 
-#: The options that each kind takes, and those of them that it needs.
+#: The options that each kind accepts, and those that it requires.
 _TAKES: Final[Mapping[str, tuple[str, ...]]] = {
     APPEND: (),
     UPSERT: ("key", "deletes", "tie", "bytes_per_day"),
@@ -57,12 +57,12 @@ def _sql(name: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class StatementOptions:
-    """How batches change a table."""
+    """How batches are applied to a table."""
 
     kind: str = option(
         APPEND,
         choice(*_TAKES),
-        "`append`: a row per record; by a statement, which BigQuery bills: `upsert`: "
+        "`append`: a row per record; all others run statements, which BigQuery bills: `upsert`: "
         "[the newest record of each key](statements.md); `insert_new`: "
         "[records whose key is new](statements.md#new-records-only); `delete_insert`, `snapshot`: "
         "[the newest version](statements.md#the-newest-version) of each key, or of the whole table; `sql`: "
@@ -74,73 +74,73 @@ class StatementOptions:
     key: tuple[str, ...] = option(
         "",
         PATHS,
-        "`load=upsert`, `insert_new`, `delete_insert`, `scd2`: the columns, `a,b.c`, whose values identify a row, or "
-        "the rows that go together; `_kafka_key`, with `keys=true`, is the key's own bytes",
+        "for `load=upsert`, `insert_new`, `delete_insert` and `scd2`: the columns, such as `a,b.c`, that identify a "
+        "row, or rows that belong together; `_kafka_key`, with `keys=true`, is the key's raw bytes",
         place="loading.key",
     )
     version: str = option(
         "",
         PATH,
-        "`load=delete_insert`, `snapshot`: the column whose highest value has the newest rows; `scd2`: the time "
-        "from which a row is valid, a TIMESTAMP; without it, Kafka's time",
+        "for `load=delete_insert` and `snapshot`: the column whose highest value marks the newest rows; for `scd2`: "
+        "the TIMESTAMP from which a row is valid, by default Kafka's time",
         shown_default="none",
         place="loading.version",
     )
     within_days: int = option(
         "0",
         whole(),
-        "`load=insert_new`: a key is known if a row has it whose event date is at most so many days away; 0: whatever "
-        "its date",
+        "for `load=insert_new`: only rows with an event date at most this many days away make a key known; 0: all "
+        "rows do",
         place="loading.within_days",
     )
     sql: str = option(
         "",
         OptionType("string", _sql),
-        "`load=sql`: the text, in a catalog entry, or a file `apply.sql` next to it, with `{{ table }}`, `{{ batch }}` "
-        "and `{{ columns }}`",
+        "for `load=sql`: the text, in a catalog entry or in a file `apply.sql` next to it, with `{{ table }}`, `{{ "
+        "batch }}` and `{{ columns }}`",
         shown_default="none",
         place="loading.sql",
     )
     deletes: str = option(
         REMOVE,
         choice(REMOVE, MARK),
-        "`load=upsert`: a deletion removes its row, or marks it in the column `_kbq_deleted`",
+        "for `load=upsert`: a deletion removes its row, or marks it in the column `_kbq_deleted`",
         place="loading.deletes",
     )
     tie: str = option(
         PARK,
         choice(PARK, TIMESTAMP),
-        "`load=upsert`: a key in two partitions parks the table; `timestamp`: for every key the highest Kafka time "
-        "wins, and not the highest offset",
+        "for `load=upsert`: `park`: a key in two partitions parks the table; `timestamp`: for every key, the highest "
+        "Kafka time wins instead of the highest offset",
         place="loading.tie",
     )
     bytes_per_day: int = option(
         "0",
         whole(),
-        "the most bytes that BigQuery may bill for the table's statements in a day (UTC), by its dry run; a batch that "
-        "would exceed it [waits](statements.md#bytes-that-are-billed); 0: any; DuckDB bills nothing",
+        "the most bytes that BigQuery may bill for the table's statements per day (UTC), by a dry run; a batch that "
+        "would exceed it [waits](statements.md#bytes-that-are-billed); 0: no limit; DuckDB bills nothing",
         place="loading.bytes_per_day",
     )
 
     @property
     def rule(self) -> StatementRule:
-        """The rule of the topic's tables."""
+        """The load rule of the topic's tables."""
         return StatementRule(
             self.kind, self.key, self.deletes, self.tie, self.version, self.within_days, self.sql
         )
 
     def rule_with(self, tombstones: str) -> StatementRule:
-        """The rule. A history whose topic has tombstones marks them."""
+        """The load rule. If the topic has tombstone rows, a history marks deletions."""
         marks = self.kind == SCD2 and tombstones == "row"
         return dataclasses.replace(self.rule, deletes=MARK) if marks else self.rule
 
     @property
     def deletes_by_tombstones(self) -> bool:
-        """Whether a tombstone, if it is a row, ends or deletes others."""
+        """Whether a tombstone row ends or deletes other rows."""
         return self.kind in (UPSERT, SCD2)
 
     def check(self, keys: KeyOptions, tombstones: str, requires_filter: bool) -> None:
-        """Raises ConfigurationError for options that other ones contradict."""
+        """Raise ConfigurationError for options that contradict others."""
         self._check_own()
         if self.kind in (APPEND, SQL):
             return
@@ -156,22 +156,22 @@ class StatementOptions:
             )
         if tombstones == "row" and not self.deletes_by_tombstones:
             raise ConfigurationError(
-                f"load={self.kind}: a tombstone is no row of it, and deletes nothing",
+                f"load={self.kind} cannot use tombstones: they are neither rows nor deletions",
                 next_step="tombstones=skip, or load=upsert or scd2",
             )
         if tombstones == "row" and roots - {_KAFKA_KEY, _DECODED_KEY}:
             raise ConfigurationError(
-                f"key={','.join(self.key)}: a tombstone has nothing but its Kafka key, and would delete nothing",
+                f"key={','.join(self.key)}: a tombstone has only its Kafka key, so it would delete nothing",
                 next_step="key=_kafka_key, or key=_key.<field> with key_format",
             )
         if requires_filter:
             raise ConfigurationError(
-                f"load={self.kind} reads the whole table, and require_partition_filter=true refuses that",
+                f"load={self.kind} reads the whole table, but require_partition_filter=true forbids that",
                 next_step="require_partition_filter=false",
             )
 
     def _check_own(self) -> None:
-        """Raises ConfigurationError for an option that the kind lacks, or does not know."""
+        """Raise ConfigurationError for an option that the kind requires but lacks, or does not accept."""
         for name in _NEEDS:
             is_needed = name in _TAKES[self.kind] and (self.kind, name) not in _OPTIONAL
             if is_needed and not getattr(self, name):
@@ -189,35 +189,36 @@ class StatementOptions:
                 )
 
     def check_order(self, order: str) -> None:
-        """Raises ConfigurationError if batches of all schemas would mix tombstones with other records."""
+        """Raise ConfigurationError if batches across schemas would mix tombstones with other records."""
         if self.deletes_by_tombstones:
             raise ConfigurationError(
-                f"order={order}: a batch would have tombstones and other records, which load={self.kind} cannot tell "
+                f"order={order}: a batch would mix tombstones with other records, which load={self.kind} cannot tell "
                 "apart",
                 next_step="order=none, or tombstones=skip",
             )
 
     def check_changes(self, order: str, tombstones: str) -> None:
-        """Raises ConfigurationError for options with which change events cannot be applied to their table."""
+        """Raise ConfigurationError for options under which change events cannot be applied to the table."""
         if self.kind == SQL:
             return
         if self.kind != UPSERT:
             raise ConfigurationError(
-                f"load={self.kind} takes a change event for a row, and its deletions delete nothing",
+                f"load={self.kind} would treat change events as rows and ignore deletions",
                 next_step="load=upsert, or load=append",
             )
         if order == "none":
             raise ConfigurationError(
-                f"load={self.kind} applies change events in their order: an older one may have values that a newer "
-                "one lacks",
+                f"load={self.kind} must apply change events in order: an older one may have values that a newer one "
+                "lacks",
                 next_step="order=offset",
             )
         if {path.partition(".")[0] for path in self.key} - {_KAFKA_KEY, _DECODED_KEY}:
             raise ConfigurationError(
-                f"key={','.join(self.key)}: the Kafka key tells which row was deleted, even if the event does not",
+                f"key={','.join(self.key)}: only the Kafka key always identifies the deleted row",
                 next_step="key=_key.<field> with key_format, or key=_kafka_key with keys=true",
             )
         if tombstones == "row":
             raise ConfigurationError(
-                "tombstones=row: the event before a tombstone deletes the row", next_step="tombstones=skip"
+                "tombstones=row: the event before a tombstone already deletes the row",
+                next_step="tombstones=skip",
             )

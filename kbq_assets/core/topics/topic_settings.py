@@ -1,4 +1,4 @@
-"""How one topic is extracted and loaded: its parts together, and what one part demands of another."""
+"""All settings of one topic, and the checks across their parts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TopicSettings:
 
     @property
     def error_table(self) -> TableReference:
-        """Where bad records go."""
+        """The table of bad records."""
         destination = self.destination
         return TableReference(
             destination.error_dataset or destination.dataset.text, self.ownership.errors_table
@@ -65,7 +65,7 @@ class TopicSettings:
             self.statement.check_order(self.ordering.order)
         if self.ordering.order == HOUR and not self.checks.complete_after_seconds:
             raise ConfigurationError(
-                "order=hour waits until hours are complete, and complete_after_seconds=0 completes none",
+                "order=hour waits for complete hours, but complete_after_seconds=0 never completes one",
                 next_step="complete_after_seconds=900",
             )
         if self.ordering.late_rows == TABLE and not self.statement.rule.appends:
@@ -83,18 +83,19 @@ class TopicSettings:
             )
         if 0 < limit < records.max_record_bytes:
             raise ConfigurationError(
-                f"max_bytes={limit} would let no record of max_record_bytes={records.max_record_bytes} through",
+                f"max_bytes={limit} is less than max_record_bytes={records.max_record_bytes}: the largest records "
+                "would not be read",
                 next_step="raise max_bytes, or lower max_record_bytes",
             )
 
     @classmethod
     def of(cls, **options: object) -> TopicSettings:
-        """The defaults with some options changed, as `with_options`."""
+        """The default settings with some options changed, as in `with_options`."""
         return cls().with_options(**options)
 
     def with_options(self, **options: object) -> TopicSettings:
-        """The settings with some options changed, by their names in the source list; values as text, or as Python
-        writes them. Raises ConfigurationError."""
+        """The settings with some options changed, by their names in the source list. Values are text or Python values.
+        Raises ConfigurationError."""
         parts: dict[str, dict[str, Any]] = {}
         for name, value in options.items():
             part, attribute = _PLACES[name]
@@ -104,22 +105,23 @@ class TopicSettings:
         )
 
     def for_topic(self, topic: str) -> TopicSettings:
-        """The settings with the topic's name filled into templates of names."""
+        """The settings with the topic's placeholders filled into the templates."""
         destination = self.destination.for_topic(topic)
         return self if destination is self.destination else dataclasses.replace(self, destination=destination)
 
     @property
     def rule(self) -> StatementRule:
-        """How batches change the topic's tables."""
+        """The load rule of the topic's tables."""
         return self.statement.rule_with(self.records.tombstones)
 
     def check_inputs(self, inputs: Iterable[str]) -> None:
-        """Raises ConfigurationError for inputs that must not, or cannot, decide about tables of this topic."""
+        """Raise ConfigurationError for inputs that must not, or cannot, choose tables of this topic."""
         check_exposure(inputs, self.privacy.decisions)
         for name in inputs:
             if name.startswith("field.") and self.records.format == "json":
                 raise ConfigurationError(
-                    f"table: {name} of a document that is one column", next_step="format=json_columns"
+                    f"table: {name}: format=json has one column, without fields",
+                    next_step="format=json_columns",
                 )
             if name == "record" and self.records.is_json:
                 raise ConfigurationError("table: {record}: JSON records have no names", next_step="a field")
@@ -130,17 +132,17 @@ class TopicSettings:
         formats = {"prefix": (), "single_object": avro}.get(framing, (*avro, "json_schema", "protobuf"))
         if formats and records.format not in formats:
             raise ConfigurationError(
-                f"framing={framing}: records of format={records.format} do not name a schema this way",
+                f"framing={framing}: records of format={records.format} do not refer to a schema this way",
                 next_step=f"format={' or '.join(formats)}",
             )
         if framing == "none" and self.keys.format in ("avro", "protobuf"):
             raise ConfigurationError(
-                f"key_format={self.keys.format}: framing=none names no schema of keys",
+                f"key_format={self.keys.format}: framing=none sets no schema for keys",
                 next_step="key_format=bytes, json or text",
             )
         if framing == "none" and not _SCHEMA_ID.fullmatch(records.value_schema):
             raise ConfigurationError(
-                f"framing=none, and value_schema={records.value_schema} is no id of a schema",
+                f"framing=none: value_schema={records.value_schema} is not a schema id",
                 next_step="value_schema=<the id in the registry>",
             )
 

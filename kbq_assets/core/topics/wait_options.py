@@ -1,4 +1,4 @@
-"""The options of small data: which partitions wait for more records."""
+"""The options for small data: when a partition waits for more records."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Final
 from kbq_assets.core.topics.declaration import option
 from kbq_assets.core.topics.option_types import FLAG, whole
 
-#: A partition with fewer new records is quiet: three files an hour at most, instead of twelve, at the usual cadence.
+#: A partition with fewer new records is quiet. At the usual cadence, waiting saves nine of twelve files an hour.
 QUIET_RECORDS: Final = 100
 
 
 @dataclass(frozen=True)
 class WaitOptions:
-    """How much a partition needs before it is read, and how long it waits for that at most."""
+    """How much unread data a partition needs to be read, and how long it waits at most."""
 
     min_records: int = option(
         "0",
         whole(),
-        "a partition with fewer records to read waits (an estimate, from the share of positions that held records so "
+        "a partition with fewer records to read waits (estimated from the share of positions that had records so "
         "far)",
         place="extraction.min_records",
     )
     min_bytes: int = option(
         "0",
         whole(),
-        "the same in bytes of values; with both, reaching one is enough",
+        "the same in bytes of values; if both are set, reaching one is enough",
         place="extraction.min_bytes",
     )
     max_wait_seconds: int = option(
@@ -47,17 +47,17 @@ class WaitOptions:
     close_hours: bool = option(
         "false",
         FLAG,
-        "small data does not wait past the end of its hour by the topic's "
-        "[data clock](tuning.md#small-data-may-wait), so that [hours are complete](completeness.md) earlier",
+        "small data waits no longer than the end of its hour by the topic's [data "
+        "clock](tuning.md#small-data-may-wait), so that [hours are complete](completeness.md) earlier",
         place="extraction.close_hours",
     )
 
     @property
     def has_minimum(self) -> bool:
-        """Whether the topic names what its partitions need."""
+        """Whether the topic sets a minimum."""
         return bool(self.min_records or self.min_bytes)
 
     @property
     def longest_seconds(self) -> int:
-        """The longest that a record waits for more."""
+        """The longest time that a record waits for more."""
         return self.max_wait_seconds if self.has_minimum else self.quiet_seconds

@@ -2,7 +2,7 @@
 
 ::
 
-    staged.py       files to tables in bounded batches, verified while they are read
+    staged.py       files to tables in bounded batches, verified while read
     container.py    blocks of an Avro container file, strictly
     decode.py       blocks to Arrow, with the types of a table's columns
     kernel.py       flat records, compiled; everything else by fastavro

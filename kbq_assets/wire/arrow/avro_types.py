@@ -1,9 +1,9 @@
-"""The writer's types as fastavro and Arrow take them.
+"""The writer's types for fastavro and Arrow.
 
-The writer schema is replaced by one with the *same encoding* but other names: logical types are dropped
-(numbers become times in Arrow, a column at a time), a map is an array of records (key, value), and each
-branch of a union of several types is a record with the one field ``<type>_value``. Decoded values then have
-the structure of the columns, and name their branch.
+The writer schema is replaced by one with the *same encoding* but other names. Logical types are dropped (Arrow converts
+numbers to times, a column at a time). A map becomes an array of records (key, value). Each branch of a union of several
+types becomes a record with one field, ``<type>_value``. So decoded values have the structure of the columns, and
+contain the name of their branch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RAW: Final = {
 
 @dataclass(frozen=True)
 class Value:
-    """A type as fastavro reads it (``avro``) and as Arrow takes it from Python (``raw``)."""
+    """A type for fastavro (``avro``) and for Arrow (``raw``)."""
 
     avro: Any
     raw: pa.DataType
@@ -42,12 +42,12 @@ class Value:
 
 
 def value_of(node: avro.AvroType) -> Value:
-    """The type of a parsed, non-recursive schema."""
+    """The types of a parsed, non-recursive schema."""
     return visit(node, _Values())
 
 
 class _Values(SchemaVisitor[Value]):
-    """Each use of a named type becomes its own type: fastavro requires different names for them."""
+    """Each use of a named type becomes a separate type, because fastavro requires distinct names."""
 
     once = False
 

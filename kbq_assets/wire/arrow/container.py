@@ -1,4 +1,4 @@
-"""The blocks of an Avro container file, decompressed. A damaged file is the load job's error."""
+"""Reads the decompressed blocks of an Avro container file. A damaged file is an error of the load job."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kbq_assets.wire.files.codec import BadBlock, Codec, decompress, unsnap
 from kbq_assets.wire.files.read_container import DamagedFile, Header
 
 _SNAPPY: Final = pa.Codec("snappy")
-#: Snappy writes a block's size first, as a number of up to 32 bits; three bytes stand for 64 at most.
+#: Snappy writes a block's size first, as a number of up to 32 bits. Three bytes expand to 64 at most.
 _SIZE_BITS: Final = 28
 _MOST_TIMES: Final = 22
 
 
 @dataclass(frozen=True)
 class Block:
-    """``count`` records, decompressed."""
+    """A decompressed block with ``count`` records."""
 
     count: int
     data: bytes
@@ -55,7 +55,7 @@ def read_blocks(stream: BinaryIO, header: Header) -> Iterator[Block]:
 
 
 def _unpacked(codec: str, data: bytes) -> bytes:
-    """The bytes of a block. Raises BadBlock."""
+    """The decompressed bytes of a block. Raises BadBlock."""
     if codec != "snappy":
         return bytes(decompress(codec, data))
     try:
@@ -65,13 +65,14 @@ def _unpacked(codec: str, data: bytes) -> bytes:
 
 
 def _unpack_snappy(data: memoryview) -> bytes:
-    """Snappy's raw format, by Arrow: in a fifth of cramjam's time. Raises OSError, ValueError, IndexError."""
+    """Decompress Snappy's raw format with Arrow, in a fifth of cramjam's time. Raises OSError, ValueError,
+    IndexError."""
     size = shift = place = 0
     while data[place] >= 0x80 and shift < _SIZE_BITS:
         size |= (data[place] & 0x7F) << shift
         place, shift = place + 1, shift + 7
     size |= data[place] << shift
     if size > len(data) * _MOST_TIMES:
-        raise ValueError("it claims more bytes than snappy packs")
+        raise ValueError("it claims more bytes than snappy can pack")
     unpacked: bytes = _SNAPPY.decompress(data, size, asbytes=True)
     return unpacked

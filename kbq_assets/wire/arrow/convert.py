@@ -1,6 +1,5 @@
-"""Raw Arrow values to the columns' own: fields by name, numbers as dates, times and decimals.
-
-Values that BigQuery's types cannot hold are refused here as they are there.
+"""Converts raw Arrow values to the columns' types: matches fields by name, and turns numbers into dates, times and
+decimals. Refuses values that BigQuery's types cannot store, as BigQuery does.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _BIGNUMERIC_SCALE, _BIGNUMERIC_LIMIT = 38, 1 << 255
 
 
 def arranged(array: pa.Array, value: Value, column: Column) -> pa.Array:
-    """Raw values as a column has them; missing fields are NULL, or empty lists. Raises ValueError."""
+    """Raw values in the type of a column. Missing fields are NULL, or empty lists. Raises ValueError."""
     if column.mode == "REPEATED":
         assert value.item is not None
         items = arranged(
@@ -33,7 +32,7 @@ def arranged(array: pa.Array, value: Value, column: Column) -> pa.Array:
         )
         return pa.ListArray.from_arrays(
             array.offsets, items
-        )  # offsets alone: a NULL list becomes an empty one
+        )  # only offsets, so a NULL list becomes an empty one
     if column.type != "STRUCT":
         return _scalar(array, value, column)
     places = {name.lower(): i for i, name in enumerate(value.members)}
@@ -50,7 +49,7 @@ def arranged(array: pa.Array, value: Value, column: Column) -> pa.Array:
 
 
 def nothing(length: int, column: Column) -> pa.Array:
-    """The value of a column the records do not have: NULL, or an empty list."""
+    """The values of a column that the records lack: NULL, or empty lists."""
     if column.mode != "REPEATED":
         return pa.nulls(length, arrow_type(column))
     offsets = pa.array([0] * (length + 1), pa.int32())
@@ -93,7 +92,7 @@ def _micros(array: pa.Array, logical: Mapping[str, str | int], low: int, high: i
 
 
 def _between(array: pa.Array, low: int, high: int, what: str) -> pa.Array:
-    """The array itself. Raises ValueError for a value that BigQuery's type cannot hold."""
+    """The same array. Raises ValueError for a value outside of BigQuery's type."""
     bounds = pc.min_max(array).as_py()
     for number in bounds.values():
         if number is not None and not low <= number <= high:
@@ -116,7 +115,7 @@ def _numeric(array: pa.Array, logical: Mapping[str, str | int], column: Column) 
 
 
 def _decimals(array: pa.Array, scale: int) -> pa.Array | None:
-    """Big-endian bytes as decimals of this scale; None if one is too long for them."""
+    """Big-endian bytes as decimals with this scale; None if one is too long."""
     _, places, data = array.buffers()
     offsets = np.frombuffer(places, np.int32)[array.offset : array.offset + len(array) + 1]
     lengths, ends = np.diff(offsets), offsets[1:]
@@ -135,7 +134,7 @@ def _decimals(array: pa.Array, scale: int) -> pa.Array | None:
 
 
 def _are_below(decimals: pa.Array, limit: Decimal) -> bool:
-    """Whether all values are: a cast to more digits does not notice each that overflows."""
+    """Whether all values are below a limit. A cast to more digits does not detect all overflows."""
     bounds = [bound for bound in pc.min_max(decimals).as_py().values() if bound is not None]
     return all(-limit < bound < limit for bound in bounds)
 
@@ -162,7 +161,7 @@ def _unscaled(raw: bytes | None, factor: int, limit: int, what: str) -> int | No
 
 
 def _decimal_text(number: int, scale: int) -> str:
-    """Exact and canonical: no exponent, no zeros at the end."""
+    """An exact, canonical text: no exponent, no trailing zeros."""
     digits = str(abs(number)).rjust(scale + 1, "0")
     whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :].rstrip("0")
     return ("-" if number < 0 else "") + whole + (f".{fraction}" if fraction else "")

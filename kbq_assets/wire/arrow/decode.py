@@ -1,7 +1,7 @@
-"""Blocks of Avro records to Arrow, in the shape of a table's columns.
+"""Decodes blocks of Avro records to Arrow, in the types of a table's columns.
 
-Large batches are read by a compiled kernel (`kernel`), and what it does not accept by fastavro, a whole block in one
-call, as an Avro array.
+A compiled kernel (`kernel`) reads large batches. fastavro reads all others, and those that the kernel does not accept:
+a whole block per call, as an Avro array.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from kbq_assets.wire.arrow.errors import BadFile
 from kbq_assets.wire.arrow.nested import record_node
 from kbq_assets.wire.arrow.types import is_known
 
-#: From here on the kernel is worth its start: some 0.5 s to import numba, and once 5 s to compile.
+#: Bytes from which on the kernel is worth its start: about 0.5 s to import numba, and once 5 s to compile.
 _FLAT_BYTES: Final = 1 << 20
-#: From here on the kernel is faster, once it has started.
+#: Bytes from which on a started kernel is faster.
 _STARTED_BYTES: Final = 32 << 10
-#: Records decoded at once by fastavro, or of lists by the kernel; values (17 bytes each) of flat records by the kernel.
+#: Most records to decode at once: by fastavro, and by the kernel if they have lists. For flat records, most values (17
+#: bytes each) in the kernel.
 _RECORDS, _LISTS, _FLAT_VALUES = 10_000, 20_000, 1_000_000
 
 
-#: Bytes of Avro that are Python objects at once, which take tens of times as much.
+#: Bytes of Avro to have as Python objects at once, which take tens of times as much memory.
 _OBJECT_BYTES: Final = 1 << 20
 
 
 @dataclass
 class _Past:
-    """Bytes that this process has decoded so far: many small batches are worth the kernel's start, too."""
+    """Bytes that this process has decoded so far, because many small batches are worth the kernel's start too."""
 
     bytes: int = 0
 
@@ -49,8 +50,8 @@ _PAST: Final = _Past()
 class Decoder:
     """Decodes records of one writer schema into the columns of one table.
 
-    The schema must fit the columns (`plan_table_change` finds nothing to change). ``flat_bytes``: larger
-    batches, in bytes, go to the kernel, where the schema allows it.
+    The schema must fit the columns (`plan_table_change` finds nothing to change). Batches of at least ``flat_bytes`` go
+    to the kernel if the schema allows it.
     """
 
     def __init__(self, schema: str, columns: Sequence[Column], *, flat_bytes: int = _FLAT_BYTES) -> None:
@@ -64,7 +65,7 @@ class Decoder:
 
     @cached_property
     def batch_records(self) -> int:
-        """How many records to decode at once: Python objects of a record take some kilobytes."""
+        """The number of records to decode at once. The Python objects of a record take some kilobytes."""
         if self._node is None:
             return _RECORDS
         return max(_RECORDS, _FLAT_VALUES // max(self._node.slots, 1)) if self._node.is_flat else _LISTS
@@ -77,9 +78,9 @@ class Decoder:
         return pa.concat_tables(parts)
 
     def records(self, block: Block) -> list[dict[str, Any]]:
-        """The records of a block, with raw values. Raises BadFile when they do not fill it exactly."""
+        """The records of a block, with raw values. Raises BadFile if they do not fill it exactly."""
         if not block.count and not block.data:
-            return []  # an array that begins with an empty block is at its end
+            return []  # an array ends at an empty block
         stream = io.BytesIO(_zigzag(block.count) + block.data + b"\0")
         try:
             found = fastavro.schemaless_reader(stream, self._schema, None)
@@ -90,11 +91,11 @@ class Decoder:
         return found  # type: ignore[return-value]
 
     def _fills(self, column: Column) -> bool:
-        """Whether the load gives a column a value; the others take their default, as in BigQuery."""
+        """Whether the load sets a column. Other columns get their default, as in BigQuery."""
         return column.name.lower() in self._fields or (column.mode == "REPEATED" and is_known(column))
 
     def _by_kernel(self, blocks: Sequence[Block]) -> Mapping[str, pa.Array] | None:
-        """The raw values of each field, None where fastavro is to read them."""
+        """The raw values of each field, None if fastavro must read them."""
         size = sum(len(block.data) for block in blocks)
         if self._node is None or not self._is_worth_the_kernel(size):
             return None
@@ -103,7 +104,7 @@ class Decoder:
         return read_records(blocks, self._node)
 
     def _by_fastavro(self, blocks: Sequence[Block]) -> Callable[[str], pa.Array]:
-        """How to get a field's raw values."""
+        """A function that returns a field's raw values."""
         records = [record for block in blocks for record in self.records(block)]
         members = self._root.members
         return lambda name: pa.array([record[name] for record in records], members[name].raw)
@@ -129,7 +130,7 @@ class Decoder:
 
 
 def _parts(blocks: Sequence[Block]) -> Iterator[list[Block]]:
-    """Blocks whose records fit into memory as Python objects, at least one."""
+    """Groups of blocks, at least one each, whose records fit into memory as Python objects."""
     taken: list[Block] = []
     size = 0
     for block in blocks:

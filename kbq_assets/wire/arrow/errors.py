@@ -9,7 +9,7 @@ from kbq_assets.core.loading.verification import DAMAGED
 
 
 class LoadError(JobFailed):
-    """The job's files, or its table, cannot be loaded: the job ends DONE with a permanent error."""
+    """The job's files or table cannot be loaded, so the job ends DONE with a permanent error."""
 
     reason: ClassVar[str] = "invalid"
 
@@ -19,7 +19,7 @@ class BadFile(LoadError):
 
 
 class DamagedSource(LoadError):
-    """A file whose bytes are not those that the commit lists."""
+    """A file whose bytes differ from the commit's entry."""
 
     reason: ClassVar[str] = DAMAGED
 
@@ -31,4 +31,5 @@ class MissingSource(LoadError):
 
 
 class TooManyValues(Exception):
-    """No failure: blocks whose values would take too much memory at once. Fewer of them are decoded."""
+    """Not a failure: the values of several blocks would take too much memory, so fewer blocks must be decoded at
+    once."""

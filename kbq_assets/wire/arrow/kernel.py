@@ -1,8 +1,8 @@
-"""Records to Arrow arrays, by a compiled kernel: a tenth of fastavro's time.
+"""Decodes records to Arrow arrays with a compiled kernel, in a tenth of fastavro's time.
 
-The kernel reads what it accepts exactly. It leaves everything else to fastavro, which accepts it or reports
-the problem. Each value of the schema has a slot, an array of its own; lists are read twice, since the first
-reading tells how many values each slot gets.
+The kernel only accepts blocks that it decodes exactly. It leaves all others to fastavro, which accepts them or reports
+the problem. Each value of the schema has a slot, which is a separate array. Records with lists are read twice, first to
+count the values per slot.
 """
 
 # ruff: noqa: PLR0912, PLR0915
@@ -34,19 +34,19 @@ _FLOAT, _DOUBLE, _BYTES, _STRING = int(Kind.FLOAT), int(Kind.DOUBLE), int(Kind.B
 _FIXED, _ENUM = int(Kind.FIXED), int(Kind.ENUM)
 _STRUCT, _LIST, _END = int(Kind.STRUCT), int(Kind.LIST), int(Kind.END)
 _UNION, _JUMP = int(Kind.UNION), int(Kind.JUMP)
-#: Longer texts are worth the call of a function that copies.
+#: Longer texts are worth the call of a copy function.
 _FEW_BYTES: Final = 32
 _WITH_LENGTH: Final = (Kind.BYTES, Kind.STRING, Kind.FIXED)
-#: A value takes 17 bytes here, besides its own in Arrow, and as little as one in Avro.
+#: A value takes 17 bytes here, besides those in Arrow, but may take only one in Avro.
 _BATCH_VALUES: Final = 2_000_000
 _START, _USED, _REMAINING = 0, 1, 2
-#: Arrow's offsets in lists and texts have 31 bits.
+#: The limit of Arrow's offsets in lists and texts.
 _MOST: Final = 1 << 31
 
 
 def read_records(blocks: Sequence[Block], record: Node) -> Mapping[str, pa.Array] | None:
-    """The raw values of each field, None if the kernel does not accept the blocks. Raises TooManyValues for several
-    blocks whose values take more memory than those of a batch may."""
+    """The raw values of each field, None if the kernel does not accept the blocks. Raises TooManyValues if there are
+    several blocks with more values than a batch may have."""
     data = np.frombuffer(b"".join((*(block.data for block in blocks), bytes(PADDING))), np.uint8)
     ends = np.cumsum([len(block.data) for block in blocks], dtype=np.int64)
     counts = np.array([block.count for block in blocks], np.int64)
@@ -77,7 +77,7 @@ def _room(count: int) -> tuple[Numbers, Numbers, Bytes]:
 
 @dataclass(frozen=True)
 class _Slotted:
-    """The values of all slots, one after the other."""
+    """The values of all slots, in one array."""
 
     data: Bytes
     starts: Numbers
@@ -100,7 +100,7 @@ class _Slotted:
         return _scalar(node, self.data, self.values[part], lengths, valid)
 
     def _struct(self, node: Node, count: int, valid: Bytes | None) -> pa.Array:
-        """A record; ``count`` of them are not null, and only these have values in the slots."""
+        """Records, of which ``count`` are not null. Only these have values in the slots."""
         arrays = [self.array(member, count) for _, member in node.members]
         names = [name for name, _ in node.members]
         if valid is None or count == len(valid):
@@ -111,7 +111,7 @@ class _Slotted:
         return pa.StructArray.from_arrays(spread, names, mask=pa.array(valid == 0))
 
     def _union(self, node: Node, branches: Numbers) -> pa.Array:
-        """A record with one field set: that of the branch. Only values of a branch have places in its slots."""
+        """Records with one field set, for the branch. Only values of a branch are in its slots."""
         arrays = []
         for branch, (_, member) in zip(node.branches, node.members, strict=True):
             chosen = branches == branch
@@ -130,7 +130,7 @@ class _Slotted:
 
 
 def _spread(array: pa.Array, places: npt.NDArray[np.bool_]) -> pa.Array:
-    """The values of an array at these places, null elsewhere."""
+    """The values of an array spread to these positions, with nulls elsewhere."""
     if len(array) == len(places):
         return array
     return array.take(pa.array(np.cumsum(places, dtype=np.int64) - 1, mask=~places))
@@ -158,7 +158,7 @@ def _scalar(node: Node, data: Bytes, values: Numbers, lengths: Numbers, valid: B
             return pa.array(values.view(np.float64).copy(), mask=missing)
         case Kind.ENUM:
             return pa.array(node.symbols).take(pa.array(values, mask=missing))
-    return pa.array(values.copy(), mask=missing)  # not a part of all slots, which would stay in memory
+    return pa.array(values.copy(), mask=missing)  # a copy, because a view would keep all slots in memory
 
 
 def _text(node: Node, data: Bytes, starts: Numbers, lengths: Numbers, valid: Bytes) -> pa.Array:
@@ -177,7 +177,7 @@ def _text(node: Node, data: Bytes, starts: Numbers, lengths: Numbers, valid: Byt
 def _value(
     data: Bytes, position: Integer, end: Integer, kind: Integer, size: Integer
 ) -> tuple[Integer, Integer, Integer]:
-    """A value (bits of floats, start of bytes), its length and the position after it, -1 if malformed."""
+    """A value (bits of floats, start of bytes), its length, and the position after it, -1 if it is malformed."""
     if kind == _NULL:
         return np.int64(0), np.int64(0), position
     if kind in (_BOOLEAN, _FLOAT, _DOUBLE):
@@ -202,7 +202,7 @@ def _value(
 
 @kernel
 def _gather(data: Bytes, starts: Numbers, lengths: Numbers, offsets: Offsets, out: Bytes) -> None:
-    """Copy spans one after another, and note where each ends. Both arrays are padded."""
+    """Copy consecutive spans, and store their ends. Both arrays must be padded."""
     place: Integer = 0
     offsets[0] = 0
     for row in range(len(starts)):
@@ -218,8 +218,8 @@ def _gather(data: Bytes, starts: Numbers, lengths: Numbers, offsets: Offsets, ou
 
 @inlined
 def _block(data: Bytes, position: Integer, end: Integer) -> tuple[Integer, Integer]:
-    """The number of items in a list's next block, and the position after it, -1 if malformed. More items than bytes
-    have no bytes themselves: fastavro decides how many of these there may be."""
+    """The number of items in a list's next block, and the position after it, -1 if malformed. If there are more items
+    than bytes, items take no bytes, and fastavro decides how many there may be."""
     count: Integer = 0
     count, position = read_long(data, position, end)
     if position >= 0 and count < 0:
@@ -240,10 +240,10 @@ def _read(
     lengths: Numbers,
     valid: Bytes,
 ) -> bool:
-    """Decode all records: numbers, bits of floats, starts of bytes. False if anything is wrong.
+    """Decode all records to numbers, bits of floats and starts of bytes. Returns False if anything is wrong.
 
-    ``blocks`` are ends and numbers of records, ``program`` has `nested.Step`s. ``slots`` are where each slot's values
-    start, how many it has so far, and how many items of a list's block are left. Without room for values they are only
+    ``blocks`` are ends and record counts, ``program`` consists of `nested.Step`s. ``slots`` has the start of each
+    slot's values, their number so far, and the items left in a list's block. If ``values`` is empty, values are only
     counted.
     """
     starts, used, remaining = slots[_START], slots[_USED], slots[_REMAINING]

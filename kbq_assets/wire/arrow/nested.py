@@ -1,4 +1,5 @@
-"""Which records the kernel reads without Python objects: scalars, records, lists and unions of them, each or null."""
+"""The types that the kernel reads without Python objects: scalars, records, lists and unions, all optionally
+nullable."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from kbq_assets.core.avro import tree as avro
 
 
 class Kind(IntEnum):
-    """How a value is encoded."""
+    """The encoding of a value."""
 
     NULL = 0
     BOOLEAN = 1
@@ -23,21 +24,21 @@ class Kind(IntEnum):
     STRING = 7
     FIXED = 8
     ENUM = 9
-    #: a record, which takes a step of the program only if it may be null
+    #: a record, which has a step in the program only if it may be null
     STRUCT = 10
-    #: an array, or a map, which is an array of keys and values; and where its items end
+    #: an array, or a map, which is an array of keys and values; END is the end of its items
     LIST = 11
     END = 12
-    #: a union of several types; and a step to another one: a table of these, one for each branch, follows a union
+    #: a union of several types, followed by a table with a JUMP to each branch
     UNION = 13
     JUMP = 14
 
 
 @dataclass(frozen=True)
 class Node:
-    """A value. ``null_branch`` is null's place in its union, -1 where there is none. ``members`` are a record's, the
-    items of a list under the name "", or the other branches of a union of several types. ``slot`` is where the kernel
-    puts it, -1 for a record that is never null."""
+    """A value. ``null_branch`` is the index of null in its union, -1 if there is none. ``members`` are a record's
+    fields, a list's items with the name "", or the other branches of a union of several types. ``slot`` is the kernel's
+    slot for it, -1 for a record that is never null."""
 
     kind: Kind
     null_branch: int = -1
@@ -48,21 +49,21 @@ class Node:
 
     @property
     def slots(self) -> int:
-        """How many slots it and its members have."""
+        """The number of slots of this node and its members."""
         return (self.slot >= 0) + sum(member.slots for _, member in self.members)
 
     @property
     def branches(self) -> list[int]:
-        """The place of each member in a union of several types."""
+        """The index of each member in a union of several types."""
         return [place + (0 <= self.null_branch <= place) for place in range(len(self.members))]
 
     @property
     def is_flat(self) -> bool:
-        """Whether each record has one value in each slot."""
+        """Whether each record has exactly one value in each slot."""
         return all(node.slot < 0 or node.kind < Kind.STRUCT for node in self.walk())
 
     def walk(self) -> Iterator[Node]:
-        """It and all that is in it."""
+        """This node and all nodes inside."""
         yield self
         for _, member in self.members:
             yield from member.walk()
@@ -72,12 +73,12 @@ Step: TypeAlias = tuple[int, int, int, int, int]
 """Kind, branch of null, size (of a union, its number of branches), the step after it and its members, slot. For the end
 of a list, its first step; for a jump, its target."""
 
-#: A schema that uses its records often may have 2**100 values.
+#: A schema that reuses its records may have 2**100 values.
 _MOST_SLOTS: Final = 10_000
 
 
 class _Slots:
-    """Numbers slots in the order of the values."""
+    """Assigns slot numbers in the order of the values."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -88,7 +89,7 @@ class _Slots:
 
 
 def record_node(node: avro.AvroType) -> Node | None:
-    """A record, None if a value in it is a union of one type alone, or if it has very many values."""
+    """The node of a record, None if a value in it is a union of a single type, or if it has too many values."""
     return _node(node, _Slots(), -1)
 
 

@@ -1,6 +1,5 @@
-"""A hash per row of Arrow columns, whose sum tells whether two sets of rows are equal, in whatever order.
-
-Not against forgery: it notices rows that a rewrite lost, doubled or changed.
+"""A hash per row of Arrow columns. Its sum tells whether two sets of rows are equal in any order. It detects rows that
+a rewrite lost, duplicated or changed, but is not safe against forgery.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def _starts(lengths: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _bytes(array: pa.Array, size: int) -> npt.NDArray[np.uint8]:
-    """The bytes of all values that are not null, one after another."""
+    """The concatenated bytes of all values that are not null."""
     if not size:
         return np.zeros(0, np.uint8)
     dense = array.drop_null()
@@ -82,7 +81,7 @@ def _bytes(array: pa.Array, size: int) -> npt.NDArray[np.uint8]:
 
 
 def _fixed(array: pa.Array) -> Hashes:
-    """Values of a fixed width, by their bits."""
+    """Hashes of fixed-width values, from their bits."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
     try:
@@ -102,7 +101,7 @@ def _mixed(values: Hashes) -> Hashes:
 
 
 def _folded(starts: npt.NDArray[np.int64], values: Any) -> Hashes:
-    """A hash of the values between each start and the next, in their order."""
+    """A hash of the values between each start and the next, in order."""
     out = np.zeros(len(starts) - 1, np.uint64)
     _fold(starts, np.ascontiguousarray(values), out)
     return _mixed(out)

@@ -1,6 +1,6 @@
 """Reads staged files into Arrow tables with the types of a table's columns, in bounded batches.
 
-Small files of one writer schema are decoded together: what a table of a few records costs does not depend on them.
+Small files of one writer schema are decoded together, because a table has a fixed cost however few records it has.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ Item = TypeVar("Item")
 
 #: Bytes of Avro decoded at once.
 _BATCH_BYTES: Final = 8 << 20
-#: Files that are read at once, block by block: those of several partitions have rows of the same hours.
+#: Number of files to read in turn, block by block, because files of several partitions have rows of the same hours.
 _AT_ONCE: Final = 4
 #: Files up to this size are read whole.
 _SMALL_BYTES: Final = 1 << 20
-#: Beginnings of files that are remembered.
+#: Number of file headers to cache.
 _HEADERS: Final = 8
 
 
 def open_file_uri(uri: str) -> BinaryIO:
-    """Open a ``file:`` URI. Raises FileNotFoundError, OSError, ConfigurationError for another kind of URI."""
+    """Open a ``file:`` URI. Raises FileNotFoundError, OSError, and ConfigurationError for other URIs."""
     parts = urlsplit(uri)
     if parts.scheme != "file":
         raise ConfigurationError(
@@ -55,8 +55,8 @@ def open_file_uri(uri: str) -> BinaryIO:
 
 @dataclass(frozen=True)
 class StagedBatch:
-    """Records of one writer schema, in a table. ``rows`` are the rows of each source file, in the table's order; a
-    large file is in several batches."""
+    """A table with records of one writer schema. ``rows`` are the numbers of rows by source file, in the table's order.
+    A large file is in several batches."""
 
     table: pa.Table
     rows: Mapping[str, int]
@@ -74,9 +74,8 @@ class StagedTables:
     def read(
         self, uris: Iterable[str], files: Mapping[str, StagedFile] | None = None
     ) -> Iterator[StagedBatch]:
-        """The records of all files. Their bytes must be those that ``files`` lists: an error may follow batches.
-
-        Raises LoadError, OSError.
+        """The records of all files, whose bytes are compared with ``files``. Raises LoadError, OSError, possibly after
+        some batches.
         """
         files = files or {}
         waiting: dict[str, _BlockGroup] = defaultdict(_BlockGroup)
@@ -97,7 +96,7 @@ class StagedTables:
     def _decoded(
         self, schema: str, waiting: Sequence[tuple[str, Block]], files: Mapping[str, StagedFile]
     ) -> Iterator[StagedBatch]:
-        """Batches of blocks, file by file. If one is bad, its file alone is to blame."""
+        """Batches of blocks. If a block is bad, the error names only its file."""
         decoder, blocks = self._decoder(schema), dict[str, list[Block]]()
         for uri, block in waiting:
             blocks.setdefault(uri, []).append(block)
@@ -129,8 +128,8 @@ class StagedTables:
             raise BadFile(f"{uri}: {error.message}") from error
 
     def _blocks(self, uri: str, file: StagedFile | None) -> Iterator[tuple[str, str, Block]]:
-        """Blocks of a file, each with its URI and the writer schema. Only a small file is compared with ``file`` before
-        its first block."""
+        """Blocks of a file, each with the URI and the writer schema. Only small files are compared with ``file`` before
+        their first block."""
         with self._opened(uri) as reader:
             try:
                 if file is not None and file.bytes <= _SMALL_BYTES:
@@ -173,7 +172,7 @@ class StagedTables:
 
 
 def in_turn(sources: Iterable[Iterator[Item]], most: int) -> Iterator[Item]:
-    """An item of each of ``most`` sources in turn, until all are at their end."""
+    """Items of ``most`` sources at a time, in turn, until all sources have ended."""
     rest = iter(sources)
     opened = deque(islice(rest, most))
     while opened:
@@ -200,13 +199,13 @@ class _BlockGroup:
 
 
 class _Headers:
-    """Reads the headers of files in memory. Files of one schema begin alike, so it parses each beginning once."""
+    """Reads the headers of files in memory. Files of one schema have equal headers, so it parses each header once."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Header] = {}
 
     def read(self, data: bytes) -> tuple[Header, BinaryIO]:
-        """The header of a file, and the stream of what follows. Raises BadFile."""
+        """The header of a file, and a stream of the rest. Raises BadFile."""
         stream = io.BytesIO(data)
         for beginning, known in self._known.items():
             if data.startswith(beginning) and len(data) >= len(beginning) + SYNC_SIZE:
@@ -220,7 +219,7 @@ class _Headers:
 
 
 def _require_whole(file: StagedFile | None, reader: ChecksumReader) -> None:
-    """Raise DamagedSource unless the bytes that were read are the file that the commit lists."""
+    """Raise DamagedSource unless the bytes that were read match the commit's entry."""
     if file is not None and (why := damage(file, *reader.drain())):
         raise DamagedSource(why)
 

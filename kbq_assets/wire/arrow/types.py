@@ -1,4 +1,4 @@
-"""BigQuery's column types in Arrow."""
+"""Arrow types for BigQuery's column types."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def arrow_type(column: Column) -> pa.DataType:
 
 
 def is_known(column: Column) -> bool:
-    """Whether KBQ can write a column: one created by hand may have any of DuckDB's types."""
+    """Whether KBQ can write a column. A column created by hand may have any type of DuckDB."""
     return column.type in (*_ARROW, "NUMERIC") or (
         column.type == "STRUCT" and all(map(is_known, column.fields))
     )

@@ -1,1 +1,1 @@
-"""Backup files: every record of a range, verbatim (PROTOCOL B3)."""
+"""Backup files: each holds every record of an offset range, verbatim (PROTOCOL B3)."""

@@ -1,11 +1,11 @@
-"""The Avro schema of backup files: one record type for every topic, whatever its values are."""
+"""The Avro schema of backup files: one record type for all topics, regardless of their values."""
 
 from __future__ import annotations
 
 import json
 from typing import Final
 
-#: Tables and error rows have the columns with an underscore, too.
+#: The fields that start with an underscore are also columns of tables and error rows.
 FIELDS: Final = (
     {"name": "_kbq_epoch", "type": "long"},
     {"name": "_kafka_partition", "type": "long"},
@@ -29,7 +29,7 @@ FIELDS: Final = (
             },
         },
     },
-    # Headers as Kafka encodes them, where a name is not UTF-8.
+    # The headers in Kafka's encoding, if a header name is not UTF-8.
     {"name": "raw_headers", "type": ["null", "bytes"]},
 )
 SCHEMA: Final = json.dumps(

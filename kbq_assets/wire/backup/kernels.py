@@ -1,4 +1,5 @@
-"""Kernels that lay records into blocks of a backup file, and find them there, without a Python object per record."""
+"""Kernels that write records into the blocks of a backup file and find them again, without a Python object per
+record."""
 
 from __future__ import annotations
 
@@ -9,26 +10,26 @@ import numpy as np
 from kbq_assets.wire.jit import inlined, kernel, load_byte, store_byte
 from kbq_assets.wire.records.scan import read_long, write_long, write_span
 
-# A record's numbers, for laying.
+# The numbers of a record, as `lay_rows` takes them.
 OFFSET: Final = 0
 TIME: Final = 1
 TIME_TYPE: Final = 2
 LEADER_EPOCH: Final = 3
 NUMBERS: Final = 4
 
-# A record's columns in a block, after its numbers.
+# The columns of a record in `find_rows`, after its numbers.
 KEY: Final = 4
 VALUE: Final = 6
 HEADERS: Final = 8
 RAW: Final = 10
 COLUMNS: Final = 12
 
-#: Instead of the one schema id of many values.
+#: Returned instead of a schema id: no value has one, or the values have different ones.
 NO_ID: Final = -1
 SEVERAL: Final = -2
 
 MOST_NUMBER_BYTES: Final = 10
-#: Most bytes of a row besides its key, value and headers, and what precedes every row.
+#: The maximum size in bytes of a row without its key, value, headers and prefix.
 ROW_OVERHEAD: Final = MOST_NUMBER_BYTES * (NUMBERS + 4) + 8
 
 
@@ -36,9 +37,9 @@ ROW_OVERHEAD: Final = MOST_NUMBER_BYTES * (NUMBERS + 4) + 8
 def lay_rows(
     numbers: Any, spans: Any, parts: Any, prefix: Any, row: int, out: Any, at: int, full: int
 ) -> tuple[int, int]:
-    """Lay records from ``row`` on into ``out`` from ``at`` on, until it has ``full`` bytes or no room for the next one.
-    ``parts`` are the buffers of values, keys, headers and raw headers; ``spans`` are beginnings and ends of keys,
-    values, headers and raw headers. Return the next record, and the position after the last one."""
+    """Write the records from ``row`` on into ``out``, starting at ``at``, until it has ``full`` bytes or no room for
+    the next record. ``parts`` are the buffers of values, keys, headers and raw headers. ``spans`` are the starts and
+    ends of keys, values, headers and raw headers. Returns the next record and the position after the last one."""
     values, keys, headers, raw = parts
     offsets, times, types, epochs = numbers
     key, key_end, value, value_end, header, header_end, raw_from, raw_end = spans
@@ -68,7 +69,8 @@ def lay_rows(
 
 @kernel
 def one_schema_id(buffer: Any, starts: Any, ends: Any) -> int:
-    """The schema id of all values that have Confluent's prefix; or NO_ID, or SEVERAL."""
+    """The schema id that all values with a Confluent prefix share, NO_ID if no value has one, SEVERAL if they
+    differ."""
     found = NO_ID
     for row in range(len(starts)):
         start = starts[row]
@@ -95,8 +97,8 @@ def _put_nullable(out: Any, at: int, buffer: Any, start: int, end: int) -> int:
 
 @kernel
 def find_rows(block: Any, at: int, end: int, prefix: Any, fields: Any, first: int, count: int) -> int:
-    """Fill ``fields`` from ``first`` on with the records of a block from ``at`` on; return the position after the last
-    one, -1 if it is damaged."""
+    """Fill ``fields`` from ``first`` on with the records of a block from ``at`` on. Returns the position after the last
+    record, -1 if the block is damaged."""
     for row in range(first, first + count):
         if len(prefix) > end - at:
             return -1
@@ -125,7 +127,8 @@ def find_rows(block: Any, at: int, end: int, prefix: Any, fields: Any, first: in
 
 @inlined
 def _nullable(block: Any, at: int, end: int) -> tuple[int, int, int]:
-    """Beginning and end of nullable bytes, and the position after; -1, -1 for null; position -1: damaged."""
+    """The start and end of nullable bytes, and the position after them. Start and end are -1 for null; the position is
+    -1 if the bytes are damaged."""
     branch, at = read_long(block, at, end)
     if at < 0 or branch < 0 or branch > 1:
         return -1, -1, -1
@@ -139,7 +142,7 @@ def _nullable(block: Any, at: int, end: int) -> tuple[int, int, int]:
 
 @inlined
 def _after_headers(block: Any, at: int, end: int) -> int:
-    """The position after an array of headers; -1: damaged."""
+    """The position after an array of headers, -1 if it is damaged."""
     count, at = read_long(block, at, end)
     if at < 0 or count < 0 or count > end - at:
         return -1

@@ -1,4 +1,4 @@
-"""Backup files, merged: the blocks as they are stored, under one header and sync marker (PROTOCOL B10)."""
+"""Merges backup files: copies their stored blocks under one header and sync marker (PROTOCOL B10)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kbq_assets.wire.files.read_container import DamagedFile, Header, Readable, 
 
 
 class OtherHeader(Exception):
-    """Raised for a file that has another codec than those before it."""
+    """Raised for a file whose header, for example its codec, differs from that of the files before it."""
 
 
 class BlockMerger:
-    """Writes the blocks of files to a sink, without decoding them. Each file is compared with its entry."""
+    """Writes the blocks of files to a sink without decoding them. Each file is checked against its entry."""
 
     def __init__(self, sink: Sink, marker: bytes) -> None:
         self._sink = sink
@@ -34,16 +34,16 @@ class BlockMerger:
 
     @property
     def crc32c(self) -> str:
-        """The checksum of the file so far, as stores show it."""
+        """The checksum of the file so far, in the format of object stores."""
         return self._written.crc32c
 
     @property
     def content(self) -> str:
-        """The hash of the file so far, as a commit lists it."""
+        """The hash of the file so far, in the format of a commit."""
         return self._written.content
 
     def add(self, stream: Readable, file: StagedFile) -> None:
-        """Append a file. Raises DamagedFile, OtherHeader: the sink has a part of it then."""
+        """Append a file. Raises DamagedFile and OtherHeader; the sink may then have a part of the file."""
         source = _Summed(stream)
         header = read_header(source)
         if self._header is None:
@@ -65,7 +65,7 @@ class BlockMerger:
 
 
 class _Sums:
-    """Size and checksums of bytes."""
+    """The size and checksums of bytes."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -73,7 +73,7 @@ class _Sums:
         self._crc = 0
 
     def add(self, data: bytes) -> None:
-        """Count some."""
+        """Add bytes."""
         self.size += len(data)
         self._sha256.update(data)
         self._crc = google_crc32c.extend(self._crc, data)
@@ -88,14 +88,14 @@ class _Sums:
 
 
 class _Summed:
-    """A file whose bytes are counted as they are read."""
+    """A file whose bytes are counted and hashed as they are read."""
 
     def __init__(self, stream: Readable) -> None:
         self._stream = stream
         self.sums = _Sums()
 
     def read(self, size: int, /) -> bytes:
-        """Up to ``size`` bytes; fewer at the end."""
+        """Read up to ``size`` bytes; fewer at the end."""
         data = self._stream.read(size)
         self.sums.add(data)
         return data

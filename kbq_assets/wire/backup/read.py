@@ -1,4 +1,4 @@
-"""Backup files, read: blocks back into chunks, as Kafka's readers fill them."""
+"""Reads backup files: turns blocks into chunks like those of Kafka's readers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from kbq_assets.wire.chunk import PADDING, UNREADABLE_HEADERS, Bytes, Chunk, Ori
 from kbq_assets.wire.files.codec import BadBlock, Codec, decompress, unpacker
 from kbq_assets.wire.files.read_container import DamagedFile, Header, Readable, read_blocks, read_header
 
-#: A block's number of records, and its end in the buffer.
+#: The number of records in a block, and the block's end in the buffer.
 _Block: TypeAlias = tuple[int, int]
-#: Uncompressed bytes of blocks that are read as one chunk: a chunk costs a task as much time as some hundred records.
+#: Uncompressed bytes of the blocks that are read as one chunk. The overhead of a chunk is as large as that of some
+#: hundred records.
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
-#: A chunk's buffer has room for one more block of usual size.
+#: The size of a chunk's buffer, with room for one more block of the usual size.
 _ROOM: Final = _CHUNK_BYTES + 2 * BLOCK_BYTES + PADDING
-#: Least bytes of a row: nothing smaller can hold the number of rows that a block claims.
+#: The minimum size of a row in bytes. It limits the number of rows that a block can have.
 _SMALLEST_ROW: Final = 10
 
 
 @dataclass(frozen=True)
 class BlockPlace:
-    """Where a record is in a file: the number of its block and the byte at which the block begins, and the record's
-    index in the block. Both numbers count from 0."""
+    """The position of a record in a file: the number of its block, the byte at which the block begins, and the index of
+    the record in the block. Number and index count from 0."""
 
     block: int
     byte: int
@@ -36,8 +37,8 @@ class BlockPlace:
 
 
 def read_chunks(stream: Readable, epoch: int, window: OffsetRange) -> Iterator[tuple[Chunk, Bytes]]:
-    """The records of a file in chunks, each with the bytes of its blocks. Raises DamagedFile for any byte that the
-    writer cannot have written."""
+    """Yield the records of a file in chunks, each with the bytes of its blocks. Raises DamagedFile for every byte that
+    the writer cannot have written."""
     header, prefix = _known_header(stream), row_prefix(epoch, window.topic_partition.partition)
     position = window.from_offset
     for buffer, blocks in _joined(stream, header):
@@ -50,8 +51,8 @@ def read_chunks(stream: Readable, epoch: int, window: OffsetRange) -> Iterator[t
 
 
 def place_of(stream: Readable, epoch: int, window: OffsetRange, offset: int) -> BlockPlace | None:
-    """Where a file has the record of an offset; None if it has none. Reads the file up to the record's block. Raises
-    DamagedFile."""
+    """The position of an offset's record in a file, None if the file does not have it. Reads the file up to the block
+    of the record. Raises DamagedFile."""
     counted = _Counted(stream)
     header, prefix = _known_header(counted), row_prefix(epoch, window.topic_partition.partition)
     byte = counted.position
@@ -72,14 +73,14 @@ def place_of(stream: Readable, epoch: int, window: OffsetRange, offset: int) -> 
 
 
 class _Counted:
-    """A file that knows how far it was read."""
+    """A file that counts the bytes read from it."""
 
     def __init__(self, stream: Readable) -> None:
         self._stream = stream
         self.position = 0
 
     def read(self, size: int, /) -> bytes:
-        """Up to ``size`` bytes; fewer at the end."""
+        """Read up to ``size`` bytes; fewer at the end."""
         data = self._stream.read(size)
         self.position += len(data)
         return data
@@ -88,12 +89,12 @@ class _Counted:
 def _known_header(stream: Readable) -> Header:
     header = read_header(stream)
     if header.codec not in get_args(Codec):
-        raise DamagedFile(f"its codec {header.codec!r} is not one of KBQ's")
+        raise DamagedFile(f"its codec {header.codec!r} is not one that KBQ writes")
     return header
 
 
 def _joined(stream: Readable, header: Header) -> Iterator[tuple[Bytes, list[_Block]]]:
-    """Unpacked blocks in a buffer, as many as make one chunk."""
+    """Yield buffers of unpacked blocks, each as large as one chunk."""
     buffer, used, blocks = np.empty(_ROOM, np.uint8), 0, list[_Block]()
     unpack = unpacker(header.codec)
     for count, packed in read_blocks(stream, header):
@@ -102,7 +103,7 @@ def _joined(stream: Readable, header: Header) -> Iterator[tuple[Bytes, list[_Blo
             buffer, used, blocks = np.empty(_ROOM, np.uint8), 0, []
         try:
             size = unpack(packed, buffer[used:-PADDING])
-            if size < 0:  # its records are large
+            if size < 0:  # the block is larger than the free part of the buffer
                 if blocks:
                     yield buffer, blocks
                 data = decompress(header.codec, packed)
@@ -124,7 +125,7 @@ def _check_count(count: int, size: int) -> None:
 
 
 def _found(buffer: Bytes, blocks: list[_Block], prefix: Bytes) -> tuple[Chunk, Bytes]:
-    """The records of blocks, and their bytes."""
+    """The records of blocks, and the bytes of the blocks."""
     fields = np.empty((kernels.COLUMNS, sum(count for count, _ in blocks)), np.int64)
     at = row = 0
     for count, end in blocks:
@@ -138,7 +139,7 @@ def _chunk(block: Bytes, fields: np.ndarray) -> Chunk:
     headers = Spans(block, fields[kernels.HEADERS], fields[kernels.HEADERS + 1])
     raw = Spans(block, fields[kernels.RAW], fields[kernels.RAW + 1])
     if (raw.starts >= 0).any():
-        # Shown as Kafka's readers show them.
+        # Kafka's readers return the same value for such headers.
         rows = [UNREADABLE_HEADERS if raw.starts[r] >= 0 else headers.get(r) for r in range(len(raw))]
         headers = Spans.of(rows)
     origins = Origins(

@@ -1,4 +1,4 @@
-"""Backup files, written: blocks of records as they came from Kafka, compressed, with a hash of their content."""
+"""Writes backup files: compressed blocks of records as they came from Kafka, with a hash of the content."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kbq_assets.wire.chunk import UNREADABLE_HEADERS, Bytes, Chunk, Longs, Origi
 from kbq_assets.wire.files.codec import Codec
 from kbq_assets.wire.files.container import ContainerWriter, FileFormat, Sink
 
-#: Uncompressed bytes of a block: what zstandard searches then stays in a processor's nearest caches, which takes a
-#: seventh of its time off. Larger blocks compress no better.
+#: Uncompressed bytes of a block. At this size, the data that zstandard searches stays in the fastest caches of a
+#: processor, which saves a seventh of the time. Larger blocks do not compress better.
 BLOCK_BYTES: Final = 128 * 1024
 _UNKNOWN: Final = -1
 
@@ -24,12 +24,12 @@ _Parts: TypeAlias = tuple[tuple[Longs, ...], tuple[Longs, ...], tuple[Bytes, ...
 
 
 def row_prefix(epoch: int, partition: int) -> Bytes:
-    """The bytes that begin every row of a file."""
+    """The bytes at the start of every row of a file."""
     return np.frombuffer(bytearray(encode_long(epoch) + encode_long(partition)), np.uint8)
 
 
 class BackupWriter:
-    """Writes the records of one window to a sink. Memory is one block, and the largest record."""
+    """Writes the records of one window to a sink. It holds one block and the largest record in memory."""
 
     def __init__(
         self,
@@ -55,16 +55,16 @@ class BackupWriter:
 
     @property
     def crc32c(self) -> int:
-        """Castagnoli's CRC of the file so far."""
+        """The CRC32C checksum of the file so far."""
         return self._container.crc32c
 
     @property
     def content(self) -> str:
-        """SHA-256 of the file so far, as ``sha256sum`` shows it."""
+        """The SHA-256 of the file so far, in the format of ``sha256sum``."""
         return FILE_HASH + self._sink.sha256.hexdigest()
 
     def add(self, chunk: Chunk) -> None:
-        """Append a chunk's records. It must have keys and headers."""
+        """Append a chunk's records. The chunk must have keys and headers."""
         numbers, spans, parts = _fields(chunk)
         row = 0
         while row < len(chunk):
@@ -81,7 +81,7 @@ class BackupWriter:
         self.rows += len(chunk)
 
     def finish(self) -> None:
-        """Write the last block. The sink's owner closes it."""
+        """Write the last block. The owner of the sink closes it."""
         self._flush()
 
     def _flush(self) -> None:
@@ -99,21 +99,22 @@ def _room(size: int) -> int:
 
 
 class _HashedSink:
-    """Passes a file on, and hashes it: compressed bytes are few, and still in the cache."""
+    """Hashes the bytes of a file and passes them on. Hashing is fast here, because compressed bytes are few and still
+    in the processor's cache."""
 
     def __init__(self, sink: Sink) -> None:
         self._write = sink.write
         self.sha256 = hashlib.sha256()
 
     def write(self, data: bytes, /) -> None:
-        """Take all of ``data``, or raise."""
+        """Write all of ``data`` or raise."""
         self.sha256.update(data)
         self._write(data)
 
 
 def _fields(chunk: Chunk) -> _Parts:
-    """A chunk's numbers, the spans of its parts, and their buffers, as `lay_rows` takes them."""
-    assert chunk.keys is not None and chunk.headers is not None, "a copy needs keys and headers"
+    """The numbers of a chunk, the spans of its parts, and their buffers, as `lay_rows` takes them."""
+    assert chunk.keys is not None and chunk.headers is not None, "a backup needs keys and headers"
     origins = chunk.origins() if chunk.origins is not None else None
     unknown = np.full(len(chunk), _UNKNOWN, np.int64)
     numbers = (
@@ -139,13 +140,14 @@ def _fields(chunk: Chunk) -> _Parts:
 
 
 def _plain(numbers: Longs) -> Longs:
-    """The numbers, as the one type of array that the kernel is compiled for."""
+    """The numbers as the one array type for which the kernel is compiled."""
     is_plain = numbers.flags.c_contiguous and numbers.flags.writeable
     return numbers if is_plain else numbers.copy()
 
 
 def _raw_headers(headers: Spans, origins: Origins | None) -> Spans | None:
-    """The headers that have no Avro form, as Kafka encodes them; None if there are none, or a reader lacks them."""
+    """The headers that cannot be written as Avro, in Kafka's encoding. None if there are none, or if the reader does
+    not provide them."""
     if origins is None or origins.raw_headers is None:
         return None
     sizes = headers.ends - headers.starts

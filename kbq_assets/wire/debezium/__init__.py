@@ -1,1 +1,1 @@
-"""Change events of Debezium, from bytes to bytes."""
+"""Converts Debezium's change events to rows, from bytes to bytes."""

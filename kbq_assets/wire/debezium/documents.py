@@ -1,4 +1,4 @@
-"""Change events in JSON without a schema: documents of the row and the columns of the change."""
+"""Change events in JSON without a schema: documents with the row and the columns that describe the change."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _UNAVAILABLE: Final = (PLACEHOLDER, [PLACEHOLDER], {PLACEHOLDER: PLACEHOLDER}, _
 
 
 def document_row(document: Any, *, has_order: bool, names_of: NamesOf = as_written) -> Any:
-    """The row of a change event; another document as it is. The list of unavailable columns names them as ``names_of``
-    does. Raises NoRow."""
+    """The row of a change event. Other documents are returned unchanged. The list of unavailable columns has the names
+    that ``names_of`` returns. Raises NoRow."""
     if not _is_event(document):
         return document
     op = document["op"]
@@ -57,7 +57,7 @@ def _row(document: Mapping[str, Any], op: str) -> Mapping[str, Any]:
     part = "before" if op == DELETE else "after"
     row = document.get(part)
     if row is None and op == DELETE:
-        return {}  # the key alone tells which row was deleted
+        return {}  # only the key identifies the deleted row
     if not isinstance(row, dict):
         raise NoRow(
             Reason.INVALID_CHANGE, f"{Reason.INVALID_CHANGE.message}: op={op}, without a row in {part}"

@@ -1,6 +1,7 @@
-"""Change events without their envelope: the row after the change, or the deleted one, and the columns of the change.
+"""Change events without their envelope: the row after the change, or the deleted row, and the columns that describe the
+change.
 
-The functions expect valid records: validate first.
+The functions expect valid records, so validate them first.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.skip import Skip, skip_of
 
 _ENVELOPE: Final = ".Envelope"
-#: https://github.com/debezium/debezium: PostgreSQL's connector writes it in each of these ways.
+#: https://github.com/debezium/debezium: the PostgreSQL connector writes the placeholder in each of these ways.
 _BYTES: Final = PLACEHOLDER.encode()
 _TEXT: Final = encode_bytes(_BYTES)
 _UUID: Final = str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3))
@@ -44,17 +45,17 @@ _NUMBERS: Final = encode_long(len(_BYTES)) + b"".join(map(encode_long, _BYTES)) 
 _MAP: Final = b"\x02" + _TEXT + _TEXT + b"\x00"
 
 
-#: The fields of a row whose columns have other names.
+#: Returns the column name of each field whose column has another name.
 NamesOf: TypeAlias = Callable[[Iterable[str]], Mapping[str, str]]
 
 
 def as_written(fields: Iterable[str]) -> Mapping[str, str]:
-    """Columns with the names of the fields."""
+    """No field has another column name."""
     return {}
 
 
 class NoRow(Exception):
-    """A change event has no row, for a reason."""
+    """Raised if a change event has no row, with the reason."""
 
     def __init__(self, reason: Reason, message: str = "") -> None:
         super().__init__(message or reason.message)
@@ -64,13 +65,14 @@ class NoRow(Exception):
 
 @dataclass(frozen=True)
 class Unwrapped:
-    """Rows of one writer schema. ``schema`` is the rows', as JSON values."""
+    """Converts the records of one writer schema to rows. ``schema`` is the schema of the rows, as JSON values."""
 
     schema: Any
     _rows: _Envelope | _Plain
 
     def __call__(self, body: bytes, *, has_order: bool) -> bytes:
-        """The row of a record. ``has_order``: a truncated table has a place among its rows. Raises NoRow."""
+        """The row of a record. With ``has_order``, the truncation of a table has a place in the order of its rows.
+        Raises NoRow."""
         try:
             return self._rows.row(body, has_order=has_order)
         except UnfitValue as error:
@@ -78,8 +80,8 @@ class Unwrapped:
 
 
 def unwrapped(schema: Any, names_of: NamesOf = as_written) -> Unwrapped:
-    """The rows of a writer schema: of change events if it is an envelope, else its records. The list of unavailable
-    columns names them as ``names_of`` does. Raises UnstageableSchema."""
+    """The conversion to rows for a writer schema: unwraps change events if the schema is an envelope, else keeps the
+    records. The list of unavailable columns has the names that ``names_of`` returns. Raises UnstageableSchema."""
     root = avro.parse(schema)
     if not isinstance(root, avro.RecordType):
         raise UnstageableSchema("it is not a record", next_step="set format to that of the topic")
@@ -132,7 +134,7 @@ def _of_envelope(root: avro.RecordType, names_of: NamesOf) -> Unwrapped:
 
 @dataclass(frozen=True)
 class _Plain:
-    """Records that are no change events: schema changes, transactions, heartbeats."""
+    """Records that are not change events: schema changes, transactions, heartbeats."""
 
     step: Rewrite
 
@@ -144,8 +146,8 @@ class _Plain:
 
 @dataclass(frozen=True)
 class _RowColumn:
-    """A column of a row; every column may be null, as a deleted row has its key alone. ``absent`` is null, or an empty
-    list; ``before`` comes before a value."""
+    """A column of a row. Every column may be null, because a deleted row may have only its key. ``absent`` is the
+    encoding of null or of an empty list. ``before`` is written before a value."""
 
     name: str
     node: avro.AvroType
@@ -171,7 +173,7 @@ class _RowColumn:
 
 
 def _placeholders(node: avro.AvroType) -> Sequence[bytes]:
-    """The encodings of an unavailable value of a type."""
+    """The encodings of the placeholder for an unavailable value of a type."""
     match node:
         case avro.Primitive(kind="string" | "bytes"):
             return (_TEXT,)
@@ -183,7 +185,7 @@ def _placeholders(node: avro.AvroType) -> Sequence[bytes]:
 
 
 def _optional_items(items: avro.AvroType) -> Sequence[bytes]:
-    """The same lists, if items may be null: Connect's optional items are the second branch."""
+    """The same lists if items may be null: the value of an optional item in Connect is the second branch."""
     if not isinstance(items, avro.Union):
         return ()
     numbers = b"".join(b"\x02" + encode_long(each) for each in _BYTES)
@@ -196,8 +198,8 @@ def _optional_items(items: avro.AvroType) -> Sequence[bytes]:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads the columns of a row that is a part of an event, if it is not null. ``null`` is the branch of null;
-    ``names`` are the table's where they differ."""
+    """Reads the columns of a row in an event, if the row is not null. ``null`` is the encoded branch of null. ``names``
+    are the column names of the table that differ from the field names."""
 
     columns: tuple[tuple[_RowColumn, Skip, Rewrite], ...]
     null: bytes
@@ -206,14 +208,14 @@ class _Reader:
     @classmethod
     def of(cls, node: avro.AvroType, names: Mapping[str, str]) -> _Reader:
         row = record_of(node)
-        assert row is not None  # checked before
+        assert row is not None  # `_of_envelope` has checked it
         columns = [_RowColumn.of(key, field.type) for key, field in row.fields.items()]
         steps = tuple((each, skip_of(each.node), conversion(each.node)) for each in columns)
         null = _RowColumn.of("row", node).absent if isinstance(node, avro.Union) else b""
         return cls(steps, null, names)
 
     def read(self, data: bytes, position: int) -> tuple[dict[str, bytes], list[str]] | None:
-        """The converted columns by name, and the names of unavailable ones; None for null."""
+        """The converted columns by name, and the names of unavailable columns. None for null."""
         if self.null:
             if data[position : position + 1] == self.null:
                 return None
@@ -263,7 +265,7 @@ class _Envelope:
         return b"".join(out)
 
     def _op(self, body: bytes, position: int) -> str:
-        if not self.op.before:  # of a union with null
+        if not self.op.before:  # a union with null
             if body[position : position + 1] == self.op.absent:
                 return ""
             position += 1
@@ -273,6 +275,6 @@ class _Envelope:
     def _read(self, body: bytes, starts: Mapping[str, int], op: str) -> tuple[dict[str, bytes], list[str]]:
         part = "before" if op == DELETE else "after"
         found = self.readers[part].read(body, starts[part]) if part in self.readers else None
-        if found is None and op != DELETE:  # the key alone tells which row was deleted
+        if found is None and op != DELETE:  # only the key identifies the deleted row
             raise NoRow(Reason.INVALID_CHANGE, f"{Reason.INVALID_CHANGE.message}: op={op}, without {part}")
         return found or ({}, [])

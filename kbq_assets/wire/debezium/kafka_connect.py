@@ -1,6 +1,6 @@
-"""Kafka Connect's JSON with a schema: the schema as Avro, and payloads as bytes of it.
+"""Kafka Connect's JSON with a schema: converts the schema to Avro, and encodes payloads with it.
 
-Any field may be missing or null: Debezium leaves out the columns of a deleted row that it does not know.
+Every field may be missing or null, because Debezium omits unknown columns of a deleted row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def avro_of_connect(schema: Any) -> Any:
     try:
         return _AvroWriter().of(schema)
     except (KeyError, TypeError, AttributeError, RecursionError):
-        raise UnstageableSchema("it is no schema of Kafka Connect", next_step="check the converter") from None
+        raise UnstageableSchema("it is not a Kafka Connect schema", next_step="check the converter") from None
 
 
 class _AvroWriter:
@@ -79,7 +79,7 @@ class _AvroWriter:
         return {"name": _safe(name), "type": made if is_list else ["null", made], _FIELD: name}
 
     def _name(self, name: Any) -> str:
-        """A record's own name: Connect repeats types with their name."""
+        """A unique name for a record, because Connect repeats types with the same name."""
         parts = [_safe(each) for each in str(name or "Record").split(".")]
         return ".".join(parts) if self._records == 1 else f"connect_{self._records}.{parts[-1]}"
 
@@ -90,7 +90,7 @@ def _safe(name: str) -> str:
 
 
 def encoder(root: avro.AvroType) -> Encode:
-    """The function that encodes payloads; it raises ValueError for one that does not fit."""
+    """The function that encodes payloads. It raises ValueError for a payload that does not fit the schema."""
     return visit(root, _Encoders())
 
 
@@ -152,12 +152,12 @@ def _checked(value: Any, kind: type) -> Any:
 
 
 def _entries(value: Any) -> Iterable[Any]:
-    """The entries of a map; if its keys are optional, Connect writes pairs."""
+    """The entries of a map. If its keys are optional, Connect writes a list of pairs."""
     if isinstance(value, dict):
         return value.items()
     pairs: list[Any] = _checked(value, list)
     if any(len(_checked(pair, list)) != 2 for pair in pairs):
-        raise ValueError("an entry that is no pair")
+        raise ValueError("an entry that is not a pair")
     return pairs
 
 
@@ -191,7 +191,7 @@ def _real(value: Any) -> float:
     except OverflowError:
         found = math.inf
     if math.isinf(found):
-        raise ValueError("a number that no double holds")
+        raise ValueError("a number that does not fit a double")
     return found
 
 
@@ -199,7 +199,7 @@ def _packed(value: float, pack: Callable[[float], bytes]) -> bytes:
     try:
         return pack(value)
     except OverflowError:
-        raise ValueError("a number that no float holds") from None
+        raise ValueError("a number that does not fit a float") from None
 
 
 def _scale(node: avro.Primitive) -> int:
@@ -209,7 +209,7 @@ def _scale(node: avro.Primitive) -> int:
 
 
 def _bytes(value: Any, scale: int) -> bytes:
-    """Bytes in base64; or a decimal's digits, if the converter writes decimals as numbers."""
+    """Decode base64, or a decimal number if the converter writes decimals as numbers."""
     if isinstance(value, str) and not isinstance(value, Number):
         try:
             return base64.b64decode(value, validate=True)
@@ -220,9 +220,9 @@ def _bytes(value: Any, scale: int) -> bytes:
     sign, digits, exponent = Decimal(value).as_tuple()
     shift = exponent + scale if isinstance(exponent, int) else 1001
     if abs(shift) > 1000:
-        raise ValueError("a number that no decimal holds")
+        raise ValueError("a number that does not fit a decimal")
     unscaled, rest = divmod(int("".join(map(str, digits))) * 10 ** max(shift, 0), 10 ** max(-shift, 0))
     if rest:
-        raise ValueError(f"a number with more than {scale} digits behind the point")
+        raise ValueError(f"a number with more than {scale} decimal places")
     signed = int(-unscaled if sign else unscaled)
     return signed.to_bytes(signed.bit_length() // 8 + 1, "big", signed=True)

@@ -1,7 +1,7 @@
-"""Debezium's and Kafka Connect's logical types as Avro's, which warehouses know.
+"""Converts the logical types of Debezium and Kafka Connect to Avro's, which warehouses support.
 
-Avro's converter writes the name of such a type as `connect.name`. Most values stay as they are, and only the schema
-changes; a few are converted.
+The Avro converter writes the name of such a type as `connect.name`. For most types only the schema changes; the values
+of a few types are converted.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from kbq_assets.wire.records.skip import skip_of
 _DEBEZIUM, _CONNECT = "io.debezium.time.", "org.apache.kafka.connect.data."
 _VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
 _DECIMAL: Final = f"{_CONNECT}Decimal"
-#: BIGNUMERIC's digits behind the point, and in front of it.
+#: The digits of a BIGNUMERIC after the decimal point, and also before it.
 _SCALE: Final = 38
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class UnfitValue(ValueError):
-    """A value has no place in its column's type."""
+    """Raised for a value that does not fit the type of its column."""
 
 
 def _micros(data: bytes) -> bytes:
@@ -39,7 +39,7 @@ def _zoned(data: bytes) -> bytes:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise UnfitValue("a ZonedTimestamp is no time of the years 1 to 9999") from None
+        raise UnfitValue("a ZonedTimestamp is not a time in the years 1 to 9999") from None
     zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
     return encode_long((zoned - _EPOCH) // timedelta(microseconds=1))
 
@@ -52,7 +52,7 @@ def _variable_decimal(data: bytes) -> bytes:
         raise UnfitValue(f"a VariableScaleDecimal has the scale {scale}")
     value, rest = divmod(unscaled * 10 ** max(_SCALE - scale, 0), 10 ** max(scale - _SCALE, 0))
     if rest:
-        raise UnfitValue(f"a VariableScaleDecimal has more than {_SCALE} digits behind the point")
+        raise UnfitValue(f"a VariableScaleDecimal has more than {_SCALE} decimal places")
     return encode_bytes(value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
 
 
@@ -66,7 +66,7 @@ def _decimal(precision: int, scale: int) -> Mapping[str, Any]:
 
 _DATE: Final = {"type": "int", "logicalType": "date"}
 _TIME: Final = {"type": "int", "logicalType": "time-millis"}
-#: Forms by the type's name and Avro's type.
+#: The Avro schema by the name of the logical type and the Avro type.
 _FORMS: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
     (f"{_DEBEZIUM}Date", "int"): _DATE,
     (f"{_CONNECT}Date", "int"): _DATE,
@@ -80,7 +80,7 @@ _FORMS: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
     (f"{_DEBEZIUM}NanoTimestamp", "long"): _long("timestamp-micros"),
     (f"{_DEBEZIUM}ZonedTimestamp", "string"): _long("timestamp-micros"),
 }
-#: Conversions of values whose bytes change.
+#: The conversions for types whose values change.
 _CONVERSIONS: Final[Mapping[tuple[str, str], Callable[[bytes], bytes]]] = {
     (f"{_DEBEZIUM}NanoTime", "long"): _micros,
     (f"{_DEBEZIUM}NanoTimestamp", "long"): _micros,
@@ -89,12 +89,12 @@ _CONVERSIONS: Final[Mapping[tuple[str, str], Callable[[bytes], bytes]]] = {
 
 
 def typed(node: avro.AvroType, forms: Forms) -> Any:
-    """The schema of converted values of a type; ``forms`` is a `TypedForms`."""
+    """The schema of the converted values of a type. ``forms`` is a `TypedForms`."""
     return visit(node, forms)
 
 
 def conversion(node: avro.AvroType) -> Rewrite:
-    """The step that converts values of a type, which must not contain itself. It raises UnfitValue."""
+    """The step that converts the values of a type. The type must not contain itself. The step raises UnfitValue."""
     return visit(node, _Steps()) or copy(skip_of(node))
 
 
@@ -107,23 +107,23 @@ def semantic(node: avro.AvroType) -> str:
 
 
 class TypedForms(Forms):
-    """Schemas of converted values."""
+    """Builds the schemas of converted values."""
 
     def primitive(self, node: avro.Primitive) -> Any:
-        """A logical type as Avro's."""
+        """A logical type as the corresponding Avro type."""
         name = semantic(node)
         if name == _DECIMAL and node.kind == "bytes":
             return _decimal_form(node)
         return dict(_FORMS.get((name, node.kind), {})) or super().primitive(node)
 
     def record(self, node: avro.RecordType, fields: Sequence[Any]) -> Any:
-        """A record; a decimal that brings its scale has one scale now."""
+        """A record. A decimal that stores its own scale becomes a decimal with a fixed scale."""
         made = super().record(node, fields)
         return _decimal(2 * _SCALE, _SCALE) if _is_variable(node) else made
 
 
 class _Steps(SchemaVisitor["Rewrite | None"]):
-    """Steps of conversion; None for values that stay as they are."""
+    """Builds the conversion steps. None stands for values that do not change."""
 
     def other(self, node: avro.AvroType, inside: Sequence[Rewrite | None]) -> Rewrite | None:
         return None
@@ -163,8 +163,8 @@ def _kind(node: avro.AvroType) -> str:
 
 
 def _decimal_form(node: avro.Primitive) -> Mapping[str, Any]:
-    """A decimal that a numeric column can hold. Avro's converter says 64 digits if the database did not limit them;
-    validation compares each value with the limit."""
+    """A decimal that a numeric column can hold. The Avro converter writes a precision of 64 digits if the database did
+    not limit them. Validation compares each value with the limit."""
     known = avro.decimal_of(node)
     parameters: Any = next(iter(node.values_of("connect.parameters")), {})
     text = str(parameters.get("scale", "")) if isinstance(parameters, Mapping) else ""

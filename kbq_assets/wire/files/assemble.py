@@ -1,6 +1,6 @@
-"""The kernel that lays staged records into a block: the body as it is, the encoded metadata behind it."""
+"""The kernel that puts staged records into a block: the unchanged body, followed by the encoded metadata."""
 
-# A call per record would take longer than a branch.
+# A call per record would be slower than a branch.
 # ruff: noqa: PLR0912
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RecordOrigin:
 
 
 class Suffix:
-    """Appends the metadata columns to the bodies of one file: constant columns are encoded once."""
+    """Appends the metadata columns to the bodies of one file. Constant columns are encoded only once."""
 
     def __init__(self, origin: RecordOrigin, schema: StagedSchema, schema_id: int = 0) -> None:
         self.schema = schema
@@ -56,7 +56,8 @@ class Suffix:
         self._before = _array(topic)
         of_file = encode_long(schema_id) if schema.metadata.schema_id else b""
         self._between = _array(encode_long(origin.epoch) + of_file)
-        # Topic and partition, epoch and schema id, the varying numbers, lengths and branches of JSON, key and headers.
+        # Bytes for topic and partition, epoch and schema id, the varying numbers, and lengths and branches of JSON, key
+        # and headers.
         self.most_bytes = len(self._before) + len(self._between) + 9 * _LONG
 
     def append(
@@ -70,11 +71,9 @@ class Suffix:
         first: int,
         until: int,
     ) -> tuple[int, int]:
-        """Append records from ``rows[first]`` on until ``block`` has ``until`` bytes or no room for the next.
-
-        ``times`` are their business times; if empty, Kafka's timestamps.
-
-        Returns the index of the first row that is not in the block, and the bytes then used.
+        """Append records from ``rows[first]`` on, until ``block`` has ``until`` bytes or no room for the next record.
+        ``times`` are their business times; if empty, Kafka's timestamps are used. Returns the index of the first row
+        that is not in the block, and the number of bytes used.
         """
         sizes = np.array([used], np.int64)
         target = (block, len(block), until, sizes, np.zeros(1, np.int64))
@@ -93,7 +92,7 @@ class Suffix:
         first: int,
     ) -> int:
         """Append records from ``rows[first]`` on, each to the block of its slot, until a block is full. Returns the
-        index of the first row that is in no block."""
+        index of the first row that is not in a block."""
         target = (blocks.pool, blocks.room, blocks.block_bytes, blocks.used, blocks.rows)
         return self._append(target, chunk, prefix, (rows, slots, times, self._event_time, first))
 
@@ -108,7 +107,7 @@ class Suffix:
         )
 
     def room_for(self, chunk: Chunk, row: int) -> int:
-        """An upper bound of the record's bytes."""
+        """An upper bound on the record's bytes."""
         size = self.most_bytes + int(chunk.ends[row] - chunk.starts[row])
         for wanted, spans in ((self._metadata.key, chunk.keys), (self._metadata.headers, chunk.headers)):
             if wanted and spans is not None:
@@ -139,7 +138,8 @@ def _size(spans: Any, row: int) -> int:
 
 @kernel
 def _append(target: Any, suffix: Any, values: Any, keys: Any, headers: Any, records: Any) -> int:
-    """Blocks lie in ``pool``, ``room`` bytes each; without ``slots`` all rows go to the first."""
+    """Append rows to blocks, which are in ``pool`` with ``room`` bytes each. Without ``slots``, all rows go to the
+    first block."""
     pool, room, until, sizes, laid = target
     kind, prefix, before, between, most_bytes = suffix
     buffer, starts, ends, offsets, timestamps = values

@@ -1,4 +1,4 @@
-"""Blocks of many files in one array: one pass over a chunk lays its records into all of them."""
+"""Blocks of many files in one array, so that one pass over a chunk can put its records into all of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from kbq_assets.wire.chunk import Bytes, Longs
 
 
 def room_of(block_bytes: int) -> int:
-    """The bytes to allocate for a block that is written once it has ``block_bytes``."""
+    """The bytes to allocate for a block that is written when it reaches ``block_bytes``."""
     return block_bytes + max(4096, block_bytes // 8)
 
 
 class SharedBlocks:
-    """Blocks by slot. During a pass ``used`` has the bytes of each block, ``rows`` the rows laid into it."""
+    """Blocks by slot. During a pass, ``used`` has the bytes of each block, ``rows`` the number of rows put into it."""
 
     def __init__(self, slots: int, block_bytes: int) -> None:
         self.block_bytes = block_bytes
@@ -28,7 +28,7 @@ class SharedBlocks:
         return self._free.pop() if self._free else -1
 
     def give(self, slot: int) -> None:
-        """Give a slot back."""
+        """Return a slot."""
         self._free.append(slot)
 
     def block(self, slot: int) -> Bytes:

@@ -1,4 +1,4 @@
-"""A stream that remembers the size and CRC32C of what was read through it."""
+"""A stream that computes the size and CRC32C of the data read through it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BUFFER: Final = 1 << 20
 
 
 class ChecksumReader(io.RawIOBase):
-    """Reads another stream, buffered by `buffered`. `drain` reads what is left."""
+    """Reads another stream. Use `buffered` to read it, and `drain` to read the rest."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__()
@@ -21,28 +21,28 @@ class ChecksumReader(io.RawIOBase):
         self.size = 0
 
     def readable(self) -> bool:
-        """Always True (io.IOBase)."""
+        """Always True (see io.IOBase)."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer; return 0 at the end."""
+        """Read into a buffer; returns the number of bytes, 0 at the end."""
         data = self._take(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def read_all(self, size: int) -> bytes:
-        """``size`` bytes; fewer at the end."""
+        """Read ``size`` bytes, fewer at the end."""
         data = self._take(size)
         while len(data) < size and (more := self._take(size - len(data))):
             data += more
         return data
 
     def buffered(self) -> BinaryIO:
-        """The stream to read from."""
+        """A buffered stream to read from."""
         return cast(BinaryIO, io.BufferedReader(self, _BUFFER))
 
     def drain(self) -> tuple[int, str]:
-        """Size and CRC32C of the whole stream, as `StoredFile` has them."""
+        """Read the rest; returns size and CRC32C of the whole stream, as in `StoredFile`."""
         while self._take(_BUFFER):
             pass
         return self.size, crc32c_text(self._crc32c)
@@ -55,10 +55,10 @@ class ChecksumReader(io.RawIOBase):
 
 
 def checksum_of(data: bytes) -> tuple[int, str]:
-    """Size and CRC32C of bytes, as `StoredFile` has them."""
+    """Size and CRC32C of bytes, as in `StoredFile`."""
     return len(data), crc32c_text(google_crc32c.value(data))
 
 
 def crc32c_text(value: int) -> str:
-    """A CRC32C as Cloud Storage prints it: base64, big-endian."""
+    """A CRC32C in Cloud Storage's format: base64, big-endian."""
     return base64.b64encode(value.to_bytes(4, "big")).decode()

@@ -1,4 +1,4 @@
-"""The tables that a window's records choose by their content: one question per distinct input."""
+"""The tables that a window's records choose by their content. The chooser is called once per distinct input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbq_assets.wire.records.verdicts import Captures
 
 
 class TableChoices:
-    """Remembers what records chose, for one window."""
+    """Caches the choices of one window's records."""
 
     def __init__(self, max_tables: int) -> None:
         self._max_tables = max_tables
@@ -23,7 +23,7 @@ class TableChoices:
     def split(
         self, route: Route, schema_id: int, chunk: Chunk, rows: Longs, captures: Captures
     ) -> Iterator[tuple[Route | RejectedSchema, Longs]]:
-        """Each choice, and the ascending indexes into ``rows`` of the records that make it."""
+        """Yield each choice with ascending indexes into ``rows`` of the records that make it."""
         assert route.chooser is not None
         key = (schema_id, route.schema.fingerprint)
         if key not in self._selectors:
@@ -34,7 +34,7 @@ class TableChoices:
     def _choose(
         self, chooser: Chooser[Route | RejectedSchema], values: tuple[Value, ...]
     ) -> Route | RejectedSchema:
-        """A choice, one object for each table and schema."""
+        """A choice, with one object per table and schema."""
         choice = chooser.choose(values)
         if isinstance(choice, RejectedSchema):
             return choice

@@ -1,4 +1,5 @@
-"""Avro's block codecs: snappy (the default), deflate and null; zstandard for backups, since BigQuery loads none."""
+"""Avro's block codecs: snappy (the default), deflate and null. zstandard is only for backups, because BigQuery cannot
+load it."""
 
 from __future__ import annotations
 
@@ -24,16 +25,16 @@ with suppress(ImportError):  # 5 to 7 times as fast as zlib
 
 Codec: TypeAlias = Literal["snappy", "deflate", "null", "zstandard"]
 Compress: TypeAlias = Callable[[Any], bytes]
-"""From a block's bytes (any contiguous buffer) to its bytes in the file."""
+"""Compresses a block's bytes (any contiguous buffer)."""
 
 Unpack: TypeAlias = Callable[[Any, Bytes], int]
-"""From a block's bytes in the file into an array: their number, -1 without room."""
+"""Decompresses a block into an array; returns the number of bytes, -1 if they do not fit."""
 
 _RAW_DEFLATE = -15  # window bits: Avro's deflate stream has no zlib header
 
 
 def compressor(codec: Codec, level: int = ZSTD_LEVEL) -> Compress:
-    """The function that compresses one block, for one file and thread at a time; ``level`` is zstandard's. Raises
+    """A function that compresses a block, for one file and thread at a time. ``level`` is zstandard's. Raises
     EncoderMisuse for an unknown codec."""
     if codec not in get_args(Codec):
         raise EncoderMisuse(f"unknown Avro codec {codec!r}: use one of {', '.join(get_args(Codec))}")
@@ -59,7 +60,7 @@ def _deflate(block: Any) -> bytes:
 
 
 def _zstd(level: int) -> Compress:
-    # It keeps its memory from block to block: a quarter faster than cramjam, which begins anew.
+    # It reuses its memory for the next block, so it is a quarter faster than cramjam, which does not.
     return zstandard.ZstdCompressor(level=level).compress
 
 
@@ -75,7 +76,7 @@ class BadBlock(EncodingError):
 
 
 def decompress(codec: str, block: bytes) -> Any:
-    """The bytes of a block, as a buffer. Raises BadBlock for a damaged one."""
+    """The decompressed bytes of a block, as a buffer. Raises BadBlock if it is damaged."""
     try:
         return _DECOMPRESS[codec](block)
     except (zlib.error, cramjam.DecompressionError) as error:
@@ -83,19 +84,20 @@ def decompress(codec: str, block: bytes) -> Any:
 
 
 def unpacker(codec: str) -> Unpack:
-    """The function that unpacks the blocks of a file into an array, for one thread at a time. It returns the number of
-    a block's bytes, -1 if there is no room for them, and raises BadBlock for a damaged one."""
+    """A function that decompresses the blocks of a file into an array, for one thread at a time. It returns the number
+    of a block's bytes, -1 if they do not fit, and raises BadBlock for a damaged block."""
     if codec == "zstandard":
         return _zstd_unpacker()
     return lambda block, room: _laid(decompress(codec, block), room)
 
 
 def _zstd_unpacker() -> Unpack:
-    # It keeps its memory from block to block: a sixth faster than cramjam, which begins anew.
+    # It reuses its memory for the next block, so it is a sixth faster than cramjam, which does not.
     unpack = zstandard.ZstdDecompressor().decompress
 
     def into(block: Any, room: Bytes) -> int:
-        # It trusts the size that a block names. Whatever is odd, the other way tells: damaged, too large, without size.
+        # It trusts the size that a block states. If the block is damaged, too large or without a size, use the other
+        # decompressor.
         with suppress(zstandard.ZstdError):
             if 0 <= zstandard.frame_content_size(block) <= len(room):
                 return _laid(unpack(block, allow_extra_data=False), room)
@@ -120,8 +122,8 @@ def _inflate(data: bytes) -> bytes:
 
 
 def unsnap(data: bytes, unpack: Callable[[Any], Any] = cramjam.snappy.decompress_raw) -> bytes:
-    """The bytes of a block in Avro's snappy; ``unpack`` reads the raw format. Raises zlib.error if their checksum is
-    another."""
+    """The decompressed bytes of a block in Avro's snappy; ``unpack`` decompresses the raw format. Raises zlib.error if
+    the checksum does not match."""
     out = bytes(unpack(memoryview(data)[:-4]))
     if _crc32(out) != int.from_bytes(data[-4:], "big"):
         raise zlib.error("the checksum does not match")

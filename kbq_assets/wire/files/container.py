@@ -1,6 +1,6 @@
-"""Avro object container files, written block by block into a sink.
+"""Writes Avro object container files, block by block, into a sink.
 
-Everything in a file follows from its input: no random sync marker, no map order left to chance.
+A file's bytes depend only on its input: the sync marker is not random, and the order of maps is fixed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ BLOCK_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """How container files are written. Only files of one window share a sync marker."""
+    """How to write container files. Only files of one window share a sync marker."""
 
     sync_marker: bytes
     codec: Codec = "snappy"
-    #: Uncompressed bytes at which a block is written.
+    #: Uncompressed size at which a block is written.
     block_bytes: int = BLOCK_BYTES
-    #: zstandard's
+    #: The level of zstandard.
     level: int = ZSTD_LEVEL
 
     def __post_init__(self) -> None:
@@ -42,15 +42,15 @@ class FileFormat:
 
 
 class Sink(Protocol):
-    """Takes a file's bytes. The writer never closes it: its opener does."""
+    """A destination for a file's bytes. The writer never closes it; the code that opened it does."""
 
     def write(self, data: bytes, /) -> object:
-        """Take all of ``data``, or raise."""
+        """Write all of ``data``, or raise."""
         ...
 
 
 class ContainerWriter:
-    """One container file: the header at once, then blocks. Counts and checksums the bytes that it writes."""
+    """Writes one container file: the header immediately, then blocks. Counts and checksums the bytes that it writes."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ContainerWriter:
 
     @property
     def crc32c(self) -> int:
-        """Castagnoli's CRC of the file so far, as object stores compute it."""
+        """The CRC32C of the file so far, as object stores compute it."""
         return int.from_bytes(self._checksum.digest())
 
     def _write(self, data: bytes) -> None:
@@ -85,7 +85,7 @@ class ContainerWriter:
 
 
 def header(schema_json: str, codec: Codec, sync_marker: bytes, extra_metadata: Mapping[str, bytes]) -> bytes:
-    """The bytes before the first block. Of the schema, they have what readers need (core/avro/header.py)."""
+    """The bytes before the first block, with the parts of the schema that readers need (core/avro/header.py)."""
     entries = {
         "avro.schema": header_schema(schema_json).encode(),
         "avro.codec": codec.encode(),
@@ -95,6 +95,6 @@ def header(schema_json: str, codec: Codec, sync_marker: bytes, extra_metadata: M
 
 
 def header_of(entries: Mapping[str, bytes], sync_marker: bytes) -> bytes:
-    """The bytes before the first block, with these metadata as they are."""
+    """The bytes before the first block, with exactly these metadata entries."""
     pairs = b"".join(encode_bytes(key.encode()) + encode_bytes(value) for key, value in entries.items())
     return MAGIC + encode_long(len(entries)) + pairs + b"\x00" + sync_marker

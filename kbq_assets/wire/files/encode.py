@@ -1,7 +1,7 @@
-"""From chunks to staged files: one window of one topic-partition, a file per table and schema.
+"""Encodes chunks into staged files: one window of one topic-partition, with one file per table and schema.
 
 The encoder validates every record, appends the good ones to their files in offset order, and returns the others as
-:class:`Rejects`. The caller's policy decides about rejects (fail, skip, error table): see ``error_rows``.
+:class:`Rejects`. The caller's policy decides what happens to rejects (fail, skip, error table): see ``error_rows``.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ __all__ = [  # everything that a worker needs, in one place
 ]
 
 JSON_SCHEMA_ID = 0
-"""Stands for a schema id where records have none: JSON topics and tombstones."""
+"""The schema id of records without one: JSON topics and tombstones."""
 
 
 class WindowEncoder:
     """The staged files of one window of one topic-partition.
 
-    Call :meth:`add` with chunks in offset order, then :meth:`finish` once. Whatever ``resolve``, ``open_sink`` or a
-    sink's ``write`` raises comes out of :meth:`add`; drop the window then, its files are incomplete. What ``resolve``
-    raises leaves the window as it was before the chunk. Given a chunk's rejects, ``ends_before`` returns the record
-    before which the window must end.
+    Call :meth:`add` with chunks in offset order, then :meth:`finish` once. :meth:`add` propagates errors of
+    ``resolve``, ``open_sink`` and a sink's ``write``. After an error of ``resolve``, the window is as it was before the
+    chunk. After other errors, discard the window, because its files are incomplete. ``ends_before`` gets a chunk's
+    rejects and returns the record before which the window must end, if any.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class WindowEncoder:
         self._files = OpenFiles(context, open_sink)
         self._hours = hours
         self._ends_before = ends_before
-        #: the chunk's records, by how they are appended once all of them are judged
+        #: the chunk's records, by the way in which they are appended once all of them are validated
         self._to_divide: list[RouteRows] = []
         self._to_write: list[Callable[[], None]] = []
         self.rows = 0
-        #: the first record of the last chunk that belongs to the next window: then nothing of the chunk was appended
+        #: the first record of the last chunk that belongs to the next window; if set, nothing of the chunk was appended
         self.later: int | None = None
 
     @property
@@ -96,12 +96,12 @@ class WindowEncoder:
 
     @property
     def bytes_written(self) -> int:
-        """Bytes in all sinks, those of finished files included."""
+        """Bytes in all sinks, including those of finished files."""
         return self._files.bytes_written
 
     def add(self, chunk: Chunk, *, is_translated: bool = False) -> Rejects:
-        """Append the good records of ``chunk`` to their files; returns all others. A position in a translated value is
-        none of the record's."""
+        """Append the good records of ``chunk`` to their files; returns all others. If values are translated, messages
+        have no positions, because they would not be the record's."""
         self._to_divide, self._to_write = [], []
         rejected = Rejections(positions=not is_translated)
         groups = (
@@ -121,7 +121,7 @@ class WindowEncoder:
         return rejects
 
     def rotate(self, *, max_bytes: int) -> tuple[EncodedFile, ...]:
-        """Finish the files with at least ``max_bytes``; their next record opens a new file."""
+        """Finish files that have at least ``max_bytes``; their next record opens a new file."""
         files = self._files.files.items()
         return self._files.finish([key for key, file in files if file.bytes_written >= max_bytes])
 
@@ -133,7 +133,7 @@ class WindowEncoder:
         return _grouped(split_prefix(chunk))
 
     def _json_groups(self, chunk: Chunk) -> Iterator[tuple[int, Longs]]:
-        # If tombstones have a table, they are payloads like others and keep their place among them.
+        # If tombstones have a table, they are rows in order with the others.
         if self._context.tombstones is not None:
             return _grouped(np.zeros(len(chunk), np.int64))
         return _grouped(np.where(chunk.starts < 0, NULL, JSON_SCHEMA_ID).astype(np.int64))
@@ -213,7 +213,7 @@ class WindowEncoder:
             self._to_write.append(partial(self._write_part, part, chunk))
 
     def _append_all(self, chunk: Chunk) -> None:
-        """Append the chunk's good records, unless files have hours and a record begins the next window."""
+        """Append the chunk's good records, unless files have hours and one of the records begins the next window."""
         writes, self._to_write = self._to_write, []
         for write in writes:
             write()
@@ -250,7 +250,7 @@ _UNREADABLE = {NULL: Reason.NULL_VALUE, BAD_MAGIC: Reason.WRONG_MAGIC, SHORT: Re
 
 
 def _grouped(keys: Longs) -> Iterator[tuple[int, Longs]]:
-    """The row indexes of each distinct key, ascending; no sort if there is only one key."""
+    """The ascending row indexes of each distinct key. Does not sort if there is only one key."""
     if not len(keys):
         return
     if (keys == keys[0]).all():

@@ -1,6 +1,6 @@
-"""Bad records as rows of an error table: the raw bytes, where they came from, and why they are bad.
+"""Bad records as rows of an error table: their raw bytes, origin, and reason.
 
-Errors are rare, so this is plain Python. The file is an ordinary staged file of the same window.
+Errors are rare, so this is plain Python. The file is a normal staged file of the same window.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def error_schema_json() -> str:
 
 
 class ErrorRows:
-    """The error file of one window. It is opened with its first row."""
+    """The error file of one window, opened with its first row."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class ErrorRows:
         return self._writer.bytes_written if self._writer else 0
 
     def add(self, chunk: Chunk, rejects: Rejects) -> None:
-        """Append a row per reject: its raw value and, if the chunk has them, key and headers."""
+        """Append a row for each reject: its raw value and, if the chunk has them, key and headers."""
         self._hours.add_kafka(chunk.timestamps[rejects.rows])
         for index, row in enumerate(rejects.rows.tolist()):
             self._open(int(chunk.offsets[row]))
@@ -96,7 +96,7 @@ class ErrorRows:
                 self._flush()
 
     def finish(self) -> EncodedFile | None:
-        """Write the last block; None if there are no rows. The sink's owner closes it."""
+        """Write the last block; returns None if there are no rows. The sink's owner closes the sink."""
         if self._writer is None:
             return None
         self._flush()
@@ -111,7 +111,7 @@ class ErrorRows:
             self._last_offset,
             self._hours.days,
             self._hours.hours,
-            0,  # a bad record has no business time, and Kafka's may be far from it
+            0,  # a bad record has no business time, and its Kafka time may be far off
             0,
             self._writer.crc32c,
         )
@@ -158,7 +158,7 @@ class ErrorRows:
 def _fitting(
     message: str, key: bytes | None, value: bytes | None, headers: bytes | None
 ) -> tuple[str, bytes | None, bytes | None, bytes | None]:
-    """The parts of a record that fit into a row, and the message, which names the rest."""
+    """The message and the parts of a record that fit into a row. The message names the parts left out."""
     parts = {"value": value, "headers": headers, "key": key}
     while sum(len(part or b"") for part in parts.values()) > MOST_ROW_BYTES:
         largest = max(parts, key=lambda name: len(parts[name] or b""))

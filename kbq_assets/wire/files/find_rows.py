@@ -1,4 +1,4 @@
-"""Rows of a staged file that have a value in a column."""
+"""Finds rows of a staged file that have a given value in a column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastavro.schema import SchemaParseException
 from kbq_assets.wire.arrow.errors import BadFile
 
 _OFFSET: Final = "_kafka_offset"
-#: What fastavro and its codecs raise for bytes that are no file.
+#: Exceptions of fastavro and its codecs for damaged files.
 _DAMAGES: Final = (
     *(EOFError, ValueError, IndexError, KeyError, OverflowError, StopIteration, TypeError),
     *(SchemaParseException, cramjam.DecompressionError, zlib.error),
@@ -23,14 +23,15 @@ _DAMAGES: Final = (
 
 @dataclass
 class ColumnSearch:
-    """Searches files for rows that have one of some values, each in its column. A dot leads into a record."""
+    """Searches files for rows with at least one of the wanted values in its column. A dot in a column selects a field
+    of a record."""
 
     wanted: Sequence[tuple[str, str]] = field(repr=False)
-    #: the columns that a file had
+    #: the wanted columns that some file had
     columns: set[str] = field(default_factory=set)
 
     def offsets(self, stream: BinaryIO) -> Iterator[int]:
-        """The offsets of the rows. Raises BadFile."""
+        """The offsets of matching rows. Raises BadFile."""
         try:
             reader = fastavro.reader(stream)
             there = [(column, value) for column, value in self.wanted if _has(reader.writer_schema, column)]
@@ -44,7 +45,7 @@ class ColumnSearch:
 
 
 def _has(schema: Any, column: str) -> bool:
-    """Whether a schema has a column, or each step into its records."""
+    """Whether a schema has a column, given as a path through records."""
     if isinstance(schema, list):
         return any(_has(each, column) for each in schema)
     if not isinstance(schema, dict) or schema.get("type") != "record":
@@ -55,7 +56,7 @@ def _has(schema: Any, column: str) -> bool:
 
 
 def _text(record: Mapping[str, Any], column: str) -> str | None:
-    """A value as text, None if there is none."""
+    """A column's value as text, None if there is none."""
     value: Any = record
     for step in column.split("."):
         if not isinstance(value, Mapping):

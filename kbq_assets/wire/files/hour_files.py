@@ -1,7 +1,7 @@
-"""Files that never cross an hour of business time (PROTOCOL O8), for topics with `order: hour`.
+"""Files with rows of only one hour of business time (PROTOCOL O8), for topics with `order: hour`.
 
-A window has one hour: the highest that its unit has reached. It ends before the first record of a later one. A row of
-another hour, such as a late one, goes to a file of its own hour.
+A window's hour is the highest that its unit has reached. The window ends before the first record of a later hour. Rows
+of other hours, such as late rows, go to separate files, one per hour.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from kbq_assets.wire.records.event_time import HOUR_MICROS, event_times, kafka_t
 from kbq_assets.wire.records.staged_schema import BodyKind
 from kbq_assets.wire.records.verdicts import Captures
 
-#: Hours of a window with files of their own. Rows of further ones share a file per table and schema: every open file
-#: takes memory and becomes an object, and producers may send any times in turn.
+#: Most hours of a window with separate files. Rows of further hours share a file per table and schema, because every
+#: open file takes memory and becomes an object, and producers may send any times.
 MOST_HOURS: Final = 16
-#: The file of these further hours.
+#: The key of the file for further hours.
 OTHERS: Final = -(2**62)
 
 
 class RouteRows(NamedTuple):
-    """Good records of one chunk that go to one table and schema."""
+    """Good records of one chunk for one table and schema."""
 
     route: Route
     schema_id: int
@@ -38,12 +38,12 @@ class RouteRows(NamedTuple):
 
 @dataclass
 class UnitHours:
-    """The highest hour since 1970 that a unit has reached. A record counts if its time is neither after its Kafka time
-    nor after ``horizon``: a clock that is ahead moves nothing."""
+    """The highest hour since 1970 that a unit has reached. Times are capped by the Kafka time, and records after
+    ``horizon`` do not count, so a fast clock has no effect."""
 
     highest: int = 0
     horizon: int = 2**62
-    #: the hour from which on a table takes rows: those of earlier ones go to its table of late rows
+    #: the first hour whose rows a table accepts; rows of earlier hours go to its table of late rows
     late_before: Callable[[str], int] = lambda table: 0
 
 
@@ -56,7 +56,7 @@ class WindowHours:
 
     def later(self, chunk: Chunk, parts: list[RouteRows], *, is_new: bool) -> int | None:
         """The first record of the chunk that belongs to the next window; None if there is none. If the window
-        ``is_new``, without a row, its first row may begin its hour."""
+        ``is_new`` (has no rows), its first row may set its hour."""
         rows = np.concatenate([part.rows for part in parts])
         order = np.argsort(rows)
         reached = np.concatenate([self._reached(chunk, part) for part in parts])[order]
@@ -71,7 +71,7 @@ class WindowHours:
         return None
 
     def divide(self, chunk: Chunk, parts: list[RouteRows]) -> Iterator[tuple[int, RouteRows]]:
-        """The rows by the hour of their file."""
+        """The rows of all tables by the hour of their file."""
         hours = [_times(chunk, part)[0] // HOUR_MICROS for part in parts]
         self._own.setdefault(self.unit.highest, self.unit.highest)
         self._meet(np.concatenate(hours), np.concatenate([part.rows for part in parts]))
@@ -96,7 +96,7 @@ class WindowHours:
             yield hour, _picked(part, file_of == hour)
 
     def _meet(self, hours: Longs, rows: Longs) -> None:
-        """Give hours that are new a file, in the order of their first records."""
+        """Assign files to new hours, in the order of their first records."""
         hours = hours[np.argsort(rows)]
         found, first = np.unique(hours, return_index=True)
         for hour in found[np.argsort(first)].tolist():
@@ -104,12 +104,12 @@ class WindowHours:
                 self._own.setdefault(hour, hour)
 
     def _reached(self, chunk: Chunk, part: RouteRows) -> Longs:
-        """The hours up to which records move the window; -1 for records that move nothing."""
+        """The hour up to which each record advances the window; -1 for records that do not count."""
         times, has_fallbacks = _times(chunk, part)
         known = kafka_times(chunk.timestamps[part.rows])
         reached = np.where(known > 0, np.minimum(times, known), times) // HOUR_MICROS
         idle = reached > self.unit.horizon
-        if has_fallbacks:  # rows without a business time have Kafka's
+        if has_fallbacks:  # rows without a business time have the Kafka time
             idle |= times == known
         if part.route.schema.event_time and part.route.schema.body is BodyKind.EMPTY:
             idle[:] = True
@@ -121,7 +121,7 @@ def _picked(part: RouteRows, chosen: NDArray[np.bool_]) -> RouteRows:
 
 
 def _times(chunk: Chunk, part: RouteRows) -> tuple[Longs, bool]:
-    """The rows' business times, and whether some are Kafka's for want of one."""
+    """The rows' business times, and whether some are Kafka times because the row has none."""
     schema = part.route.schema
     found = event_times(chunk, part.rows, part.captures, schema.event_unit, schema.metadata.bounds)
     if len(found.times):

@@ -12,7 +12,7 @@ from kbq_assets.wire.files.container import ContainerWriter, FileFormat
 
 
 def hour_file(rows: Iterable[HourRow]) -> bytes:
-    """A container file. The same rows are the same bytes."""
+    """A container file with the rows. Equal rows yield equal bytes."""
     encoded = [_encode(row) for row in rows]
     data, sink = b"".join(encoded), io.BytesIO()
     marker = hashlib.sha256(data).digest()[:16]

@@ -1,4 +1,4 @@
-"""Several container files as one: the blocks as they are stored, under one header and sync marker."""
+"""Joins container files: copies their stored blocks below one header, with one sync marker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def beginning(header: Header) -> bytes:
 
 
 def blocks(data: bytes, marker: bytes) -> Iterator[bytes]:
-    """The blocks of a file, each with this sync marker at its end. Raises DamagedFile."""
+    """The blocks of a file, each followed by this sync marker. Raises DamagedFile."""
     stream = io.BytesIO(data)
     for count, block in read_blocks(stream, read_header(stream)):
         yield b"".join((encode_long(count), encode_long(len(block)), block, marker))

@@ -1,4 +1,4 @@
-"""A staged file without the rows of some offsets: other blocks keep their records as they are."""
+"""Copies a staged file without the rows at some offsets. Unaffected blocks keep their records unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OFFSET: Final = "_kafka_offset"
 
 
 class RowFilter:
-    """Leaves the rows of these offsets out, and counts them. All rows of a staged file are of one partition."""
+    """Leaves out and counts the rows at these offsets. All rows of a staged file are of one partition."""
 
     def __init__(self, erased: Offsets) -> None:
         self._erased = erased
@@ -54,7 +54,7 @@ class RowFilter:
 
 
 def _rows_of(schema: str) -> avro.RecordType:
-    """The type of rows with an offset. Raises BadFile."""
+    """The type of the rows, which must have an offset. Raises BadFile."""
     try:
         root = avro.parse(avro.load_schema(schema))
     except UnstageableSchema as error:

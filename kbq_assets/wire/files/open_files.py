@@ -1,4 +1,5 @@
-"""The open files of one window, one per table and schema; records of a chunk go to one of them, or to many at once."""
+"""The open files of one window, one per table and schema. Records of a chunk go to one of them, or to many in one
+pass."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.verdicts import Captures
 
 _MANY_FILES, _SMALL_BLOCK = 32, 64 * 1024
-"""Beyond this many open files, blocks of further ones have this size; snappy does not compress larger ones better."""
+"""Number of open files beyond which new ones have smaller blocks, which Snappy compresses as well."""
 
 FileKey: TypeAlias = tuple[str, int, str, int]
-"""Table, schema id, fingerprint, and the hour of files that have one."""
+"""Table, schema id, fingerprint, and the hour (0 if files have none)."""
 
 
 class OpenFiles:
-    """Opens a file at its first record. What ``open_sink`` raises propagates."""
+    """Opens a file at its first record. Errors of ``open_sink`` propagate."""
 
     def __init__(self, context: WindowContext, open_sink: OpenSink) -> None:
         self._context = context
@@ -44,7 +45,7 @@ class OpenFiles:
 
     @property
     def bytes_written(self) -> int:
-        """Bytes in all sinks, those of finished files included."""
+        """Bytes in all sinks, including those of finished files."""
         return self._bytes_in_finished + sum(file.bytes_written for file in self._files.values())
 
     def write(
@@ -63,7 +64,8 @@ class OpenFiles:
         rows: Longs,
         captures: Captures,
     ) -> None:
-        """Append records to the files that they chose: routes of one schema, with indexes into ``rows``."""
+        """Append records to the files that they chose. ``chosen`` has routes of one schema with indexes into
+        ``rows``."""
         if self._blocks is None:
             slots = min(self._context.max_tables, MOST_TABLES)
             self._blocks = SharedBlocks(slots, self._small.block_bytes)
@@ -106,7 +108,7 @@ class OpenFiles:
         for file, picked in parts:
             slots[picked] = file.slot
             blocks.used[file.slot], blocks.rows[file.slot] = file.bytes_buffered, 0
-            if fallbacks:  # the pass over all rows counts them only
+            if fallbacks:  # the pass over all rows only counts them
                 found = event_times(chunk, rows[picked], captures.take(picked), unit, bounds)
             else:
                 found = EventTimes(times[picked] if len(times) else times)
@@ -123,7 +125,9 @@ class OpenFiles:
         records: tuple[Chunk, Longs, Longs, Longs],
     ) -> None:
         chunk, rows, slots, times = records
-        suffix = next(iter(files.values())).suffix  # of one window, schema and schema id: alike but for names
+        suffix = next(
+            iter(files.values())
+        ).suffix  # all of one window, schema and schema id, so equal except for names
         done = 0
         while (done := suffix.scatter(blocks, chunk, self._prefix, rows, slots, times, done)) < len(rows):
             full = files[int(slots[done])]

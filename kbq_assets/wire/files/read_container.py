@@ -1,6 +1,5 @@
-"""Avro object container files, read: the header, then blocks as they are stored.
-
-Strict: a file that is cut short is an error, not a short file.
+"""Reads Avro object container files: the header, then the stored blocks. A truncated file is an error, not a short
+file.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from kbq_assets.core.errors import EncodingError
 from kbq_assets.wire.chunk import decode_long
 from kbq_assets.wire.files.container import MAGIC, SYNC_SIZE
 
-#: A larger block or header entry means a corrupt length. Blocks of staged files have some 256 KiB.
+#: A larger block or header entry means a corrupt length. Blocks of staged files have about 256 KiB.
 _MAX_BLOCK: Final = 1 << 30
 _LONGEST: Final = 10
 
 
 class Readable(Protocol):
-    """A file's bytes, one after another."""
+    """A stream of a file's bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """Up to ``size`` bytes; fewer at the end."""
+        """Read ``size`` bytes, fewer at the end."""
         ...
 
 
@@ -32,7 +31,7 @@ class DamagedFile(EncodingError):
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a container file. ``entries`` are its metadata, schema and codec included."""
+    """The header of a container file. ``entries`` are its metadata, including schema and codec."""
 
     entries: Mapping[str, bytes]
     sync_marker: bytes
@@ -63,7 +62,7 @@ def read_header(stream: Readable) -> Header:
 
 
 def read_blocks(stream: Readable, header: Header) -> Iterator[tuple[int, bytes]]:
-    """Records and compressed bytes of each block, from the header to the end of the file. Raises DamagedFile."""
+    """The number of records and the compressed bytes of each block, to the end of the file. Raises DamagedFile."""
     while first := stream.read(1):
         count, size = _read_long(stream, first), _read_long(stream)
         if count < 0 or not 0 <= size <= _MAX_BLOCK:

@@ -1,4 +1,4 @@
-"""A staged file under a schema that has all of its fields: each record is read and written again."""
+"""Rewrites a staged file with a schema that has all of its fields, record by record."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ _CODEC: Final[Codec] = "snappy"
 
 
 def reencoded(stream: BinaryIO, schema_json: str) -> Iterator[bytes]:
-    """The bytes of a container file with the same records under another schema (`common_schema`).
-
-    Raises BadFile for a damaged file, NoCommonSchema for a record that the schema cannot hold.
+    """The bytes of a container file with the same records in another schema (`common_schema`). Raises BadFile for a
+    damaged file, NoCommonSchema for a record that does not fit the schema.
     """
     found = read_header(stream)
     own = {key: value for key, value in found.entries.items() if key not in ("avro.codec", "avro.schema")}

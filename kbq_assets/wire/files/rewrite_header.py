@@ -1,4 +1,4 @@
-"""A staged file under another schema: a new header, and the blocks as they are."""
+"""Changes the schema of a staged file: writes a new header, and copies the blocks."""
 
 from __future__ import annotations
 

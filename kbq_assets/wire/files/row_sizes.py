@@ -1,4 +1,5 @@
-"""Rows that no block may hold: BigQuery reads blocks of up to 16 MB, and a large row has a block of its own."""
+"""Finds rows that are too large for a block. BigQuery reads blocks of up to 16 MB, and a large row is a separate
+block."""
 
 from __future__ import annotations
 
@@ -10,16 +11,16 @@ from numpy.typing import NDArray
 from kbq_assets.wire.chunk import Chunk, Longs
 from kbq_assets.wire.records.staged_schema import MetadataColumns
 
-#: Of value, key and headers; the rest of a row has a few hundred bytes.
+#: Bytes of value, key and headers; the rest of a row has a few hundred bytes.
 #: https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro#limitations
 MOST_ROW_BYTES: Final = 16_000_000 - 4096
 TOO_LARGE_ROW: Final = (
-    "value, key and headers are larger than a row may be: BigQuery reads up to 16 MB of Avro at once"
+    "value, key and headers are too large for a row: BigQuery reads up to 16 MB of Avro at once"
 )
 
 
 def oversized(chunk: Chunk, rows: Longs, metadata: MetadataColumns) -> NDArray[np.bool_] | None:
-    """The rows that are too large, as a mask; None for none."""
+    """A mask of the rows that are too large; None if there are none."""
     wanted = (
         (chunk, True),
         (chunk.keys, metadata.key),

@@ -1,4 +1,4 @@
-"""One staged file while it is written: a block that fills, and the numbers that the commit records."""
+"""One staged file while it is written: its current block, and the numbers for the commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kbq_assets.wire.records.verdicts import Captures
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """The parts of a new file's name. ``first_offset`` is its first record's."""
+    """The parts of a new file's name. ``first_offset`` is the offset of its first record."""
 
     table: str
     schema_id: int
@@ -33,9 +33,8 @@ class EncodedFile:
     """A finished file. Offsets are those of its first and last record.
 
     ``event_dates`` are days since 1970, empty if there are more than `MOST_DATES` (core/protocol/commits.py).
-    ``event_hours`` are rows per hour since 1970; ``newest_event_ms`` is the highest business time of a record
-    (core/protocol/commits.py: StagedFile). ``event_time_fallbacks`` counts rows with the Kafka time although their
-    topic has a business time.
+    ``event_hours`` are rows by hour since 1970. ``newest_event_ms`` is the highest business time of a record.
+    ``event_time_fallbacks`` counts rows that use the Kafka time although their topic defines a business time.
     """
 
     table: str
@@ -57,7 +56,7 @@ OpenSink: TypeAlias = Callable[[NewFile], Sink]
 
 
 class FileEncoder:
-    """One open file. It counts what the commit records of it."""
+    """One open file. It counts the numbers for the commit."""
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class FileEncoder:
 
     @property
     def bytes_written(self) -> int:
-        """Bytes in the sink, without the open block (``bytes_buffered``, before compression)."""
+        """Bytes in the sink, without the current block (``bytes_buffered``, before compression)."""
         return self._writer.bytes_written
 
     def append(self, chunk: Chunk, rows: Longs, captures: Captures, prefix: int) -> None:
@@ -110,7 +109,7 @@ class FileEncoder:
         self.lay(chunk, rows, found.times, prefix)
 
     def note(self, chunk: Chunk, rows: Longs, found: EventTimes) -> None:
-        """Count appended rows by their times, and keep the last one's offset."""
+        """Count appended rows by their times, and store the last one's offset."""
         if len(found.times):
             self._hours.add(found.times, found.newest if found.fallbacks else None)
         else:
@@ -120,19 +119,19 @@ class FileEncoder:
         self._last_offset = int(chunk.offsets[rows[-1]])
 
     def lay(self, chunk: Chunk, rows: Longs, times: Longs, prefix: int) -> None:
-        """Lay records into blocks, and write the full ones."""
+        """Put records into blocks, and write full blocks."""
         done = 0
         while done < len(rows):
             done = self._fill_block(chunk, rows, times, done, prefix)
 
     def settle(self, rows: int, used: int) -> None:
-        """Count ``rows`` that were laid into the shared block, which now has ``used`` bytes."""
+        """Count ``rows`` that were put into the shared block, which now has ``used`` bytes."""
         self.rows += rows
         self._rows_in_block += rows
         self.bytes_buffered = used
 
     def finish(self) -> EncodedFile:
-        """Write the last block. The sink stays open: its owner closes it."""
+        """Write the last block. Does not close the sink; its owner does."""
         self.flush()
         return EncodedFile(
             self._file.table,
@@ -152,7 +151,7 @@ class FileEncoder:
 
     @property
     def newest_ms(self) -> int:
-        """The newest business time of a record. Tombstones have none."""
+        """The highest business time of a record; 0 for tombstones, which have none."""
         is_mute = self._schema.event_time and self._schema.body is BodyKind.EMPTY
         return 0 if is_mute else self._hours.newest_ms
 
@@ -167,7 +166,7 @@ class FileEncoder:
             return until
         if self._rows_in_block:
             self.flush()
-        else:  # a record larger than the block: make room for it alone
+        else:  # the record is larger than the block: allocate a block for it alone
             self._block = np.empty(self.suffix.room_for(chunk, int(rows[until])) + PADDING, np.uint8)
         return until
 
@@ -178,4 +177,4 @@ class FileEncoder:
         self._writer.write_block(self._block[: self.bytes_buffered], self._rows_in_block)
         self._bytes_in_blocks += self.bytes_buffered
         self._rows_in_block = self.bytes_buffered = 0
-        self._block = self._own  # one large record must not hold memory for the whole window
+        self._block = self._own  # free the memory of a large record before the window ends

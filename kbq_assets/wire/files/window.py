@@ -1,4 +1,4 @@
-"""Shared by all files of a window: origin and format, and the routes of its records."""
+"""Context that all files of a window share: origin, format, and the routes of its records."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kbq_assets.wire.records.staged_schema import StagedSchema
 from kbq_assets.wire.records.verdicts import RecordLimits
 
 MOST_TABLES = 200
-"""Of a window: every open file takes memory."""
+"""Most tables per window, because every open file takes memory."""
 
 
 class ValueFormat(StrEnum):
-    """How a topic's values are written."""
+    """The encoding of a topic's values."""
 
     AVRO = "avro"
     JSON = "json"
@@ -27,8 +27,8 @@ class ValueFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The table and schema of a schema id's records. With a ``chooser`` each record's content decides: the chooser
-    returns a route without one."""
+    """The table and schema for the records of a schema id. If there is a ``chooser``, each record's content decides:
+    the chooser returns a route without chooser."""
 
     table: str
     schema: StagedSchema
@@ -37,7 +37,8 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class RejectedSchema:
-    """Why records have no table: those of a schema id (UNKNOWN_SCHEMA, UNSTAGEABLE_SCHEMA), or what they choose."""
+    """The reason that records have no table, because of their schema id (UNKNOWN_SCHEMA, UNSTAGEABLE_SCHEMA) or of
+    their choice."""
 
     reason: Reason
     message: str
@@ -48,13 +49,13 @@ Resolve: TypeAlias = Callable[[int], Route | RejectedSchema]
 
 @dataclass(frozen=True, slots=True)
 class WindowContext:
-    """How the records of one window are read and written."""
+    """How to read and write the records of one window."""
 
     origin: RecordOrigin
     format: FileFormat
     value_format: ValueFormat = ValueFormat.AVRO
     limits: RecordLimits = RecordLimits()  # noqa: RUF009 (frozen)
-    #: Where null values go; None rejects them.
+    #: The route of null values; None rejects them.
     tombstones: Route | None = None
-    #: Tables that records of one window may choose.
+    #: Most tables that records of one window may choose.
     max_tables: int = MOST_TABLES

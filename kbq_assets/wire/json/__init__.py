@@ -1,1 +1,1 @@
-"""JSON values: the scanner kernel and rows of inferred columns."""
+"""JSON values: the scanner kernel, and rows with inferred columns."""

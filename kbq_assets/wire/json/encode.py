@@ -1,8 +1,8 @@
-"""JSON documents as Avro records by an inferred schema, from bytes to bytes in one pass.
+"""Encodes JSON documents as Avro records of an inferred schema, from bytes to bytes in one pass.
 
-The kernel takes documents whose keys are columns and whose values are plain. It leaves a document to `RowEncoder`, in
-Python objects, if something in it is rare: an escape in a key, a repeated or new key, an object or a list in a column
-of another type, a number of many digits. So `RowEncoder` defines what a document's record is; tests compare the two.
+The kernel encodes documents whose keys are columns and whose values are simple. It leaves rare cases to `RowEncoder`,
+which uses Python objects: an escape in a key, a repeated or new key, an object or a list in a column of another type, a
+number of many digits. `RowEncoder` defines the record of a document; tests compare the two.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from kbq_assets.wire.json.layout import FIELD, DocumentLayout
 from kbq_assets.wire.json.object_columns import CAPTURE, SLOT, SPARE
 from kbq_assets.wire.records.encoded import EncodedRecords
 
-#: Bytes for the parts of one document; a larger one is left to Python objects.
+#: Bytes for the parts of one document; larger documents are left to `RowEncoder`.
 _ROOM: Final = 1 << 20
-#: Numbers a document that only Python can judge, in the mean.
+#: Average of numbers per document that only Python can convert.
 _MOST_NUMBERS: Final = 4
 
 
 class DocumentEncoder:
-    """Encodes documents by one version of an inferred schema, framed by ``schema_id``. Not for threads: it has areas of
-    its own."""
+    """Encodes documents by one version of an inferred schema, framed with ``schema_id``. Not thread-safe, because it
+    has its own work areas."""
 
     def __init__(self, layout: DocumentLayout, schema_id: int) -> None:
         slots = (len(layout.fields) // FIELD + 1) * SLOT
@@ -49,7 +49,7 @@ class DocumentEncoder:
         self._areas = tuple(np.empty(_ROOM + SPARE, np.uint8) for _ in range(3))
 
     def encode(self, chunk: Chunk, rows: Longs, max_bytes: int, max_depth: int) -> EncodedRecords:
-        """The documents of ``rows`` that the kernel takes; the others are left."""
+        """Encode the documents of ``rows`` that the kernel can encode."""
         if self._levels > max_depth:
             return EncodedRecords(np.zeros(PADDING, np.uint8), *_spans(0), np.zeros(len(rows), np.bool_))
         verdicts = np.zeros(len(rows), np.uint8)
@@ -77,7 +77,7 @@ class DocumentEncoder:
                 )
                 asked, used = int(counted[0]), int(counted[1])
                 buffers.append(out[:used])
-                at += not used and at < len(todo)  # a record larger than any bound: its verdict is LEFT
+                at += not used and at < len(todo)  # skip a record that never fits: its verdict is LEFT
             if known or not asked:
                 break
             todo, doubles = _judged(chunk, numbers[:asked], verdicts, first)
@@ -92,7 +92,8 @@ def _spans(count: int) -> tuple[Longs, Longs]:
 def _judged(
     chunk: Chunk, numbers: NDArray[np.int64], verdicts: NDArray[np.uint8], first: Longs
 ) -> tuple[Longs, NDArray[np.float64]]:
-    """Rows whose numbers are all doubles, and the doubles in order; ``first`` becomes each row's first."""
+    """Rows whose numbers are all exact doubles, and the doubles in order. Sets ``first`` to the index of each row's
+    first double."""
     doubles = np.empty(len(numbers))
     for index, (row, start, end) in enumerate(numbers.tolist()):
         found = parse_fraction(chunk.buffer[start:end].tobytes().decode())

@@ -1,6 +1,6 @@
 """The kernel that reads JSON documents and writes Avro records."""
 
-# A state machine is one chain of states, and numba is best at plain comparisons.
+# A state machine is one chain of states, and numba compiles plain comparisons best.
 # ruff: noqa: PLR0912, PLR0915, PLR1714, SIM109
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from kbq_assets.wire.json.tokens import plain_end, read_key, read_number, skip_s
 from kbq_assets.wire.records.event_time import NO_TIME
 from kbq_assets.wire.records.scan import is_utf8, write_long
 
-#: Most null keys of a document that are no columns.
+#: Most null keys of a document that are not columns.
 MOST_UNKNOWN: Final = 16
-# Verdicts: left to Python objects, done, waits for numbers that Python judges, stopped as the output is full.
+# Verdicts: left to `RowEncoder`, done, waiting for numbers from Python, stopped because the output is full.
 LEFT, DONE, ASKS, FULL = 0, 1, 2, 3
-# A frame: an object or a list that is open.
+# Fields of a frame, which is an open object or list.
 OF_TYPE, SLOTS, PARTS, RESTS, COUNT, GUESS, PARENT, FRAME = range(8)
 
 _BOOL, _INT64, _FLOAT64, _STRING = KINDS["BOOL"], KINDS["INT64"], KINDS["FLOAT64"], KINDS["STRING"]
@@ -52,7 +52,7 @@ _QUOTE, _BACKSLASH, _COMMA, _ZERO, _NINE, _MINUS, _T, _F, _N = b'"\\,09-tfn'
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = b"{}[]"
 _RUE, _ALSE, _ULL = (np.uint64(int.from_bytes(word, "little")) for word in (b"true", b"alse", b"null"))
 _FOUR_BYTES = np.uint64(0xFFFFFFFF)
-#: Digits that a double surely holds, and powers of ten that it holds exactly: a product or quotient is rounded once.
+#: Digits and powers of ten that a double represents exactly, so that a product or quotient is rounded only once.
 _SURE_DIGITS, _SURE_EXPONENT, _LONGEST_LONG = 15, 22, 18
 _POWERS = np.array([10.0**n for n in range(_SURE_EXPONENT + 1)])
 
@@ -61,7 +61,8 @@ _POWERS = np.array([10.0**n for n in range(_SURE_EXPONENT + 1)])
 def encode_documents(
     layout: Any, time: Any, records: Any, limits: Any, work: Any, areas: Any, asking: Any, result: Any
 ) -> int:
-    """Encode rows from ``records``' position in ``todo`` on, until the output is full; the position reached."""
+    """Encode rows from the position of ``records`` in ``todo`` on, until the output is full. Returns the position
+    reached."""
     types, fields = layout[0], layout[1]
     buffer, row_starts, row_ends, rows, todo, first_row = records
     max_bytes, framing = limits
@@ -152,7 +153,7 @@ def encode_documents(
                     verdict = ASKS if asks else DONE
                     break
                 slot = frames[frame + PARENT]
-                if slot < 0:  # an item of a list: its rest would be nobody's
+                if slot < 0:  # an item of a list, which cannot have a rest
                     if size > 0:
                         break
                 else:
@@ -192,7 +193,7 @@ def encode_documents(
                 frames[frame + COUNT] += 1
                 field = find(buffer, start, size, layout, type_, frames[frame + GUESS])
                 if field < 0:
-                    # A new key: a null becomes no column, and is nothing to keep.
+                    # A new key with a null needs no column, and is dropped.
                     if nulls == MOST_UNKNOWN or end - position < 4 or depth > 0:
                         break
                     if load_word(buffer, position) & _FOUR_BYTES != _ULL:
@@ -219,7 +220,7 @@ def encode_documents(
             state = _COMMA_OR_CLOSE
             begin = position
             fits = is_text = False
-            # Where the value's encoding begins; a text of the document is encoded with its record.
+            # Where the value's encoding begins. Texts from the document are encoded with their record.
             to = part
             if part + SPARE >= most_part or rest + SPARE >= most_part:
                 break
@@ -232,7 +233,7 @@ def encode_documents(
                 if not is_plain:
                     if load_byte(buffer, after) != _BACKSLASH or part + (end - start) >= most_part:
                         break
-                    # In a list the text's length comes first: decoded into a buffer, then copied.
+                    # In a list the text's length comes first, so decode into a buffer, then copy.
                     if in_list:
                         if end - start >= len(scratch) - SPARE:
                             break
@@ -355,7 +356,7 @@ def encode_documents(
                     frames[frame + PARENT] = slot
                     state = _VALUE
                     continue
-                # No table stores an empty list: it is in the side column.
+                # Tables cannot store empty lists, so it goes to the side column.
                 position += 1
                 store_byte(rests, rest, _OPEN_ARRAY)
                 store_byte(rests, rest + 1, _CLOSE_ARRAY)
@@ -375,7 +376,7 @@ def encode_documents(
                 if not in_list and slots[slot + END] == ABSENT:
                     slots[slot + START], slots[slot + END] = to, part
             else:
-                # A plain value in a column of another type: it is in the side column as it is written.
+                # A simple value in a column of another type goes to the side column as written.
                 if in_list or rest + (position - begin) >= most_part:
                     break
                 copy_bytes(rests, rest, buffer, begin, position - begin)

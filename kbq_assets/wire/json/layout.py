@@ -1,4 +1,4 @@
-"""An inferred schema as arrays that a kernel can walk: types, fields, and the fields' keys in hash tables."""
+"""An inferred schema as arrays for a kernel: types, fields, and hash tables of the fields' keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbq_assets.core.topics.business_time import FORMATS, BusinessTime, name_ran
 from kbq_assets.core.topics.json.inference import InferredField, InferredSchema, InferredType
 from kbq_assets.wire.chunk import PADDING, Bytes, Longs
 
-#: Kinds of types, as the kernel numbers them.
+#: Kinds of types, with their numbers in the kernel.
 KINDS: Final = {
     kind: number
     for number, kind in enumerate(("BOOL", "INT64", "FLOAT64", "STRING", "JSON", "RECORD", "LIST"))
@@ -22,15 +22,15 @@ KINDS: Final = {
 TYPE: Final = 6
 #: Numbers per field: start and end of its key, its type, start and end of `"key":`, its capture or -1.
 FIELD: Final = 6
-#: Multipliers of the hash: odd numbers with bits everywhere.
+#: Multipliers of the hash: odd numbers with well-distributed bits.
 FACTORS: Final = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 _WORD: Final = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DocumentLayout:
-    """The arrays of one schema. ``captures`` are ranks of fields that may hold the business time: the lowest rank
-    counts first, and among equal ranks the first in the document. ``unit`` is of `FORMATS`."""
+    """The arrays of one schema. ``captures`` are ranks of fields that may have the business time. The lowest rank is
+    tried first and, among equal ranks, the first field in the document. ``unit`` is a number of `FORMATS`."""
 
     types: Longs
     fields: Longs
@@ -54,7 +54,7 @@ class _Building:
     levels: int = 1
 
     def type(self, inferred: InferredType, path: tuple[str, ...] | None, level: int) -> int:
-        """The number of a type; ``path`` leads there from the document, None inside lists."""
+        """The number of a type. ``path`` is its path from the document, None inside lists."""
         self.levels = max(self.levels, level)
         number = len(self.types)
         made = [KINDS[inferred.kind], 0, 0, 0, 0, -1]
@@ -102,7 +102,8 @@ class _Building:
 
 
 def key_table(keys: list[bytes], first: int) -> list[int]:
-    """A hash table of keys; their fields have numbers from ``first`` on. -1 is no field. The size is a power of two."""
+    """A hash table of keys, whose fields are numbered from ``first`` on. -1 means no field. The size is a power of
+    two."""
     size = 1 << (2 * max(1, len(keys))).bit_length()
     table = [-1] * size
     for index, key in enumerate(keys):
@@ -134,7 +135,7 @@ def layout_of(inferred: InferredSchema, business: BusinessTime | None) -> Docume
 
 
 def hash_of(key: bytes) -> int:
-    """The hash of a key: of its length, and its first and last eight bytes."""
+    """The hash of a key, from its length and its first and last eight bytes."""
     first = int.from_bytes(key[:8], "little")
     last = int.from_bytes(key[-8:], "little") if len(key) > 8 else 0
     mixed = (first * FACTORS[0] & _WORD) ^ (last * FACTORS[1] & _WORD) ^ (len(key) * FACTORS[2] & _WORD)
@@ -142,5 +143,5 @@ def hash_of(key: bytes) -> int:
 
 
 def bytes_of(key: str) -> bytes:
-    """A schema may declare a key with a lone surrogate: no document has its bytes."""
+    """The bytes of a key. A schema may declare a key with a lone surrogate, whose bytes no document has."""
     return key.encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Columns of an object that was read: the field of a key, and the record of its slots."""
+"""Finds the field of a key, and writes the columns of an object from its slots."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kbq_assets.wire.json.layout import FACTORS, FIELD, KINDS, TYPE
 from kbq_assets.wire.records.event_time import NO_TIME, micros_of_double, micros_of_number, micros_of_text
 from kbq_assets.wire.records.scan import write_long
 
-# A slot: a field's value, as a span of the document (texts) or of the parts; a list's items; its rest.
+# Fields of a slot: a field's value, as a span of the document (texts) or of the parts; a list's items; the rest.
 START, END, ITEMS, REST_START, REST_END, SLOT = range(6)
 UNSET, ABSENT = -1, -2
-# A captured value: its kind, span or value, and its place in the document.
+# Kinds of a captured value. It has a kind, a span or value, and its position in the document.
 NOTHING, TEXT, LONG, DOUBLE, OTHER = range(5)
 CAPTURE: Final = 4
-#: Spare bytes at the end of every area: a length, and the word that a store may reach beyond.
+#: Spare bytes at the end of every area, for a length and for a store of a whole word.
 SPARE: Final = 32
 
 _STRING, _LIST = KINDS["STRING"], KINDS["LIST"]
@@ -40,7 +40,7 @@ def _hash(buffer: Any, start: int, size: int) -> Any:
 
 @inlined
 def same(buffer: Any, start: int, other: Any, at: int, size: int) -> bool:
-    """Whether two spans have the same bytes; both buffers are padded."""
+    """Whether two spans have the same bytes. Both buffers must be padded."""
     while size >= 8:
         if load_word(buffer, start) != load_word(other, at):
             return False
@@ -60,7 +60,7 @@ def _is_key(buffer: Any, start: int, size: int, fields: Any, field: int, keys: A
 
 @outlined
 def find(buffer: Any, start: int, size: int, layout: Any, type_: int, guess: int) -> int:
-    """The field of a key in a record type, or -1; ``guess`` is tried first."""
+    """The field of a key in a record type, or -1. Tries ``guess`` first."""
     types, fields, tables, keys = layout
     first, count = types[type_ * TYPE + 1], types[type_ * TYPE + 2]
     if guess < count and _is_key(buffer, start, size, fields, first + guess, keys):
@@ -77,7 +77,7 @@ def find(buffer: Any, start: int, size: int, layout: Any, type_: int, guess: int
 
 @outlined
 def write_columns(layout: Any, type_: int, slots: Any, base: int, source: Any, target: Any, to: int) -> int:
-    """Write the columns of a record; the position after them, or -1 if they do not fit."""
+    """Write the columns of a record. Returns the position after them, or -1 if they do not fit."""
     types, fields, parts, buffer = layout[0], layout[1], source[0], source[1]
     most = len(target) - SPARE
     first = types[type_ * TYPE + 1]
@@ -115,7 +115,8 @@ def write_columns(layout: Any, type_: int, slots: Any, base: int, source: Any, t
 
 @outlined
 def write_rest(layout: Any, type_: int, slots: Any, base: int, rests: Any, target: Any, to: int) -> int:
-    """Write the object of what fits no column; the position after it, ``to`` if there is nothing, or -1."""
+    """Write the object of values that fit no column. Returns the position after it, ``to`` if there are none, or -1 if
+    it does not fit."""
     types, fields, keys = layout[0], layout[1], layout[3]
     most = len(target) - SPARE
     begin = to
@@ -142,12 +143,12 @@ def write_rest(layout: Any, type_: int, slots: Any, base: int, rests: Any, targe
 
 @outlined
 def time_of(buffer: Any, time: Any, captures: Any, doubled: Any) -> tuple[int, bool]:
-    """The business time in microseconds or `NO_TIME`; and whether it is left to Python."""
+    """The business time in microseconds or `NO_TIME`, and whether it is left to Python."""
     ranks, unit, _ = time
     rank, place = int64(-1), int64(-1)
     while True:
         best, best_rank, best_place = int64(-1), int64(0), int64(0)
-        for index in range(len(ranks)):  # few fields are times by their names
+        for index in range(len(ranks)):  # few fields have names of times
             at = captures[index * CAPTURE + 3]
             if captures[index * CAPTURE] == NOTHING or (
                 ranks[index] < rank or (ranks[index] == rank and at <= place)

@@ -1,7 +1,7 @@
-"""JSON documents as Avro records by an inferred schema; values that fit no column are in the side column.
+"""Encodes JSON documents as Avro records of an inferred schema. Values that fit no column go to the side column.
 
-This defines a document's record, in Python objects: some 30,000 documents a second and core. Most documents take the
-kernel of `encode.py`.
+This module defines a document's record. It uses Python objects, with about 30,000 documents per second and core; most
+documents are encoded by the kernel (encode.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kbq_assets.core.topics.json.inference import (
 from kbq_assets.core.topics.json.numbers import all_storable, parse_fraction, storable
 from kbq_assets.wire.chunk import encode_bytes, encode_long
 
-#: Returns a value's encoding, None if it does not fit, and its remainder (None: nothing is left over).
+#: Returns a value's encoding, None if it does not fit, and its remainder, None if there is none.
 Encode: TypeAlias = Callable[[Any], tuple[bytes | None, Any]]
 
 _NULL: Final = b"\x00"
@@ -41,35 +41,35 @@ class RowEncoder:
         self._empty = b"".join(_absent(each.inferred) for each in inferred.root.fields)
 
     def encode(self, document: object) -> tuple[bytes, bool]:
-        """A document's columns and side column, encoded; and whether its columns hold all of it."""
+        """The encoded columns and side column of a document, and whether the columns contain all of it."""
         if not isinstance(document, dict):
-            return self.raw(text_of(document)), True  # no column will ever hold it
+            return self.raw(text_of(document)), True  # no column will ever fit it
         encoded, rest = self._record(document)
         assert encoded is not None
         return encoded + (_NULL if rest is None else _json(rest)), rest is None
 
     def raw(self, text: str) -> bytes:
-        """A document that is in the side column as a whole, encoded."""
+        """The encoding of a document that is in the side column as a whole."""
         return self._empty + _SOME + encode_bytes(all_storable(text).encode())
 
 
 class RepeatedKey(ValueError):
-    """An object has a key twice: a Python object cannot hold both values."""
+    """An object has a duplicate key, so a Python object cannot have both values."""
 
 
 def parse(text: str) -> Any:
-    """The values of a valid document; a number without an exact float is a `Number`. Raises RepeatedKey, and ValueError
-    for a whole number of thousands of digits."""
+    """Parse a valid document. A number that is not an exact float becomes a `Number`. Raises RepeatedKey, and
+    ValueError for a whole number of thousands of digits."""
     return _DECODER.decode(text)
 
 
 def text_of(value: object) -> str:
-    """A value as compact JSON for a column: a `Number` is a text there."""
+    """A value as compact JSON for a column, with each `Number` as a text."""
     return storable(_ENCODER.encode(value))
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of its keys and values. Raises RepeatedKey."""
+    """An object from its keys and values. Raises RepeatedKey."""
     made = dict(pairs)
     if len(made) != len(pairs):
         raise RepeatedKey
@@ -148,11 +148,11 @@ def _list(item: InferredType) -> Encode:
         if not isinstance(value, list):
             return _MISFIT
         if not value:
-            return _MISFIT  # a table stores no empty list: the side column distinguishes it from null
+            return _MISFIT  # tables cannot store empty lists; the side column distinguishes them from null
         encoded = []
         for each in value:
             data, left = inner(each)
-            # The item of a remainder would be unknown: the whole list is the remainder.
+            # A remainder could not be assigned to its item, so the whole list is the remainder.
             if data is None or left is not None:
                 return _MISFIT
             encoded.append(data)
@@ -172,7 +172,7 @@ def _int(value: Any) -> tuple[bytes | None, Any]:
 
 
 def _float(value: Any) -> tuple[bytes | None, Any]:
-    # A float means exactly the written number; all other numbers are a `Number`.
+    # A float is exactly the written number; all others are a `Number`.
     if type(value) is float or (type(value) is int and -MAX_EXACT <= value <= MAX_EXACT):
         return _DOUBLE.pack(value), None
     return _MISFIT
@@ -196,7 +196,7 @@ _SCALARS: Final[dict[str, Encode]] = {
 
 
 def scalar_at(document: object, path: Sequence[str]) -> bytes | None:
-    """The text, boolean or whole number at a path of keys, or of columns' names, as JSON; None for anything else."""
+    """The text, boolean or whole number at a path of keys or column names, as JSON; None for anything else."""
     for level, name in enumerate(path, 1):
         if not isinstance(document, dict):
             return None
@@ -210,6 +210,6 @@ def _key_of(document: dict[str, Any], column: str, level: int) -> str:
 
 
 def event_time(document: object, business: BusinessTime) -> bytes:
-    """The encoded business time of a document, null if it has none."""
+    """The encoded business time of a document, or an encoded null if it has none."""
     micros = business.of_document(document)
     return _NULL if micros is None else _SOME + encode_long(micros)

@@ -1,10 +1,10 @@
-"""A JSON document checked without building it: RFC 8259, iterative, bounded depth.
+"""Checks a JSON document (RFC 8259) without building it, iteratively and with bounded depth.
 
-Python's parser recurses, accepts NaN, and costs ten times as much. The scanner refuses, record by record, what
-DuckDB's or BigQuery's parser refuses, such as lone surrogate escapes or numbers that no double can hold.
+Python's parser is recursive, accepts NaN, and takes ten times as long. The scanner refuses, per record, what DuckDB's
+or BigQuery's parser refuses, such as lone surrogate escapes or numbers that exceed a double.
 """
 
-# A state machine is one chain of states, and numba is best at plain comparisons.
+# A state machine is one chain of states, and numba compiles plain comparisons best.
 # ruff: noqa: PLR0912, PLR1714, SIM109
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kbq_assets.wire.records.reasons import Reason
 
 _BAD_JSON, _TOO_DEEP, _TOO_WIDE = int(Reason.INVALID_JSON), int(Reason.TOO_DEEP), int(Reason.OUT_OF_RANGE)
 
-# What may come next.
+# States: what may come next.
 _VALUE, _VALUE_OR_CLOSE, _KEY, _KEY_OR_CLOSE, _COMMA_OR_CLOSE, _DONE = range(6)
 _OBJECT, _ARRAY = 1, 2
 
@@ -32,9 +32,9 @@ _PLAIN = np.array([byte >= 0x20 and byte not in (_QUOTE, _BACKSLASH) for byte in
 _ESCAPE = np.array([byte in b'"\\/bfnrt' for byte in range(256)])
 _TRUE, _FALSE, _NULL = (np.frombuffer(bytearray(word), np.uint8) for word in (b"true", b"false", b"null"))
 
-#: Digits before the point, and of an exponent, that are surely within a double's range.
+#: Digits before the point, and of an exponent, up to which a number is certainly in a double's range.
 _SURE_DIGITS, _SURE_EXPONENT = 200, 2
-#: The least number beyond all doubles after rounding: 1.79769…e308.
+#: The smallest number that exceeds all doubles after rounding: 1.79769…e308.
 _END = np.frombuffer(bytearray(str(2**1024 - 2**970).encode()), np.uint8)
 _END_EXPONENT = len(_END) - 1
 _FAR = 10**15  # beyond every value's size
@@ -42,8 +42,8 @@ _FAR = 10**15  # beyond every value's size
 
 @inlined
 def scan_json(buffer: Any, start: int, end: int, stack: Any) -> tuple[int, int]:
-    """The reason (0: good) and its position, in text that is UTF-8; ``stack`` bounds its depth. OUT_OF_RANGE means a
-    good document with a number that no double can hold."""
+    """The reason (0: good) and its position in a text, which must be UTF-8. ``stack`` limits the depth. OUT_OF_RANGE
+    means a valid document with a number that exceeds a double."""
     position = start
     depth = 0
     expected = _VALUE
@@ -104,7 +104,8 @@ def scan_json(buffer: Any, start: int, end: int, stack: Any) -> tuple[int, int]:
 
 @inlined
 def _scalar(buffer: Any, position: int, end: int) -> int:
-    """The position after a string, number or literal, or -1; negative after a number that no double holds."""
+    """The position after a string, number or literal, or -1 if invalid; negative after a number that exceeds a
+    double."""
     byte = load_byte(buffer, position)
     if byte == _QUOTE:
         return _string(buffer, position, end)
@@ -131,7 +132,7 @@ def _literal(buffer: Any, position: int, end: int, word: Any) -> int:
 
 @inlined
 def _string(buffer: Any, position: int, end: int) -> int:
-    """The position after a string, or -1; ``position`` must be at its opening quote."""
+    """The position after a string, or -1 if it is invalid. ``position`` must be at its opening quote."""
     if load_byte(buffer, position) != _QUOTE:
         return -1
     position += 1
@@ -152,7 +153,7 @@ def _string(buffer: Any, position: int, end: int) -> int:
 
 @inlined
 def _escape(buffer: Any, position: int, end: int) -> int:
-    """The position after an escape, or -1; a surrogate must be the high one of a pair."""
+    """The position after an escape, or -1 if it is invalid. Surrogates must be pairs."""
     if end - position < 2:
         return -1
     byte = load_byte(buffer, position + 1)
@@ -167,7 +168,8 @@ def _escape(buffer: Any, position: int, end: int) -> int:
 
 @inlined
 def _number(buffer: Any, position: int, end: int) -> int:
-    """The position after a number, or -1; negative if no double can hold it (such a number has several bytes)."""
+    """The position after a number, or -1 if it is invalid; negative if it exceeds a double (then it has more than one
+    byte)."""
     if load_byte(buffer, position) == _MINUS:
         position += 1
     start = position
@@ -199,10 +201,10 @@ def _number(buffer: Any, position: int, end: int) -> int:
 
 @outlined
 def _is_held(buffer: Any, position: int, end: int) -> bool:
-    """Whether a double can hold a number without its sign: whether it is less than the first that is too large."""
-    exponent = -1  # of its first digit that is not 0
-    digits = 0  # from that on
-    order = 0  # of these and those of the first that is too large
+    """Whether a number without its sign fits a double: whether it is less than the first number that is too large."""
+    exponent = -1  # of the first nonzero digit
+    digits = 0  # from that digit on
+    order = 0  # comparison of these digits with those of the first number that is too large
     step = 1
     while position < end:
         byte = load_byte(buffer, position)

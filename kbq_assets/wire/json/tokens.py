@@ -1,6 +1,6 @@
 """Tokens of JSON text: strings, their escapes, and numbers."""
 
-# A state machine is one chain of states, and numba is best at plain comparisons.
+# A state machine is one chain of states, and numba compiles plain comparisons best.
 # ruff: noqa: PLR1714, SIM109
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_EXPONENT = 9_999
 
 @inlined
 def skip_space(buffer: Any, position: int, end: int) -> int:
-    """The position of the next byte that is no space, or ``end``."""
+    """The position of the next byte that is not a space, or ``end``."""
     while position < end and _SPACE[load_byte(buffer, position)]:
         position += 1
     return position
@@ -44,7 +44,7 @@ def skip_space(buffer: Any, position: int, end: int) -> int:
 
 @outlined
 def plain_end(buffer: Any, position: int, end: int) -> int:
-    """The position of the first quote, backslash or control character, or beyond ``end``."""
+    """The position of the first quote, backslash or control character; at or beyond ``end`` if there is none."""
     while position < end:
         word = load_word(buffer, position)
         quote, slash = word ^ _QUOTES, word ^ _BACKSLASHES
@@ -97,8 +97,8 @@ def _store_utf8(target: Any, to: int, code: int) -> int:
 
 @inlined
 def read_key(buffer: Any, position: int, end: int) -> tuple[int, int]:
-    """The end of a key whose first byte is at ``position``, and where its value begins; -1 twice if the key has an
-    escape, or no value follows."""
+    """The end of a key whose first byte is at ``position``, and the position of its value; both -1 if the key has an
+    escape or no value follows."""
     after = plain_end(buffer, position, end)
     if after >= end or load_byte(buffer, after) != _QUOTE:
         return -1, -1
@@ -111,8 +111,8 @@ def read_key(buffer: Any, position: int, end: int) -> tuple[int, int]:
 
 @outlined
 def unescape(buffer: Any, position: int, end: int, target: Any, to: int) -> tuple[int, int]:
-    """Decode a string from its first byte on; the positions after its quote (-1 if it is no string) and after its text,
-    which is never longer than the string."""
+    """Decode a string from its first byte on. Returns the position after its quote (-1 if it is not a string) and after
+    its text, which is never longer than the string."""
     while position < end:
         plain = min(plain_end(buffer, position, end), end)
         copy_bytes(target, to, buffer, position, plain - position)
@@ -145,8 +145,8 @@ def unescape(buffer: Any, position: int, end: int, target: Any, to: int) -> tupl
 
 @outlined
 def read_number(buffer: Any, position: int, end: int) -> tuple[int, int, int, int, bool]:
-    """The position after a number or -1, its digits as a whole number without sign, the power of ten, how many digits
-    it has, and whether it is written as a whole number. Of more digits than 64 bits hold, the number is wrong."""
+    """The position after a number or -1, its digits as a whole number without sign, the power of ten, the number of
+    digits, and whether it is written as a whole number. The whole number is wrong if it exceeds 64 bits."""
     position += load_byte(buffer, position) == _MINUS
     start = position
     number = 0

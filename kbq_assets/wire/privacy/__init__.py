@@ -1,1 +1,1 @@
-"""Personal data: fields replaced in Avro and JSON, sealed error rows."""
+"""Personal data: replaces fields in Avro and JSON, and seals error rows."""

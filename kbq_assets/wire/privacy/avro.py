@@ -1,7 +1,7 @@
-"""Avro records without their personal data: most bytes are copied, fields with a decision replaced.
+"""Rewrites Avro records without their personal data: copies most bytes, and replaces fields with a decision.
 
-A rewriter is made per writer schema: functions over bytes, one per type on the way to a field with a decision. It
-expects valid records: validate first.
+There is one rewriter per writer schema: functions over bytes, one per type on the path to a field with a decision. It
+expects valid records, so validate first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kbq_assets.wire.records.skip import skip_of
 
 @dataclass(frozen=True)
 class Rewriter:
-    """Rewrites records of one writer schema. ``schema`` is the rewritten records', as JSON values."""
+    """Rewrites records of one writer schema. ``schema`` is the schema of the rewritten records, as JSON values."""
 
     schema: Any
     _rewrite: Rewrite
@@ -51,7 +51,7 @@ def rewriter(schema: Any, decisions: Iterable[Decision], pseudonyms: Pseudonyms 
     root = avro.parse(schema)
     if not isinstance(root, avro.RecordType) or recursive_record(root):
         raise UnstageableSchema(
-            "decisions about personal data need a record that does not contain itself",
+            "decisions about personal data need a record that is not recursive",
             next_step="change the schema",
         )
     targets: dict[str, Any] = {}
@@ -69,7 +69,7 @@ def _place(targets: dict[str, Any], decision: Decision) -> None:
 
 
 def empty_of(node: avro.AvroType) -> bytes:
-    """The value of a field without values: null, or no items."""
+    """The encoding of an empty value: null, or no items."""
     nulls = (
         [index for index, branch in enumerate(node.branches) if avro.is_null(branch)]
         if isinstance(node, avro.Union)
@@ -79,7 +79,7 @@ def empty_of(node: avro.AvroType) -> bytes:
 
 
 class _Maker:
-    """Builds the schema and the functions of one writer schema."""
+    """Builds the schema and the functions for one writer schema."""
 
     def __init__(self, pseudonyms: Pseudonyms | None) -> None:
         self._pseudonyms = pseudonyms
@@ -96,7 +96,7 @@ class _Maker:
         if not fields:
             raise UnstageableSchema(
                 f"pii drops every field of {place or node.name}",
-                next_step="drop it as a whole, or give its fields null",
+                next_step="drop it as a whole, or set its fields to null",
             )
         return {"type": "record", "name": name, "fields": fields}, sequence(steps)
 
@@ -110,7 +110,7 @@ class _Maker:
         return self._through(node, target, place)
 
     def _through(self, node: avro.AvroType, targets: Mapping[str, Any], place: str) -> tuple[Any, Rewrite]:
-        """A type on the way to a field with a decision."""
+        """A type on the path to a field with a decision."""
         if isinstance(node, avro.RecordType):
             return self.record(node, targets, place)
         if isinstance(node, avro.Array):
@@ -164,7 +164,7 @@ class _Maker:
         pseudonyms, context = self._pseudonyms, decision.context
         if pseudonyms is None:
             raise UnstageableSchema(
-                f"field {place!r} becomes a pseudonym, and there is no key", next_step="set KBQ_PII_KEYS"
+                f"field {place!r} becomes a pseudonym, but there is no key", next_step="set KBQ_PII_KEYS"
             )
         return lambda data: encode_bytes(pseudonyms.of(context, text(data)).encode())
 

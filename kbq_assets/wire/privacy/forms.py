@@ -1,4 +1,4 @@
-"""Schemas of the parts of a rewritten record: unchanged types, each use under a name of its own."""
+"""Schemas for the unchanged parts of a rewritten record, with a separate name for each use of a type."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kbq_assets.core.avro.visitor import SchemaWriter
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.wire.privacy.tags import is_personal
 
-#: Named types of a rewritten schema, one for each use. A table has at most 10,000 columns.
+#: Most named types in a rewritten schema, which has one per use. A table has at most 10,000 columns.
 _MOST_TYPES: Final = 10_000
 
 
 class Forms(SchemaWriter):
-    """Schemas of unchanged types. Each use of a type is written out under its own name: only one of them may have a
-    decision."""
+    """Schemas of unchanged types. Each use of a type is a separate definition, because there may be a decision about
+    only one of them."""
 
     once = False
 
@@ -47,10 +47,10 @@ class Forms(SchemaWriter):
         return {"type": "record", "name": self._open.pop(), "fields": list(fields)}
 
     def field(self, field: avro.Field, result: Any) -> Any:
-        """A field keeps its description, and the tag that protects its column."""
+        """A field, with its description and the tag that protects its column."""
         kept = {key: field.attributes[key] for key in ("doc", "pii") if key in field.attributes}
         if is_personal(field.type):
-            kept["pii"] = "HIGH"  # the tag of its type, which is written without
+            kept["pii"] = "HIGH"  # from its type, which is written without the tag
         return {"name": field.name, "type": result, **kept}
 
     def free_name(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Pseudonyms of many values at once: HMAC-SHA-256 as kernels. `Pseudonyms.of` is the oracle."""
+"""Computes pseudonyms of many values at once, with HMAC-SHA-256 as kernels. Tests compare it with `Pseudonyms.of`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _START: Final = np.array(
 
 
 def _roots(count: int) -> NDArray[np.uint32]:
-    """The first 32 bits of the fractions of the first primes' cube roots: SHA-256's constants."""
+    """SHA-256's constants: the first 32 bits of the fractional parts of the cube roots of the first primes."""
     primes: list[int] = []
     candidate = 2
     while len(primes) < count:
@@ -51,7 +51,7 @@ _ROUNDS: Final = _roots(64)
 
 
 class ContextHash:
-    """Hashes values of one context under the current key."""
+    """Hashes values of one context with the current key."""
 
     def __init__(self, pseudonyms: Pseudonyms, context: str) -> None:
         key = pseudonyms.keys[pseudonyms.current]
@@ -66,7 +66,7 @@ class ContextHash:
         self._head = f"{pseudonyms.current}.".encode()
 
     def texts(self, spans: Spans) -> Spans:
-        """The pseudonyms of byte strings; null stays null."""
+        """The pseudonyms of byte strings. Null stays null."""
         made, size = self._made(self._head, spans.buffer, spans.starts, spans.ends, skip=False)
         starts = np.arange(len(spans), dtype=np.int64) * size
         ends = starts + size
@@ -74,8 +74,8 @@ class ContextHash:
         return Spans(made, starts, ends)
 
     def values(self, buffer: Any, starts: Longs, ends: Longs) -> tuple[NDArray[np.uint8], int]:
-        """The pseudonyms of Avro strings, as Avro strings one after another, and the size of each. A negative start
-        stands for none."""
+        """The pseudonyms of Avro strings, as consecutive Avro strings, and the size of each. A negative start means no
+        value."""
         size = len(self._head) + _TEXT
         return self._made(encode_long(size) + self._head, buffer, starts, ends, skip=True)
 
@@ -102,8 +102,8 @@ class ContextHash:
 def replaced(
     buffer: Any, starts: Longs, ends: Longs, captures: Captures, instead: Sequence[ContextHash | bytes]
 ) -> Spans:
-    """Records whose captured fields are replaced, slot by slot: Avro strings by pseudonyms, others by constant bytes.
-    Captures do not overlap, and none is empty."""
+    """Records with their captured fields replaced, slot by slot: Avro strings by pseudonyms, others by constant bytes.
+    Captures must not overlap or be empty."""
     if not instead:
         return Spans(buffer, starts, ends)
     known = captures.kinds > 0
@@ -142,7 +142,7 @@ def _turned(word: Any, by: Any) -> Any:
 
 @kernel
 def _compress(state: Any, block: Any, start: Any, words: Any, rounds: Any) -> None:
-    """One block of SHA-256 into ``state``."""
+    """Process one block of SHA-256 into ``state``."""
     for i in range(16):
         at = start + 4 * i
         words[i] = np.uint32(
@@ -178,7 +178,7 @@ def _compress(state: Any, block: Any, start: Any, words: Any, rounds: Any) -> No
 
 @inlined
 def _end(room: Any, used: Any, total: Any) -> Any:
-    """Pad a message's last bytes; return the blocks that they fill."""
+    """Pad a message's last bytes; return the number of blocks that they fill."""
     store_byte(room, used, 0x80)
     blocks = 1 if used + 9 <= 64 else 2
     for i in range(used + 1, 64 * blocks - 8):
@@ -201,7 +201,7 @@ def _store_digest(target: Any, state: Any) -> None:
 
 @inlined
 def _absorb(sha: Any, used: Any, buffer: Any, position: Any, end: Any) -> Any:
-    """Add bytes to a message whose last block has ``used`` bytes so far; return how many it has then."""
+    """Add bytes to a message whose last block has ``used`` bytes; return the new number."""
     room, state, words, rounds = sha
     while position < end:
         count = min(64 - used, end - position)

@@ -1,7 +1,9 @@
-"""JSON documents without their personal data: fields with a decision are replaced, unknown fields follow the policy.
+"""Rewrites JSON documents without their personal data: replaces fields with a decision, and treats unknown fields by
+the policy.
 
-A producer may send anything: if a value's type does not fit its action, it becomes null; so does any value in the place
-of an object with decisions. Decisions apply to each item of a list; the key `a.b` is the same as the field `b` of `a`.
+A producer may send anything. If a value's type does not fit its action, the value becomes null, and so does any value
+in the place of an object with decisions. Decisions apply to each item of a list. The key `a.b` means the same as the
+field `b` of `a`.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ from kbq_assets.core.topics.personal import HEADERS, KEY, Decision, Pseudonyms
 from kbq_assets.wire.json.rows import unique
 from kbq_assets.wire.privacy.values import network
 
-#: Other keys may be values themselves (an address in a map of addresses): messages do not show them.
+#: Messages do not show other keys, because they may be values (an address in a map of addresses).
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
 class UndecidedField(Exception):
-    """A document has a field without a decision that no schema declares."""
+    """A document has a field that has no decision and is in no schema."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)
@@ -34,8 +36,8 @@ class UndecidedField(Exception):
 
 @dataclass
 class KnownField:
-    """A known field. ``decided``: whether it, or a field in it, has a decision. ``like`` are places of a schema whose
-    fields are known here, too: the field contains itself."""
+    """A known field. ``decided``: it, or a field in it, has a decision. ``like`` are places of a schema whose fields
+    are also known here, because the field is recursive."""
 
     decision: Decision | None = None
     fields: dict[str, KnownField] = field(default_factory=dict)
@@ -43,7 +45,7 @@ class KnownField:
     like: list[Seen] = field(default_factory=list)
 
     def find(self, key: str) -> KnownField | None:
-        """The field of a key, which may be a dotted path itself."""
+        """The field of a key. The key may itself be a dotted path."""
         found = self.fields.get(key) or self._find_alike(key)
         if found is not None or "." not in key:
             return found
@@ -60,19 +62,19 @@ class KnownField:
 
 @dataclass
 class LostValues:
-    """How many values left documents although no decision says `drop` or `null` about them: those of unknown fields
-    under `pii_others=drop`, and those whose type a decision cannot be applied to."""
+    """The number of values removed from documents without a decision `drop` or `null`: those of unknown fields with
+    `pii_others=drop`, and those whose type does not fit their decision."""
 
     count: int = 0
 
     def counter(self) -> Callable[[], int]:
-        """The values that were lost since this call."""
+        """A function that returns the number of values lost since this call."""
         before = self.count
         return lambda: self.count - before
 
 
 class JsonRedactor:
-    """Rewrites the documents of one topic. ``others``: stop, drop or keep unknown fields."""
+    """Rewrites the documents of one topic. ``others`` is the policy for unknown fields: stop, drop or keep."""
 
     def __init__(
         self,
@@ -97,18 +99,18 @@ class JsonRedactor:
         place.decision = decision
 
     def declare(self, seen: Seen) -> None:
-        """Add a schema's fields to the known ones: without a decision they stay."""
+        """Add a schema's fields to the known fields. Those without a decision are kept."""
         _declare(self.root, seen)
 
     def __call__(self, document: object) -> Any:
-        """A document without its personal data. Raises UndecidedField if the policy is to stop."""
+        """The document without its personal data. Raises UndecidedField if the policy is to stop."""
         if not isinstance(document, dict | list) and self.others == "stop":
             raise UndecidedField("the whole document")
         before = self.lost.count
         try:
             return self._value(document, self.root, "")
         except Exception:
-            self.lost.count = before  # the whole record is refused
+            self.lost.count = before  # the whole record is rejected
             raise
 
     def _value(self, value: object, place: KnownField, path: str) -> Any:
@@ -150,7 +152,7 @@ class JsonRedactor:
         return made
 
     def _made(self, value: object, decision: Decision) -> Any:
-        """One value after a decision; None if it cannot be applied to the value's type."""
+        """A value after its decision; None if the decision does not fit the value's type."""
         if decision.action == "truncate":
             is_text = isinstance(value, str) and not isinstance(value, Number)
             return value[: int(decision.argument)] if is_text else None  # type: ignore[index]  # it is text
@@ -174,14 +176,14 @@ def _declare(place: KnownField, seen: Seen) -> None:
 
 def _shown(path: str, key: str) -> str:
     where = f" in {path}" if path else ""
-    return f"the field {key!r}{where}" if _NAME.fullmatch(key) else f"a field{where} whose name is no word"
+    return f"the field {key!r}{where}" if _NAME.fullmatch(key) else f"a field{where} whose name is not a word"
 
 
 # Values
 
 
 def _text(value: object) -> str | None:
-    """The text that a pseudonym hides; None for objects."""
+    """The text to hash for a pseudonym; None for objects."""
     if isinstance(value, Number):
         return repr(float(value)) if set(value) & set(".eE") else str(value)
     if isinstance(value, str):
@@ -203,7 +205,7 @@ def _generalised(value: object, argument: str) -> Any:
 
 
 def _floored(text: str, unit: str) -> str | None:
-    """An RFC 3339 date or time, later parts at their least; with a zone in UTC."""
+    """An RFC 3339 date or time with smaller units set to their minimum; in UTC if it has a zone."""
     try:
         if len(text) == len("2025-01-31"):
             return _first_day(date.fromisoformat(text), unit)
@@ -225,8 +227,8 @@ def _first_day(day: date, unit: str) -> str:
 
 
 def parse_exact(text: str) -> Any:
-    """The values of a valid document, its fractions as they are written. Raises RepeatedKey, ValueError for a
-    number of thousands of digits."""
+    """Parse a valid document, keeping fractions as written. Raises RepeatedKey, and ValueError for a number of
+    thousands of digits."""
     return _DECODER.decode(text)
 
 
@@ -234,7 +236,7 @@ _DECODER: Final = json.JSONDecoder(object_pairs_hook=unique, parse_float=Number)
 
 
 def exact_text(value: Any) -> str:
-    """The inverse of `parse_exact`, as short as it can be."""
+    """The inverse of `parse_exact`, without spaces."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{_quoted(key)}:{exact_text(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list):

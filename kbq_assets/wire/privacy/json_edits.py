@@ -1,6 +1,6 @@
-"""The kernel that finds what has to change in a JSON document, and the one that writes the changed document."""
+"""The kernels that find the edits for JSON documents, and that write the edited documents."""
 
-# A state machine is one chain of states, and numba is best at plain comparisons.
+# A state machine is one chain of states, and numba compiles plain comparisons best.
 # ruff: noqa: PLR0912, PLR0915, PLR1714, SIM109
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from kbq_assets.wire.json.object_columns import SPARE, find, same
 from kbq_assets.wire.json.tokens import plain_end, read_key, read_number, skip_space, unescape
 from kbq_assets.wire.records.scan import is_utf8
 
-#: What becomes of a value. A walked one has fields that are known, a decided one fields that are decided about: it may
-#: only be an object or a list of them. A document with a value to leave is left to Python objects.
+#: Effects on a value. WALKED has known fields. DECIDED has fields with decisions, so it may only be an object or a list
+#: of objects. A document with a LEAVING value is left to `JsonRedactor`.
 WALKED, DECIDED, COPIED, DROPPED, NULLED, HASHED, SHORTENED, LEAVING = range(8)
-#: What becomes of unknown fields.
+#: Policies for unknown fields.
 STOP, KEEP, DROP = range(3)
-#: Numbers per edit: start and end of a span, what replaces it (a context's pseudonym, from 0 on, or one of the next
-#: line), and whether that needs quotes.
+#: Numbers per edit: start and end of a span, its replacement (the context of a pseudonym, from 0 on, or one of the next
+#: line), and whether the replacement needs quotes.
 EDIT: Final = 4
 NOTHING, NULL = -1, -2
-#: Most keys of removed objects that are open at a time: two equal ones make a document no object.
+#: Most keys of open removed objects. They are compared because duplicates are left to `JsonRedactor`.
 MOST_NAMES: Final = 64
-# A frame: an object or a list that is open.
+# Fields of a frame, which is an open object or list.
 PLACE, IS_LIST, COMMA, KEPT, SERIAL, GUESS, NAMES, BEGIN, INSTEAD, FRAME = range(10)
 
-# Instead of a place: everything in it is copied, or nothing.
+# Values instead of a place: everything in it is copied, or nothing.
 _ALL, _NONE = -1, -2
 _KEY, _KEY_OR_CLOSE, _COMMA_OR_CLOSE, _VALUE = range(4)
 _QUOTE, _BACKSLASH, _COMMA, _ZERO, _NINE, _MINUS, _T, _F, _N, _POINT = b'"\\,09-tfn.'
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = b"{}[]"
 _RUE, _ALSE, _ULL = (np.uint64(int.from_bytes(word, "little")) for word in (b"true", b"alse", b"null"))
 _FOUR_BYTES = np.uint64(0xFFFFFFFF)
-#: Numbers that Python surely reads, as whole ones and as fractions.
+#: Limits of numbers that Python certainly parses, as whole numbers and as fractions.
 _MOST_DIGITS, _MOST_POWER = 18, 22
 
 
@@ -56,7 +56,7 @@ def _has_point(buffer: Any, start: int, end: int) -> bool:
 
 @outlined
 def _after_characters(buffer: Any, start: int, end: int, count: int) -> int:
-    """The position after so many characters of UTF-8, at most ``end``."""
+    """The position after ``count`` characters of UTF-8, at most ``end``."""
     while start < end and count > 0:
         start += 1
         while start < end and load_byte(buffer, start) & 0xC0 == 0x80:
@@ -67,7 +67,7 @@ def _after_characters(buffer: Any, start: int, end: int, count: int) -> int:
 
 @outlined
 def _is_new(buffer: Any, start: int, size: int, names: Any, first: int, top: int) -> bool:
-    """Whether no name from ``first`` on is this one."""
+    """Whether no name from ``first`` on equals this one."""
     for at in range(first, top):
         if names[2 * at + 1] == size and same(buffer, start, buffer, names[2 * at], size):
             return False
@@ -76,7 +76,8 @@ def _is_new(buffer: Any, start: int, size: int, names: Any, first: int, top: int
 
 @kernel
 def find_edits(layout: Any, others: int, records: Any, limits: Any, work: Any, result: Any) -> int:
-    """The edits of rows from ``records``' position on, until there is no room for more; the position reached."""
+    """Find the edits of rows from the position of ``records`` on, until there is no room for more. Returns the position
+    reached."""
     types, fields = layout[0], layout[1]
     buffer, row_starts, row_ends, rows, first_row = records
     max_bytes, max_depth = limits
@@ -109,7 +110,7 @@ def find_edits(layout: Any, others: int, records: Any, limits: Any, work: Any, r
                 if place >= 0 and not in_list:
                     if frames[frame + KEPT]:
                         frames[frame + COMMA] = position
-                    else:  # all before it is gone
+                    else:  # everything before it is removed
                         top = _note(edits, top, position, position + 1, NOTHING, 0)
                 position += 1
                 state = _VALUE if in_list else _KEY
@@ -259,7 +260,7 @@ def find_edits(layout: Any, others: int, records: Any, limits: Any, work: Any, r
         elif begin > 0:
             counted[0], counted[1] = serial, begin
             return index
-        else:  # a document of more edits than there is room for
+        else:  # a document with more edits than there is room for
             top = begin
     counted[0], counted[1] = serial, top
     return len(rows)
@@ -267,7 +268,7 @@ def find_edits(layout: Any, others: int, records: Any, limits: Any, work: Any, r
 
 @kernel
 def write_edited(records: Any, edits: Any, pseudonyms: Any, result: Any) -> None:
-    """Write the documents of rows ``[first, until)`` that have edits noted, or none to make."""
+    """Write the documents of rows ``[first, until)`` that `find_edits` did not leave, with their edits applied."""
     buffer, row_starts, row_ends, rows, first, until = records
     noted, firsts, lasts = edits
     texts, places, size = pseudonyms

@@ -1,9 +1,9 @@
-"""JSON documents without their personal data, from bytes to bytes.
+"""Rewrites JSON documents without their personal data, from bytes to bytes.
 
-The kernel takes documents whose edits are plain: a field is removed, made null, shortened, or made a pseudonym. It
-leaves a document to `JsonRedactor`, in Python objects, if something in it is rare: an escape in a key or in a text that
-is hidden, a value whose type does not fit its decision, an undecided field that stops its partition. It leaves every
-document with a value to generalise. So `JsonRedactor` defines what a document becomes; tests compare the two.
+The kernel rewrites documents with simple edits: a field is removed, set to null, truncated, or replaced by a pseudonym.
+It leaves rare cases to `JsonRedactor`, which uses Python objects: an escape in a key or in a text to hide, a value
+whose type does not fit its decision, an undecided field that stops its partition, any value to generalise.
+`JsonRedactor` defines the result; tests compare the two.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _MODES: Final = {
     "generalise": edits.LEAVING,
 }
 _OTHERS: Final = {"stop": edits.STOP, "keep": edits.KEEP, "drop": edits.DROP}
-#: Edits noted at a time. A document of more is left.
+#: Most edits at a time. A document with more is left to `JsonRedactor`.
 _MOST_EDITS: Final = 1 << 16
-#: Bytes of a text with escapes that the kernel decodes.
+#: Most bytes of a text with escapes that the kernel decodes.
 _ROOM: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RedactedDocuments:
-    """Documents of some rows as spans of ``buffer``: -1 for a row that is left to `JsonRedactor`. ``lost`` are values
-    that left each document by `pii_others=drop`."""
+    """Documents of some rows as spans of ``buffer``, -1 for a row that is left to `JsonRedactor`. ``lost`` is the
+    number of values removed from each document by `pii_others=drop`."""
 
     buffer: Bytes
     starts: Longs
@@ -53,7 +53,7 @@ class RedactedDocuments:
 
 @dataclass
 class _PlaceArrays:
-    """Known fields as arrays that `find` walks, and the contexts of pseudonyms."""
+    """Known fields as arrays for `find`, and the contexts of pseudonyms."""
 
     types: list[list[int]] = field(default_factory=list)
     fields: list[list[int]] = field(default_factory=list)
@@ -99,8 +99,8 @@ class _PlaceArrays:
 
 
 class QuickRedactor:
-    """Redacts as ``redactor`` would now; make a new one after a schema was declared. Not for threads: it has areas of
-    its own."""
+    """Redacts as ``redactor`` would now. Create a new one after a schema was declared. Not thread-safe, because it has
+    its own work areas."""
 
     def __init__(self, redactor: JsonRedactor, pseudonyms: Pseudonyms | None) -> None:
         places = _PlaceArrays()
@@ -115,14 +115,14 @@ class QuickRedactor:
 
     @staticmethod
     def takes(redactor: JsonRedactor, pseudonyms: Pseudonyms | None) -> bool:
-        """Whether decisions can be applied to bytes: no known field contains itself, and pseudonyms are plain text."""
+        """Whether the kernel can apply the decisions: no known field is recursive, and pseudonyms need no escapes."""
         if any(place.like for place in _all(redactor.root)):
             return False
         name = "" if pseudonyms is None else pseudonyms.current
         return json.dumps(name, ensure_ascii=False) == f'"{name}"'
 
     def redact(self, chunk: Chunk, rows: Longs, limits: RecordLimits) -> RedactedDocuments:
-        """The documents of ``rows`` that the kernel takes; the others are left."""
+        """Redact the documents of ``rows`` that the kernel can redact."""
         starts, ends = np.full((2, len(rows)), -1, np.int64)
         firsts, lasts = np.full((2, len(rows)), -1, np.int64)
         lost = np.zeros(len(rows), np.int64)
@@ -156,7 +156,7 @@ class QuickRedactor:
         return RedactedDocuments(np.concatenate([*buffers, np.zeros(PADDING, np.uint8)]), starts, ends, lost)
 
     def _pseudonyms(self, chunk: Chunk, found: NDArray[np.int64]) -> tuple[Bytes, Longs, int]:
-        """Pseudonyms of the edits, the place of each edit's, and the size of all."""
+        """The pseudonyms for the edits, the position of each edit's pseudonym, and their common size."""
         places = np.zeros(len(found), np.int64)
         texts: list[Bytes] = [np.zeros(PADDING, np.uint8)]
         base, size = PADDING, 0

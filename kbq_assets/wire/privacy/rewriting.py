@@ -1,4 +1,4 @@
-"""Steps of rewriting an Avro record: each moves past a value and appends the bytes that take its place."""
+"""Steps to rewrite an Avro record. Each step skips a value and appends the bytes that replace it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from kbq_assets.wire.chunk import decode_long, encode_long
 from kbq_assets.wire.privacy.values import Replace
 from kbq_assets.wire.records.skip import Skip
 
-#: Moves past a value and appends its replacement; returns the position after the value.
+#: Skips a value and appends its replacement; returns the position after the value.
 Rewrite: TypeAlias = Callable[[bytes, int, list[bytes]], int]
 
 
 def copy(skip: Skip) -> Rewrite:
-    """Values stay as they are."""
+    """Keep values unchanged."""
 
     def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
         end = skip(data, position)
@@ -25,17 +25,17 @@ def copy(skip: Skip) -> Rewrite:
 
 
 def drop(skip: Skip) -> Rewrite:
-    """Values are left out."""
+    """Leave values out."""
     return lambda data, position, out: skip(data, position)
 
 
 def constant(skip: Skip, value: bytes) -> Rewrite:
-    """Values become ``value``."""
+    """Replace values by ``value``."""
     return replaced(skip, lambda data: value)
 
 
 def replaced(skip: Skip, replace: Replace) -> Rewrite:
-    """Values become the result of ``replace`` for their bytes."""
+    """Replace values by the result of ``replace`` for their bytes."""
 
     def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
         end = skip(data, position)
@@ -46,7 +46,7 @@ def replaced(skip: Skip, replace: Replace) -> Rewrite:
 
 
 def sequence(steps: list[Rewrite]) -> Rewrite:
-    """Values that follow one another."""
+    """Apply steps to consecutive values."""
 
     def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
         for step in steps:
@@ -57,7 +57,7 @@ def sequence(steps: list[Rewrite]) -> Rewrite:
 
 
 def branches(steps: list[Rewrite]) -> Rewrite:
-    """The value of a union: its index, then the step of that branch."""
+    """Apply the step of a union's branch to its value, and keep the index."""
 
     def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
         index, position = decode_long(data, position)
@@ -68,7 +68,7 @@ def branches(steps: list[Rewrite]) -> Rewrite:
 
 
 def blocks(item: Rewrite) -> Rewrite:
-    """The items of an array."""
+    """Apply a step to the items of an array."""
 
     def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
         while True:

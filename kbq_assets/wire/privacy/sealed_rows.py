@@ -1,7 +1,7 @@
-"""Error rows of topics with personal data, sealed: value, key and headers as one sealed value.
+"""Sealed error rows of topics with personal data: value, key and headers as one sealed value.
 
-The sealed bytes are three Avro values in a row: value and key, each ``["null", "bytes"]``, and the headers in the error
-table's form. The context is the record's place: nobody can pass a row off as another record's.
+The sealed bytes are three consecutive Avro values: value and key, each ``["null", "bytes"]``, and the headers as in the
+error table. The context is the record's position, so a row cannot be passed off as another record's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Bytes that only the holder of a private key can read: HPKE (RFC 9180), a new symmetric key for each seal.
+"""Seals bytes so that only the holder of a private key can read them, with HPKE (RFC 9180) and a new symmetric key per
+seal.
 
     4 bytes   "KBQS"
     6 bytes   the suite: KEM 0x0020 (X25519, HKDF-SHA256), KDF 0x0001 (HKDF-SHA256), AEAD 0x0002 (AES-256-GCM)
@@ -6,8 +7,8 @@
     32 bytes  enc, the encapsulated key
     rest      the ciphertext, with its tag of 16 bytes
 
-A context names the place of the bytes: bytes sealed under one context open under no other. It is HPKE's `info`; the
-single-shot interface of `cryptography` has no other associated data. 80 microseconds a seal.
+A context identifies the place of the bytes: sealed bytes open only with the same context. It is HPKE's `info`, because
+the single-shot interface of `cryptography` has no other associated data. A seal takes 80 microseconds.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ _LONGEST_ID: Final = 255
 
 @dataclass(frozen=True)
 class SealKey:
-    """A public key: its holder can seal, but not open."""
+    """A public key, with which one can seal, but not open."""
 
     id: str
     public: X25519PublicKey = field(repr=False)
 
     def seal(self, data: bytes, context: bytes) -> bytes:
-        """Seal bytes that belong to a context."""
+        """Seal bytes for a context."""
         name = self.id.encode()
         sealed = _SUITE.encrypt(data, self.public, info=context)
         return SEALED + _SUITE_ID + bytes([len(name)]) + name + sealed
@@ -51,32 +52,33 @@ class OpeningKeys:
     keys: Mapping[str, X25519PrivateKey] = field(repr=False)
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
-        """The bytes before sealing. Raises EncodingError if they are not sealed, or for another key or place."""
+        """The original bytes. Raises EncodingError if the bytes are not sealed, or sealed for another key or
+        context."""
         name = key_id(sealed)
         private = self.keys.get(name)
         if private is None:
             raise EncodingError(
-                f"it is sealed for the key {name!r}", next_step="name that key's private file"
+                f"it is sealed for the key {name!r}", next_step="use the file with that private key"
             )
         try:
             return _SUITE.decrypt(sealed[_header(name) :], private, info=context)
         except InvalidTag:
             raise EncodingError(
-                f"it does not open with the key {name!r}: it was altered, or moved from another place",
-                next_step="read it from where it was written",
+                f"it does not open with the key {name!r}: it was altered, or comes from another record",
+                next_step="read it from the row where it was written",
             ) from None
 
 
 def is_sealed(data: bytes | None) -> bool:
-    """Whether bytes begin like sealed ones."""
+    """Whether bytes begin like sealed bytes."""
     return data is not None and data.startswith(SEALED + _SUITE_ID)
 
 
 def key_id(sealed: bytes) -> str:
-    """The id of the key that bytes are sealed for. Raises EncodingError."""
+    """The id of the key for which bytes are sealed. Raises EncodingError."""
     start = len(SEALED) + len(_SUITE_ID)
     if not is_sealed(sealed) or len(sealed) <= start:
-        raise EncodingError("it is not sealed, or in a way that this version does not know")
+        raise EncodingError("it is not sealed, or in a format that this version does not know")
     return sealed[start + 1 : start + 1 + sealed[start]].decode(errors="replace")
 
 
@@ -85,26 +87,28 @@ def _header(name: str) -> int:
 
 
 def parse_seal_key(text: str) -> SealKey:
-    """Parse ``{"id": "2026", "public": "<base64>"}``. Raises ConfigurationError, which shows nothing of it."""
+    """Parse ``{"id": "2026", "public": "<base64>"}``. Raises ConfigurationError that does not show the text."""
     try:
         name, raw = _parts(text, "public")
         return SealKey(name, X25519PublicKey.from_public_bytes(raw))
     except (ValueError, KeyError, TypeError, AttributeError):
         pass  # an error's message may quote the file
     raise ConfigurationError(
-        "the key of KBQ_PII_SEAL_KEY cannot be used: it is no public key",
+        "the key of KBQ_PII_SEAL_KEY cannot be used: it is not a public key",
         next_step='kbq pii keygen makes one: {"id": "2026", "public": "<base64 of 32 bytes>"}',
     )
 
 
 def parse_opening_key(text: str) -> OpeningKeys:
-    """Parse ``{"id": "2026", "private": "<base64>"}``. Raises ConfigurationError, which shows nothing of it."""
+    """Parse ``{"id": "2026", "private": "<base64>"}``. Raises ConfigurationError that does not show the text."""
     try:
         name, raw = _parts(text, "private")
         return OpeningKeys({name: X25519PrivateKey.from_private_bytes(raw)})
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
-    raise ConfigurationError("this is no private key", next_step="name the file that `kbq pii keygen` wrote")
+    raise ConfigurationError(
+        "this is not a private key", next_step="use the file that `kbq pii keygen` wrote"
+    )
 
 
 def _parts(text: str, kind: str) -> tuple[str, bytes]:

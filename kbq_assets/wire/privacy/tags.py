@@ -1,4 +1,4 @@
-"""Fields of Avro schemas that are tagged as personal data, against the decisions about them."""
+"""Compares the fields of Avro schemas that are tagged as personal data with the decisions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.core.topics.personal import Decision, fields_of, undecided
 
-#: A schema that uses its records often may have 2**100 fields. A table has at most 10,000 columns.
+#: Most fields to check. A schema that reuses its records may have 2**100 fields, but a table at most 10,000 columns.
 _MOST_FIELDS: Final = 100_000
 
 
 def check_decided(schema: Any, decisions: Iterable[Decision]) -> None:
-    """Raise UnstageableSchema for a field that is tagged as highly personal and has no decision, and for an invalid
-    schema."""
+    """Raise UnstageableSchema for a field with the tag HIGH that has no decision, and for an invalid schema."""
     decided = list(decisions)
     refuse_undecided(_Tagged(avro.parse(schema), {each.path for each in decided}).paths, decided)
 
@@ -27,12 +26,12 @@ def refuse_undecided(tagged: Iterable[str], decisions: Iterable[Decision]) -> No
     if missing:
         raise UnstageableSchema(
             f"no decision about fields that are tagged as personal data: {', '.join(missing)}",
-            next_step="decide about each with the option pii: drop, null, pseudonym, truncate, generalise or keep",
+            next_step="set a decision for each in the option pii: drop, null, pseudonym, truncate, generalise or keep",
         )
 
 
 def undeclared(schema: Any, decisions: Iterable[Decision]) -> list[str]:
-    """The fields that have a decision and that the schema lacks. Raises UnstageableSchema for an invalid schema."""
+    """The fields with a decision that the schema lacks. Raises UnstageableSchema for an invalid schema."""
     root = avro.parse(schema)
     return [path for path in fields_of(decisions) if not _leads(root, path.split("."))]
 
@@ -48,12 +47,12 @@ def _leads(node: avro.AvroType, names: Sequence[str]) -> bool:
 
 
 def is_personal(node: avro.AvroType) -> bool:
-    """Whether the type of a field is tagged, or its items, values or branches; fields inside it do not count."""
+    """Whether the type of a field, or its items, values or branches, is tagged. Fields inside it do not count."""
     return any(map(_is_high, node.values_of("pii"))) or any(map(is_personal, _parts(node)))
 
 
 def _parts(node: avro.AvroType) -> tuple[avro.AvroType, ...]:
-    """The items, values or branches of a type: they have no place of their own."""
+    """The items, values or branches of a type, which do not have a path of their own."""
     match node:
         case avro.Array():
             return (node.items,)
@@ -65,7 +64,7 @@ def _parts(node: avro.AvroType) -> tuple[avro.AvroType, ...]:
 
 
 def _records(node: avro.AvroType) -> Iterator[avro.RecordType]:
-    """The records among a type and its items, values and branches."""
+    """The record types among a type and its items, values and branches."""
     if isinstance(node, avro.RecordType):
         yield node
     for part in _parts(node):
@@ -98,11 +97,11 @@ class _HasTags(SchemaVisitor[bool]):
         return result or _is_high(field.attributes.get("pii"))
 
     def inside_itself(self, node: avro.RecordType) -> bool:
-        return True  # not known yet: one walk too many is better than one tag too few
+        return True  # not known yet; an unneeded walk is better than a missed tag
 
 
 class _Tagged:
-    """Paths of fields that are tagged, or whose type is, except below a field with a decision."""
+    """Paths of fields that are tagged, or have a tagged type, except below a field with a decision."""
 
     def __init__(self, root: avro.AvroType, decided: Collection[str]) -> None:
         tags = _HasTags()

@@ -1,4 +1,4 @@
-"""Replacements of single values: from their bytes, as Avro encodes them, to other bytes."""
+"""Replacements of single Avro values, from encoded bytes to encoded bytes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.wire.chunk import decode_long, encode_bytes, encode_long
 
-#: From a value's encoded bytes to its replacement's.
+#: Converts a value's encoded bytes to those of its replacement.
 Replace: TypeAlias = Callable[[bytes], bytes]
 
 
 def impossible(place: str, why: str) -> UnstageableSchema:
-    """An action does not fit its field."""
-    return UnstageableSchema(f"pii: field {place!r} {why}", next_step="decide otherwise about it: drop, null")
+    """The error for an action that does not fit its field."""
+    return UnstageableSchema(f"pii: field {place!r} {why}", next_step="choose another action: drop or null")
 
 
 def text_of(node: avro.AvroType, place: str) -> Callable[[bytes], bytes]:
-    """The text that a pseudonym hides: the bytes of texts, other values as written. Raises UnstageableSchema."""
+    """A function that returns the bytes to hash for a pseudonym: the bytes of texts, or other values as text. Raises
+    UnstageableSchema."""
     if isinstance(node, avro.Enum):
         symbols = [symbol.encode() for symbol in node.symbols]
         return lambda data: symbols[decode_long(data, 0)[0]]
@@ -50,16 +51,16 @@ _TEXTS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
 
 
 def truncate(node: avro.AvroType, count: int, place: str) -> Replace:
-    """Keeps the first characters of texts, or the first bytes. Raises UnstageableSchema."""
+    """Keep only the first characters of a text, or the first bytes. Raises UnstageableSchema."""
     if not isinstance(node, avro.Primitive) or node.kind not in ("string", "bytes") or node.logical:
-        raise impossible(place, "is no text")
+        raise impossible(place, "is not a text")
     if node.kind == "bytes":
         return lambda data: encode_bytes(_sized(data)[:count])
     return lambda data: encode_bytes(_sized(data).decode()[:count].encode())
 
 
 def generalise(node: avro.AvroType, argument: str, place: str) -> Replace:
-    """Rounds times down to their year, month, day or hour, numbers to steps, addresses to networks. Raises
+    """Round times down to year, month, day or hour, numbers to steps, and addresses to networks. Raises
     UnstageableSchema."""
     kind = node.kind if isinstance(node, avro.Primitive) else ""
     logical = str(node.attribute("logicalType") or "")
@@ -85,10 +86,10 @@ _PER_SECOND: Final[Mapping[str, int]] = {
     "timestamp-micros": 10**6,
     "timestamp-nanos": 10**9,
 }
-#: Rounding down must not leave the type.
+#: Lowest values, so that rounding down stays within the type.
 _LEAST: Final[Mapping[str, int]] = {"int": -(2**31), "long": -(2**63)}
 _LOWEST: Final[Mapping[str, float]] = {"float": -(2.0 - 2.0**-23) * 2.0**127, "double": -sys.float_info.max}
-#: A larger step says no less about any number.
+#: A larger step has the same effect.
 _LARGEST_STEP: Final = int(sys.float_info.max)
 _UNITS: Final = ("year", "month", "day", "hour")
 _EPOCH: Final = date(1970, 1, 1)
@@ -98,7 +99,7 @@ def _first_day(days: int, unit: str) -> int:
     try:
         found = _EPOCH + timedelta(days)
     except OverflowError:
-        return 0  # no calendar has it
+        return 0  # outside of the calendar
     return (found.replace(month=1 if unit == "year" else found.month, day=1) - _EPOCH).days
 
 
@@ -111,7 +112,7 @@ def _floored(value: int, unit: str, per_second: int) -> int:
 
 
 def network(text: str) -> str:
-    """The network of an address: /24, or /48 of IPv6; "" if the text is no address."""
+    """The network of an address: /24, or /48 for IPv6; "" if the text is not an address."""
     try:
         address = ipaddress.ip_address(text.strip())
     except ValueError:

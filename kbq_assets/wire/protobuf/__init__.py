@@ -1,1 +1,1 @@
-"""Protobuf messages as Avro records, in one compiled pass over their bytes."""
+"""Converts Protobuf messages to Avro records in one compiled pass over their bytes."""

@@ -1,11 +1,12 @@
-"""Protobuf messages as Avro records, from bytes to bytes in one pass.
+"""Converts Protobuf messages to Avro records, from bytes to bytes in one pass.
 
-The kernel takes messages whose fields are known, plain, and as Protobuf's own libraries write them. It leaves a message
-to Google's library (adapters/protobuf/rows.py) if something in it is rare: an unknown field or enum number, a map, a
-Struct, a field that comes twice in parts. So that library defines what a message's record is; tests compare the two.
+The kernel encodes messages whose fields are known, have plain types, and are written the way Protobuf's own libraries
+write them. It leaves a message to Google's library (adapters/protobuf/rows.py) if the message has a rare feature: an
+unknown field or enum number, a map, a Struct, or a field that is split into several parts. Google's library therefore
+defines the record of a message, and tests compare the two.
 """
 
-# An interpreter is one chain of kinds, and numba is best at plain comparisons.
+# The interpreter is one chain of comparisons of the kind, because numba compiles plain comparisons best.
 # ruff: noqa: PLR0912, PLR0915
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from kbq_assets.wire.protobuf.scalars import (
 from kbq_assets.wire.records.encoded import EncodedRecords
 from kbq_assets.wire.records.scan import write_long
 
-#: Bytes for the parts of one message; a larger one is left.
+#: The room in bytes for the parts of one message. A larger message is left to Google's library.
 _ROOM: Final = 1 << 20
 _LEFT, _DONE, _FULL = 0, 1, 2
 
 _STRING, _MESSAGE = int(FieldKind.STRING), int(FieldKind.MESSAGE)
 _TIMESTAMP, _WRAPPER = int(FieldKind.TIMESTAMP), int(FieldKind.WRAPPER)
 
-# A frame: a message that is open.
+# A frame is a message that the kernel is inside of.
 _TYPE, _SLOTS, _PARTS, _STOP, _GUESS, _PARENT, _FRAME = range(7)
-# A slot: a field's value or items as a span of the parts, and how many.
+# A slot is the value or the items of a field, as a span of the parts, and the number of items.
 _START, _END, _ITEMS, _SLOT = range(4)
 _UNSET = -1
 
@@ -52,7 +53,7 @@ _LOW_32 = 0xFFFFFFFF
 
 
 class MessageEncoder:
-    """Encodes messages of one type, framed by ``schema_id``. Not for threads: it has areas of its own."""
+    """Encodes messages of one type, framed with ``schema_id``. Not thread-safe, because it has its own work areas."""
 
     def __init__(self, layout: MessageLayout, schema_id: int) -> None:
         slots = (len(layout.fields) // FIELD + 1) * _SLOT
@@ -65,7 +66,7 @@ class MessageEncoder:
         self._areas = tuple(np.empty(_ROOM + SPARE, np.uint8) for _ in range(2))
 
     def encode(self, chunk: Chunk, rows: Longs) -> EncodedRecords:
-        """The messages of ``rows`` that the kernel takes; the others are left."""
+        """Encode the messages of ``rows`` that the kernel supports. The others are marked as left."""
         verdicts = np.zeros(len(rows), np.uint8)
         starts, ends = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64)
         buffers: list[Bytes] = []
@@ -84,14 +85,14 @@ class MessageEncoder:
             )
             buffers.append(out[: int(used[0])])
             base += int(used[0])
-            at += not used[0] and at < len(rows)  # a record larger than any bound: it is left
+            at += not used[0] and at < len(rows)  # the record is too large for the output: it is left
         joined = np.concatenate([*buffers, np.zeros(PADDING, np.uint8)])
         return EncodedRecords(joined, starts, ends, verdicts == _DONE)
 
 
 @outlined
 def _find(fields: Any, first: int, count: int, number: int, guess: int) -> Any:
-    """The field with a number in a message type, or -1; ``guess`` and the one after it are tried first."""
+    """The field with a number in a message type, or -1. Tries ``guess`` and the field after it first."""
     for index in range(guess, min(guess + 2, count)):
         if fields[(first + index) * FIELD] == number:
             return int64(first + index)
@@ -109,7 +110,8 @@ def _find(fields: Any, first: int, count: int, number: int, guess: int) -> Any:
 
 @outlined
 def _write_columns(layout: Any, type_: int, slots: Any, base: int, parts: Any, target: Any, to: int) -> int:
-    """Write the columns of a message; the position after them, -1 if they do not fit, -2 if the message is left."""
+    """Write the columns of a message. Returns the position after them, -1 if they do not fit, -2 if the message is
+    left."""
     messages, fields, order, texts = layout
     most = len(target) - SPARE
     first = messages[type_ * MESSAGE]
@@ -131,7 +133,7 @@ def _write_columns(layout: Any, type_: int, slots: Any, base: int, parts: Any, t
         start = slots[slot + _START]
         if to + end - start >= most:
             return -1
-        if fields[at + 7] >= 0:  # Protobuf keeps the last member of a oneof
+        if fields[at + 7] >= 0:  # Protobuf keeps only the last member of a oneof
             if oneofs >> fields[at + 7] & 1:
                 return -2
             oneofs |= 1 << fields[at + 7]
@@ -150,7 +152,7 @@ def _write_columns(layout: Any, type_: int, slots: Any, base: int, parts: Any, t
 
 @kernel
 def _encode(layout: Any, enums: Any, records: Any, framing: Any, work: Any, areas: Any, result: Any) -> int:
-    """Encode rows from ``records``' position on, until the output is full; the position reached."""
+    """Encode rows from the position in ``records`` on, until the output is full. Returns the position reached."""
     messages, fields = layout[0], layout[1]
     buffer, row_starts, row_ends, rows, first_row = records
     frames, slots = work

@@ -1,4 +1,4 @@
-"""Message types as arrays that a kernel can walk. An adapter fills them from descriptors."""
+"""Message types as arrays for a kernel. An adapter fills them from descriptors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kbq_assets.wire.chunk import PADDING, Bytes, Longs
 
 
 class FieldKind(IntEnum):
-    """The kind of a field's values, and how Avro stores them."""
+    """The kind of a field's values. It determines how Avro stores them."""
 
     INT64 = 0
     INT32 = 1
@@ -36,19 +36,21 @@ class FieldKind(IntEnum):
     LEFT = 19
 
 
-#: Numbers per message type: its first field, and how many it has.
+#: Numbers per message type: its first field, and the number of its fields.
 MESSAGE: Final = 2
-#: Numbers per field: number, kind, message or enum or kind of a wrapper's value, whether it is repeated, whether it may
-#: be null, start and end of an absent value (-1: it must be there), its oneof or -1.
+#: Numbers per field: its number; its kind; its message, its enum, or the kind of a wrapper's value; whether it is
+#: repeated; whether it may be null; start and end of the encoding of an absent value (end -1: the field is required);
+#: its oneof or -1.
 FIELD: Final = 8
-#: Numbers per enum: first of its values, and how many it has. Per value: number, start and end of its name.
+#: Numbers per enum: its first value, and the number of its values. Numbers per value: its number, start and end of its
+#: name.
 ENUM, ENUM_VALUE = 2, 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageLayout:
-    """The arrays of a message type: fields ascend by number within a type, values by number within an enum. ``order``
-    has the fields of a type in the order of its columns."""
+    """The arrays of a message type. Fields are sorted by number within a type, and values by number within an enum.
+    ``order`` has the fields of a type in the order of its columns."""
 
     messages: Longs
     fields: Longs
@@ -61,7 +63,7 @@ class MessageLayout:
 
 @dataclass
 class LayoutBuilder:
-    """Collects message types, fields and enums. Number 0 is the message itself."""
+    """Collects message types, fields and enums. Message type 0 is the message itself."""
 
     messages: list[tuple[int, int]] = field(default_factory=list)
     fields: list[tuple[int, ...]] = field(default_factory=list)
@@ -72,13 +74,13 @@ class LayoutBuilder:
     levels: int = 0
 
     def text(self, text: bytes) -> tuple[int, int]:
-        """The span of a text."""
+        """Add a text. Returns its span."""
         start = len(self.texts)
         self.texts += text
         return start, len(self.texts)
 
     def reserve(self, fields: int) -> tuple[int, int]:
-        """The number of a new message type with this many fields, and its first field."""
+        """Add a message type with this many fields. Returns its number and its first field."""
         first = len(self.fields)
         self.messages.append((first, fields))
         self.fields += [()] * fields
@@ -86,14 +88,14 @@ class LayoutBuilder:
         return len(self.messages) - 1, first
 
     def fill(self, first: int, columns: list[tuple[int, ...]]) -> None:
-        """Set the fields from ``first`` on, given in the order of their columns."""
+        """Set the fields from ``first`` on. ``columns`` has them in the order of the columns."""
         ranked = sorted(range(len(columns)), key=lambda column: columns[column][0])
         for place, column in enumerate(ranked):
             self.fields[first + place] = columns[column]
             self.order[first + column] = first + place
 
     def enum(self, names: dict[int, bytes]) -> int:
-        """The number of a new enum with these encoded names."""
+        """Add an enum with these encoded names. Returns its number."""
         self.enums.append((len(self.values), len(names)))
         self.values += [(number, *self.text(name)) for number, name in sorted(names.items())]
         return len(self.enums) - 1

@@ -1,6 +1,6 @@
-"""Scalars of Protobuf's wire format as Avro: numbers, texts, enums, Timestamps and wrappers."""
+"""Converts scalars of Protobuf's wire format to Avro: numbers, strings, enums, Timestamps and wrappers."""
 
-# An interpreter is one chain of kinds, and numba is best at plain comparisons.
+# The interpreter is one chain of comparisons of the kind, because numba compiles plain comparisons best.
 # ruff: noqa: PLR0911, PLR0912, PLR1714
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kbq_assets.wire.jit import (
 from kbq_assets.wire.protobuf.layout import ENUM, ENUM_VALUE, FieldKind
 from kbq_assets.wire.records.scan import is_utf8, write_long
 
-#: Spare bytes at the end of every area: a length, and the word that a store may reach beyond.
+#: Spare bytes at the end of every area: room for a length, and for the word that a store may write past the end.
 SPARE: Final = 32
 #: Wire types.
 VARINT, EIGHT, SPAN, FOUR = 0, 1, 2, 5
@@ -50,7 +50,7 @@ _EXPONENT_32, _FRACTION_32 = 0x7F800000, 0x007FFFFF
 
 @inlined
 def varint(buffer: Any, position: int, end: int) -> tuple[int, int]:
-    """The 64 bits of a varint, and the position after it, or -1."""
+    """The 64 bits of a varint, and the position after it. The position is -1 if the varint is invalid."""
     value = shift = 0
     while position < end:
         byte = load_byte(buffer, position)
@@ -72,7 +72,7 @@ def _signed_32(value: int) -> int:
 
 @inlined
 def _write_unsigned(target: Any, to: int, value: int) -> int:
-    """An unsigned number of 64 bits as Avro's decimal: its bytes, the highest first, with a sign bit."""
+    """Write an unsigned 64-bit number as an Avro decimal: its bytes in big-endian order, with a sign bit."""
     size, rest = 1, np.uint64(value) >> np.uint64(7)
     while rest != np.uint64(0):
         size, rest = size + 1, rest >> np.uint64(8)
@@ -85,7 +85,8 @@ def _write_unsigned(target: Any, to: int, value: int) -> int:
 
 @inlined
 def _write_enum(enums: Any, enum: int, number: int, target: Any, to: int) -> int:
-    """Write the name of an enum's number; -1 if it has none."""
+    """Write the name of an enum number. Returns the position after it, -1 if the number has no name or there is no
+    room."""
     table, values, texts = enums
     low = table[enum * ENUM]
     end = low + table[enum * ENUM + 1]
@@ -110,7 +111,8 @@ def _write_enum(enums: Any, enum: int, number: int, target: Any, to: int) -> int
 def write_scalar(
     enums: Any, kind: int, inner: int, buffer: Any, position: int, end: int, target: Any, to: int
 ) -> tuple[int, int]:
-    """Write the value at a position; the positions after it here and there. -1 for what is left."""
+    """Write the value at a position. Returns the position after it in the buffer and in the target. The first is -1 if
+    the message is left."""
     if to >= len(target) - SPARE:
         return -1, to
     if kind <= _ENUM:
@@ -152,7 +154,7 @@ def write_scalar(
         value = int64(load_word(buffer, position)) & _LOW_32
         if kind == _FLOAT:
             if value & _EXPONENT_32 == _EXPONENT_32 and value & _FRACTION_32 != 0:
-                return -1, to  # a library may change the bits of what is no number
+                return -1, to  # a library may change the bits of a NaN
             store_word(target, to, np.uint64(value))
             return position + 4, to + 4
         return position + 4, write_long(target, to, value if kind == _FIXED32 else _signed_32(value))
@@ -168,7 +170,7 @@ def write_scalar(
 
 @inlined
 def wire_type(kind: int) -> int:
-    """The wire type of a field's single value."""
+    """The wire type of a single value of a field."""
     if kind <= _ENUM:
         return VARINT
     if kind <= _DOUBLE:
@@ -178,7 +180,7 @@ def wire_type(kind: int) -> int:
 
 @outlined
 def write_timestamp(buffer: Any, position: int, end: int, target: Any, to: int) -> tuple[int, int]:
-    """Write the microseconds of a Timestamp between two positions."""
+    """Write the Timestamp between two positions in microseconds."""
     seconds = nanos = before = int64(0)
     while position < end:
         field = load_byte(buffer, position)
@@ -199,7 +201,7 @@ def write_timestamp(buffer: Any, position: int, end: int, target: Any, to: int) 
 def write_wrapped(
     enums: Any, kind: int, buffer: Any, position: int, end: int, target: Any, to: int
 ) -> tuple[int, int]:
-    """Write the one value of a wrapper between two positions; an empty one holds a zero or an empty text."""
+    """Write the value of the wrapper between two positions. An empty wrapper stands for zero or an empty string."""
     if to >= len(target) - SPARE:
         return -1, to
     if position == end:

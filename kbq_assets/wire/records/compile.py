@@ -1,4 +1,4 @@
-"""From a schema tree to a program for the validator."""
+"""Compiles a schema tree into a program for the validator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kbq_assets.wire.records.reasons import Reason
 
 Path: TypeAlias = tuple[str, ...]
 Targets: TypeAlias = tuple[tuple[Path, int], ...]
-"""Captures wanted below a type: the field names that lead there, and the capture's slot."""
+"""Captures below a type: the field names on the path, and the capture's slot."""
 
 
 _DAY = 86_400
@@ -38,7 +38,7 @@ RANGES = {
     ("long", "local-timestamp-millis"): _seconds(1000),
     ("long", "local-timestamp-micros"): _seconds(1_000_000),
 }
-"""Values outside fail a load job (BigQuery) or the reader (Python): one record would cost a whole file."""
+"""Values outside these ranges fail a load job (BigQuery) or the reader (Python), so one would spoil a whole file."""
 
 _DATE_KINDS = {
     ("int", "date"): CaptureKind.DATE,
@@ -71,13 +71,12 @@ def compile_program(
     *,
     null_items: bool = True,
 ) -> Program:
-    """The program that validates ``root`` and captures the fields at the dotted paths ``captures``, a slot
-    each.
+    """The program that validates ``root`` and captures the fields at the given dotted paths, in one slot each.
 
-    A path leads through records and unions to a date, a timestamp, a long or a string; a path the schema does
-    not have captures nothing. ``routes`` lead to strings, enums, booleans and plain integers, ``whole`` to fields of
-    any type that takes bytes. Without ``null_items`` a null in an array is bad. Raises UnstageableSchema if a captured
-    field is of another type.
+    Paths lead through records and unions. ``captures`` are dates, timestamps, longs or strings; ``routes`` are strings,
+    enums, booleans or plain integers; ``whole`` are fields of any type that takes bytes. A path that is not in the
+    schema captures nothing. Without ``null_items``, a null in an array is bad. Raises UnstageableSchema if a captured
+    field has another type.
     """
     targets = tuple((tuple(path.split(".")), slot) for slot, path in enumerate((*captures, *routes, *whole)))
     return _Compiler(root, len(captures), len(routes), null_items).program(targets)
@@ -92,17 +91,17 @@ class _Code:
         self.jumps: list[int] = []
         self.ranges: list[tuple[int, int]] = []
         self.bounds: list[int] = []
-        self.label = 0  # instructions before it must not merge with what follows: something jumps here
+        self.label = 0  # a jump target: instructions before it must not be merged with those after it
 
     def emit(self, op: Op, place: str, a: int = 0, b: int = 0) -> int:
-        """Append an instruction; the result is its address."""
+        """Append an instruction; returns its address."""
         address = len(self.code)
         self.code += [op, a, b, 0]
         self.places.append(place)
         return address
 
     def here(self) -> int:
-        """The address of the next instruction, which something jumps to."""
+        """The address of the next instruction, marked as a jump target."""
         self.label = len(self.code)
         return self.label
 
@@ -119,7 +118,8 @@ class _Code:
         return 2 * self.ranges.index(bounds)
 
     def bound(self, precision: int) -> int:
-        """Store ``10**precision - 1`` and ``10**precision - 2``: the largest magnitudes, see the kernel."""
+        """Store ``10**precision - 1`` and ``10**precision - 2``, the largest magnitudes (see `decimal_fits`); returns
+        their address."""
         largest = 10**precision - 1
         size = (largest.bit_length() + 7) // 8
         address = len(self.bounds)
@@ -199,8 +199,8 @@ class _Compiler(_Code):
         if kind is CaptureKind.NONE:
             raise UnstageableSchema(
                 f"field {place!r} cannot give the event date: "
-                "it is neither a date, a timestamp, a long nor a string",
-                next_step="name another event date field for this topic, or none to use the Kafka timestamp",
+                "it is not a date, a timestamp, a long or a string",
+                next_step="choose another event date field for this topic, or none to use the Kafka timestamp",
             )
         return int(kind)
 
@@ -248,7 +248,7 @@ class _Compiler(_Code):
 
     def fixed(self, node: avro.Fixed, place: str) -> None:
         if not node.size:
-            raise avro.refusal(place, "Avro C++, and so BigQuery, reads no fixed type of size 0")
+            raise avro.refusal(place, "Avro C++, and so BigQuery, cannot read a fixed type of size 0")
         precision = _precision(node)
         if precision:
             self.emit(Op.DECIMAL_FIXED, place, self.bound(precision), node.size)
@@ -256,7 +256,7 @@ class _Compiler(_Code):
             self.skip(node.size, place)
 
     def record(self, node: avro.RecordType, place: str, targets: Targets) -> None:
-        # A record on the way to a captured field is inlined: a subroutine would capture at each of its uses.
+        # Inline a record on the path to a captured field, because a subroutine would capture at each of its uses.
         if node.name in self.shared and not targets:
             self.calls.append((len(self.code), node))
             self.emit(Op.CALL, place)
@@ -321,13 +321,13 @@ def _capture_kind(node: avro.AvroType) -> CaptureKind:
         return CaptureKind.NONE
     logical = str(node.attribute("logicalType") or "")
     if logical.startswith("time-"):
-        return CaptureKind.NONE  # of no day
+        return CaptureKind.NONE  # a time without a date
     exact = _DATE_KINDS.get((node.kind, logical))
     return exact if exact is not None else _DATE_KINDS.get((node.kind, ""), CaptureKind.NONE)
 
 
 def _routed_type(node: avro.AvroType) -> RoutedType | None:
-    """How a field's bytes become part of a name; None for types with too many values, or without a short text."""
+    """The type with which a field becomes part of a name; None for types that are not allowed there."""
     if isinstance(node, avro.Enum):
         return RoutedType("enum", node.symbols)
     if not isinstance(node, avro.Primitive) or node.kind not in ("string", "boolean", "int", "long"):
@@ -336,19 +336,19 @@ def _routed_type(node: avro.AvroType) -> RoutedType | None:
     return None if is_number and node.attribute("logicalType") else RoutedType(node.kind)
 
 
-#: A kind has one byte.
+#: The limit follows from kinds having one byte.
 _MOST_ROUTED = 255 - ROUTED
 
 
 def _unroutable(place: str) -> UnstageableSchema:
     return UnstageableSchema(
-        f"a table's name cannot be made of field {place!r}: it is not a string, enum, boolean or plain integer",
-        next_step="name another field in table=, dataset= or the route's inputs",
+        f"field {place!r} cannot be part of a table's name: it is not a string, enum, boolean or plain integer",
+        next_step="use another field in table=, dataset= or the route's inputs",
     )
 
 
 def _precision(node: avro.Primitive | avro.Fixed) -> int:
-    """Digits of a decimal; 0 for other types, and for invalid decimals, which readers treat as plain bytes."""
+    """The precision of a decimal; 0 for other types, and for invalid decimals, which readers treat as plain bytes."""
     precision, scale = node.attribute("precision"), node.attribute("scale") or 0
     valid = (
         isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= _MAX_PRECISION
@@ -360,7 +360,7 @@ def _precision(node: avro.Primitive | avro.Fixed) -> int:
 
 
 def takes_no_bytes(node: avro.AvroType) -> bool:
-    """Whether every value of a type is encoded in zero bytes."""
+    """Whether all values of a type are encoded in zero bytes."""
     return visit(node, _TakesNoBytes())
 
 

@@ -1,4 +1,4 @@
-"""Records that a kernel made of other formats' values: joined with those that Python objects made."""
+"""Records that a kernel encoded from values of other formats, joined with those encoded by Python code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from kbq_assets.wire.chunk import Bytes, Chunk, Longs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedRecords:
-    """Framed Avro records of some rows of a chunk, as spans of ``buffer``; ``done`` says which rows have one."""
+    """Framed Avro records for some rows of a chunk, as spans of ``buffer``. ``done`` is a mask of the rows that have
+    one."""
 
     buffer: Bytes
     starts: Longs
@@ -22,7 +23,7 @@ class EncodedRecords:
 
 
 def with_encoded(others: Chunk, encoded: EncodedRecords, rows: Longs) -> Chunk:
-    """A chunk with the values of ``others``, and those of ``rows`` that are encoded."""
+    """The chunk ``others`` with the encoded values in place of those of the ``rows`` that have one."""
     done, offset = rows[encoded.done], len(others.buffer)
     starts, ends = others.starts.copy(), others.ends.copy()
     starts[done], ends[done] = encoded.starts[encoded.done] + offset, encoded.ends[encoded.done] + offset

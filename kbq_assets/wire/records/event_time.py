@@ -1,6 +1,6 @@
 """Business times of records in microseconds since 1970: kernels over captured bytes.
 
-core/topics/business_time.py defines the meaning of values. Tests compare the two modules: change both together.
+core/topics/business_time.py defines the meaning of values. Tests compare the two modules, so change both together.
 """
 
 # ruff: noqa: PLR1714
@@ -21,12 +21,12 @@ from kbq_assets.wire.records.verdicts import Captures
 HOUR_MICROS = 3_600_000_000
 DAY_MICROS = 24 * HOUR_MICROS
 
-# Numba turns module constants into literals; enum members it would look up as objects.
+# Numba compiles module constants to literals, but would look up enum members as objects.
 _DATE, _MILLIS, _MICROS = int(CaptureKind.DATE), int(CaptureKind.MILLIS), int(CaptureKind.MICROS)
 _NANOS, _TEXT, _PLAIN_LONG = int(CaptureKind.NANOS), int(CaptureKind.TEXT), int(CaptureKind.LONG)
-#: Units of numbers, as core/topics/business_time.py numbers them.
+#: Units of numbers, with the numbers of core/topics/business_time.py.
 _JUDGED, _S, _MS, _US, _NS = 0, 1, 2, 3, 4
-#: Stands for no time.
+#: The value for no time.
 NO_TIME = -(2**63)
 _FIRST_DAY, _END_DAY = -719_162, 2_932_897
 _FIRST_SECOND, _END_SECOND = _FIRST_DAY * 86_400, _END_DAY * 86_400
@@ -39,8 +39,8 @@ NO_TIMES: Longs = np.empty(0, np.int64)
 
 
 class EventTimes(NamedTuple):
-    """Business times of rows, in their order; ``fallbacks`` counts rows with the Kafka timestamp instead. ``newest`` is
-    the highest own time of a row."""
+    """Business times of rows, in order. ``fallbacks`` counts rows that use the Kafka timestamp instead. ``newest`` is
+    the highest time of the other rows."""
 
     times: Longs = NO_TIMES
     fallbacks: int = 0
@@ -50,10 +50,10 @@ class EventTimes(NamedTuple):
 def event_times(
     chunk: Chunk, rows: Longs, captures: Captures, unit: int = _JUDGED, bounds: TimeBounds = ALL_TIMES
 ) -> EventTimes:
-    """The business time of each row, from capture 0 or else from the Kafka timestamp; plain numbers are in ``unit``.
+    """The business time of each row, from capture 0. Plain numbers are in ``unit``.
 
-    If the captured field is null, absent, not a time, or out of bounds, the record has its Kafka timestamp; without
-    one, 0. Without a capture the times are empty: use `kafka_times`.
+    If the captured field is null, absent, not a time, or out of bounds, the row gets its Kafka timestamp, or 0 if it
+    has none. If there is no capture, the times are empty: use `kafka_times`.
     """
     if not len(captures.kinds):
         return EventTimes()
@@ -70,14 +70,14 @@ def event_times(
 
 
 def kafka_times(timestamps: Longs) -> Longs:
-    """Kafka's timestamps as times; 0 for missing ones."""
+    """Kafka timestamps as times in microseconds; 0 for missing ones."""
     known = (timestamps >= 0) & (timestamps < END_OF_TIME)
     return np.where(known, timestamps * 1000, 0).astype(np.int64)
 
 
 @inlined
 def _unit_of(value: float, unit: int) -> int:
-    """The unit that a number's size suggests, if it has none of its own."""
+    """The given unit or, if there is none, the one that a number's size suggests."""
     if unit != _JUDGED or value < _LEAST_SECONDS:
         return unit
     if value < _LEAST_MILLIS:
@@ -89,7 +89,7 @@ def _unit_of(value: float, unit: int) -> int:
 
 @inlined
 def micros_of_number(value: int, unit: int) -> int:
-    """Microseconds of a number in its unit, or in the unit that its size suggests; `NO_TIME` if it is not a time."""
+    """A number in microseconds, by its unit or the unit that its size suggests; `NO_TIME` if it is not a time."""
     unit = _unit_of(value, unit)
     if unit == _S and _FIRST_SECOND <= value < _END_SECOND:
         return value * 1_000_000
@@ -104,7 +104,7 @@ def micros_of_number(value: int, unit: int) -> int:
 
 @inlined
 def micros_of_double(value: float, unit: int) -> int:
-    """Microseconds of a double, as `micros_of_number`, rounded to the even one."""
+    """A double in microseconds, as `micros_of_number`, with ties rounded to even."""
     if not -_MOST_DOUBLE < value < _MOST_DOUBLE:
         return NO_TIME
     unit = _unit_of(value, unit)
@@ -123,7 +123,7 @@ def micros_of_double(value: float, unit: int) -> int:
 
 @inlined
 def _of_long(kind: int, value: int, unit: int) -> int:
-    """Microseconds of a captured number: in the unit of its type, or else of the topic."""
+    """A captured number in microseconds, by the unit of its type, or else of the topic."""
     if kind == _DATE:
         return value * DAY_MICROS if _FIRST_DAY <= value < _END_DAY else NO_TIME
     if kind == _MILLIS:
@@ -171,7 +171,7 @@ def _days_from_civil(year: int, month: int, day: int) -> int:
 
 @inlined
 def _zone(buffer: Any, position: int, end: int) -> tuple[int, int]:
-    """The offset of a zone in seconds (0 without a zone), and the position after it; -1 for a mistake."""
+    """The offset of a zone in seconds (0 if there is none), and the position after it, -1 if it is malformed."""
     sign = _byte(buffer, position, end)
     if sign == 90 or sign == 122:  # Z, z
         return 0, position + 1
@@ -193,7 +193,8 @@ def _zone(buffer: Any, position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _clock(buffer: Any, position: int, end: int) -> tuple[int, int]:
-    """Microseconds of ``hh:mm[:ss[.fraction]]``, colons or none, and the position after it; -1 for a mistake."""
+    """``hh:mm[:ss[.fraction]]``, with or without colons, in microseconds, and the position after it, -1 if
+    malformed."""
     hour = _digits(buffer, position, 2, end)
     gap = 1 if _byte(buffer, position + 2, end) == 58 else 0
     minute = _digits(buffer, position + 2 + gap, 2, end)
@@ -224,7 +225,7 @@ def _clock(buffer: Any, position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _of_moment(buffer: Any, start: int, end: int) -> int:
-    """Microseconds of a date, with or without a time and a zone, as RFC 3339 and ISO 8601's basic format write them."""
+    """A date, with or without time and zone, in RFC 3339 or ISO 8601's basic format, in microseconds."""
     gap = 1 if _byte(buffer, start + 4, end) == 45 else 0
     year = _digits(buffer, start, 4, end)
     month = _digits(buffer, start + 4 + gap, 2, end)
@@ -260,14 +261,14 @@ def _is_space(byte: int) -> bool:
 
 @inlined
 def _of_text(buffer: Any, start: int, end: int, unit: int) -> int:
-    """Microseconds of a captured text."""
+    """A captured text in microseconds."""
     length, start = read_long(buffer, start, end)
     return micros_of_text(buffer, start, start + length, unit)
 
 
 @inlined
 def micros_of_text(buffer: Any, start: int, end: int, unit: int) -> int:
-    """Microseconds of a text; `NO_TIME` if it is not a time."""
+    """A text in microseconds; `NO_TIME` if it is not a time."""
     while start < end and _is_space(load_byte(buffer, start)):
         start += 1
     while start < end and _is_space(load_byte(buffer, end - 1)):
@@ -282,7 +283,7 @@ def micros_of_text(buffer: Any, start: int, end: int, unit: int) -> int:
 
 @inlined
 def _counts(time: int, timestamp: int, first: int, days_ahead: int) -> bool:
-    """Whether a time is within bounds. A Kafka time before the first one is no measure."""
+    """Whether a time is within bounds. A Kafka time before the first valid time sets no upper bound."""
     if time < first:
         return False
     if timestamp < 0 or timestamp >= END_OF_TIME or timestamp * 1000 < first:

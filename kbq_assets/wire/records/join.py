@@ -12,11 +12,12 @@ from kbq_assets.wire.chunk import PADDING, Chunk, Spans
 from kbq_assets.wire.jit import copy_bytes, kernel, store_byte
 
 NO_MARK = 255
-"""Nothing lies between a value and its key."""
+"""There is no byte between a value and its key."""
 
 
 def joined(chunk: Chunk, heads: Spans, values: Spans, marks: NDArray[np.uint8], keys: Spans) -> Chunk:
-    """The chunk with other values: per record a head, a value, a mark and a key. A record without a head is null."""
+    """The chunk with new values: for each record a head, a value, a mark and a key. A record without a head becomes
+    null."""
     sizes = sum(
         (each.ends - each.starts for each in (heads, values, keys)), (marks != NO_MARK).astype(np.int64)
     )

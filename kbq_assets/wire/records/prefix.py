@@ -1,4 +1,4 @@
-"""The schema ids of records, from Confluent's prefix of their values."""
+"""Schema ids of records, from the Confluent prefix of their values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kbq_assets.wire.chunk import Chunk, Longs
 from kbq_assets.wire.jit import kernel, load_byte
 
 NULL, BAD_MAGIC, SHORT = -2, -1, -3
-"""What :func:`split_prefix` returns instead of a schema id."""
+"""Results of :func:`split_prefix` for values without a schema id."""
 
 PREFIX = 5
 """Bytes of the Confluent prefix: magic byte 0 and a big-endian schema id."""

@@ -1,9 +1,9 @@
 """A writer schema as a program for the validator: a flat array of small instructions.
 
-Generating machine code per schema takes LLVM seconds; interpreting a compact program runs at memory-like
-speed and compiles once for all schemas. Records cost nothing: their fields follow one another. Records used
-more than once are subroutines: a program does not grow exponentially if its schema uses a type often, and
-ends if the schema is recursive.
+Generating machine code per schema would take LLVM seconds. Interpreting a compact program is nearly as fast as reading
+memory, and the interpreter compiles once for all schemas. Records have no instructions of their own, because their
+fields follow one another. Records that are used more than once are subroutines, so a program does not grow
+exponentially with the uses of a type, and is finite for a recursive schema.
 
 An instruction is :data:`WIDTH` int32: the operation, and up to two operands.
 """
@@ -16,7 +16,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-WIDTH = 4  # one operand is spare: a power of two keeps an instruction inside one cache line
+WIDTH = 4  # with one unused operand: a power of two keeps an instruction in one cache line
 
 
 class Op(IntEnum):
@@ -29,12 +29,12 @@ class Op(IntEnum):
     LONG = 4
     STRING = 5
     BYTES = 6
-    NULLABLE = 7  # a union of null and one type: byte a (0 or 2) is null, then go to b
+    NULLABLE = 7  # a union of null and one type: byte a (0 or 2) means null, then go to b
     ENUM = 8  # a symbols
-    UNION = 9  # a branches, their addresses from b on in the table of jumps
+    UNION = 9  # a branches, whose addresses begin at b in the jump table
     JUMP = 10  # to a
-    LOOP = 11  # an array or map begins; its NEXT is at a
-    NEXT = 12  # an item ends, or a block begins; items begin at a
+    LOOP = 11  # the beginning of an array or map, whose NEXT is at a
+    NEXT = 12  # the end of an item, or the beginning of a block; items begin at a
     EMPTY_ITEMS = 13  # an array whose items take no bytes
     CALL = 14  # subroutine at a
     RETURN = 15
@@ -44,7 +44,7 @@ class Op(IntEnum):
     DECIMAL_FIXED = 19  # b bytes of a decimal within bound a
     MARK = 20  # capture a begins here
     CLOSE = 21  # capture a ends here and is of kind b
-    REFUSE = 22  # whatever leads here is bad, with the reason a
+    REFUSE = 22  # a record that gets here is bad, with the reason a
 
 
 class CaptureKind(IntEnum):
@@ -57,11 +57,11 @@ class CaptureKind(IntEnum):
     NANOS = 4
     TEXT = 5
     LONG = 6
-    WHOLE = 7  # of any type, with its union's branch
+    WHOLE = 7  # any type, with its union's branch
 
 
 ROUTED = 64
-"""Kinds from here on belong to fields that are parts of tables' names: the rest is an index into `Program.routed`."""
+"""Kinds from here on belong to fields that are parts of table names. The rest is an index into `Program.routed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class RoutedType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """Arrays for the validator's kernel. ``places[i]`` names the field of instruction ``i``. Of the ``captures`` slots
-    the last ``routes`` belong to fields that choose the table."""
+    """Arrays for the validator's kernel. ``places[i]`` is the field of instruction ``i``. The last ``routes`` of the
+    ``captures`` slots belong to fields that choose the table."""
 
     code: NDArray[np.int32]
     jumps: NDArray[np.int32]

@@ -1,6 +1,6 @@
-"""Why a record is not a row: reason codes of validation, shown in the error table.
+"""Reasons that a record is not a row: codes of validation, shown in the error table.
 
-No numba here: the driver, the command line and the worker's policies read reasons too.
+This module does not import numba, because the driver, the command line and the worker's policies use it too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import IntEnum, unique
 
 @unique
 class Reason(IntEnum):
-    """One byte per record; 0 is good. Error rows show the *name*: numbers may change, names may not."""
+    """One byte per record; 0 means good. Error rows show the *name*, so numbers may change, but names may not."""
 
     GOOD = 0
     NULL_VALUE = 1
@@ -47,21 +47,21 @@ class Reason(IntEnum):
 
     @property
     def message(self) -> str:
-        """One sentence for people: the record's problem."""
+        """The record's problem in one sentence, for people."""
         return _MESSAGES[self]
 
 
 _MESSAGES = {
     Reason.GOOD: "the record is good",
-    Reason.NULL_VALUE: "the value is null and so is the key",
-    Reason.TOMBSTONE: "the value is null: a tombstone",
+    Reason.NULL_VALUE: "the value and the key are null",
+    Reason.TOMBSTONE: "the value is null (a tombstone)",
     Reason.TOO_SHORT: "the value is shorter than the 5-byte Confluent prefix",
-    Reason.WRONG_MAGIC: "the value does not start with the magic byte 0 of the Confluent format; the option framing "
-    "has other ways to name a schema",
+    Reason.WRONG_MAGIC: "the value does not start with the magic byte 0 of the Confluent format; see the option "
+    "framing for other ways to refer to a schema",
     Reason.UNKNOWN_SCHEMA: "the schema registry does not know the schema id",
     Reason.UNSTAGEABLE_SCHEMA: "the writer schema cannot be staged",
     Reason.TOO_LARGE: "the value is larger than the limit",
-    Reason.TRUNCATED: "the value ends before the record does",
+    Reason.TRUNCATED: "the value ends before the end of the record",
     Reason.TRAILING_BYTES: "bytes follow the end of the record",
     Reason.INVALID_BOOLEAN: "a boolean is neither 0 nor 1",
     Reason.INVALID_ENUM: "an enum index has no symbol",
@@ -75,14 +75,14 @@ _MESSAGES = {
     Reason.TOO_MANY_ITEMS: "arrays and maps hold more items than the limit",
     Reason.INVALID_JSON: "the value is not one JSON document",
     Reason.INVALID_PROTOBUF: "the value is not a message of its schema",
-    Reason.REPEATED_KEY: "an object has a key twice: which of its values is personal is unknown",
+    Reason.REPEATED_KEY: "an object has a duplicate key, so it is unknown which value is personal",
     Reason.VIOLATES_SCHEMA: "the value violates its JSON Schema",
-    Reason.TOO_COMPLEX: "to validate the value by its JSON Schema would take too long",
+    Reason.TOO_COMPLEX: "validating the value against its JSON Schema would take too long",
     Reason.INVALID_KEY: "the key cannot become a column",
     Reason.INVALID_CHANGE: "the change event has no row",
-    Reason.NO_CHANGE: "the event changes no row: a message of Debezium's",
+    Reason.NO_CHANGE: "the event is a message from Debezium that changes no row",
     Reason.TABLE_TRUNCATED: "the database table was truncated, and rows of several partitions have no order",
-    Reason.NULL_ITEM: "an array has a null item, which BigQuery refuses with its file; null_items=keep lets it pass",
-    Reason.UNKNOWN_TABLE: "the record does not say its table, or says one that is not known",
-    Reason.TOO_MANY_TABLES: "the window has as many tables as max_tables allows",
+    Reason.NULL_ITEM: "an array has a null item, for which BigQuery refuses the whole file; null_items=keep accepts it",
+    Reason.UNKNOWN_TABLE: "the record does not choose a table, or chooses an unknown one",
+    Reason.TOO_MANY_TABLES: "the window already has as many tables as max_tables allows",
 }

@@ -1,4 +1,4 @@
-"""Records that are not rows, and why: the encoder's result for a chunk."""
+"""Records that are not rows, with reasons: the encoder's result for a chunk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_SCHEMA_ID = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rejects:
-    """Records of one chunk that are not rows: indexes into it in ascending order, and why."""
+    """Records of one chunk that are not rows: ascending indexes into the chunk, with reason, schema id and message."""
 
     rows: Longs
     reasons: NDArray[np.uint8]
@@ -29,7 +29,7 @@ class Rejects:
         return len(self.rows)
 
     def take(self, selection: NDArray[np.bool_] | Sequence[int] | Longs) -> Rejects:
-        """The rejects under a mask, or at ascending indexes."""
+        """The rejects selected by a mask, or by ascending indexes."""
         chosen = np.asarray(selection)
         indexes = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.int64)
         return Rejects(

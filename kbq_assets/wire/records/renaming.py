@@ -1,7 +1,7 @@
-"""A staged schema with other names of fields: names stand in a file's header alone, so no record changes.
+"""Renames fields of a staged schema. Names occur only in a file's header, so records do not change.
 
-One use of a type may need another name than its other uses. So each use gets a definition of its own. Avro requires
-that these differ in their full names; warehouses see the last part only: they differ in their namespaces.
+A field may need another name in one use of its type than in other uses. So each use gets a separate definition. Avro
+requires distinct full names, but warehouses see only the last part, so the definitions differ in their namespaces.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kbq_assets.core.avro.canonical import schema_fingerprint
 from kbq_assets.core.avro.visitor import ColumnVisitor, visit
 from kbq_assets.wire.records.staged_schema import StagedSchema
 
-#: Names of fields from a record down. Lists add nothing, maps `value`, unions of several types the branch's field.
+#: Field names from the record down. Lists add nothing, maps add `value`, unions of several types the branch's field.
 Path: TypeAlias = tuple[str, ...]
 
 
 def renamed(schema: StagedSchema, names: Mapping[Path, str]) -> StagedSchema:
-    """The schema under which the same records have other names."""
+    """The schema for the same records with other field names."""
     if not names:
         return schema
     text = renamed_json(schema.json, names)
@@ -35,7 +35,7 @@ def renamed_json(schema: str, names: Mapping[Path, str]) -> str:
 
 
 def field_paths(schema: str) -> frozenset[Path]:
-    """The paths of all fields of records: each may get another name."""
+    """The paths of all fields of records, which are those that can be renamed."""
     found: set[Path] = set()
 
     def note(path: Path) -> str:
@@ -51,7 +51,7 @@ def _written(schema: str, name: Callable[[Path], str]) -> Any:
 
 
 class _Writer(ColumnVisitor[Any]):
-    """Writes a schema anew, asking for the name of every field."""
+    """Writes a schema again, with a callback for the name of every field."""
 
     def __init__(self, name: Callable[[Path], str]) -> None:
         super().__init__()

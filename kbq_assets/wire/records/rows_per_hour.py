@@ -1,4 +1,4 @@
-"""A file's rows per hour of their business times."""
+"""Counts a file's rows per hour of their business times."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kbq_assets.wire.records.event_time import HOUR_MICROS, NO_TIME, kafka_times
 
 _HOURS_A_DAY = 24
 _HOUR_MILLIS = 3_600_000
-#: If a chunk's times span at most this many hours, an array counts its rows.
+#: If a chunk's times span at most this many hours, its rows are counted in an array.
 _DENSE_HOURS = 4_096
-#: Hours with a row count while a file is written: the ones with most rows; up to twice as many at times.
+#: Hours counted while a file is written, keeping those with the most rows. There may temporarily be twice as many.
 _COUNTED_HOURS = 4 * MOST_HOURS
 
 
 class HourCounter:
-    """Rows of one file per hour, its days, and its newest time. Its memory is bounded for any times."""
+    """The rows of one file per hour, its days, and its newest time. Memory is bounded whatever the times are."""
 
     def __init__(self) -> None:
         self._days: set[int] = set()
@@ -29,8 +29,8 @@ class HourCounter:
         self._newest = NO_TIME
 
     def add(self, times: Longs, newest: int | None = None) -> None:
-        """Count rows by their times. ``newest`` is the highest time that counts as new; None counts all. Most chunks
-        lie in one hour, and need no work per row."""
+        """Count rows by their times. ``newest`` is the chunk's newest time, None for the highest of ``times``. Most
+        chunks are within one hour, and need no work per row."""
         if not len(times):
             return
         highest = int(times.max())
@@ -73,7 +73,7 @@ class HourCounter:
 
     @property
     def hours(self) -> dict[int, int]:
-        """Rows per hour since 1970, of the `MOST_HOURS` hours with most rows, ascending."""
+        """Rows by hour since 1970, for the `MOST_HOURS` hours with the most rows, ascending."""
         return dict(sorted(_largest(self._hours, MOST_HOURS).items()))
 
     @property
@@ -86,7 +86,7 @@ class HourCounter:
         self._days.add(hour // _HOURS_A_DAY)
 
     def _forget(self) -> None:
-        """Stop listing days, and counting hours with few rows: the times span centuries."""
+        """If there are too many days or hours, stop listing days, and drop the hours with the fewest rows."""
         if self._is_scattered or len(self._days) > MOST_DATES:
             self._is_scattered = True
             self._days.clear()

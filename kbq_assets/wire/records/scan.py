@@ -1,7 +1,7 @@
-"""The smallest kernels: variable-length integers, UTF-8 and decimals, straight from a buffer.
+"""The smallest kernels: variable-length integers, UTF-8 and decimals, read from a buffer.
 
-They read inside ``[position, end)``, except for whole words, which may reach into the buffer's padding.
-Errors come back as negative positions: minus a :class:`~kbq_assets.wire.records.reasons.Reason`.
+They read inside ``[position, end)``, except that whole words may reach into the buffer's padding. Errors are returned
+as negative positions: minus a :class:`~kbq_assets.wire.records.reasons.Reason`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kbq_assets.wire.jit import (
 from kbq_assets.wire.records.reasons import Reason
 
 _SHORT = 64
-"""Bytes up to which a copy in words is faster than a call of memcpy."""
+"""The size up to which copying words is faster than a call of memcpy."""
 
 TRUNCATED = int(Reason.TRUNCATED)
 INT_OVERFLOW = int(Reason.INT_OVERFLOW)
@@ -46,8 +46,8 @@ def _utf8_transitions() -> NDArray[np.uint64]:
     """A table-driven automaton whose states are shifts (Per Vognsen's construction): one load and one shift
     per byte.
 
-    Entry ``byte`` holds, at the bits of each state, the next state. Overlong forms, surrogates and code
-    points above U+10FFFF have no way through (Unicode standard, table 3-7).
+    Entry ``byte`` has, at the bits of each state, the next state. Overlong forms, surrogates and code points above
+    U+10FFFF lead to the error state (Unicode standard, table 3-7).
     """
     accept, error, one, two, three, after_e0, after_ed, after_f0, after_f4 = range(0, 54, 6)
     ways = {
@@ -88,14 +88,14 @@ def read_long(buffer: Any, position: int, end: int) -> tuple[int, int]:
     if position >= end:
         return 0, -TRUNCATED
     byte = load_byte(buffer, position)
-    if byte < 0x80:  # lengths, indexes: nearly all
+    if byte < 0x80:  # nearly all lengths and indexes
         return (byte >> 1) ^ -(byte & 1), position + 1
     return read_wide_long(buffer, position, end)
 
 
 @inlined
 def read_wide_long(buffer: Any, position: int, end: int) -> tuple[int, int]:
-    """As :func:`read_long`, but eight bytes at once: best for numbers of several bytes."""
+    """As :func:`read_long`, but reads eight bytes at once. Best for numbers of several bytes."""
     word = load_word(buffer, position)
     last = ~word & _HIGH_BITS
     if last == _ZERO:
@@ -129,7 +129,7 @@ def _read_long(buffer: Any, position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def write_long(block: Any, position: int, value: int) -> int:
-    """Encode a long in zigzag; the result is the position after it."""
+    """Encode a long in zigzag; returns the position after it."""
     rest = (value << 1) ^ (value >> 63)
     while rest & ~0x7F != 0:
         store_byte(block, position, (rest & 0x7F) | 0x80)
@@ -141,9 +141,9 @@ def write_long(block: Any, position: int, value: int) -> int:
 
 @inlined
 def write_span(block: Any, position: int, buffer: Any, start: int, end: int) -> int:
-    """Copy bytes; the result is the position after them. Up to seven more are read and written, as padding."""
+    """Copy bytes; returns the position after them. Reads and writes up to seven more bytes as padding."""
     size = end - start
-    if size <= _SHORT:  # a call would take longer
+    if size <= _SHORT:  # faster than a call
         for index in range(0, size, 8):
             store_word(block, position + index, load_word(buffer, start + index))
     else:
@@ -195,7 +195,7 @@ def is_utf8(buffer: Any, position: int, end: int) -> bool:
     """Whether ``[position, end)`` is strictly valid UTF-8; ASCII goes eight bytes at a time."""
     while position < end:
         bits = load_word(buffer, position) & _HIGH_BITS
-        if end - position < 8:  # forget the bytes beyond the end
+        if end - position < 8:  # ignore the bytes beyond the end
             bits <<= np.uint64(8 * (8 - (end - position)))
         if bits != _ZERO:
             return _is_utf8_from(buffer, position, end)
@@ -216,8 +216,7 @@ def _is_utf8_from(buffer: Any, position: int, end: int) -> bool:
 def decimal_fits(buffer: Any, start: int, end: int, bounds: Any, bound: int) -> bool:
     """Whether a big-endian two's complement number has no more digits than its type's precision.
 
-    Negative numbers are compared by their complement, ``-v - 1``: hence the second bound is one less than the
-    first.
+    Negative numbers are compared by their complement, ``-v - 1``, so the second bound is one less than the first.
     """
     if start == end:
         return False

@@ -1,8 +1,8 @@
-"""The table that each record chooses by its content: records with the same inputs are grouped in place, and one
-question answers for the group.
+"""Selects the table that each record chooses by its content. Records with the same inputs are grouped, and the chooser
+is called once per group.
 
-An input is a captured field, the key, or a header: a span of bytes of each record. Grouping compares the bytes of all
-inputs without a Python loop; they are decoded once per group.
+An input is a captured field, the key, or a header: a span of bytes for each record. Grouping compares the bytes of all
+inputs without a Python loop. Inputs are decoded once per group.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from kbq_assets.wire.records.scan import read_long
 from kbq_assets.wire.records.verdicts import Captures
 
 Value: TypeAlias = str | int | bool | bytes | None
-"""An input of a record: a field is decoded, key and headers are bytes; None is null, missing, or not in the schema."""
+"""An input of a record. Fields are decoded, key and headers are bytes. None: null, missing, or not in the schema."""
 
 T = TypeVar("T")
 
 _MOST_KNOWN = 10_000
-"""Distinct inputs to remember: there may be as many keys as records."""
+"""Most distinct inputs to cache, because there may be as many keys as records."""
 
 _JSON = 2
-"""The kind of a value that a translator read."""
+"""The kind of a value that a translator has read."""
 
 _MOST_BYTES = 1_000
-"""Of inputs to remember: longer ones are no names of tables."""
+"""Most bytes of inputs to cache: longer ones cannot be table names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Chooser(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Input:
-    """One input of some records: a kind (0: null) and a span each, in one buffer."""
+    """One input of some records: for each a kind (0: null) and a span in one buffer."""
 
     buffer: Bytes
     kinds: NDArray[np.uint8]
@@ -61,7 +61,7 @@ class _Input:
 
 
 class Selector(Generic[T]):
-    """Splits records of one schema by their choices. It remembers them: use one per window and schema."""
+    """Splits records of one schema by their choices. Caches choices, so use one selector per window and schema."""
 
     def __init__(self, chooser: Chooser[T], program: Program) -> None:
         self._chooser = chooser
@@ -69,12 +69,12 @@ class Selector(Generic[T]):
         self._chosen: dict[tuple[tuple[int, bytes], ...], T] = {}
 
     def split(self, chunk: Chunk, rows: Longs, captures: Captures) -> Iterator[tuple[T, Longs]]:
-        """Each choice, with ascending indexes into ``rows``. Errors of the chooser propagate."""
+        """Yield each choice with ascending indexes into ``rows``. Errors of the chooser propagate."""
         if not len(rows):
             return
         inputs = self._inputs(chunk, rows, captures)
         groups, firsts = _grouped(inputs, len(rows))
-        # One choice for different inputs is one group: a file is appended to in the order of offsets.
+        # Different inputs with the same choice form one group, so that rows are appended to a file in offset order.
         numbers: dict[int, int] = {}
         distinct: list[T] = []
         chosen = [self._choose(inputs, first) for first in firsts]
@@ -144,7 +144,7 @@ def _nothing(chunk: Chunk, count: int) -> Spans:
 
 
 def _decoded(types: tuple[RoutedType, ...], kind: int, data: bytes) -> Value:
-    """A value by its kind: 0 is null, 1 bytes, 2 a JSON scalar, from `ROUTED` on a field of that type."""
+    """Decode a value by its kind: 0 null, 1 bytes, 2 a JSON scalar, from `ROUTED` on a field of that type."""
     if kind == _JSON:
         scalar: str | int | bool = json.loads(data)
         return scalar
@@ -160,7 +160,7 @@ def _decoded(types: tuple[RoutedType, ...], kind: int, data: bytes) -> Value:
 
 
 def _grouped(inputs: Sequence[_Input], count: int) -> tuple[Longs, list[int]]:
-    """The group number of each record, and the first record of each group, in their order."""
+    """The group number of each record, and the first record of each group, in order."""
     hashes = np.zeros(count, np.uint64)
     for each in inputs:
         _mix(each.buffer, each.kinds, each.starts, each.ends, hashes)
@@ -171,7 +171,7 @@ def _grouped(inputs: Sequence[_Input], count: int) -> tuple[Longs, list[int]]:
 
 
 def _grouped_slowly(inputs: Sequence[_Input], count: int) -> tuple[Longs, list[int]]:
-    """The same if different inputs have equal hashes: never by chance, but a producer might try."""
+    """The same for different inputs with equal hashes. This does not happen by chance, but a producer might try."""
     seen: dict[tuple[tuple[int, bytes], ...], int] = {}
     firsts: list[int] = []
     groups = np.empty(count, np.int64)
@@ -197,7 +197,7 @@ def _power_of_two(least: int) -> int:
     return 1 << max(4, (least - 1).bit_length())
 
 
-# Numbers of MurmurHash3's finaliser; https://github.com/aappleby/smhasher, public domain.
+# Constants of MurmurHash3's finalizer; https://github.com/aappleby/smhasher, public domain.
 _FACTOR, _SHIFT = np.uint64(0xFF51AFD7ED558CCD), np.uint64(33)
 _EIGHT = np.uint64(8)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -205,7 +205,7 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 @inlined
 def _word(buffer: Any, position: int, end: int) -> Any:
-    """Up to eight bytes; those from ``end`` on are 0."""
+    """Load eight bytes, with those from ``end`` on set to 0."""
     word = load_word(buffer, position)
     if end - position >= 8:
         return word
@@ -232,7 +232,7 @@ def _mix(buffer: Any, kinds: Any, starts: Any, ends: Any, hashes: Any) -> None:
 
 @kernel
 def _group(hashes: Any, table: Any, groups: Any, firsts: Any) -> int:
-    """Number distinct hashes in the order of their first records. ``table`` holds numbers, by hash."""
+    """Number distinct hashes in the order of their first records. ``table`` is a hash table of these numbers."""
     mask = len(table) - 1
     found = 0
     for k in range(len(hashes)):
@@ -276,7 +276,7 @@ def _is_name(buffer: Any, position: int, size: int, name: Any) -> bool:
 def _find_headers(
     buffer: Any, starts: Any, ends: Any, rows: Any, name: Any, found_starts: Any, found_ends: Any
 ) -> None:
-    """The value of each record's last header of a name, -1 if it is missing or null. Headers are an Avro array
+    """Find the value of each record's last header with a name, -1 if it is missing or null. Headers are an Avro array
     that a reader encoded."""
     for k in range(len(rows)):
         found_starts[k] = found_ends[k] = -1

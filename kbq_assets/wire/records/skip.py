@@ -1,4 +1,4 @@
-"""Moving past a value of any type: functions over the bytes of valid records, one per type of a schema."""
+"""Skips values of any type in the bytes of valid records, with one function per type of a schema."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Staged schemas: the writer's record with the metadata columns appended.
 
-The fields are appended at the *end*, so a staged record is the original body followed by the encoded
-metadata: nothing is decoded. No numba here: the driver needs schemas and fingerprints too.
+The fields are appended at the *end*, so a staged record is the original body followed by the encoded metadata, and
+nothing has to be decoded. This module does not import numba, because the driver needs schemas and fingerprints too.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from kbq_assets.wire.records.program import WIDTH, CaptureKind, Op, Program
 _HEADER_TYPE = "KafkaHeader"
 
 EVENT_TIME = "_event_time"
-"""The column of the full business time, if the topic has one."""
+"""The column of the full business time, if the topic defines one."""
 
 SCHEMA_ID = "_kbq_schema_id"
-"""The column of the id by which a record names its schema, if the topic asks for it: the same in all rows of a file."""
+"""The column with the id of a record's schema, if the topic requests it. It is the same in all rows of a file."""
 
 _MICROS = {"type": "long", "logicalType": "timestamp-micros"}
 
@@ -41,28 +41,28 @@ class BodyKind(StrEnum):
     """The content of a staged record's body."""
 
     AVRO = "avro"
-    """The value after the Confluent prefix, as it is."""
+    """The value after the Confluent prefix, unchanged."""
     JSON = "json"
     """The whole value as a nullable string."""
     EMPTY = "empty"
-    """Nothing: a tombstone."""
+    """Empty: a tombstone."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataColumns:
     """The appended columns, and the source of the event date.
 
-    ``business_time`` is the topic's option. If it is None, or a record has no time, the event
-    time is the Kafka timestamp; the event date is its day (UTC).
+    ``business_time`` is the topic's option. If it is None, or if a record has no business time, the event time is the
+    Kafka timestamp. The event date is the day of the event time (UTC).
     """
 
     key: bool = False
     headers: bool = False
     business_time: BusinessTime | None = None
     bounds: TimeBounds = ALL_TIMES
-    #: Whether an array of a record may have null items.
+    #: Whether arrays of a record may have null items.
     null_items: bool = True
-    #: What the column of keys has, unless it is the key as it was sent.
+    #: A description for the column of keys, if it is not the key as it was sent.
     key_note: str = ""
     schema_id: bool = False
 
@@ -90,8 +90,8 @@ class StagedSchema:
 def metadata_fields(
     metadata: MetadataColumns, header_type: str = _HEADER_TYPE, *, event_time: str = ""
 ) -> list[dict[str, Any]]:
-    """The appended fields, in the order in which the encoder writes them. ``event_time`` describes the column of
-    the business time, "" if there is no such column."""
+    """The appended fields, in the order in which the encoder writes them. ``event_time`` is the description of the
+    column of the business time, "" if there is no such column."""
     return [
         {"name": "_kafka_topic", "type": "string"},
         {"name": "_kafka_partition", "type": "int"},
@@ -111,9 +111,8 @@ def staged_schema(
 ) -> StagedSchema:
     """The staged schema of a topic's writer schema. ``routes`` are the fields that choose a record's table.
 
-    Raises UnstageableSchema if the writer schema is not valid, is not a record, contains itself, has a field
-    with the name of a metadata column (names ignore case, as in warehouses), or if the type of its event date
-    field cannot hold a date.
+    Raises UnstageableSchema if the writer schema is invalid, is not a record, is recursive, has a field with the name
+    of a metadata column (ignoring case, as in warehouses), or if its event date field cannot be a date.
     """
     source = avro.load_schema(writer_schema)
     while isinstance(source, Mapping) and isinstance(source.get("type"), Mapping):
@@ -123,7 +122,7 @@ def staged_schema(
         isinstance(each, avro.RecordType) for each in record.branches if not avro.is_null(each)
     ):
         raise UnstageableSchema(
-            "the writer schema is a union of records: with route=record_name each type gets its table",
+            "the writer schema is a union of records; with route=record_name, each type gets its own table",
             next_step="set route=record_name for this topic",
         )
     if not isinstance(record, avro.RecordType):
@@ -136,14 +135,14 @@ def staged_schema(
 
 
 def json_staged_schema(metadata: MetadataColumns) -> StagedSchema:
-    """The staged schema of a JSON topic: the document (null for a tombstone) and the metadata."""
+    """The staged schema of a JSON topic: the document (null for tombstones) and the metadata."""
     document = {"type": "string", "sqlType": "JSON"}  # marks a JSON column for BigQuery's Avro loader
     schema = {"type": "record", "name": "Json", "fields": [{"name": "payload", "type": ["null", document]}]}
     return _staged(schema, _record(schema), metadata, BodyKind.JSON)
 
 
 def tombstone_schema(metadata: MetadataColumns) -> StagedSchema:
-    """The staged schema of tombstones as rows: the metadata alone, all other columns stay null."""
+    """The staged schema of tombstones as rows: only the metadata, so all other columns are null."""
     schema: dict[str, Any] = {"type": "record", "name": "Tombstone", "fields": []}
     return _staged(schema, _record(schema), metadata, BodyKind.EMPTY)
 
@@ -155,10 +154,10 @@ def _staged(
     body: BodyKind,
     routes: Sequence[str] = (),
 ) -> StagedSchema:
-    # Only a value's own fields can be captured: JSON documents and tombstones use the Kafka timestamp.
+    # Only fields of an Avro value can be captured; JSON documents and tombstones use the Kafka timestamp.
     business = metadata.business_time if body is not BodyKind.JSON else None
     chosen = choose_field(record, business) if business is not None and body is BodyKind.AVRO else None
-    # A record's own field of this name stays: its topic may be older than the column.
+    # Keep a record's own field of this name, because its topic may be older than the column.
     event_time = business is not None and EVENT_TIME not in (name.lower() for name in record.fields)
     fields = metadata_fields(
         metadata, _unused_name(record), event_time=_described(chosen) if event_time else ""
@@ -166,7 +165,7 @@ def _staged(
     columns = _columns(record, fields)
     staged = {**source, "fields": [*source["fields"], *fields]}
     event_field = chosen.path if chosen is not None else ""
-    # A schema without the field captures nothing, and each of its records is counted as a fallback.
+    # A schema without the field captures nothing, and all of its records count as fallbacks.
     captures = [event_field] if business is not None and body is BodyKind.AVRO else []
     program = compile_program(record, captures, routes, null_items=metadata.null_items)
     unit = FORMATS[business.format] if business is not None else 0
@@ -188,7 +187,7 @@ def _staged(
 
 def _described(chosen: Chosen | None) -> str:
     if chosen is None:
-        return "The record's time in Kafka: nothing in it tells a business time."
+        return "The record's time in Kafka, because no field has a business time."
     return f"The record's business time, from {chosen.path} ({chosen.why}); else its time in Kafka."
 
 
@@ -215,7 +214,7 @@ def _refuse_recursion(record: avro.RecordType) -> None:
     if recursive:
         raise UnstageableSchema(
             f"record {recursive!r} contains itself, and no warehouse has recursive column types",
-            next_step="register a schema of fixed depth, or produce this part as a JSON string",
+            next_step="register a schema with fixed depth, or produce this part as a JSON string",
         )
 
 
@@ -224,8 +223,8 @@ def _refuse_numbers(program: Program, event_field: str) -> None:
     numbers = (instructions[:, 0] == Op.CLOSE) & (instructions[:, 1] == 0)
     if (numbers & (instructions[:, 2] == CaptureKind.LONG)).any():
         raise UnstageableSchema(
-            f"field {event_field!r} is a number, and the event date is to be rfc3339",
-            next_step="say epoch_s, epoch_ms, epoch_us or epoch_ns, or leave the format out",
+            f"field {event_field!r} is a number, but the format of the event date is rfc3339",
+            next_step="set the format to epoch_s, epoch_ms, epoch_us or epoch_ns, or remove it",
         )
 
 
@@ -239,7 +238,7 @@ def _key_field(metadata: MetadataColumns) -> dict[str, Any]:
 
 def _headers_field(type_name: str) -> dict[str, Any]:
     fields = [{"name": "key", "type": "string"}, {"name": "value", "type": ["null", "bytes"]}]
-    # An explicit empty namespace: the type must not move with the record's.
+    # An explicit empty namespace, so that the type does not inherit the record's.
     items = {"type": "record", "name": type_name, "namespace": "", "fields": fields}
     return {"name": "_kafka_headers", "type": {"type": "array", "items": items}}
 

@@ -1,12 +1,11 @@
-"""Validating records in place: an interpreter over a :class:`~kbq_assets.wire.records.program.Program`, and a JSON
+"""Validates records in place, by an interpreter of a :class:`~kbq_assets.wire.records.program.Program` or a JSON
 scanner.
 
-One bad record would fail a whole load job, so every record is read to its end, strictly; nothing is decoded.
-Bounds on bytes, depth and items hold for any data. The kernels run without the GIL and without a
-Python loop per record.
+One bad record would fail a whole load job, so every record is checked strictly to its end, without decoding it. Bounds
+on bytes, depth and items hold for any data. The kernels run without the GIL and without a Python loop per record.
 """
 
-# An interpreter is one long chain of operations, and numba makes a jump table of comparisons, not of `in`.
+# An interpreter is one long chain of operations, and numba compiles comparisons, but not `in`, to a jump table.
 # ruff: noqa: PLR0912, PLR0915, PLR1714, SIM109
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def validate_avro(
 def validate_json(chunk: Chunk, rows: Longs | None, limits: RecordLimits) -> Validation:
     """Check that each value is one JSON document in UTF-8 (RFC 8259; no NaN, no lone surrogate escapes).
 
-    OUT_OF_RANGE is a valid document with a number that no double can hold: JSON columns refuse it.
+    OUT_OF_RANGE means a valid document with a number that exceeds a double, which JSON columns refuse.
     """
     rows = np.arange(len(chunk), dtype=np.int64) if rows is None else rows
     result = blank_validation(len(rows), 0)
@@ -66,7 +65,7 @@ def validate_json(chunk: Chunk, rows: Longs | None, limits: RecordLimits) -> Val
     return result
 
 
-# Numba turns module constants into literals; enum members it would look up as objects.
+# Numba compiles module constants to literals, but would look up enum members as objects.
 _END, _SKIP, _BOOLEAN, _INT, _LONG = int(Op.END), int(Op.SKIP), int(Op.BOOLEAN), int(Op.INT), int(Op.LONG)
 _STRING, _BYTES, _NULLABLE, _ENUM = int(Op.STRING), int(Op.BYTES), int(Op.NULLABLE), int(Op.ENUM)
 _REFUSE = int(Op.REFUSE)
@@ -95,15 +94,16 @@ _OUT_OF_RANGE, _TOO_DEEP, _TOO_MANY = (
 )
 
 _FRAME = 2
-"""Numbers per stack frame. A loop's: items left in the block, and its stated end or -1; a call's: the address
-to return to."""
+"""Numbers per stack frame. For a loop: items left in the block, and the block's stated end or -1. For a call: the
+return address."""
 
 _LEAST_LONG = -(2**63)
 
 
 @inlined
 def _block(buffer: Any, position: int, end: int) -> tuple[int, int, int]:
-    """Items of the next block, its stated end or -1, and where its first item is, or minus a reason."""
+    """The number of items in the next block, its stated end or -1, and the position of its first item or minus a
+    reason."""
     count, position = read_long(buffer, position, end)
     if position < 0 or count >= 0:
         return count, -1, position
@@ -162,7 +162,7 @@ def _validate_avro(program: Any, limits: Any, stack: Any, records: Any, verdicts
                 elif byte == a:
                     position += 1
                     pc = int64(code[pc + 2])
-                else:  # wrong, or encoded in more bytes than it needs
+                else:  # invalid, or encoded in more bytes than necessary
                     branch, position = wide_index(buffer, position, end)
                     if position < 0:
                         reason = -position

@@ -1,4 +1,4 @@
-"""Input and output of validation: limits, and a verdict and captured fields per record."""
+"""Input and output of validation: limits, verdicts and captured fields."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from kbq_assets.wire.records.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class RecordLimits:
-    """Bounds for any record: exceeding one is a reason, never a crash or an endless loop."""
+    """Bounds for any record. Exceeding one is a reason, never a crash or an endless loop."""
 
     max_bytes: int = 10 * 1024 * 1024
-    """Of a value, prefix included."""
+    """Bytes of a value, including its prefix."""
     max_depth: int = 64
-    """Of arrays, maps and shared records inside one another."""
+    """Nesting depth of arrays, maps and shared records."""
     max_items: int = 10_000_000
-    """Items of all arrays and maps of a record."""
+    """Items in all arrays and maps of a record."""
     max_empty_items: int = 10_000
-    """Items that take no bytes, of all arrays of a record: ten bytes can state 2**62 nulls."""
+    """Items that take no bytes, in all arrays of a record. Ten bytes can state 2**62 nulls, hence the limit."""
     max_json_depth: int = 500
-    """Of arrays and objects in a JSON document: BigQuery's limit."""
+    """Nesting depth of arrays and objects in a JSON document, as in BigQuery."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Captures:
-    """The places of captured fields: per slot and validated record a kind (0: null or absent) and a span."""
+    """The locations of captured fields: for each slot and validated record, a kind (0: null or absent) and a span."""
 
     kinds: NDArray[np.uint8]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
 
     def take(self, records: NDArray[np.bool_] | NDArray[np.int64]) -> Captures:
-        """The captures of some records, by mask or indexes."""
+        """The captures of some records, selected by mask or indexes."""
         chosen = np.flatnonzero(records) if records.dtype == np.bool_ else records
         return Captures(self.kinds.take(chosen, 1), self.starts.take(chosen, 1), self.ends.take(chosen, 1))
 
@@ -47,7 +47,7 @@ class Captures:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Validation:
-    """A verdict per validated row: its reason and, if bad, the position in the value and the instruction."""
+    """The verdict for each validated row: the reason and, if bad, the position in the value and the instruction."""
 
     reasons: NDArray[np.uint8]
     positions: NDArray[np.int64]
@@ -56,7 +56,7 @@ class Validation:
 
 
 def blank_validation(count: int, slots: int) -> Validation:
-    """Arrays for the verdicts of ``count`` records with ``slots`` captures."""
+    """Empty arrays for the verdicts of ``count`` records with ``slots`` captures."""
     captures = Captures(
         np.zeros((slots, count), np.uint8),
         np.empty((slots, count), np.int64),
@@ -68,8 +68,8 @@ def blank_validation(count: int, slots: int) -> Validation:
 
 
 def describe(program: Program, validation: Validation, index: int, *, position: bool = True) -> str:
-    """A record's problem and its field, for the error table; with its ``position`` in the value, if that is the
-    record's own."""
+    """A record's problem and its field, for the error table. Includes the position in the value if ``position``; set it
+    only if the value is the record's own."""
     reason = Reason(int(validation.reasons[index]))
     if reason <= Reason.TOO_LARGE:  # found before the first instruction
         return reason.message

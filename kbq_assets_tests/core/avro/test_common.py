@@ -100,7 +100,7 @@ def test_a_type_that_is_used_twice_is_two_types() -> None:
     ],
 )  # fmt: skip
 def test_types_without_a_common_one_are_named_with_their_place(one: Any, other: Any) -> None:
-    with pytest.raises(NoCommonSchema, match=r"^x: no type takes"):
+    with pytest.raises(NoCommonSchema, match=r"^x: no type accepts both"):
         common_schema([_record(x=one), _record(x=other)])
 
 

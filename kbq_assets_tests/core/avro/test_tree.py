@@ -90,7 +90,7 @@ def test_each_form_is_a_type_of_its_own(schema: Any, cls: type) -> None:
         pytest.param({"type": "map"}, "'values' is missing", id="no values"),
         pytest.param({"type": "enum", "name": "E"}, "'symbols' is missing", id="no symbols"),
         pytest.param({**ENUM, "symbols": "AB"}, "the symbols of an enum are not a list", id="symbols in a text"),
-        pytest.param({**ENUM, "symbols": ["A", "A"]}, "a symbol twice", id="symbol twice"),
+        pytest.param({**ENUM, "symbols": ["A", "A"]}, "a duplicate symbol", id="symbol twice"),
         pytest.param({**ENUM, "symbols": ["a-b"]}, "not a valid Avro name: 'a-b'", id="symbol"),
         pytest.param({**ENUM, "symbols": [1]}, "not a valid Avro name: 1", id="symbol of another type"),
         pytest.param({**FIXED, "size": -1}, "no valid size: -1", id="negative size"),

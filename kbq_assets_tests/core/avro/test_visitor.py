@@ -60,7 +60,7 @@ def check(decisions: str, leaf: Any = "string") -> None:
     [
         (lambda: canonical(parse(bomb())), ""),
         (lambda: staged_schema(bomb(), MetadataColumns(business_time=BusinessTime())), ""),
-        (lambda: staged_schema(bomb(), MetadataColumns(), ["x.a.b.a"]), "cannot be made of field"),
+        (lambda: staged_schema(bomb(), MetadataColumns(), ["x.a.b.a"]), "cannot be part of a table's name"),
         (lambda: columns_of(json.dumps(bomb())), "more than 15 levels"),
         (lambda: check(""), ""),
         (lambda: check("x:drop", {"type": "string", "pii": "HIGH"}), ""),

@@ -106,7 +106,7 @@ def test_a_business_time_is_a_word_or_keys(said: str, option: str) -> None:
     ("said", "where", "message"),
     [
         ("{feild: a}", "partition_time.feild", "unknown key"),
-        ("{format: epoch}", "partition_time.format", "is no value of format"),
+        ("{format: epoch}", "partition_time.format", "is not a value of format"),
         ("a:epoch", "partition_time", "no format 'epoch'"),
         ("[a]", "partition_time", "expected text, found a list"),
     ],
@@ -188,9 +188,9 @@ def test_environments_are_distinguished() -> None:
         ("labels: {a: [1]}", "1: labels: expected keys with single values, found keys"),
         (
             "extraction: {backup: maybe}",
-            "1: extraction.backup: 'maybe' is no value of backup (one of true, false, only)",
+            "1: extraction.backup: 'maybe' is not a value of backup (one of true, false, only)",
         ),
-        ("scope: publc", "1: scope: 'publc' is no value of scope (did you mean 'public'?)"),
+        ("scope: publc", "1: scope: 'publc' is not a value of scope (did you mean 'public'?)"),
         (
             "kafka: {retention: 7 days}",
             "1: kafka.retention: '7 days' is not a duration (12h, 7d, or forever)",
@@ -202,7 +202,7 @@ def test_environments_are_distinguished() -> None:
             "extraction: {window_seconds: 1m}",
             "1: extraction.window_seconds: expected a whole number, found '1m'",
         ),
-        ("extraction: {max_bytes: 5}", "1: extraction.max_bytes: max_bytes=5 would let no record"),
+        ("extraction: {max_bytes: 5}", "1: extraction.max_bytes: max_bytes=5 is less than max_record_bytes="),
         ("destination: {dataset: a-b}", "1: destination.table: table name 'a-b'.'orders' is not allowed"),
         (
             "consumers: [archiver]\npii:\n  level: HIGH",
@@ -336,15 +336,15 @@ def test_a_destination_may_be_a_template_in_which_the_topic_stands() -> None:
     ("text", "key", "message"),
     [
         ('destination: {table: "{body.x}"}', "destination.table", "records have no 'body.x'"),
-        ('destination: {dataset: "{key}"}', "destination.dataset", "each record names its own"),
+        ('destination: {dataset: "{key}"}', "destination.dataset", "each record chooses its own"),
         ("destination: {route: sideways}", "destination.route", "route=sideways"),
         ('destination: {table: "{topic.9}"}', "destination.table", "has no topic.9"),
-        ("destination: {tables: [a, A]}", "destination.tables", "differ by case alone"),
+        ("destination: {tables: [a, A]}", "destination.tables", "differ only by case"),
         ("destination: {max_tables: 0}", "destination.max_tables", "max_tables=0"),
         (
             'destination: {table: "{field.email}"}\npii: {fields: {email: pseudonym}}',
             "destination.table",
-            "field.email would be in names of tables",
+            "field.email would appear in table names",
         ),
     ],
 )

@@ -63,7 +63,7 @@ def test_each_table_of_a_lake_gets_one_that_bigquery_can_read() -> None:
         ("shop.carts", "BigQuery cannot read file"),
         ("shop.orders", "gs"),
     ]
-    assert "shop_lake.orders reads that of another lake" in refused[1].message
+    assert "shop_lake.orders already reads a table of another lake" in refused[1].message
 
 
 def test_a_missing_table_is_created_and_one_that_is_behind_is_moved() -> None:
@@ -100,9 +100,9 @@ def test_a_table_that_reads_the_newest_file_needs_nothing(connection: str) -> No
 @pytest.mark.parametrize(
     ("known", "why"),
     [
-        (KnownTable(False), "in the way, and no external Iceberg table"),
-        (KnownTable(True, (NEW,), "my-project.eu.other"), "by the connection my-project.eu.other"),
-        (KnownTable(True, (NEW,), ""), "by the connection of its readers"),
+        (KnownTable(False), "exists but is not an external Iceberg table"),
+        (KnownTable(True, (NEW,), "my-project.eu.other"), "uses the connection my-project.eu.other"),
+        (KnownTable(True, (NEW,), ""), "uses the connection of its readers"),
     ],
 )
 def test_other_tables_and_connections_are_left_to_people(known: KnownTable, why: str) -> None:

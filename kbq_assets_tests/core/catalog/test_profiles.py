@@ -93,8 +93,8 @@ def test_compaction_is_kafkas_policy(compaction: object, policy: str) -> None:
         ("", '{"throughput": "normal"}', "describe it in catalog.yaml: throughputs: {normal: {kafka: …}}"),
         ("", '{"typology": "evnt"}', "typology: 'evnt' is not a typology (did you mean 'event'?)"),
         ("", '{"throughput": {"records_per_second": 4}}', "throughput: expected text, found keys"),
-        ("", '{"compaction": "nope"}', "compaction: 'nope' is no value of compaction"),
-        ("", '{"pii": "HUGE"}', "pii.level: 'HUGE' is no value of level"),
+        ("", '{"compaction": "nope"}', "compaction: 'nope' is not a value of compaction"),
+        ("", '{"pii": "HUGE"}', "pii.level: 'HUGE' is not a value of level"),
         ("throughputs: {x: {kafka: {partition: 1}}}", "{}", "throughputs.x.kafka.partition: unknown key"),
         ("throughputs: {x: {throughput: y}}", "{}", "throughputs.x: a profile cannot name its own kind"),
         ("typologies: {x: {typology: y}}", "{}", "typologies.x: a profile cannot name its own kind"),
@@ -134,8 +134,8 @@ def test_a_bound_of_flush_is_inherited_and_null_removes_them_all() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("extraction: {min_records: 5}\nflush: {}", "extraction.min_records: flush.records says the same"),
-        ("flush: {records: 0}", "flush: names neither records nor bytes to wait for"),
+        ("extraction: {min_records: 5}\nflush: {}", "extraction.min_records: is also set by flush.records"),
+        ("flush: {records: 0}", "flush: sets neither records nor bytes to wait for"),
         ("flush: {records: -1}", "extraction.min_records: "),
         ("flush: {minutes: 3}", "flush.minutes: unknown key 'minutes'"),
         ("flush: true", "flush: expected keys, found True"),

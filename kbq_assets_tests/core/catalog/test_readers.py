@@ -80,13 +80,13 @@ HERE = Folder(Path("/b"))
             replace(PLACES, warehouses=(DuckDbFile(Path("/w.duckdb")),)),
             "/w.duckdb is a DuckDB",
         ),
-        ("table/shop.a", replace(PLACES, warehouses=PLACES.warehouses[1:]), "names lakes alone"),
+        ("table/shop.a", replace(PLACES, warehouses=PLACES.warehouses[1:]), "has only lakes"),
         ("lake", replace(PLACES, warehouses=PLACES.warehouses[:1]), "names no lake"),
         ("lake/shop", replace(PLACES, warehouses=(LakeAddress(catalog="prod"),)), "the catalog prod"),
         ("lake/shop", replace(PLACES, warehouses=(LakeAddress(Path("/l")),)), "/l is a folder"),
         ("backup", replace(PLACES, backup=HERE), "/b is a folder"),
-        ("backup/nobody", PLACES, "nobody is no topic"),
-        ("personal-backup", replace(PLACES, personal=None), "KBQ_BACKUP_PERSONAL_LOCATION names no place"),
+        ("backup/nobody", PLACES, "nobody is not a topic"),
+        ("personal-backup", replace(PLACES, personal=None), "KBQ_BACKUP_PERSONAL_LOCATION is not set"),
     ],
 )
 def test_what_has_no_grants_is_left_to_people(place: str, places: DataPlaces, why: str) -> None:

@@ -27,14 +27,17 @@ FIELDS = schema(id="text", at="number time", customer="any", customer__eMail="te
             SchemaRules({"zzz": "any"}),
             [("zzz", "is mandatory and missing", "schema_rules.mandatory requires it")],
         ),
-        (SchemaRules({"id": "time"}), [("id", "is mandatory as time, but has another type", "long")]),
-        (SchemaRules({"id": "number"}), [("id", "is mandatory as number, but has another type", "")]),
+        (SchemaRules({"id": "time"}), [("id", "must be of kind time, but has another type", "long")]),
+        (SchemaRules({"id": "number"}), [("id", "must be of kind number, but has another type", "")]),
         (
             SchemaRules(names="[a-z]+"),
             [("customer.eMail", "'eMail' breaks the rule for names of fields", "[a-z]+")],
         ),
         (SchemaRules(names="[a-zA-Z]+"), []),
-        (SchemaRules(times="at|id"), [("id", "has the name of a time, but not the type", "long")]),
+        (
+            SchemaRules(times="at|id"),
+            [("id", "is named like a time, but does not have a time's type", "long")],
+        ),
         (SchemaRules(times="i"), []),
     ],
     ids=[

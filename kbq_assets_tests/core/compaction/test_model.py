@@ -57,7 +57,7 @@ def test_a_table_sets_its_policy_by_properties(properties: dict[str, str], chang
 )
 @pytest.mark.parametrize("value", ["", "256MB", "1.5"])
 def test_a_property_that_is_no_number_is_refused_with_its_table(name: str, value: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"d\.t: a property of its compaction") as refused:
+    with pytest.raises(ConfigurationError, match=r"d\.t: a compaction property is not a number") as refused:
         policy_of({name: value}, TABLE)
     assert repr(value) in refused.value.message
     assert name in refused.value.next_step

@@ -322,7 +322,7 @@ def test_the_tables_properties_are_the_policy() -> None:
     )
     assert found == CompactionPolicy(False, 1000, 9, 5, days_after_ms=7)
     assert found.small_bytes == 750
-    with pytest.raises(ConfigurationError, match="no number"):
+    with pytest.raises(ConfigurationError, match="is not a number"):
         policy_of({MIN_FILES: "many"}, TABLE)
 
 

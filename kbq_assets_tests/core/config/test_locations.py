@@ -79,8 +79,8 @@ def test_several_warehouses_have_names() -> None:
     ("text", "problem"),
     [
         ("duckdb:a,local=duckdb:b", "has no name"),
-        ("a=duckdb:a,a=duckdb:b", "twice"),
-        ("a=duckdb:a,b=duckdb:a", "twice"),
+        ("a=duckdb:a,a=duckdb:b", "duplicate name or warehouse"),
+        ("a=duckdb:a,b=duckdb:a", "duplicate name or warehouse"),
         ("A=duckdb:a,b=duckdb:b", "cannot be the name"),
         ("a=duckdb:a,b=mysql:b", "is not supported"),
         ("a=", "is not supported"),
@@ -168,7 +168,7 @@ def test_bigquery_cannot_read_a_folder() -> None:
 def test_an_address_that_lacks_a_slash_is_not_taken_for_a_folder(
     address: str, parse: Callable[[str], object]
 ) -> None:
-    with pytest.raises(ConfigurationError, match=r"is no address of a folder|neither a folder"):
+    with pytest.raises(ConfigurationError, match=r"is not the address of a folder|neither a folder"):
         parse(address)
 
 

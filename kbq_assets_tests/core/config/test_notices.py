@@ -44,12 +44,12 @@ def test_words_are_notifiers(text: str, specs: tuple[NotifierSpec, ...]) -> None
         ("ä/b=slack:env:A", "entry 1 of KBQ_NOTIFY is not a notifier"),
         ("slack:https://hooks.slack.com/hunter2", "entry 1 of KBQ_NOTIFY: a Slack webhook's URL is a secret"),
         ("slack:env:", "entry 1 of KBQ_NOTIFY: a Slack webhook's URL is a secret"),
-        ("apprise:mailtos://me:hunter2@host", "entry 1 of KBQ_NOTIFY: an Apprise URL holds secrets"),
+        ("apprise:mailtos://me:hunter2@host", "entry 1 of KBQ_NOTIFY: an Apprise URL contains secrets"),
         ("webhook:hunter2", "entry 1 of KBQ_NOTIFY: a webhook needs a URL"),
         ("webhook:ftp://hunter2", "entry 1 of KBQ_NOTIFY: a webhook needs a URL"),
         ("webhook:https://", "entry 1 of KBQ_NOTIFY: a webhook needs a URL"),
-        ("slack:env:A,slack:env:A", "KBQ_NOTIFY names a notifier twice"),
-        ("a=slack:env:A,a=slack:env:A", "KBQ_NOTIFY names a notifier twice"),
+        ("slack:env:A,slack:env:A", "KBQ_NOTIFY has a duplicate notifier"),
+        ("a=slack:env:A,a=slack:env:A", "KBQ_NOTIFY has a duplicate notifier"),
     ],
 )
 def test_a_mistake_is_named_by_its_place_without_a_secret(text: str, message: str) -> None:

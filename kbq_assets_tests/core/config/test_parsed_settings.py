@@ -48,7 +48,7 @@ def test_the_first_warehouse_has_no_area_of_its_own(
     [
         (SEVERAL, "other", "name one of bq, lake, copy"),
         (SEVERAL, "", "name one of bq, lake, copy"),
-        (ONE, "bq", "name none: it has one, without a name"),
+        (ONE, "bq", "leave the name out: the only warehouse has none"),
     ],
 )
 def test_an_unknown_warehouse_is_refused_with_those_that_exist(

@@ -52,13 +52,13 @@ def test_rows_of_an_upsert_table_come_by_its_rule_whether_or_not_its_topics_are_
 @pytest.mark.parametrize(
     ("state", "wanted", "why"),
     [
-        (IDLE, UPSERT, "the first one of the `load`"),
-        (upserted(), APPEND, "the first one of the `load`"),
-        (upserted(), replace(UPSERT, tie="timestamp"), "the first one of the `load`"),
+        (IDLE, UPSERT, "the first one under its topics' new `load`"),
+        (upserted(), APPEND, "the first one under its topics' new `load`"),
+        (upserted(), replace(UPSERT, tie="timestamp"), "the first one under its topics' new `load`"),
         (
             replace(IDLE, definition=Definition(statements=replace(APPLIED, appended=True))),
             UPSERT,
-            "the first one of the `load`",
+            "the first one under its topics' new `load`",
         ),
         (
             replace(
@@ -66,18 +66,18 @@ def test_rows_of_an_upsert_table_come_by_its_rule_whether_or_not_its_topics_are_
                 definition=Definition(statements=replace(APPLIED, switch=LoadSwitch(UPSERT, APPEND, {}))),
             ),
             UPSERT,
-            "the first one of the `load`",
+            "the first one under its topics' new `load`",
         ),
         (replace(IDLE, order=TableOrder(OrderRule("offset"))), APPEND, "shows its rows in order"),
         (upserted(TableOrder(OrderRule("hour"))), UPSERT, "complete hours do not change"),
-        (upserted(TableOrder(OrderRule("offset", ("person",)))), UPSERT, "each row passes a gate"),
+        (upserted(TableOrder(OrderRule("offset", ("person",)))), UPSERT, "each row must pass a gate"),
         (upserted(TableOrder(hold=Hold("history"))), UPSERT, "an operator holds it: history"),
         (upserted(parked=Parked("x", "y")), UPSERT, "is parked"),
-        (upserted(TableOrder(failed=FailedBatch(4, "j", "e", ()))), UPSERT, "a batch of it failed"),
+        (upserted(TableOrder(failed=FailedBatch(4, "j", "e", ()))), UPSERT, "its batch failed"),
         (
             replace(IDLE, definition=Definition(statements=APPLIED, failed=JOB)),
             UPSERT,
-            "a batch of it failed",
+            "its batch failed",
         ),
         (upserted(in_flight=JOB), UPSERT, "a batch is in flight"),
         (
@@ -113,7 +113,7 @@ def test_an_operator_lets_rows_into_an_appended_table_in_order(by: str) -> None:
 @pytest.mark.parametrize(
     ("order", "why"),
     [
-        (TableOrder(OrderRule("offset", ("person",)), 3), "each row passes a gate"),
+        (TableOrder(OrderRule("offset", ("person",)), 3), "each row must pass a gate"),
         (TableOrder(OrderRule("hour", late="park"), 3), "late rows park it"),
         (TableOrder(OrderRule("offset"), 3, hold=Hold("history")), "an operator holds it: history"),
         (TableOrder(OrderRule("offset", hold_until="x"), 3), "it waits for the marker x"),

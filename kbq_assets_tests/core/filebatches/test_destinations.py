@@ -75,7 +75,7 @@ def test_the_directories_of_a_day_name_a_partition(path: str, decorator: str) ->
 
 @pytest.mark.parametrize("partition", ["$20", "$20200", "$2020010", "$202001020", "$20200102030"])
 def test_a_partition_of_another_length_is_refused(partition: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no partition") as refused:
+    with pytest.raises(ConfigurationError, match="is not a partition") as refused:
         found(f"ds/orders/{partition}/_SUCCESS")
     assert partition in refused.value.message
 
@@ -115,9 +115,9 @@ def test_a_name_that_no_table_can_have_is_refused() -> None:
 @pytest.mark.parametrize(
     ("regex", "words"),
     [
-        ("(", "is no regular expression"),
+        ("(", "is not a regular expression"),
         ("(?P<dataset>.*)", "has no group"),
-        ("a{99999999999999}", "is no regular expression"),
+        ("a{99999999999999}", "is not a regular expression"),
     ],
 )
 def test_an_expression_that_finds_no_table_is_refused_where_it_stands(regex: str, words: str) -> None:

@@ -62,7 +62,7 @@ def test_a_new_table_has_the_schema_s_texts_and_kbq_s_own() -> None:
         "email": "Where to write to.",
         "home": "Where it goes.",
         "home.street": "With number.",
-        "_kafka_offset": "The record's offset in its partition: with topic, partition and epoch it names the row.",
+        "_kafka_offset": "The record's offset in its partition. Topic, partition, offset and epoch identify the row.",
     }
 
 

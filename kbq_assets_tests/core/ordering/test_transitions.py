@@ -197,7 +197,7 @@ def test_a_release_ends_no_other_wait(reason: ParkReason, goes_on: bool) -> None
 def test_a_marker_that_is_there_is_recorded_with_its_name() -> None:
     state = transitions.marked(ordered(OrderRule("offset", hold_until="history")), 90)
     assert (state.order.released, state.order.why_held) == ("history", "")
-    assert last_decision(state) == AuditEntry(90, "release", 7, "the marker history is there")
+    assert last_decision(state) == AuditEntry(90, "release", 7, "the marker history exists")
 
 
 def test_a_red_gate_parks_the_table_and_a_green_one_does_not() -> None:

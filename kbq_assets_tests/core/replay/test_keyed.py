@@ -48,9 +48,9 @@ FAILED = JobInFlight("j", "p", "l", ())
 @pytest.mark.parametrize(
     ("state", "rule", "why"),
     [
-        (kept(), replace(UPSERT, tie="timestamp"), "the first one of the `load`"),
-        (kept(), StatementRule(), "the first one of the `load`"),
-        (TableState("u"), UPSERT, "the first one of the `load`"),
+        (kept(), replace(UPSERT, tie="timestamp"), "the first one under its topics' new `load`"),
+        (kept(), StatementRule(), "the first one under its topics' new `load`"),
+        (TableState("u"), UPSERT, "the first one under its topics' new `load`"),
         (kept(replace(UPSERT, tie="timestamp")), replace(UPSERT, tie="timestamp"), "tie=timestamp"),
         (kept(replace(UPSERT, kind="scd2")), replace(UPSERT, kind="scd2"), "load=scd2"),
         (kept(appended=True), StatementRule(), "appended since"),

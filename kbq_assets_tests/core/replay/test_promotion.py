@@ -169,7 +169,7 @@ def test_replays_of_two_warehouses_do_not_know_each_other() -> None:
     own = replace(replay, warehouse="lake")
     with pytest.raises(Refused, match="replay 8 was promoted later"):
         check_latest(own, [other])
-    with pytest.raises(Refused, match="replay 8 replaces rows of its range now"):
+    with pytest.raises(Refused, match="replay 8 is replacing rows of its range"):
         check_alone(own, [replace(other, phase="promoting")])
 
 

@@ -116,7 +116,7 @@ def test_a_change_records_the_positions_before_it_and_can_be_taken_back() -> Non
     ]
     back = switching.with_change(changed, APPEND, {}, 88)
     assert switching.open_switch(back) is None
-    assert back.order.audit[-1].reason == "load=append as before: its change is taken back"
+    assert back.order.audit[-1].reason == "load=append as before: its change is reverted"
 
 
 MARKED = dataclasses.replace(UPSERT, deletes="mark")
@@ -246,7 +246,7 @@ def test_a_rule_that_lasts_is_that_of_the_last_batch_and_of_the_next(
     ],
 )
 def test_a_rule_that_is_about_to_change_does_not_last(state: TableState, wanted: list[StatementRule]) -> None:
-    with pytest.raises(Refused, match=r"^d\.t: its next batch is the first one") as caught:
+    with pytest.raises(Refused, match=r"^d\.t: its next batch will be the first one") as caught:
         switching.lasting_rule(T, state, wanted)
     assert caught.value.next_step == "kbq load, then replay again"
 

@@ -140,12 +140,15 @@ def test_a_record_chooses_a_known_table_or_none(dataset: str, table: str, found:
     [
         ({"route": "python:x"}, "route=python:x"),
         ({"route": "else"}, "route=else"),
-        ({"route": "record_name", "table": "{key}"}, "route=record_name decides, and so does a template"),
-        ({"dataset": "d_{key}"}, "dataset=d_{key}: each record names its own"),
+        (
+            {"route": "record_name", "table": "{key}"},
+            "route=record_name and a template both choose the table",
+        ),
+        ({"dataset": "d_{key}"}, "dataset=d_{key}: each record chooses its own"),
         ({"max_tables": 0}, "max_tables=0"),
-        ({"tables": "a,A"}, "tables: a and A differ by case alone"),
+        ({"tables": "a,A"}, "tables: a and A differ only by case"),
         ({"tables": "a b"}, "tables: 'a b' is not a name"),
-        ({"format": "json", "table": "{field.a}"}, "table: field.a of a document that is one column"),
+        ({"format": "json", "table": "{field.a}"}, "table: field.a: format=json has one column"),
         ({"format": "json_columns", "table": "{record}"}, "table: {record}: JSON records have no names"),
     ],
 )
@@ -175,7 +178,7 @@ def test_personal_data_is_in_no_name(template: str, pii: str, is_kept: bool) -> 
     if is_kept:
         assert TopicSettings.of(table=template, pii=pii).destination.by_record
     else:
-        with pytest.raises(ConfigurationError, match="would be in names of tables"):
+        with pytest.raises(ConfigurationError, match="would appear in table names"):
             TopicSettings.of(table=template, pii=pii)
 
 

@@ -87,7 +87,11 @@ def test_a_text_of_its_type_is_a_value(type_: OptionType, text: str, value: Any)
         (option_types.PRIORITY, "1.5", "high, normal, low, or a whole number from 1 to 100"),
         (option_types.PRIORITY, "٣", "high, normal, low, or a whole number from 1 to 100"),
         (option_types.PRIORITY, "9" * 5000, "high, normal, low, or a whole number from 1 to 100"),
-        (option_types.ROUTE, "orders_{key}", "topic or record_name; a template in table= names each record's table"),
+        (
+            option_types.ROUTE,
+            "orders_{key}",
+            "topic or record_name; to choose a table per record, use a template in table=",
+        ),
         (option_types.CLUSTERING, "a,b,c,d,e", "at most 4 columns: x=a,b"),
         (option_types.CLUSTERING, "a,", "at most 4 columns: x=a,b"),
         (option_types.CLUSTERING, "a.b", "at most 4 columns: x=a,b"),

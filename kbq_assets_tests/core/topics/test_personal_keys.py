@@ -34,7 +34,7 @@ def test_a_new_key_is_the_current_one_and_old_ones_stay() -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("2025", "the key 2025 exists already"), ("a.b", "an id without points"), ("", "an id without points")],
+    [("2025", "the key 2025 exists already"), ("a.b", "an id without dots"), ("", "an id without dots")],
 )
 def test_a_new_key_needs_an_id_of_its_own(name: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
@@ -127,6 +127,6 @@ def test_arguments_that_fit_are_taken(text: str) -> None:
 @pytest.mark.parametrize("argument", ["0", "-1", "1.5", "²", "٣", "9" * 5000, "decade"])
 @pytest.mark.parametrize("action", ["truncate", "generalise"])
 def test_arguments_that_do_not_are_refused_with_an_example(action: str, argument: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{action} takes another argument") as caught:
+    with pytest.raises(ConfigurationError, match=f"{action} does not take this argument") as caught:
         parse_decisions(f"a:{action}:{argument}")
     assert f"{action}:" in caught.value.next_step

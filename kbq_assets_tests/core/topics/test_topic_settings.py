@@ -53,7 +53,7 @@ CONTRADICTIONS: list[Any] = [
     ({"validate": True, "format": "protobuf"}, "format=json_schema"),
     ({"max_bytes": 10_485_759}, "raise max_bytes, or lower max_record_bytes"),
     ({"max_bytes": 1, "max_record_bytes": 2}, "raise max_bytes, or lower max_record_bytes"),
-    ({"dataset": "{key}"}, "error_dataset= names the dataset of errors_table"),
+    ({"dataset": "{key}"}, "set error_dataset= to the dataset of errors_table"),
     ({"route": "record_name", "table": "{key}"}, "table={record}, or route=topic"),
     ({"format": "json", "table": "{field.a}"}, "format=json_columns"),
     ({"format": "json_columns", "table": "{record}"}, "a field"),
@@ -164,7 +164,7 @@ def test_a_destination_is_shown_as_a_table_or_a_pattern(options: dict[str, Any],
 def test_a_topic_whose_records_choose_has_no_one_table() -> None:
     destination = of(table="x_{key}").destination
     assert destination.by_record
-    with pytest.raises(ConfigurationError, match=r"shop\.orders has no one table"):
+    with pytest.raises(ConfigurationError, match=r"shop\.orders has no single table"):
         destination.table_for("shop.orders")
 
 
@@ -288,7 +288,7 @@ def test_a_table_of_bad_records_is_known_by_its_name(name: str, is_one: bool) ->
 def test_names_of_tables_of_bad_records_are_taken(name: str) -> None:
     check_error_table(name)
     assert is_error_table(TableReference("d", name))
-    with pytest.raises(ConfigurationError, match="the name of a table of bad records"):
+    with pytest.raises(ConfigurationError, match="is reserved for bad records"):
         check_table_of_rows(name.upper())
 
 
@@ -296,7 +296,7 @@ def test_names_of_tables_of_bad_records_are_taken(name: str) -> None:
     "name", ["", "kbq_errors_", "kbq_errors__", "kbq_errors__a-b", f"{ERROR_TABLE}__{'a' * 89}"]
 )
 def test_other_names_are_not(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"errors_table={name} is no name"):
+    with pytest.raises(ConfigurationError, match=f"errors_table={name} is not a valid name"):
         check_error_table(name)
 
 

@@ -158,7 +158,7 @@ def test_validate_lists_every_mistake(run: Shell, write: Write) -> None:
         ("{", "not JSON"),
         ('{"type": "string"}', "the writer schema is not a record"),
         (order("_kafka_offset"), "collides with the metadata column '_kafka_offset'"),
-        (order("created_at"), "created_at: has the name of a time, but not the type"),
+        (order("created_at"), "created_at: is named like a time, but does not have a time's type"),
     ],
 )
 def test_schemas_are_judged_as_tables_will(
@@ -183,12 +183,15 @@ STAMP = 'import "google/protobuf/timestamp.proto";\nmessage'
         (json_order(a="string"), None),
         ('{\n"type":', ":2: not JSON"),
         ('{"type": "string"}', ":1: does not describe objects, which rows need"),
-        (json_order(a="string", sent_at="string"), ":1: sent_at: has the name of a time, but not the type"),
+        (
+            json_order(a="string", sent_at="string"),
+            ":1: sent_at: is named like a time, but does not have a time's type",
+        ),
         ('{"type": "object", "properties": {"sent_at": {"type": "string", "format": "date-time"}}}', None),
         (
             '{"type": "object", "properties": {"a": {"type": "array", "items": {"type": "object", "properties":'
             ' {"sent_at": {"type": "integer"}}}}}}',
-            ":1: a.sent_at: has the name of a time",
+            ":1: a.sent_at: is named like a time",
         ),
     ],
 )
@@ -206,9 +209,9 @@ def test_json_schemas_are_judged_without_a_registry(
     [
         (proto_order("string a = 1"), None),
         ("message {", ":1: the schema is not Protobuf"),
-        (proto_order("string a = 1", "int64 sent_at = 2"), ":3: Order.sent_at: has the name of a time"),
+        (proto_order("string a = 1", "int64 sent_at = 2"), ":3: Order.sent_at: is named like a time"),
         (proto_order("google.protobuf.Timestamp sent_at = 1").replace("message", STAMP, 1), None),
-        (NESTED, ":2: Line.sent_at: has the name of a time"),
+        (NESTED, ":2: Line.sent_at: is named like a time"),
     ],
 )
 def test_protobuf_schemas_are_compiled_when_they_are_judged(
@@ -230,7 +233,7 @@ def test_without_protoc_the_rest_is_judged_and_nothing_is_reported_as_well(
     assert (result.exit_code, "pip install 'kbq-assets[protobuf]'" in result.stderr) == (1, True)
     assert "no mistake" not in result.stdout
     write({f"{PLACE}/prod/topic.yaml": "scope: secret"})
-    assert "'secret' is no value of scope" in run("catalog", "validate").stdout
+    assert "'secret' is not a value of scope" in run("catalog", "validate").stdout
 
 
 @pytest.mark.parametrize(
@@ -343,7 +346,7 @@ def test_a_union_of_records_is_a_table_for_each(run: Shell, write: Write, route:
     ("template", "message"),
     [
         ("orders_{field.b}", "has no field 'b', which names"),
-        ("orders_{field.a}", "name cannot be made of field 'a'"),
+        ("orders_{field.a}", "field 'a' cannot be part of a table's name"),
         ("orders_{key}", None),
     ],
 )
@@ -355,7 +358,7 @@ def test_a_destination_that_the_schema_cannot_fill_is_a_mistake(
     write({f"{PLACE}/prod/schemas/value.avsc": json.dumps(schema)})
     result = run("catalog", "validate")
     assert result.exit_code == (0 if message is None else 1)
-    where = "schemas/value.avsc:1: " if "made" in str(message) else "topic.yaml:4: destination.table: "
+    where = "schemas/value.avsc:1: " if "part of" in str(message) else "topic.yaml:4: destination.table: "
     assert message is None or f"{PLACE}/prod/{where}" in result.stdout
     assert message is None or message in result.stdout
 

@@ -93,7 +93,7 @@ def test_a_name_that_breaks_them(kind: str, old: str, new: str, expected: tuple[
 )
 def test_a_type_that_breaks_them(kind: str, old: str, new: str) -> None:
     assert broken(kind, text_of(kind).replace(old, new)) == [
-        ("at", "is mandatory as time, but has another type")
+        ("at", "must be of kind time, but has another type")
     ]
 
 

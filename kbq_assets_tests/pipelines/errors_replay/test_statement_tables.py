@@ -279,12 +279,12 @@ def test_a_replay_that_dies_is_repeated(tmp_path: Path, commits: bool) -> None:
         (
             {"load": "append", "key": ""},
             {"tombstones": "skip"},
-            "its next batch is the first one of the `load`",
+            "its next batch will be the first one under its topics' new `load`",
         ),
         ({"order": "offset", "load": "append", "key": ""}, None, "shows its rows in order"),
-        ({"load": "insert_new"}, None, "depends on those before it (load=insert_new)"),
-        ({"load": "scd2"}, None, "depends on those before it (load=scd2)"),
-        ({"order": "offset", "gate": "person"}, None, "each row passes a gate"),
+        ({"load": "insert_new"}, None, "depends on earlier records (load=insert_new)"),
+        ({"load": "scd2"}, None, "depends on earlier records (load=scd2)"),
+        ({"order": "offset", "gate": "person"}, None, "each row must pass a gate"),
     ],
 )
 def test_other_tables_leave_the_rows_with_the_reason(

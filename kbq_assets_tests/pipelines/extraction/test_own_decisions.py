@@ -63,4 +63,4 @@ def test_a_field_that_defaults_decide_about_may_be_another_schema_s(
 
 def test_a_decision_of_defaults_can_be_carried_out_too(tmp_path: Path) -> None:
     [found] = problems(tmp_path, "avro", defaults="email: drop, id: 'truncate:3'", entry="billing: drop")
-    assert "field 'id' is no text" in found
+    assert "field 'id' is not a text" in found

@@ -297,7 +297,9 @@ def test_records_behind_an_open_transaction_are_late_too(timed: FakePlatform) ->
     timed.parts.loader.load()
     assert _failed(timed.parts.observer.checks()) == set()
     timed.clock.sleep(2)
-    said = "a transaction of partition [0] has been open for more than 60 s: nobody can read what follows"
+    said = (
+        "a transaction of partition [0] has been open for more than 60 s: the records after it cannot be read"
+    )
     assert said in _message(timed, LAG_SHORT)
     timed.kafka.end_transaction(TopicPartition(TOPIC, 0), commit=True)
     timed.parts.extractor.extract()

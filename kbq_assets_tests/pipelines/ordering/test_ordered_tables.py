@@ -417,7 +417,7 @@ def test_fifty_batches_wait_for_the_marker_and_then_run_in_order() -> None:
     _load(bench)
     assert (_parked(bench), len(bench.offsets(A))) == ("", 100)
     assert [(e.action, e.reason) for e in _state(bench).order.audit] == [
-        ("release", "the marker history is there")
+        ("release", "the marker history exists")
     ]
     for partition in range(5):
         seen = [row.offset for row in bench.warehouse.rows(A) if row.partition == partition]
@@ -435,7 +435,7 @@ def test_fifty_batches_wait_for_the_marker_and_then_run_in_order() -> None:
         ({"order": "offset", "gate": "check"}, "gate="),
         ({"order": "offset", "hold_until": "a/b"}, "hold_until="),
         ({"order": "day"}, "order="),
-        ({"order": "hour", "complete_after_seconds": "0"}, "complete_after_seconds=0 completes none"),
+        ({"order": "hour", "complete_after_seconds": "0"}, "complete_after_seconds=0 never completes one"),
     ],
 )
 def test_an_option_that_would_have_no_effect_is_refused(options: dict[str, str], message: str) -> None:

@@ -279,7 +279,7 @@ def test_a_range_that_lost_a_keys_newest_record_is_refused(shop: Shop) -> None:
 def test_a_table_that_no_batch_has_loaded_gets_its_first_one_before(shop: Shop) -> None:
     shop.follow(RULES[1])
     number = shop.read({0: 0}, {0: 4})
-    with pytest.raises(Refused, match="refunds: its next batch is the first one"):
+    with pytest.raises(Refused, match="refunds: its next batch will be the first one"):
         shop.promote(number)
     shop.change(b"k6", 6)
     shop.cycle()

@@ -275,10 +275,10 @@ def test_appended_changes_do_not_become_last_states_in_place(tmp_path: Path, fir
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"order": "none"}, "in their order"),
-        ({"key": "id"}, "the Kafka key tells which row was deleted"),
-        ({"tombstones": "row"}, "the event before a tombstone deletes the row"),
-        ({"format": "avro", "tombstones": "row"}, "a batch would have tombstones and other records"),
+        ({"order": "none"}, "in order"),
+        ({"key": "id"}, "only the Kafka key always identifies the deleted row"),
+        ({"tombstones": "row"}, "the event before a tombstone already deletes the row"),
+        ({"format": "avro", "tombstones": "row"}, "a batch would mix tombstones with other records"),
     ],
 )
 def test_options_that_would_show_another_state_are_refused(changes: dict[str, str], why: str) -> None:

@@ -97,7 +97,7 @@ def test_a_version_that_the_table_lacks_parks_its_table_alone_and_a_correction_g
     bench = KindBench(tmp_path, KINDS["delete_insert"][0])
     bench.put(1, 1)
     [report] = bench.cycle(version="nothing").tables
-    assert (report.state, "no column nothing, which its version names" in report.message) == ("parked", True)
+    assert (report.state, "no column nothing, but its version names it" in report.message) == ("parked", True)
     propose_resume_table(bench.store, A).apply()
     bench.cycle()
     assert bench.found() == [0]

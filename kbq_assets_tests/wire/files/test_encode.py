@@ -450,7 +450,7 @@ def test_a_row_that_bigquery_cannot_read_is_rejected() -> None:
     encoder = window(Sinks(), {1: schema}, limits=RecordLimits(max_bytes=2**30))
     rejects = encoder.add(Chunk.from_messages(messages, keys=True))
     assert (rejects.rows.tolist(), set(rejects.reasons.tolist())) == ([1, 2], {Reason.TOO_LARGE})
-    assert "larger than a row may be" in rejects.messages[0]
+    assert "too large for a row" in rejects.messages[0]
     assert encoder.rows == 2
 
 

@@ -160,7 +160,7 @@ def test_blocks_that_state_their_size_are_read_too() -> None:
         ("email.x:drop", "has no fields"),
         ("home:pseudonym", "has parts"),
         ("more:pseudonym", "has parts"),
-        ("id:truncate:3", "is no text"),
+        ("id:truncate:3", "is not a text"),
         ("email:generalise:year", "cannot be generalised to year"),
         ("born:generalise:hour", "cannot be generalised to hour"),
         ("home.street:drop,home.zip:drop", "drops every field of home"),

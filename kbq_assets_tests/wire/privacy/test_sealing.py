@@ -54,7 +54,7 @@ def test_cut_bytes_do_not_open(length: int) -> None:
 
 
 def test_bytes_open_where_they_belong_and_with_their_key_alone() -> None:
-    with pytest.raises(EncodingError, match="moved from another place"):
+    with pytest.raises(EncodingError, match="comes from another record"):
         parse_opening_key(PRIVATE).open(sealed(b"there"), b"here")
     other, _ = new_key_pair("2027")
     with pytest.raises(EncodingError, match="sealed for the key '2026-11'"):

@@ -27,7 +27,7 @@ def named(schema: Any, decisions: str = "") -> list[str]:
     try:
         check_decided(schema, parse_decisions(decisions))
     except UnstageableSchema as error:
-        assert "decide about each with the option pii" in error.next_step
+        assert "set a decision for each in the option pii" in error.next_step
         return error.message.partition("personal data: ")[2].split(", ")
     return []
 

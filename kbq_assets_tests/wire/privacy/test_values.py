@@ -126,7 +126,7 @@ class TestTruncation:
     )
     def test_what_is_no_text_is_refused(self, schema: Any) -> None:
         schema = {**schema, "precision": 4} if isinstance(schema, dict) else schema
-        with pytest.raises(UnstageableSchema, match="'f' is no text"):
+        with pytest.raises(UnstageableSchema, match="'f' is not a text"):
             truncate(node(schema), 3, "f")
 
 

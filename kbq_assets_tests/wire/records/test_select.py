@@ -197,7 +197,7 @@ def test_more_files_than_shared_blocks_have_blocks_of_their_own() -> None:
 )
 def test_a_field_that_makes_no_name_is_refused(type_: Any, path: str) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "f", "type": type_}]}
-    with pytest.raises(UnstageableSchema, match="name cannot be made of field 'f'"):
+    with pytest.raises(UnstageableSchema, match="field 'f' cannot be part of a table's name"):
         staged_schema(schema, MetadataColumns(), [path])
 
 

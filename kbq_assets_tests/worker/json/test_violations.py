@@ -66,7 +66,7 @@ def test_a_schema_that_cannot_validate_stops_its_partition_with_the_reason() -> 
     report = bench.extract()
     [stop] = report.stops
     assert "schema 7" in str(report.stops)
-    assert "KBQ fetches none" in str(report.stops)
+    assert "KBQ does not fetch schemas" in str(report.stops)
     assert stop is not None
 
 

@@ -92,7 +92,10 @@ def test_keys_of_an_older_schema_have_null_in_the_columns_of_a_newer_one() -> No
 @pytest.mark.parametrize(
     ("key", "why"),
     [
-        (framed(20, b"\x0a\x02\x04a"), "the key: the value ends before the record does in field _key.shop"),
+        (
+            framed(20, b"\x0a\x02\x04a"),
+            "the key: the value ends before the end of the record in field _key.shop",
+        ),
         (framed(20, FIVE + b"\x00"), "the key: bytes follow the end"),
         (framed(20, b"\x0a\x02\x02\xff"), "the key: a string is not valid UTF-8 in field _key.shop"),
         (b"\x01abcdef", "the key: it does not start with the magic byte 0"),
@@ -244,7 +247,7 @@ def test_a_kept_key_is_decoded_and_keeps_its_tags() -> None:
     ("options", "why"),
     [
         ({"pii": "x:drop"}, "does not decide about keys"),
-        ({"framing": "none", "value_schema": "1"}, "names no schema of keys"),
+        ({"framing": "none", "value_schema": "1"}, "sets no schema for keys"),
         ({"key_format": "xml"}, "xml"),
     ],
 )

@@ -92,7 +92,7 @@ def test_sealed_error_rows_open_with_the_private_key_alone() -> None:
     keys = parse_opening_key(PRIVATE)
     opened = [open_row(row["value"], keys, TP.topic, 0, row["_kafka_offset"]) for row in errors]
     assert opened == [(value, CANARY.encode(), [("h", CANARY.encode())]) for value in BAD]
-    with pytest.raises(EncodingError, match="moved from another place"):
+    with pytest.raises(EncodingError, match="comes from another record"):
         open_row(errors[0]["value"], keys, TP.topic, 0, 1)
 
 

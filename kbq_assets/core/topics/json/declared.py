@@ -1,6 +1,5 @@
-"""Columns that a JSON Schema declares, before a value is seen: drafts 4 to 2020-12, as far as they declare types.
-
-Values decide what it leaves open (no type, alternatives of several types, patterns), as without a schema.
+"""Columns declared by a JSON Schema (drafts 4 to 2020-12), known before any value is read. Where the schema sets no
+single type (none, alternatives of several types, patterns), values decide, as without a schema.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ _KINDS: Final[Mapping[str, str]] = {
     "null": "NULL",
 }
 
-#: Parts that a walk visits, at several for each column. Deeper fields are JSON columns then.
+#: Most parts that a walk visits, several per column. Deeper fields become JSON columns.
 _MOST_PARTS: Final = 4 * MOST_COLUMNS
 
 
 def declared(schema: Any) -> Seen:
-    """The values that a schema declares, as if they had been seen. A field that contains itself is one JSON column,
-    and so is a field behind more parts than a table could use."""
+    """The values that a schema declares, as if they had been seen. A recursive field is one JSON column, and so is a
+    field that is reached only after the most parts."""
     return _declared(schema, tests=False)
 
 
@@ -55,7 +54,8 @@ def tagged(schema: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _FieldSchema:
-    """A schema of a field. ``above`` are the parts that lead to it, by identity, with the fields that they describe."""
+    """A schema of a field. ``above`` are the parts on the way to it, by identity, with the fields that they
+    describe."""
 
     seen: Seen
     schema: Any
@@ -73,8 +73,7 @@ class _FieldSchema:
 
 
 def _walk(schema: Any, seen: Seen, *, tests: bool) -> Iterator[tuple[_FieldSchema, Mapping[str, Any], bool]]:
-    """Each part of each field, level by level, and whether the walk goes no deeper there. It adds the fields to
-    ``seen``."""
+    """Each part of each field, level by level, and whether the walk ends there. Adds the fields to ``seen``."""
     todo, fields, steps, references = deque([_FieldSchema(seen, schema)]), 0, 0, References(schema)
     while todo:
         place = todo.popleft()
@@ -90,11 +89,11 @@ def _walk(schema: Any, seen: Seen, *, tests: bool) -> Iterator[tuple[_FieldSchem
             elif again is not None:
                 place.seen.again += [again] if again not in place.seen.again else []
             elif is_too_much:
-                break  # a tag in further parts is inside this one
+                break  # a tag in later parts counts as inside this one
 
 
 def _pathless(schema: Mapping[str, Any]) -> list[Any]:
-    """Subschemas without a field path (e.g. patternProperties); a tag there applies to the whole field."""
+    """Subschemas without a field path, such as patternProperties. A tag in them applies to the whole field."""
     return [
         _sequence(schema.get("items")),
         *(inner for key, inner in schema.items() if key not in _NOT_PATHLESS),
@@ -110,7 +109,7 @@ _NOT_PATHLESS: Final = frozenset(
 
 
 def tags_any_name(schema: Any) -> bool:
-    """Whether the schema tags fields that it does not name: no decision can name them either."""
+    """Whether the schema tags fields that it does not name, so that no decision can name them."""
     tags = _Tags(schema)
     known = parts([schema], References(schema), tests=True)
     return any(tags.any_in(part.get(key) for key in _ANY_NAME) for part in known)
@@ -120,7 +119,7 @@ _ANY_NAME: Final = ("additionalProperties", "patternProperties", "unevaluatedPro
 
 
 class _Tags:
-    """The objects and lists of a document that have a tag at any depth, also behind references."""
+    """The objects and lists of a document that have a tag at any depth, including through references."""
 
     def __init__(self, root: Any) -> None:
         around, found, left = defaultdict[int, list[int]](list), list[int](), [root]
@@ -170,7 +169,7 @@ def _is_high(schema: Mapping[str, Any]) -> bool:
 
 
 def undeclared(schema: Any, paths: Iterable[str]) -> list[str]:
-    """The dotted paths that lead nowhere: an object declares properties, but not this one."""
+    """The dotted paths that the schema rules out, because an object declares properties but not this one."""
     seen = _declared(schema, tests=True)
     return [path for path in paths if not _leads(seen, path.split("."))]
 
@@ -187,8 +186,8 @@ def _leads(seen: Seen, names: list[str]) -> bool:
 def parts(
     schemas: Iterable[Any], references: References, *, tests: bool = False
 ) -> Iterator[Mapping[str, Any]]:
-    """Schemas and their parts in the document of ``references``, each once: references, all of, alternatives, and
-    conditional parts. With ``tests``, conditions too: they name fields without their types."""
+    """Schemas and their parts in the document of ``references``, each once: references, allOf, alternatives, and
+    conditional parts. With ``tests``, also the conditions, which name fields without types."""
     left, known = [*schemas][::-1], set[int]()
     while left:
         part = left.pop()

@@ -1,7 +1,7 @@
-"""How long a validation against a JSON Schema may take, before it starts: validators have no limit of their own.
+"""Estimates the cost of a validation against a JSON Schema before it starts, because validators have no limits.
 
-Alternatives that contain one another make a few bytes of schema cost years: `{"allOf": [A, A]}` doubles the steps. A
-chain of them, or one that contains itself, doubles them at each link.
+Nested alternatives can make a few bytes of schema cost years: `{"allOf": [A, A]}` doubles the steps, and a chain of
+these, or a recursive one, doubles them at each link.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from urllib.parse import unquote, urldefrag, urljoin
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.core.topics.json.references import REFERENCES, pointed
 
-#: Objects of a schema with all that it refers to; a validator compiles this many in a second.
+#: Most objects in a schema and all that it refers to. A validator compiles this many in a second.
 _MOST_NODES: Final = 10_000
-#: Parts that judge one value, and links between them: what this analysis itself may take.
+#: Limits of this analysis itself: links between parts, and total work.
 _MOST_LINKS: Final = 200_000
 _MOST_WORK: Final = 2_000_000
-#: No document is nested deeper: those that are, are bad records.
+#: Documents that are nested deeper are bad records.
 _DEEPEST: Final = 500
-#: So many steps for one value are as good as endless.
+#: A number of steps per value that counts as infinite.
 _ENDLESS: Final = 10**9
 
 _LISTS: Final = ("allOf", "anyOf", "oneOf")
 _SINGLE: Final = ("not", "if", "then", "else")
 _MAPS: Final = ("dependentSchemas", "dependencies")
-#: Schemas of single values inside, and of any.
+#: Keywords whose schemas apply to single inner values, and to any inner value.
 _NAMED: Final = {"object": ("properties",), "array": ("items", "prefixItems")}
 _ANY: Final = {
     "object": ("additionalProperties", "unevaluatedProperties", "propertyNames"),
@@ -43,12 +43,12 @@ _SCHEMAS: Final = frozenset(
 
 
 class Effort:
-    """The steps that documents take at most. Raises UnstageableSchema for a schema that is too large, or refers to
-    something else than itself and ``references``."""
+    """An upper bound on the steps to validate documents. Raises UnstageableSchema for a schema that is too large, or
+    that refers to anything but itself and ``references``."""
 
     def __init__(self, schema: Any, references: Mapping[str, Any]) -> None:
         self._parts = _SubschemaSteps(_Places(schema, references))
-        #: The most steps for one value, in documents of each depth until the number stays the same.
+        #: The most steps per value by depth of the document, up to the depth from which on it is constant.
         self._by_depth = list(self._steps(schema)) if isinstance(schema, Mapping) else [1, 1]
 
     def steps(self, size: int, depth: int) -> int:
@@ -74,7 +74,7 @@ class Effort:
 
 @dataclass
 class _Places:
-    """Each object of the documents by its identity, with the document that its references start in."""
+    """Each object of the documents by identity, with the document in which its references are resolved."""
 
     schema: Any
     references: Mapping[str, Any]
@@ -123,7 +123,7 @@ class _Places:
         if found is None and fragment.startswith("/"):
             found = pointed(root, fragment)
         if not isinstance(found, Mapping | bool):
-            raise UnstageableSchema(f"it refers to {reference[:200]}, which is not there")
+            raise UnstageableSchema(f"it refers to {reference[:200]}, which does not exist")
         return found
 
     def _document(self, base: str, address: str) -> tuple[str, Any]:
@@ -131,21 +131,21 @@ class _Places:
             if name in self._documents:
                 return name, self._documents[name]
         raise UnstageableSchema(
-            f"it refers to {address[:200]}, which is not among its references: KBQ fetches none"
+            f"it refers to {address[:200]}, which is not among its references; KBQ does not fetch schemas"
         )
 
 
 def _split(reference: str, base: str = "") -> tuple[str, str]:
-    """The address, as seen from ``base``, and the fragment. Raises UnstageableSchema."""
+    """The address, resolved against ``base``, and the fragment. Raises UnstageableSchema."""
     try:
         address, fragment = urldefrag(urljoin(base, reference))
     except ValueError as error:
-        raise UnstageableSchema(f"it has an address that is none, {reference[:200]!r}: {error}") from error
+        raise UnstageableSchema(f"it has an invalid address, {reference[:200]!r}: {error}") from error
     return address, fragment
 
 
 class _SubschemaSteps:
-    """The parts of a schema that judge the same value as it does, how often; and those that judge the values inside."""
+    """Counts how often each part of a schema is applied to the schema's own value, and to the values inside."""
 
     def __init__(self, places: _Places) -> None:
         self._places = places
@@ -154,13 +154,13 @@ class _SubschemaSteps:
         self._links = 0
 
     def own(self, node: int) -> int:
-        """The steps of a schema for one value, those for values inside left out."""
+        """The steps of a schema for one value, without those for values inside."""
         parts = self._closure(node)
         return min(_ENDLESS, sum(times * _size(self._places.nodes[each]) for each, times in parts.items()))
 
     def inside(self, node: int) -> list[Counter[int]]:
-        """The schemas of values inside, and how often each is used: for each field that is named, and for others. An
-        object has no items, and an array no fields."""
+        """The schemas of values inside and how often each is applied, for each named field and for the others. Objects
+        and arrays are separate, because an object has no items and an array no fields."""
         if node not in self._groups:
             self._groups[node] = [*self._inside(node, "object"), *self._inside(node, "array")]
             self._count(sum(map(len, self._groups[node])))
@@ -188,7 +188,7 @@ class _SubschemaSteps:
         return list(found)
 
     def _closure(self, node: int) -> Counter[int]:
-        """A schema and all that it consists of, each with the number of times. Raises UnstageableSchema."""
+        """A schema and all of its parts, with the number of times that each is applied. Raises UnstageableSchema."""
         todo, begun = [node], set[int]()
         while todo:
             each = todo[-1]
@@ -201,7 +201,7 @@ class _SubschemaSteps:
                 todo.pop()
                 self._closures[each] = self._sum(each, inner)
             elif each in begun:
-                raise UnstageableSchema("a part of it consists of itself, so it judges no value")
+                raise UnstageableSchema("a part of it consists of itself, so it accepts and rejects nothing")
             else:
                 begun.add(each)
                 todo += missing
@@ -209,7 +209,7 @@ class _SubschemaSteps:
 
     def _sum(self, node: int, inner: list[int]) -> Counter[int]:
         made: Counter[int] = Counter({node: 1})
-        # What is left over by all other parts is known when they were asked twice.
+        # Validators evaluate all other parts twice to find what is unevaluated.
         times = 2 if any(key.startswith("unevaluated") for key in self._places.nodes[node]) else 1
         for each in inner:
             for part, count in self._closures[each].items():
@@ -254,7 +254,7 @@ def _of_any(schema: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]
 
 
 def _size(schema: Mapping[str, Any]) -> int:
-    """The values of a schema's keywords: allowed values, required names, patterns."""
+    """The number of values in a schema's keywords: allowed values, required names, patterns."""
     count, left = 1, [each for key, each in schema.items() if key not in _SCHEMAS]
     left += (
         [list(schema["patternProperties"])] if isinstance(schema.get("patternProperties"), Mapping) else []

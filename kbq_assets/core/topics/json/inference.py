@@ -1,11 +1,12 @@
-"""The inferred schema of JSON documents: columns are found in documents, only ever added, and lose nothing.
+"""The inferred schema of JSON documents. Columns are derived from documents and only ever added, and no value is lost.
 
-The inferred schema says which fields are columns, and their types. A value that does not fit its column, or has no
+The inferred schema lists the fields that are columns, with their types. A value that does not fit its column, or has no
 column yet, goes to the side column `_kbq_rest`, a JSON object nested like the document. Columns and side column
-together are the document.
+together contain the whole document.
 
 All values seen when a column is added decide its type: whole numbers, else numbers, texts, booleans, objects (nested
-columns), lists of one of these, and JSON for a mixture. It never changes: nor do the types of a table's columns.
+columns), lists of one of these, or JSON for a mixture. The type never changes, just like the types of a table's
+columns.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ REST: Final = "_kbq_rest"
 #: The business time of documents, if a field is configured for it.
 EVENT_TIME: Final = "_kbq_event_time"
 
-#: Levels of columns: BigQuery has 15, and a list counts as one.
+#: Most levels of columns. BigQuery allows 15, and a list counts as one.
 MAX_LEVELS: Final = 10
-#: An object that begins with more keys is a map: one JSON column.
+#: An object that first appears with more keys is treated as a map: one JSON column.
 MAX_FIELDS_AT_ONCE: Final = 300
-#: Columns of an inferred schema; a table needs some of its own.
+#: Most columns of an inferred schema; a table needs some of its own.
 MOST_COLUMNS: Final = MAX_COLUMNS // 2
-#: Up to here a float holds every whole number.
+#: Floats are exact for all whole numbers up to this one.
 MAX_EXACT: Final = 2**53
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 
@@ -44,15 +45,15 @@ _RESERVED = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_NAME: Final = 120
-#: Name of the record of a document with inferred columns.
+#: Name of the Avro record for a document with inferred columns.
 INFERRED: Final = "Json"
-#: Columns of every table, and of those with a business time.
+#: Columns of every table, and of tables with a business time.
 _TAKEN: Final = frozenset({"event_date", "_event_time"})
 
 
 @dataclass(frozen=True)
 class InferredType(Stored):
-    """A type. ``kind``: BOOL, INT64, FLOAT64, STRING, JSON, RECORD (of ``fields``, in the order found), LIST (of
+    """A type. ``kind`` is BOOL, INT64, FLOAT64, STRING, JSON, RECORD (of ``fields``, in the order found) or LIST (of
     ``item``)."""
 
     kind: str
@@ -61,7 +62,7 @@ class InferredType(Stored):
 
     @property
     def columns(self) -> int:
-        """Number of columns, nested ones included."""
+        """Number of columns, including nested ones."""
         inner = sum(1 + each.inferred.columns for each in self.fields)
         return inner + (self.item.columns if self.item else 0)
 
@@ -77,28 +78,28 @@ class InferredField(Stored):
 
 @dataclass(frozen=True)
 class InferredSchema(Stored):
-    """`shapes/<topic>.json`: the columns of a topic's documents. ``version`` takes the place of a schema id: each
-    version has the columns of the one before. The first, 1, has none, and is not stored."""
+    """`shapes/<topic>.json`: the columns of a topic's documents. ``version`` serves as the schema id; each version
+    includes the columns of the previous one. Version 1 has no columns and is not stored."""
 
     version: int = 1
     root: InferredType = field(default_factory=lambda: InferredType("RECORD"))
 
     def grown(self, documents: Iterable[object]) -> InferredSchema:
-        """The next version, with columns for new fields of documents; this one if there are none."""
+        """The next version, with columns for new fields of documents; this version if there are none."""
         seen = Seen()
         for document in documents:
             seen.add(document)
         return self.grown_by(seen)
 
     def grown_by(self, seen: Seen) -> InferredSchema:
-        """The next version, with columns for fields seen or declared; this one if there are none."""
+        """The next version, with columns for new fields that were seen or declared; this version if there are none."""
         root = _Growth(MOST_COLUMNS - self.root.columns).record(self.root, seen, 1)
         return self if root == self.root else replace(self, version=self.version + 1, root=root)
 
 
 class Seen:
-    """The kinds of values seen at one place, and what they contained. The kind JSON, and places that this one is like
-    (``again``), come from schemas alone: a field that contains itself."""
+    """The kinds of values seen at one place, and their contents. Only schemas yield the kind JSON and ``again``, the
+    places that this one repeats because a field is recursive."""
 
     __slots__ = ("again", "fields", "item", "kinds")
 
@@ -109,7 +110,7 @@ class Seen:
         self.again: list[Seen] = []
 
     def alike(self) -> list[Seen]:
-        """This place, its items' and those that it is like: a field of one is a field of all."""
+        """This place, the places of its items, and the places that it repeats: a field of one is a field of all."""
         found = [self]
         for each in found:
             inner = [*each.again, *([each.item] if each.item is not None else [])]
@@ -134,7 +135,7 @@ class Seen:
 
 
 def kind_of(value: object) -> str:
-    """The kind of a value: as `InferredType`'s, or NULL, or WIDE for a number that neither INT64 nor FLOAT64 holds."""
+    """The kind of a value: one of `InferredType`, NULL, or WIDE for a number that fits neither INT64 nor FLOAT64."""
     if isinstance(value, int) and not isinstance(value, bool):
         return "INT64" if MIN_INT64 <= value <= MAX_INT64 else "WIDE"
     return _KINDS[type(value)]
@@ -152,7 +153,7 @@ _KINDS: Final[Mapping[type, str]] = {
 
 
 class _Growth:
-    """Adds columns while there is room."""
+    """Adds columns within the limit."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -185,7 +186,7 @@ class _Growth:
         return inferred
 
     def _new(self, seen: Seen, level: int) -> InferredType | None:
-        """The type of a new field; None if the values seen tell none."""
+        """The type of a new field; None if the values seen do not determine one."""
         kinds = seen.kinds - {"NULL"}
         if "FLOAT64" in kinds and kinds <= {"INT64", "FLOAT64", "WIDE"}:
             return InferredType("FLOAT64")
@@ -205,7 +206,7 @@ class _Growth:
     def _new_list(self, seen: Seen, level: int) -> InferredType | None:
         if seen.item is None or not seen.item.kinds:
             return None
-        # BigQuery has no columns for lists in lists, or with nulls.
+        # BigQuery has no columns for lists of lists, or for lists with nulls.
         if seen.item.kinds & {"LIST", "NULL"} or level >= MAX_LEVELS:
             return InferredType("JSON")
         item = self._new(seen.item, level + 1)
@@ -215,7 +216,7 @@ class _Growth:
 
 
 def column_name(key: str, taken: set[str], level: int) -> str:
-    """A column name for a key, unlike its siblings' in any case; added to ``taken``."""
+    """A column name for a key, distinct from its siblings' names ignoring case. Adds it to ``taken``."""
     name = _BAD_CHARACTER.sub("_", key)[:_LONGEST_NAME] or "_"
     if name[0].isdigit() or _RESERVED.match(name) or (level == 1 and name.lower() in _TAKEN):
         name = f"field_{name}"
@@ -227,7 +228,8 @@ def column_name(key: str, taken: set[str], level: int) -> str:
 
 
 def avro_schema(inferred: InferredSchema, *, event_time: bool) -> dict[str, Any]:
-    """The Avro schema of a topic's documents, side column last; every column may be null, lists may be empty."""
+    """The Avro schema of a topic's documents, with the side column last. Every column may be null, and lists may be
+    empty."""
     fields = [_avro_field(each, f"c{index}") for index, each in enumerate(inferred.root.fields)]
     document = {"type": "string", "sqlType": "JSON"}
     fields.append({"name": REST, "type": ["null", document]})
@@ -244,7 +246,7 @@ def _avro_field(each: InferredField, path: str) -> dict[str, Any]:
 
 def _avro_type(inferred: InferredType, path: str) -> Any:
     if inferred.kind == "RECORD":
-        # Names of types must differ within a schema: paths of numbers do, and stay when columns are added.
+        # Type names must be unique in a schema. Paths of indexes are, and they stay the same when columns are added.
         fields = [_avro_field(each, f"{path}_{index}") for index, each in enumerate(inferred.fields)]
         return {"type": "record", "name": f"Json_{path}", "fields": fields}
     if inferred.kind == "LIST":

@@ -1,8 +1,8 @@
-"""Numbers of JSON documents, without the loss of a digit.
+"""Numbers of JSON documents, read without losing a digit.
 
-A float holds a number if some program writes the float with these digits: 0.1, 1.50, 0.10000000000000001. It does not
-hold 1234567890123456.789 or 1e400. BigQuery's JSON has 64-bit whole numbers and floats too: it rounds other numbers, or
-refuses their file. In JSON columns these are texts.
+A float represents a number if some program prints the float with these digits, as in 0.1, 1.50 or 0.10000000000000001.
+No float represents 1234567890123456.789 or 1e400. BigQuery's JSON also has only 64-bit whole numbers and floats; it
+rounds other numbers, or refuses their file. In JSON columns, KBQ stores such numbers as texts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Final
 
-#: So many characters, with a point or an e, are 15 digits at most: every float within the bounds holds them.
+#: This many characters, with a point or an e, have at most 15 digits, which floats within the bounds represent.
 _SURE: Final = 16
 _LEAST, _MOST = 1e-300, 1e300
 _MIN, _END = -(2**63), 2**64
@@ -23,13 +23,13 @@ _MANY_DIGITS: Final = re.compile(r"[0-9]{19}")
 
 
 class Number(str):
-    """A number as the document writes it: a float would round it."""
+    """A number as written in the document, because a float would round it."""
 
     __slots__ = ()
 
 
 def parse_fraction(text: str) -> float | Number:
-    """A number with a point or an exponent, for JSON's decoder: a float if it holds the number."""
+    """Parse a number with a point or an exponent, for a JSON decoder. Returns a float if it represents the number."""
     found = float(text)
     if _is_shortest(found, text) or _is_written_from(found, text):
         return found
@@ -48,7 +48,7 @@ def _is_shortest(found: float, text: str) -> bool:
 
 
 def _is_written_from(found: float, text: str) -> bool:
-    """Whether the float, written with as many digits, is this decimal: some programs always write 17 digits."""
+    """Whether the float, printed with as many digits, is this decimal. Some programs always print 17 digits."""
     if not found or not math.isfinite(found):
         return False
     given = Decimal(text)
@@ -57,12 +57,13 @@ def _is_written_from(found: float, text: str) -> bool:
 
 
 def storable(text: str) -> str:
-    """JSON for a JSON column, with whole numbers of more than 64 bits as texts. All its fractions must be floats'."""
+    """JSON for a JSON column, with whole numbers of more than 64 bits as texts. Floats must represent all fractions in
+    it."""
     return all_storable(text) if _MANY_DIGITS.search(text) else text
 
 
 def all_storable(text: str) -> str:
-    """JSON for a JSON column, with numbers of more digits than it holds as texts."""
+    """JSON for a JSON column, with numbers as texts if the column cannot represent them."""
     return _STRING_OR_NUMBER.sub(_as_stored, text)
 
 

@@ -7,28 +7,29 @@ from functools import cached_property
 from typing import Any, Final
 from urllib.parse import unquote, urldefrag, urljoin
 
-#: Keys of references: the last two may lead elsewhere where another document refers to this one, which none does.
+#: Keys of references. The last two could resolve differently if another document referred to this one, which never
+#: happens.
 REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
-#: Keys that name a schema within its document; up to draft 7, an id that begins with "#" does.
+#: Keys that name a schema within its document. Up to draft 7, an id that begins with "#" does so too.
 _ANCHORS: Final = ("$anchor", "$dynamicAnchor")
 _IDS: Final = ("$id", "id")
-#: No list of a schema is longer.
+#: Most digits of an index: no list in a schema is longer.
 _LONGEST_INDEX: Final = 9
 
 
 class References:
-    """The parts of the document ``root`` that its references name."""
+    """Resolves references within the document ``root``."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
 
     def target(self, reference: str) -> Any:
-        """The part; None for one that is not there, or in another document."""
+        """The part to which a reference points; None if it does not exist or is in another document."""
         try:
             address, fragment = urldefrag(reference)
             if address and urljoin(self._own, address) != self._own:
                 return None
-        except ValueError:  # no address
+        except ValueError:  # not a valid address
             return None
         name = unquote(fragment)
         if not name or name.startswith("/"):
@@ -37,7 +38,7 @@ class References:
 
     @cached_property
     def _own(self) -> str:
-        """The address of the document itself."""
+        """The address of this document."""
         root = self._root if isinstance(self._root, Mapping) else {}
         own = next((root[key] for key in _IDS if key in root), "")
         return urldefrag(own)[0] if isinstance(own, str) else ""
