@@ -265,7 +265,7 @@ def test_the_commits_of_a_topic_are_raised_and_one_that_is_not_written_is_waited
     erasures.raise_commits(store, "t", 4)
     assert state.read(store, Commit, "commits/t.json").value.erasures == 4
     state.change(store, TopicRegistry, TOPIC_REGISTRY, lambda now: now.announce("t", 1))
-    with pytest.raises(Unavailable, match="is announced and not written") as error:
+    with pytest.raises(Unavailable, match="is announced but not written") as error:
         erasures.raise_commits(store, "t", 5)
     assert error.value.next_step == "kbq extract --topic t"
 
