@@ -336,7 +336,7 @@ def test_staged_files_are_written_again_before_they_are_loaded(world: FakePlatfo
     assert "staged: 1 files are written again without 1 rows" in run.done(
         "erase", "plan", TOPIC, "--key", CANARY
     )
-    assert "1 files written again" in start(run, "--key", CANARY)
+    assert "1 files rewritten" in start(run, "--key", CANARY)
     assert CANARY not in staged(world) and "bert" in staged(world)
     is_whole(run)
     assert run.json("reconcile", "--counts")["totals"]["erased"] == 1

@@ -60,7 +60,7 @@ def test_a_backup_is_written_again_without_the_person_and_every_other_record_is_
     assert "backup: 1 files are written again without 2 records" in run.done(
         "erase", "plan", TOPIC, "--key", PERSON
     )
-    assert "1 files written again" in start(run)
+    assert "1 files rewritten" in start(run)
     assert copies(world) == {at: record for at, record in before.items() if record[0] != PERSON.encode()}
     run.done("backup", "verify", "--topic", TOPIC)
     run.done("erase", "verify", "1")
