@@ -411,7 +411,7 @@ def test_a_command_line_that_says_too_little_or_too_much_is_a_usage_error(
     ("arguments", "code", "message"),
     [
         (["bootstrap", "--topic", "nowhere", "--at", "latest"], 1, "topic nowhere is not on the broker"),
-        (["bootstrap", "--topic", TOPIC, "--at", "latest"], 3, "has a commit already"),
+        (["bootstrap", "--topic", TOPIC, "--at", "latest"], 3, "already has a commit"),
         (["bootstrap", "--from-done-files", "--topic", "other"], 1, "there are no done files"),
         (["resume", "--topic", TOPIC], 3, "is stopped"),
         (["resume", "--topic", "other"], 1, "other has no commit"),
