@@ -150,7 +150,7 @@ def test_rows_are_found_by_a_column_and_error_rows_are_named_as_not_searched(
     world: FakePlatform, run: Shell
 ) -> None:
     shown = run.done("erase", "plan", TOPIC, "--where", f"n={PERSON}")
-    assert "forgets 1 records" in shown and "not searched: shop.kbq_errors has no column n" in shown
+    assert "erases 1 records" in shown and "not searched: shop.kbq_errors has no column n" in shown
     start(run, "--where", f"n={PERSON}")
     assert (1, 0, 1) not in offsets(world, ORDERS) and len(offsets(world, ORDERS)) == 4
     assert len(offsets(world, ERRORS)) == 2
@@ -211,7 +211,7 @@ def test_sealed_error_rows_are_erased_by_key(world: FakePlatform, tmp_path: Path
     # Nobody but the owner of the private key finds such a row by its contents; its position is enough.
     mine = "".join(line for line in opened.splitlines(True) if PERSON in line)
     planned = run("erase", "plan", TOPIC, "--positions-file", "-", answer=mine)
-    assert "forgets 1 records" in planned.output and PERSON not in planned.output
+    assert "erases 1 records" in planned.output and PERSON not in planned.output
     start(run)
     assert offsets(world, ERRORS) == [(1, 0, 4)]
     assert PERSON not in run.done("pii", "open", "--key", str(key), "--topic", TOPIC)
@@ -307,7 +307,7 @@ def test_values_come_from_a_file_or_from_standard_input(
     (tmp_path / "keys").write_text(f"{PERSON}\n\nbert\n")
     assert "forgets 6 records" in run.done("erase", "plan", TOPIC, "--key-file", str(tmp_path / "keys"))
     piped = run("erase", "plan", TOPIC, "--where-file", "-", answer=f"n={PERSON}\n")
-    assert "forgets 1 records" in piped.output
+    assert "erases 1 records" in piped.output
     missing = run("erase", "plan", TOPIC, "--key-file", str(tmp_path / "none"))
     assert missing.exit_code == 1 and "cannot be read" in missing.output
     assert run("erase", "plan", TOPIC).exit_code == 1
@@ -332,10 +332,8 @@ def test_staged_files_are_written_again_before_they_are_loaded(world: FakePlatfo
     with_canary(world)
     run.done("extract")
     assert CANARY in staged(world)
-    assert "forgets 1 records" in run.done("erase", "plan", TOPIC, "--where", f"n={CANARY}")
-    assert "staged: 1 files are written again without 1 rows" in run.done(
-        "erase", "plan", TOPIC, "--key", CANARY
-    )
+    assert "erases 1 records" in run.done("erase", "plan", TOPIC, "--where", f"n={CANARY}")
+    assert "staged: 1 files are rewritten without 1 rows" in run.done("erase", "plan", TOPIC, "--key", CANARY)
     assert "1 files rewritten" in start(run, "--key", CANARY)
     assert CANARY not in staged(world) and "bert" in staged(world)
     is_whole(run)

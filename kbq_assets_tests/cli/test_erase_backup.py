@@ -57,7 +57,7 @@ def test_a_backup_is_written_again_without_the_person_and_every_other_record_is_
     world: FakePlatform, run: Shell
 ) -> None:
     before = copies(world)
-    assert "backup: 1 files are written again without 2 records" in run.done(
+    assert "backup: 1 files are rewritten without 2 records" in run.done(
         "erase", "plan", TOPIC, "--key", PERSON
     )
     assert "1 files rewritten" in start(run)

@@ -265,7 +265,9 @@ def _how(stop: Stop, as_errors: bool) -> str:
     if not as_errors:
         return "is read again"
     positions = stop.until - stop.first
-    return f"its bad records become error rows: up to {positions:,}, by its offsets [{stop.first}, {stop.until})"
+    return (
+        f"its bad records become error rows: up to {positions:,}, by its offsets [{stop.first}, {stop.until})"
+    )
 
 
 def propose_new_schemas(store: ObjectStore, topic: str) -> Proposal:
