@@ -71,7 +71,7 @@ def test_a_plan_names_what_an_erasure_deletes_and_changes_nothing(
     run: Shell, unchanged: Callable[[], bool]
 ) -> None:
     shown = run.done("erase", "plan", TOPIC, "--key", PERSON)
-    assert "forgets 3 records" in shown and f"{TOPIC}[0]: 2 records below 5" in shown
+    assert "erases 3 records" in shown and f"{TOPIC}[0]: 2 records below 5" in shown
     assert "shop.orders: 2 rows" in shown and "shop.kbq_errors: 1 rows" in shown
     assert "beyond reach: Kafka" in shown and PERSON not in shown
     assert unchanged()
@@ -179,7 +179,7 @@ def test_records_are_erased_by_the_positions_that_other_commands_print(
     """Such as error rows, which have no columns."""
     listed = tmp_path / "errors.json"
     listed.write_text(run.done("errors", "list", "--topic", TOPIC, "--json"))
-    assert "forgets 2 records" in run.done("erase", "plan", TOPIC, "--positions-file", str(listed))
+    assert "erases 2 records" in run.done("erase", "plan", TOPIC, "--positions-file", str(listed))
     shown = run("erase", "start", TOPIC, "--positions-file", "-", "--yes", answer="0 3\n")
     assert shown.exit_code == 0 and "done, 1 records" in shown.output
     assert offsets(world, ERRORS) == [(1, 0, 4)] and len(offsets(world, ORDERS)) == 5
@@ -266,7 +266,7 @@ def test_rows_are_found_by_the_pseudonyms_of_a_value_under_every_key(
     before = offsets(world, ORDERS)
     assert PERSON not in repr(world.warehouse.records(ORDERS))
     chosen = hidden("erase", "plan", TOPIC, "--pseudonym-of-file", "-", answer=f"{column}={PERSON}\n")
-    assert "forgets 2 records" in chosen.output
+    assert "erases 2 records" in chosen.output
     assert chosen.output.count(f"shop.kbq_errors has no column {column}") <= 1
     shown = start(hidden, "--pseudonym-of", f"{column}={PERSON}")
     assert offsets(world, ORDERS) == [place for place in before if place not in gone]
@@ -305,7 +305,7 @@ def test_values_come_from_a_file_or_from_standard_input(
     world: FakePlatform, run: Shell, tmp_path: Path
 ) -> None:
     (tmp_path / "keys").write_text(f"{PERSON}\n\nbert\n")
-    assert "forgets 6 records" in run.done("erase", "plan", TOPIC, "--key-file", str(tmp_path / "keys"))
+    assert "erases 6 records" in run.done("erase", "plan", TOPIC, "--key-file", str(tmp_path / "keys"))
     piped = run("erase", "plan", TOPIC, "--where-file", "-", answer=f"n={PERSON}\n")
     assert "erases 1 records" in piped.output
     missing = run("erase", "plan", TOPIC, "--key-file", str(tmp_path / "none"))

@@ -75,7 +75,7 @@ def test_a_backup_is_written_again_without_the_person_and_every_other_record_is_
 def test_records_that_kafka_has_no_longer_are_found_in_the_backup(world: FakePlatform, run: Shell) -> None:
     world.kafka.delete_before(TopicPartition(TOPIC, 0), 4)
     shown = run.done("erase", "plan", TOPIC, "--key", PERSON)
-    assert "forgets 2 records" in shown and "not searched" not in shown
+    assert "erases 2 records" in shown and "not searched" not in shown
     start(run)
     assert offsets(world, ORDERS) == [(1, 0, 0)] and offsets(world, ERRORS) == [(1, 0, 2)]
     run.done("replay", "start", TOPIC, "--source", "backup", "--yes")
