@@ -220,7 +220,7 @@ def test_sealed_error_rows_are_erased_by_key(world: FakePlatform, tmp_path: Path
 
 def test_an_erased_record_is_named_as_such(run: Shell) -> None:
     start(run)
-    assert "erased: nothing reads it again" in run.done("where", TOPIC, "0", "1")
+    assert "erased: it is never read again" in run.done("where", TOPIC, "0", "1")
     assert "erased" not in run.done("where", TOPIC, "0", "2")
 
 
