@@ -44,7 +44,7 @@ def test_only_the_chosen_tables_are_filled_compared_replaced_and_rolled_back(
 ) -> None:
     before = live_objects(world)
     reported = run.done("replay", "start", TOPIC, *CHOSEN)
-    assert "fills shop.to_1 alone" in reported
+    assert "fills only shop.to_1" in reported
     assert "now have 4 rows in 1 tables" in reported
     assert live_objects(world) == before
     assert [t.table for t in world.warehouse.stored if is_shadow(t)] == ["_kbq_replay_1_to_1"]

@@ -259,7 +259,7 @@ def registry(settings: Settings, local: LocalServices, open_registry: Callable[[
     except KbqError as error:
         fix = START if is_local else error.next_step or "set KBQ_REGISTRY_URL and its credentials"
         return Check("registry", Outcome.FAIL, f"{url}: {error.message}", fix)
-    return Check("registry", Outcome.WARN, f"{url} knows schema {UNUSED_SCHEMA_ID}", "is this a registry?")
+    return Check("registry", Outcome.WARN, f"{url} has schema {UNUSED_SCHEMA_ID}", "is this a registry?")
 
 
 def personal_data(

@@ -304,7 +304,7 @@ def propose_resume_table(
     if current.parked is None and (current.new_mismatches or current.new_quarantined):
         return _propose_accept(store, table, current)
     if current.parked is None:
-        raise Refused(f"table {table} is not parked", next_step="kbq status lists what is")
+        raise Refused(f"table {table} is not parked", next_step="kbq status lists parked tables")
 
     if current.parked.reason in DECISIONS:
         next_step = " or ".join(

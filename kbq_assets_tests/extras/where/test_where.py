@@ -117,7 +117,7 @@ def test_a_copy_says_that_it_lacks_an_offset_or_is_damaged(world: FakePlatform, 
     world.kafka.gap(TP)
     world.produce()
     run.done("extract")
-    assert "none has offset 1: it has no record, or was erased" in run.done("where", TOPIC, "0", "1")
+    assert "none is at offset 1: it has no record, or was erased" in run.done("where", TOPIC, "0", "1")
     assert "record 1 of the block (from 0)" in run.done("where", TOPIC, "0", "2")
     [path] = [path for path in world.objects() if path.startswith(f"backup/{TOPIC}/")]
     world.store.objects[path] = replace(world.store.objects[path], data=b"Obj")

@@ -77,6 +77,6 @@ def test_a_person_goes_on_after_a_statement(tmp_path: Path, options: dict[str, A
 @pytest.mark.parametrize("kind", ["upsert", "scd2"])
 def test_tombstones_in_an_order_are_refused(kind: str) -> None:
     options = {"load": kind, "key": "_kafka_key", "keys": True, "tombstones": "row"}
-    with pytest.raises(ConfigurationError, match="cannot distinguish"):
+    with pytest.raises(ConfigurationError, match="cannot tell apart"):
         TopicSettings.of(**options, order="offset")
     TopicSettings.of(**options)
