@@ -45,7 +45,7 @@ class TopicBackup:
     area: BackupArea
     topic: str
     commits: dict[int, Commit]
-    #: codec of rewritten files
+    #: the codec of rewritten files, and what opens Spark for many bytes of them
     codec: str = ""
     open_tasks: OpenCopies | None = None
 

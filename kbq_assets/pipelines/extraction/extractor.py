@@ -142,7 +142,7 @@ class Extractor:
         return replace(report, advisory_failures=failures)
 
     def poll(self, start: str = "") -> pending.Poll[ExtractionPlan]:
-        """Whether an extraction would do anything. If very much is staged, each call examines one page."""
+        """Whether an extraction would do anything. If very much is staged, it is polled page by page."""
         deployment = self.deployment
         topics = deployment.sources.select(deployment.offsets.topics())
         return pending.poll_records(

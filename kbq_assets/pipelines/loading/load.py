@@ -193,7 +193,7 @@ class _Cycle:
                 _LOGGER.error("after the load: %s", Defect.of(error), exc_info=error)
 
     def _take_turns(self, pool: Executor) -> None:
-        """Run turns until every table has ended or only waits."""
+        """Run turns until no table can continue without a pause."""
         self._start(pool)
         while self._running or self._waiting:
             if self._running:

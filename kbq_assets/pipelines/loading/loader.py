@@ -115,7 +115,7 @@ class Loader:
             yield warehouse.by_tasks(tasks, from_mb << 20)
 
     def poll(self, start: str = "") -> pending.PendingLoads:
-        """Whether a load would do anything. If very much is staged, each call examines one page."""
+        """Whether a load would do anything. If very much is staged, it is polled page by page."""
         deployment = self.deployment
         return pending.poll_loads(
             deployment.load_cache,
