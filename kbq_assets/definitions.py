@@ -1,7 +1,7 @@
 """Composition root: reads the environment, opens adapters, and joins the spine with its extras.
 
-Nothing else reads `os.environ`, and importing it reads nothing. `kbq` starts at `main`, Dagster at `defs`. To be rid of
-an extra, delete its folder and its lines here and in commands.py.
+No other module reads `os.environ`, and importing this one does not read it either. `kbq` starts at `main`, Dagster at
+`defs`. To remove an extra, delete its folder and its lines here and in commands.py.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
 
 @dataclass(eq=False)
 class Adapters:
-    """Opens each port as the settings say, and imports its SDK then. Google's clients are ``clients`` if given."""
+    """Opens each port according to the settings, and imports its SDK only then. ``clients`` replace Google's default
+    clients."""
 
     settings: Settings
     clients: GoogleClients | None = None
@@ -88,7 +89,7 @@ class Adapters:
         return KafkaOffsetReader(self.settings.kafka.bootstrap_servers, self.settings.kafka.options)
 
     def advisory_groups(self) -> AdvisoryGroups:
-        """Consumer groups that show positions."""
+        """Consumer groups that show extracted positions to Kafka's tools."""
         from kbq_assets.adapters.kafka.groups import KafkaGroups
 
         return KafkaGroups(self.settings.kafka.bootstrap_servers, self.settings.kafka.options)
@@ -99,7 +100,7 @@ class Adapters:
         return open_source(self.settings)
 
     def worker(self) -> WorkerPorts:
-        """The ports of a task, for commands that read records as an extraction does."""
+        """The ports of an extraction task, for commands that read records the same way."""
         from kbq_assets.worker.task import worker_ports
 
         return worker_ports(self.settings)
@@ -111,7 +112,7 @@ class Adapters:
         return open_warehouse(self.settings, self.load_store, self.clients)
 
     def replay_tables(self) -> ReplayTables:
-        """The warehouse's part in replays. Raises ConfigurationError."""
+        """The warehouse's operations for replays. Raises ConfigurationError."""
         from kbq_assets.adapters.warehouses import open_replay_tables
         from kbq_assets.worker.engines import open_rewriter
 
@@ -130,13 +131,13 @@ class Adapters:
         return examine(self.settings, role, staging_client(self.settings, self.clients, role))
 
     def engine(self) -> AbstractContextManager[ExtractionEngine]:
-        """Where one run's tasks run."""
+        """The engine that runs the tasks of one run."""
         from kbq_assets.worker.engines import open_engine
 
         return open_engine(self.settings)
 
     def resident_engines(self) -> AbstractContextManager[Callable[[Settings], ExtractionEngine]]:
-        """Where the tasks of run after run run, on one Spark context, which starts with the first."""
+        """Engines for successive runs. They share one Spark context, which the first run starts."""
         from kbq_assets.worker.engines import open_resident_engines
 
         return open_resident_engines(self.settings)
@@ -171,7 +172,7 @@ class Adapters:
         return open_notifiers(self.settings.extras.notify, self.clock)
 
     def expected(self) -> Callable[[TopicPartition], Expected | None]:
-        """The log of the demo's producers; it knows no other topics."""
+        """Expected records by partition, from the log of the demo's producers; None for other topics."""
         from kbq_assets.local.demo.log import expected_outcomes
 
         return expected_outcomes(self.settings.demo_log)
@@ -187,13 +188,13 @@ class Adapters:
 
 
 class Parts:
-    """The spine's four objects and the extras on one deployment. Each is built when it is first used."""
+    """The spine and the extras of one deployment. Each part is built when it is first used."""
 
     def __init__(self, adapters: Adapters) -> None:
         self.adapters = adapters
 
     def for_warehouse(self, name: str) -> Parts:
-        """The same parts, which load, check and repair another warehouse. Raises ConfigurationError."""
+        """The same parts for another warehouse: they load, check and repair that one. Raises ConfigurationError."""
         return self.over(self.adapters.settings.for_warehouse(name))
 
     def over(self, settings: Settings) -> Parts:
@@ -236,7 +237,7 @@ class Parts:
 
     @cached_property
     def compactor(self) -> Compactor:
-        """From many small files of a lake to few."""
+        """Rewrites a lake's many small files into fewer large ones."""
         from kbq_assets.pipelines.compaction.compactor import Compactor
         from kbq_assets.worker.engines import open_rewriter
 
@@ -245,7 +246,7 @@ class Parts:
 
     @cached_property
     def observer(self) -> Observer:
-        """Status, checks and completeness."""
+        """Reports status, checks and completeness."""
         from kbq_assets.pipelines.observation.observer import Observer
 
         observer = Observer(self.deployment, lambda: (self.reconciler.count_check(),))
@@ -257,13 +258,13 @@ class Parts:
 
     @cached_property
     def operator(self) -> Operator:
-        """Proposals, bad records and the clean-up."""
+        """Runs an operator's repairs: proposals, bad records and the clean-up."""
         from kbq_assets.pipelines.operate.operator import Operator
 
         return Operator(self.deployment, self._read_again, self._read_again, self.adapters.registry)
 
     def _read_again(self, unit: Unit, source: RecordSource | None = None) -> UnitOutcome:
-        """Extract a committed unit again, in this process, by default from Kafka."""
+        """Extract a committed unit again in this process, from Kafka unless ``source`` is given."""
         from kbq_assets.worker.unit import extract_unit
 
         ports = self.adapters.worker()
@@ -271,7 +272,7 @@ class Parts:
 
     @cached_property
     def replays(self) -> Replays:
-        """Ranges that are read again into shadow tables."""
+        """Replays: ranges that are read again into shadow tables."""
         from kbq_assets.pipelines.replay.replays import Replays
 
         over, below = self.adapters.over, self.adapters.settings.below
@@ -280,7 +281,7 @@ class Parts:
 
     @cached_property
     def erasures(self) -> Erasures:
-        """Persons whose records are forgotten."""
+        """Erasures: deletes the records of persons."""
         from kbq_assets.pipelines.erasure.erasures import Erasures
         from kbq_assets.worker.engines import open_copier
 
@@ -293,7 +294,7 @@ class Parts:
 
     @cached_property
     def reconciler(self) -> Reconciler:
-        """The account of every record."""
+        """Accounts for every record between Kafka and the warehouse."""
         from kbq_assets.extras.reconcile.reconciler import Reconciler
 
         ports = self.adapters
@@ -301,7 +302,7 @@ class Parts:
 
     @cached_property
     def catalog_commands(self) -> CatalogCommands:
-        """The catalog, compared with broker and registry."""
+        """Compares the catalog with the broker and the schema registry."""
         from kbq_assets.extras.catalog.apply import commands_of
 
         ports, read = self.adapters, self.deployment.sources.catalog
@@ -316,7 +317,7 @@ class Parts:
 
     @cached_property
     def doctor(self) -> Doctor:
-        """The subjects of `kbq doctor`."""
+        """The checks of `kbq doctor`."""
         from kbq_assets.extras.doctor.cli import Doctor
         from kbq_assets.local.stack.health import local_services
 
@@ -324,7 +325,7 @@ class Parts:
         return Doctor(self.deployment, adapters.registry, adapters.subjects, services, self.for_warehouse)
 
     def with_resources(self, resources: Mapping[str, Any]) -> Parts:
-        """The same parts, whose Google clients come from Dagster's resources."""
+        """The same parts, with Google clients from Dagster's resources."""
         if not isinstance(self.adapters.settings.staging, Bucket):
             return self
         from kbq_assets.defs.google import clients_of
@@ -336,7 +337,7 @@ class Parts:
     def definitions(
         self, translator: AssetTranslator | None = None, resources: Mapping[str, Any] | None = None
     ) -> dg.Definitions:
-        """Everything in Dagster. ``resources`` replace the default ones. Raises ConfigurationError."""
+        """KBQ's Dagster definitions. ``resources`` replace the default ones. Raises ConfigurationError."""
         from kbq_assets.defs.build import default_resources
 
         opened = default_resources(self.adapters.settings, resources)
@@ -361,7 +362,7 @@ class Parts:
 
 
 def parts(environ: Mapping[str, str] | None = None) -> Parts:
-    """KBQ as an environment, by default this process's, and its settings file say. Raises ConfigurationError."""
+    """KBQ configured by an environment (by default this process's) and its settings file. Raises ConfigurationError."""
     from kbq_assets.adapters.secrets import use_google
     from kbq_assets.adapters.settings_file import read_with_origins, remembered_ports
 
@@ -377,17 +378,17 @@ def main() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """`defs`, Dagster's definitions, built when Dagster asks for them."""
+    """`defs`: the Dagster definitions, built when Dagster loads them."""
     if name == "defs":
         from kbq_assets.defs.events import BATCH_SIZE, BATCH_VARIABLE
 
         os.environ.setdefault(BATCH_VARIABLE, BATCH_SIZE)
-        # Dagster warns of an argument that it passes itself, in the daemon's log at every tick of a sensor.
+        # Dagster itself passes this argument and warns about it in the daemon's log at every tick of a sensor.
         warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition")
         return parts().definitions()
     raise AttributeError(name)
 
 
 def __dir__() -> list[str]:
-    """Dagster's tools look for definitions among a module's names."""
+    """Names of the module with `defs`: Dagster's tools look for definitions there."""
     return [*globals(), "defs"]

@@ -1,6 +1,6 @@
 """``kbq``: thin commands over the pipelines.
 
-Commands are imported when they are called, so that `kbq --help` and shell completion stay quick.
+A command is imported when it is called, so `kbq --help` and shell completion are fast.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LOGGER: Final = logging.getLogger("kbq")
 
 
 class Lazy(NamedTuple):
-    """Where a command is, as ``module:attribute``, and its line in `kbq --help`."""
+    """A command's location as ``module:attribute``, and its line in `kbq --help`."""
 
     path: str
     help: str
 
 
-#: Sections of `kbq --help`: their commands by name.
+#: Sections of `kbq --help`, each with its commands by name.
 Commands: TypeAlias = Mapping[str, Mapping[str, Lazy]]
 
 #: The spine's commands. `definitions.py` adds those of the extras.
@@ -43,12 +43,12 @@ COMMANDS: Final[Commands] = {
         ),
         "extract": Lazy("kbq_assets.cli.run:extract", "Read new records into staged files and commit them."),
         "load": Lazy("kbq_assets.cli.run:load", "Load committed files into the warehouse."),
-        "compact": Lazy("kbq_assets.cli.compact:compact", "Turn a lake's many small files into few."),
+        "compact": Lazy("kbq_assets.cli.compact:compact", "Rewrite a lake's small files into large ones."),
         "expire": Lazy("kbq_assets.cli.compact:expire", "Drop a lake's rows, snapshots and files by age."),
         "clean": Lazy("kbq_assets.cli.run:clean", "Delete staged files that nothing needs."),
-        "ui": Lazy("kbq_assets.cli.ui:ui", "Dagster's UI with its daemon."),
+        "ui": Lazy("kbq_assets.cli.ui:ui", "Run Dagster's UI and its daemon."),
         "pack": Lazy(
-            "kbq_assets.cli.pack:pack", "Pack what a Spark cluster's workers import, as one archive."
+            "kbq_assets.cli.pack:pack", "Pack everything that Spark workers import into one archive."
         ),
     },
     "Observe": {
@@ -59,29 +59,29 @@ COMMANDS: Final[Commands] = {
             "kbq_assets.cli.check:check", "Show failed checks and what waits for them; exit code 1 if any."
         ),
         "completeness": Lazy(
-            "kbq_assets.cli.completeness:completeness", "Show until when each table is complete, and why."
+            "kbq_assets.cli.completeness:completeness", "Show how far each table is complete, and why."
         ),
         "errors": Lazy("kbq_assets.cli.errors:errors", "List, show and replay bad records."),
         "settings": Lazy("kbq_assets.cli.settings:settings", "List every KBQ_* variable, with its value."),
     },
     "Operate": {
         "resume": Lazy("kbq_assets.cli.operate:resume", "Resume a stopped partition or a parked table."),
-        "reset": Lazy("kbq_assets.cli.operate:reset", "Begin a topic anew, in a new epoch."),
+        "reset": Lazy("kbq_assets.cli.operate:reset", "Start a topic over, in a new epoch."),
         "park": Lazy("kbq_assets.cli.operate:park", "Park a table: its files wait until it is resumed."),
-        "adopt": Lazy("kbq_assets.cli.operate:adopt", "Feed a table that another staging area fed."),
+        "adopt": Lazy("kbq_assets.cli.operate:adopt", "Take over a table from another staging area."),
         "accept-gap": Lazy(
             "kbq_assets.cli.operate:accept_gap", "Give up records that are lost or cannot be read."
         ),
         "restage": Lazy("kbq_assets.cli.operate:restage", "Read the range of a lost or damaged file again."),
         "quarantine": Lazy(
-            "kbq_assets.cli.quarantine:quarantine", "List, retry or drop files that no load job accepts."
+            "kbq_assets.cli.quarantine:quarantine", "List, retry or drop files that the warehouse rejected."
         ),
-        "order": Lazy("kbq_assets.cli.order:order", "Show and steer the batches of ordered tables."),
+        "order": Lazy("kbq_assets.cli.order:order", "Show and control the batches of ordered tables."),
         "replay": Lazy("kbq_assets.cli.replay:replay", "Read a range again, compare, and replace its rows."),
         "backup": Lazy("kbq_assets.cli.backup:backup", "Show, verify and resume verbatim copies of topics."),
-        "erase": Lazy("kbq_assets.cli.erase:erase", "Forget the records of a person (GDPR, Article 17)."),
+        "erase": Lazy("kbq_assets.cli.erase:erase", "Erase the records of a person (GDPR, Article 17)."),
         "pii": Lazy(
-            "kbq_assets.cli.pii:pii", "Make and rotate keys of personal data, open sealed error rows."
+            "kbq_assets.cli.pii:pii", "Make and rotate keys for personal data; open sealed error rows."
         ),
         "bootstrap": Lazy("kbq_assets.cli.operate:bootstrap", "Write the first commit of a topic."),
         "warehouse": Lazy("kbq_assets.cli.warehouse:warehouse", "Remove one of several warehouses."),
@@ -104,7 +104,7 @@ _COLLECT_AFTER: Final = (50_000, 20, 20)
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Search rarely for circles of objects: a run makes millions of objects, hardly any in circles."""
+    """Run the garbage collector rarely: a run makes millions of objects, but hardly any reference cycles."""
     before = gc.get_threshold()
     gc.set_threshold(*_COLLECT_AFTER)
     try:
@@ -133,7 +133,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or name the nearest one."""
+        """Find the command, or fail with a suggestion."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -146,12 +146,12 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name, command.help) for name, command in section.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words of the command line, for messages that repeat them."""
+        """Keep the command line's arguments, for messages that repeat them."""
         ctx.meta[ARGUMENTS] = tuple(args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. An error ends with its message, its next step and its exit code."""
+        """Run a command. On an error, print its message and next step, and exit with its code."""
         as_json = ctx.params["log_format"] == "json"
         if as_json:
             log_json_lines()
@@ -173,7 +173,7 @@ class LazyGroup(click.Group):
 
 
 def _take_help_options(command: click.Command) -> None:
-    """Set the help options on every command: Click otherwise keeps those of the context that asked first."""
+    """Set the help options on every command: otherwise Click keeps those of the first context that needs them."""
     command.context_settings.setdefault("help_option_names", HELP_OPTIONS)
     if isinstance(command, click.Group):
         for inner in command.commands.values():
@@ -188,7 +188,7 @@ Examples:
   kbq extract --topic shop.orders.v1    one topic, up to its end
   kbq load                              everything that is committed
   kbq status                            lag, errors, what is stopped and how to resume it
-  kbq reconcile --json                  the account of every record, for a program
+  kbq reconcile --json                  an account of every record, as JSON
 
 \b
 Exit codes:
@@ -196,14 +196,14 @@ Exit codes:
   1   failed, or something waits for an operator: the message names the next step
   2   usage error: the command line cannot be parsed
   3   refused: it would lose or duplicate data
-  75  try again: broker, registry, store or warehouse does not answer
+  75  try again: the broker, the registry, the store or the warehouse does not answer
 
 Settings are KBQ_* variables, in the environment or in kbq.toml; `kbq settings` lists them.
 """
 
 
 def command_line(sections: Commands) -> click.Group:
-    """The `kbq` command with these commands."""
+    """The `kbq` command with the given subcommands."""
 
     @click.group("kbq", cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": HELP_OPTIONS})
     @click.version_option(package_name="kbq-assets", prog_name="kbq")
@@ -219,7 +219,7 @@ def command_line(sections: Commands) -> click.Group:
         help="Log lines on stderr: text, or JSON for Cloud Logging.",
     )
     def kbq(warehouse: str | None, debug: bool, log_format: str) -> None:
-        """Kafka topics into a warehouse, exactly once."""
+        """Load Kafka topics into a warehouse, exactly once."""
         if warehouse:
             choose_warehouse(warehouse)
 

@@ -1,4 +1,4 @@
-"""``kbq backup``: what verbatim copies have, whether they are intact, and the ways back of their stops."""
+"""``kbq backup``: shows and verifies verbatim copies of topics, and resumes stopped ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _partition_option = click.option("--partition", type=click.IntRange(min=0), help
 def backup() -> None:
     """Show and verify backups; resume them.
 
-    A topic with the option `backup=true` keeps a verbatim copy of every record; see docs/backup.md.
+    If a topic has the option `backup=true`, KBQ keeps a verbatim copy of every record; see docs/backup.md.
     """
 
 
@@ -69,16 +69,16 @@ def verify(
     until: int | None,
     as_json: bool,
 ) -> None:
-    """Read backup files again and compare sizes, checksums and hashes; exit code 1 if one is damaged or gone.
+    """Read backup files and compare sizes, checksums and hashes; exit code 1 if a file is damaged or gone.
 
-    Also writes schemas that the registry did not have, or could not give, when their records were copied.
+    Also saves schemas that the registry did not have, or did not return, when their records were copied.
 
     \b
       kbq backup verify
       kbq backup verify --topic shop.orders.v1 --partition 3 --from 4200 --until 9000
     """
     if (partition is not None or first or until is not None) and len(topics) != 1:
-        raise click.UsageError("--partition, --from and --until go with one --topic")
+        raise click.UsageError("--partition, --from and --until need exactly one --topic")
     found = {
         topic: operator.backups.verify(topic, partition=partition, first=first, until=until)
         for topic in (topics or operator.backups.topics())
@@ -93,14 +93,14 @@ def verify(
 
 @backup.command()
 @click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable.")
-@click.option("--plan", is_flag=True, help="Show what would be joined; change nothing.")
+@click.option("--plan", is_flag=True, help="Show what would be merged; change nothing.")
 @json_option
 @pass_operator
 def compact(operator: Operator, topics: tuple[str, ...], plan: bool, as_json: bool) -> None:
-    """Join small files that follow each other into large ones; exit code 1 if one is damaged or gone.
+    """Merge adjacent small files into large ones; exit code 1 if a file is damaged or gone.
 
-    Records, offsets and hashes are compared, and backups, readers and erasures go on meanwhile. The small files stay
-    for a day, for readers that began before.
+    The command compares records, offsets and hashes. Backups, readers and erasures continue meanwhile. The small files
+    stay for a day, for readers that have already started.
 
     \b
       kbq backup compact --plan
@@ -150,7 +150,7 @@ def _verified_lines(topic: str, found: Verified) -> Iterable[str]:
 @yes_option
 @pass_operator
 def resume(operator: Operator, topic: str, partition: int | None, yes: bool) -> None:
-    """Resume a stopped backup after its cause is fixed: the range is read again."""
+    """Resume a stopped backup after you have fixed the cause. The range is read again."""
     confirm([operator.backups.resume(topic, partition)], yes=yes)
 
 
@@ -160,7 +160,7 @@ def resume(operator: Operator, topic: str, partition: int | None, yes: bool) -> 
 @yes_option
 @pass_operator
 def accept_gap(operator: Operator, topic: str, partition: int, yes: bool) -> None:
-    """Go on after positions that were deleted before they were copied, or at a batch that cannot be read."""
+    """Continue after records that were deleted before they were copied, or after a batch that cannot be read."""
     confirm([operator.backups.accept_gap(TopicPartition(topic, partition))], yes=yes)
 
 
@@ -173,5 +173,5 @@ def accept_gap(operator: Operator, topic: str, partition: int, yes: bool) -> Non
 @yes_option
 @pass_operator
 def reset(operator: Operator, topic: str, partition: int | None, at: str, yes: bool) -> None:
-    """Begin the backup anew, after the topic was recreated or truncated: a new epoch. Old files stay."""
+    """Start the backup over in a new epoch, after the topic was recreated or truncated. Old files stay."""
     confirm([operator.backups.reset(topic, partition, at)], yes=yes)

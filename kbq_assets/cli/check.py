@@ -27,8 +27,8 @@ from kbq_assets.pipelines.observation.observer import Observer
 def check(observer: Observer, counts: bool, as_json: bool) -> None:
     """Run all checks; exit code 1 if one fails, 75 if one could not run.
 
-    Prints each failure with the commands that resume work. If a topic's option `blocking` names a failed check, the
-    topic's files wait until the check passes. Changes nothing.
+    Prints each failure with the commands that fix it. If a topic's option `blocking` names a failed check, the topic's
+    files wait until the check passes. Changes nothing.
     """
     report = observer.checks(queries=counts)
     if as_json:
@@ -71,7 +71,7 @@ def _print(report: CheckReport, out: Console) -> None:
         names = ", ".join(name for name, why in report.unknown.items() if why == message)
         out.print(f"unknown: {names}: {message}", style="yellow")
     if not report.unknown and COUNTS_AGREE not in {result.check for result in report.results}:
-        out.print("the warehouse was not counted; --counts counts it")
+        out.print("the warehouse's rows were not counted; --counts counts them")
 
 
 def _code(report: CheckReport) -> ExitCode:

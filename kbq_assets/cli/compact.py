@@ -1,4 +1,4 @@
-"""``kbq compact`` and ``kbq expire``: a lake's small files become few, and what is too old goes."""
+"""``kbq compact`` and ``kbq expire``: rewrite a lake's small files, and delete what is too old."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _tables = click.argument("tables", metavar="[DS.TABLE]...", nargs=-1)
 @each_warehouse
 @pass_compactor
 def compact(compactor: Compactor, tables: tuple[str, ...], only_plan: bool, as_json: bool) -> None:
-    """Turn many small files of an Iceberg warehouse's tables into few large ones.
+    """Rewrite small files of an Iceberg warehouse's tables into large ones.
 
-    No row is lost or doubled, loads and readers go on, and you may stop it at any time. More than 256 MB
-    are rewritten in Spark tasks. Exit code 1 if a partition or table failed, 75 if something did not answer.
+    No row is lost or duplicated, loads and readers continue, and you can stop the command at any time. More than
+    256 MB are rewritten in Spark tasks. Exit code 1 if a partition or table failed, 75 if a system did not answer.
     """
     if only_plan:
         _run(compactor, tables, as_json, compactor.plan, _plan_document, _show_plans)
@@ -44,15 +44,17 @@ def compact(compactor: Compactor, tables: tuple[str, ...], only_plan: bool, as_j
 
 @click.command()
 @_tables
-@click.option("--plan", "only_plan", is_flag=True, help="Show the rows that would go; change nothing.")
+@click.option(
+    "--plan", "only_plan", is_flag=True, help="Show the rows that would be dropped; change nothing."
+)
 @json_option
 @each_warehouse
 @pass_compactor
 def expire(compactor: Compactor, tables: tuple[str, ...], only_plan: bool, as_json: bool) -> None:
     """Drop rows of an Iceberg warehouse that are older than their topics' `partition_expiry_days`.
 
-    Whole days go, by one commit per table. Afterwards it drops old snapshots, and files that no snapshot needs. Exit
-    code 1 if a table failed, 75 if something did not answer.
+    Drops whole days, in one commit per table. Then drops old snapshots, and files that no snapshot needs. Exit code 1
+    if a table failed, 75 if a system did not answer.
     """
     if only_plan:
         _run(compactor, tables, as_json, compactor.plan_expiry, _expiry_document, _show_expiries)
@@ -69,8 +71,8 @@ def _run(
     document_of: Callable[[T], object],
     show: Callable[[Sequence[T]], None],
 ) -> Sequence[T]:
-    """Take a step with each table and print the results. A warehouse that is no lake is passed over if there are
-    several."""
+    """Run a step for each table and print the results. If there are several warehouses, those that are not lakes are
+    skipped."""
     if not compactor.is_lake and len(compactor.deployment.settings.warehouses) > 1:
         echo_json([]) if as_json else click.echo(_NO_LAKE.format(click.get_current_context().info_name))
         return ()
@@ -98,7 +100,7 @@ def _show_expired(reports: Sequence[ExpiryReport]) -> None:
             f" {number(each.tidied.snapshots)} snapshots, {number(each.tidied.orphans)} orphans"
         )
         if each.message:
-            click.echo(f"left early: {each.table}: {each.message}")
+            click.echo(f"stopped early: {each.table}: {each.message}")
 
 
 def _expired_document(report: ExpiryReport) -> dict[str, object]:
@@ -152,7 +154,7 @@ def _show(reports: Sequence[CompactionReport]) -> None:
         for partition, why in each.failures.items():
             out.print(f"failed: {each.table}: {partition}: {why}", style="yellow")
         if each.message:
-            out.print(f"left early: {each.table}: {each.message}", style="yellow")
+            out.print(f"stopped early: {each.table}: {each.message}", style="yellow")
 
 
 def _document(report: CompactionReport) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""``kbq completeness``: until when each table is complete, and why not further."""
+"""``kbq completeness``: how far each table is complete, and what delays it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kbq_assets.pipelines.observation.observer import Observer
 @each_warehouse
 @pass_observer
 def completeness(observer: Observer, name: str | None, most: int, as_json: bool) -> None:
-    """Show until when each table is complete by business time (UTC), or the hours of one.
+    """Show how far each table is complete, in business time (UTC), or the hours of one table.
 
     An hour is complete when every source partition of the table is past it by the topic's `complete_after_seconds`,
     and everything staged for it is loaded. Rows that arrive later count as late. Changes nothing.

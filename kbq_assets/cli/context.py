@@ -54,8 +54,8 @@ def exit_code(error: KbqError) -> ExitCode:
 class Part(Generic[T]):
     """A decorator that passes a command one of KBQ's parts, by its name in `definitions.Parts`.
 
-    Parts are built when the command runs: `--help` works whatever the environment. Of several, the lowest decorator
-    gives the first argument.
+    Parts are built when the command runs, so `--help` works in any environment. If there are several decorators, the
+    lowest one passes the first argument.
     """
 
     def __init__(self, name: str) -> None:
@@ -84,12 +84,12 @@ def _parts() -> Any:
 
 
 def reopen() -> None:
-    """Forget this invocation's parts: the next use reads the settings again."""
+    """Drop this invocation's parts. The next use reads the settings again."""
     click.get_current_context().meta.pop(_PARTS, None)
 
 
 def reopen_with(change: Callable[[Settings], Settings]) -> None:
-    """Read the settings again, and change them for the rest of this invocation."""
+    """Read the settings again, and apply a change to them for the rest of this invocation."""
     context = click.get_current_context()
     parts = context.obj()
     context.meta[_PARTS] = {"": parts.over(change(parts.adapters.settings))}
@@ -102,7 +102,7 @@ def current_extractor() -> Extractor:
 
 
 def opened(name: str) -> Any:
-    """A part of this invocation's warehouse, as `Part` passes it."""
+    """A part for this invocation's warehouse, as `Part` passes it."""
     return getattr(_parts(), name)
 
 
@@ -124,7 +124,7 @@ def _undecided() -> tuple[str, ...]:
 
 
 def one_warehouse(command: Callable[P, R]) -> Callable[P, R]:
-    """A command that changes or compares tables of one warehouse: of several, `kbq --warehouse` must choose."""
+    """A command for the tables of one warehouse. If there are several, `kbq --warehouse` must choose one."""
 
     @functools.wraps(command)
     def of_one(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -135,7 +135,7 @@ def one_warehouse(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_one_warehouse(among: Sequence[str] = ()) -> None:
-    """Raises UsageError if it is unknown which of several warehouses is meant: of ``among``, by default all."""
+    """Raises UsageError if several warehouses (of ``among``, by default all) are possible and none was chosen."""
     if names := _undecided():
         if len(among) == 1:
             choose_warehouse(among[0])
@@ -148,8 +148,8 @@ def check_one_warehouse(among: Sequence[str] = ()) -> None:
 
 
 def each_warehouse(command: Callable[P, R]) -> Callable[P, R | None]:
-    """A command that runs for every warehouse, unless `kbq --warehouse` chooses one. An error of one stops no other;
-    the worst exit code counts. With --json, one document by warehouse."""
+    """A command that runs for every warehouse unless `kbq --warehouse` chooses one. A warehouse's error does not stop
+    the others; the worst exit code is returned. With --json, the output is one document by warehouse."""
 
     @functools.wraps(command)
     def of_each(*args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -173,7 +173,7 @@ def each_warehouse(command: Callable[P, R]) -> Callable[P, R | None]:
 
 
 def is_further_warehouse() -> bool:
-    """Whether a command runs for a warehouse after the first: what all of them share is shown already."""
+    """Whether the command runs for a warehouse after the first, so shared state has already been shown."""
     return bool(click.get_current_context().meta.get(_FURTHER))
 
 
@@ -191,9 +191,9 @@ def _code_of(run: Callable[[], object]) -> int:
 _SEVERITY: Final = (ExitCode.USAGE, ExitCode.REFUSED, ExitCode.FAILED, ExitCode.TRY_AGAIN, ExitCode.DONE)
 _WAREHOUSE: Final = "kbq_assets.warehouse"
 _FURTHER: Final = "kbq_assets.further_warehouse"
-#: The context's key of the words after `kbq`.
+#: The context's key of the arguments after `kbq`.
 ARGUMENTS: Final = "kbq_assets.arguments"
-#: The context's key of a list that takes a command's document, instead of the output.
+#: The context's key of a list that collects a command's document; without it, the document is printed.
 DOCUMENT: Final = "kbq_assets.document"
 
 
@@ -230,17 +230,17 @@ def confirm(proposals: Sequence[Proposal], *, yes: bool) -> None:
 
 
 def user() -> str:
-    """The user's name; "" if it has none."""
+    """The user's name; "" if there is none."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user
+    except (KeyError, OSError):  # a container's user may have no name
         return ""
 
 
 def _agreed() -> bool:
     try:
         return click.confirm("Do it?", default=False)
-    except click.Abort:  # no terminal to ask, or Ctrl-C
+    except click.Abort:  # no terminal, or Ctrl-C
         click.echo()
         return False
 

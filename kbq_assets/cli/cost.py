@@ -1,4 +1,4 @@
-"""``kbq plan --cost``: operations of Cloud Storage per cycle and month, and their list price."""
+"""``kbq plan --cost``: Cloud Storage operations per cycle and month, with their list price."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kbq_assets.pipelines.extraction.extractor import Extractor
 
 @dataclass(frozen=True)
 class CycleCost:
-    """The operations of one kind of run, and the seconds between two."""
+    """The operations of one kind of run, and the seconds between two such runs."""
 
     name: str
     operations: Operations
@@ -29,7 +29,7 @@ class CycleCost:
 def costs_of(
     extractor: Extractor, planned: ExtractionPlan | None, batches: Sequence[LoadBatch] | None
 ) -> list[CycleCost]:
-    """The planned runs, as if every cycle were like them."""
+    """The cost of the planned runs, assuming that every cycle is like them."""
     run, limits = extractor.deployment.settings.run, extractor.limits
     tables = operations.tables_of(batches or ())
     commits = operations.commits_of(planned) if planned else 0
@@ -45,7 +45,7 @@ def costs_of(
 
 
 def cost_json(cycle: CycleCost) -> dict[str, object]:
-    """One kind of run as a document; dollars are per month."""
+    """One kind of run as a document. Dollars are per month."""
     month = cycle.month
     return {
         "run": cycle.name,
@@ -71,5 +71,5 @@ def cost_lines(cycles: Sequence[CycleCost]) -> Iterator[str]:
     yield (
         f"a month of such cycles: {number(total.class_a)} class A, {number(total.reads)} class B:"
         f" {total.dollars():,.2f} USD in a region, {total.dollars(CLASS_A_REGIONS):,.2f} USD in a multi- or dual-region"
-        f" (list prices of {PRICES_OF}; storage, transfer and BigQuery's reads are not in it)"
+        f" (list prices of {PRICES_OF}; without storage, transfer and BigQuery's reads)"
     )

@@ -1,4 +1,4 @@
-"""``kbq erase``: the records of a person, forgotten everywhere. No value of a person is ever printed."""
+"""``kbq erase``: erases the records of a person everywhere. It never prints a person's values."""
 
 from __future__ import annotations
 
@@ -24,37 +24,39 @@ from kbq_assets.pipelines.observation.documents import document
 pass_erasures: Part[Erasures] = Part("erasures")
 _number = click.argument("erasure_number", type=click.IntRange(1), metavar="N")
 _CHOICES = (
-    click.option("--key", "keys", multiple=True, help="A record's key, as text. Other users may see it."),
+    click.option(
+        "--key", "keys", multiple=True, help="A record's key, as text. Other users of this host can see it."
+    ),
     click.option(
         "--key-file",
         "keys_files",
         multiple=True,
         metavar="FILE",
-        help="A file of keys, one a line; - reads standard input.",
+        help="A file of keys, one per line; - reads standard input.",
     ),
     click.option(
-        "--where", "columns", multiple=True, metavar="COLUMN=VALUE", help="Rows of tables, by a column."
+        "--where", "columns", multiple=True, metavar="COLUMN=VALUE", help="Rows with this value in a column."
     ),
     click.option(
         "--where-file",
         "columns_files",
         multiple=True,
         metavar="FILE",
-        help="A file of COLUMN=VALUE, one a line; - reads standard input.",
+        help="A file of COLUMN=VALUE, one per line; - reads standard input.",
     ),
     click.option(
         "--pseudonym-of",
         "hidden",
         multiple=True,
         metavar="COLUMN=VALUE",
-        help="Rows of tables whose column has a pseudonym of the value, under any key in KBQ_PII_KEYS.",
+        help="Rows with a pseudonym of this value in a column, under any key in KBQ_PII_KEYS.",
     ),
     click.option(
         "--pseudonym-of-file",
         "hidden_files",
         multiple=True,
         metavar="FILE",
-        help="A file of COLUMN=VALUE for --pseudonym-of, one a line; - reads standard input.",
+        help="A file of COLUMN=VALUE for --pseudonym-of, one per line; - reads standard input.",
     ),
     click.option(
         "--tombstones",
@@ -67,7 +69,7 @@ _CHOICES = (
         "positions_files",
         multiple=True,
         metavar="FILE",
-        help="A file of PARTITION OFFSET, one a line, or of JSON with these; - reads standard input.",
+        help="A file of PARTITION OFFSET, one per line, or of JSON with both; - reads standard input.",
     ),
 )
 
@@ -76,12 +78,12 @@ _by_hand = click.option(
     "--by-hand",
     multiple=True,
     metavar="TABLE",
-    help="A table with load=sql: you delete the rows that your SQL made of several records.",
+    help="A table with load=sql, where you yourself delete the rows that your SQL made from several records.",
 )
 
 
 def _choosing(command: Callable[..., Any]) -> Callable[..., Any]:
-    """With the options that choose a person's records, which the command gets as ``chosen``."""
+    """Add the options that choose a person's records. The command gets the choice as ``chosen``."""
 
     @functools.wraps(command)
     def with_chosen(erasures: Erasures, topic: str, **kwargs: Any) -> Any:
@@ -99,7 +101,7 @@ def _choosing(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def erase() -> None:
-    """Forget the records of a person: rows, error rows and everything that would bring them back."""
+    """Erase the records of a person: rows, error rows and everything that would bring them back."""
 
 
 @erase.command()
@@ -124,7 +126,7 @@ def plan(erasures: Erasures, topic: str, chosen: PersonRecords, by_hand: tuple[s
 def start(erasures: Erasures, topic: str, chosen: PersonRecords, by_hand: tuple[str, ...], yes: bool) -> None:
     """Show the plan, ask, and erase.
 
-    Extraction and loading go on meanwhile. If it dies or something stops it, kbq erase resume continues.
+    Extraction and loading continue meanwhile. If the command is interrupted, kbq erase resume continues.
     """
     erasure, proposal = erasures.propose(topic, chosen, by_hand)
     confirm([proposal], yes=yes)
@@ -135,7 +137,7 @@ def start(erasures: Erasures, topic: str, chosen: PersonRecords, by_hand: tuple[
 @_number
 @pass_erasures
 def resume(erasures: Erasures, erasure_number: int) -> None:
-    """Continue an erasure that is not done."""
+    """Continue an unfinished erasure."""
     _print(erasures.resume(erasure_number))
 
 
@@ -144,7 +146,7 @@ def resume(erasures: Erasures, erasure_number: int) -> None:
 @json_option
 @pass_erasures
 def status(erasures: Erasures, erasure_number: int, as_json: bool) -> None:
-    """Show how far an erasure is."""
+    """Show the progress of an erasure."""
     found = erasures.find(erasure_number)
     if as_json:
         echo_json(_document(found))
@@ -156,7 +158,7 @@ def status(erasures: Erasures, erasure_number: int, as_json: bool) -> None:
 @_number
 @pass_erasures
 def verify(erasures: Erasures, erasure_number: int) -> None:
-    """Search again for what an erasure deleted. Exit code 1 if anything is left."""
+    """Search again for everything that an erasure deleted. Exit code 1 if anything is left."""
     found = erasures.verify(erasure_number)
     for line in found:
         click.echo(line)
@@ -168,7 +170,7 @@ def verify(erasures: Erasures, erasure_number: int) -> None:
 @json_option
 @pass_erasures
 def list_erasures(erasures: Erasures, as_json: bool) -> None:
-    """List all erasures, without a value of any person: the audit list."""
+    """List all erasures, for audits. The list has no personal values."""
     found = erasures.all()
     if as_json:
         echo_json([_document(each) for each in found])
@@ -188,7 +190,7 @@ def _selection(
     tombstones: str,
     positions: frozenset[RecordPosition],
 ) -> PersonRecords:
-    """Whose records are chosen. Raises ConfigurationError, which repeats no value."""
+    """The chosen records. Raises ConfigurationError; its message repeats no value."""
     columns, hidden = ([parse_column(text) for text in texts[name]] for name in ("columns", "hidden"))
     pseudonyms = _pseudonyms(erasures, topic, hidden) if hidden else ()
     keys = frozenset(key.encode() for key in texts["keys"])
@@ -201,7 +203,7 @@ def _pseudonyms(
     found = erasures.live.sources.select([topic]).get(topic)
     if found is None:
         raise ConfigurationError(
-            f"KBQ_SOURCE_TOPICS does not select {topic}: nobody knows which columns have pseudonyms",
+            f"KBQ_SOURCE_TOPICS does not select {topic}, so it is unknown which columns have pseudonyms",
             next_step="add the topic, or give --where-file the output of kbq pii pseudonym",
         )
     return pseudonyms_in(hidden, found.privacy.decisions, pseudonym_keys(erasures.live.settings))
@@ -212,7 +214,7 @@ def _with_lines(given: Sequence[str], files: Sequence[str]) -> list[str]:
 
 
 def _lines(file: str) -> list[str]:
-    """The lines of a file that are not empty."""
+    """The nonempty lines of a file."""
     return [line for line in _read(file).splitlines() if line]
 
 
@@ -231,7 +233,7 @@ def _print(found: Erasure) -> None:
     for name, rows in sorted(found.rows.items()):
         click.echo(f"  {name}: {number(rows)} rows deleted")
     if found.files:
-        click.echo(f"  {number(found.files)} files written again")
+        click.echo(f"  {number(found.files)} files rewritten")
     for name, each in {"": found.first, **found.others}.items():
         if each.problem and found.phase != ErasurePhase.DONE:
             click.echo(f"  waits for {f'warehouse {name}' if name else 'the warehouse'}: {each.problem}")

@@ -1,4 +1,4 @@
-"""``kbq errors``: list bad records, show one as it arrived, or replay them."""
+"""``kbq errors``: lists bad records, shows one as it arrived, or replays them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from kbq_assets.pipelines.operate.bad_records import Quarantined
 from kbq_assets.pipelines.operate.operator import Operator
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
 
-#: A list leaves values out.
+#: Lists omit values.
 _LISTED = "topic partition offset epoch timestamp_ms reason message schema_id value_size"
 _LISTED_BYTES = 0
 
@@ -65,7 +65,7 @@ def errors() -> None:
 def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> None:
     """List bad records, newest first.
 
-    Also lists files that no load job accepts, which are kept in quarantine/.
+    Also lists files that the warehouse rejected. They are kept in quarantine/.
     """
     rows = operator.rejected.error_rows(ErrorQuery(topic, limit=limit, value_bytes=_LISTED_BYTES))
     quarantined = operator.rejected.files_of(topic)
@@ -86,7 +86,7 @@ def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> N
         )
     out.print(shown if rows else f"no bad records in {operator.deployment.settings.warehouse_url}")
     if quarantined:
-        out.print("\nfiles that no load job accepts:")
+        out.print("\nfiles that the warehouse rejected:")
     for q in quarantined:
         out.print(
             f"  {quarantine_path(q.bad.file.path)}: {number(q.bad.file.rows)} rows for {q.table}: {q.bad.error}"
@@ -104,7 +104,7 @@ def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> N
 def show(operator: Operator, topic: str, partition: int, offset: int, raw: bool, as_json: bool) -> None:
     """Show one bad record as it arrived.
 
-    Prints its position, the reason, key and headers, and the value as bytes, text and JSON.
+    Prints the record's position, reason, key and headers, and its value as bytes, text and JSON.
     """
     rows = operator.rejected.error_rows_at(TopicPartition(topic, partition), offset)
     if raw:
@@ -126,13 +126,13 @@ def show(operator: Operator, topic: str, partition: int, offset: int, raw: bool,
     "--with",
     "function",
     metavar="MODULE:FUNCTION",
-    help="A Python function that gets each error row and returns the value as it should have been.",
+    help="A Python function that takes an error row and returns the corrected value.",
 )
 @click.option(
     "--out-of-order",
     metavar="WHY",
     default="",
-    help="Add rows to tables with an order too, behind rows that readers have seen; kept in the table's audit list.",
+    help="Also add rows to ordered tables, after later rows, for this reason; kept in the table's audit list.",
 )
 @yes_option
 @json_option
@@ -147,12 +147,12 @@ def replay(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Parse bad records again with today's schemas and options; those that are good now become rows.
+    """Parse bad records again with today's schemas and options. Records that are good now become rows.
 
-    A row is inserted under the record's own partition, offset and epoch, with the time in _kbq_replayed_at, in the
-    transaction that marks its error row. So a second replay adds nothing. In a lake the rows come first, then the
-    marks; if the command dies in between, run it again. A table with load=upsert takes a row only if it is newer than
-    its key's; else the error row is resolved without it. Exits with 1 if error rows stay.
+    A row keeps the record's partition, offset and epoch, and has the time in _kbq_replayed_at. The same transaction
+    marks its error row, so a second replay adds nothing. In a lake, the rows are written first, then the marks; if the
+    command dies in between, run it again. A table with load=upsert takes a row only if it is newer than the row with
+    the same key; otherwise the error row is resolved without it. Exit code 1 if error rows remain.
     """
     repair = _function(function) if function else None
     if not as_json:
@@ -191,12 +191,12 @@ def _function(name: str) -> Repair:
             f"--with {name}: {type(error).__name__}: {error}", next_step="--with module:function"
         ) from error
     if not callable(found):
-        raise ConfigurationError(f"--with {name} is no function", next_step="--with module:function")
+        raise ConfigurationError(f"--with {name} is not a function", next_step="--with module:function")
     return cast("Repair", found)
 
 
 def hex_dump(data: bytes) -> Iterator[str]:
-    """Lines of sixteen bytes: position, hexadecimal, ASCII."""
+    """Lines of 16 bytes: position, hexadecimal, ASCII."""
     for start in range(0, len(data), 16):
         chunk = data[start : start + 16]
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in chunk)
@@ -216,7 +216,7 @@ def _lines(row: ErrorRow, *, is_personal: bool) -> Iterator[str]:
     yield f"reason: {row.reason}: {row.message}"
     if row.schema_id is not None:
         yield f"schema id: {row.schema_id}"
-    # Withheld parts are null, as a record's own may be.
+    # Withheld parts are null, but so may be those of the record itself.
     is_withheld = is_personal and row.value is None and row.key is None and not row.headers
     if is_withheld:
         yield f"key and headers: {_WITHHELD}"
@@ -243,7 +243,7 @@ def _bytes_lines(name: str, data: bytes | None) -> Iterator[str]:
 
 
 def _text(data: bytes) -> str | None:
-    """UTF-8 bytes as text, None if they have control characters, which a terminal would interpret."""
+    """UTF-8 bytes as text; None if they have control characters, because a terminal would interpret these."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

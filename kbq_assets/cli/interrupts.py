@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the first one ends a command in order; further ones are ignored."""
+"""Ctrl-C, SIGTERM and SIGHUP: the first signal ends a command gracefully; later ones are ignored."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_in_order() -> None:
-    """Raise KeyboardInterrupt at the first of these signals. Stopping child processes after it has a time limit."""
+    """Raise KeyboardInterrupt at the first of these signals. There is a time limit for stopping child processes."""
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
 
 
 @contextmanager
 def drain_first(drain: Callable[[], object]) -> Iterator[None]:
-    """Call ``drain`` at the first of these signals in this block; the next one raises KeyboardInterrupt."""
+    """Within the block, the first of these signals calls ``drain``, and the next one raises KeyboardInterrupt."""
 
     def begin(number: int, frame: FrameType | None) -> None:
         end_in_order()

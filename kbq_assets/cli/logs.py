@@ -1,4 +1,4 @@
-"""Log lines of commands as JSON, which Cloud Logging reads with their severity."""
+"""Log lines of commands as JSON, so Cloud Logging reads their severity."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class JsonLines(logging.Formatter):
     """One JSON object per record. https://cloud.google.com/logging/docs/structured-logging"""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Severity, message, time and logger; a traceback belongs to the message."""
+        """Severity, message, time and logger. A traceback is part of the message."""
         message = record.getMessage()
         if record.exc_info:
             message = f"{message}\n{self.formatException(record.exc_info)}"
@@ -21,7 +21,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_json_lines() -> None:
-    """Write all log records of this process from INFO on to stderr, as JSON lines."""
+    """Write this process's log records of INFO and above to stderr, as JSON lines."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

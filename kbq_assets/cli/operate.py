@@ -16,7 +16,7 @@ _POSITIONS = click.Choice(["earliest", "latest", "timestamp", "offset"])
 
 
 def milliseconds(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Milliseconds since 1970 from an ISO 8601 time (UTC if it names no zone) or from such a number."""
+    """Milliseconds since 1970, parsed from such a number or from an ISO 8601 time (UTC if it has no zone)."""
     if value is None:
         return None
     try:
@@ -34,7 +34,7 @@ def milliseconds(ctx: click.Context, param: click.Parameter, value: str | None) 
     callback=milliseconds,
     help="With --at timestamp: ISO 8601, or ms since 1970.",
 )
-@click.option("--offset", type=click.IntRange(min=0), help="With --at offset: the same in every partition.")
+@click.option("--offset", type=click.IntRange(min=0), help="With --at offset: the offset in every partition.")
 @click.option("--from-done-files", is_flag=True, help="Continue where Kafka BigQuery Express stopped.")
 @yes_option
 @pass_operator
@@ -47,10 +47,10 @@ def bootstrap(
     from_done_files: bool,
     yes: bool,
 ) -> None:
-    """Write the first commit of a topic, so that extraction starts where you say.
+    """Write the first commit of a topic, to choose where extraction starts.
 
-    Without this command, a new topic starts as its option `start=` says. With --from-done-files each partition
-    starts after its highest done file in the staging area's done/ folder; you may create these files by hand.
+    Without this command, a new topic starts at its option `start=`. With --from-done-files, each partition starts
+    after its highest done file in the staging area's done/ folder. You may create these files by hand.
 
     \b
       kbq bootstrap --topic shop.orders.v1 --at latest
@@ -73,16 +73,16 @@ def bootstrap(
     "--as-errors", is_flag=True, help="Accept the bad records as error rows instead of fixing the cause."
 )
 @click.option(
-    "--new-schemas", is_flag=True, help="Accept the registry's present schema of every id of the topic."
+    "--new-schemas", is_flag=True, help="Accept the registry's current schemas for all of the topic's ids."
 )
 @click.option(
     "--gone",
     is_flag=True,
-    help="The topic, which may be a pattern, was deleted on purpose: expect it no more. Its rows stay.",
+    help="The topic (or pattern) was deleted on purpose: do not expect it any more. Its rows stay.",
 )
 @click.option("--table", metavar="DS.TABLE", help="A parked table, or a table with missing rows.")
 @click.option(
-    "--to-quarantine", is_flag=True, help="With --table: let its bad files go to quarantine, however many."
+    "--to-quarantine", is_flag=True, help="With --table: move all its bad files to quarantine, however many."
 )
 @yes_option
 @pass_operator
@@ -98,10 +98,10 @@ def resume(
     to_quarantine: bool,
     yes: bool,
 ) -> None:
-    """Resume a stopped partition or a parked table after its cause is fixed.
+    """Resume a stopped partition or a parked table after you have fixed the cause.
 
-    For a table that is not parked, acknowledge missing rows: those of files that no load job accepts, and of jobs
-    that loaded another number of rows than their files hold. Until then the table's hours do not become complete.
+    For a table that is not parked, acknowledge missing rows: rows of files that the warehouse rejected, and of jobs
+    that loaded fewer or more rows than their files have. Until then, no further hours of the table become complete.
 
     \b
       kbq resume --topic shop.orders.v1
@@ -112,12 +112,12 @@ def resume(
     if (topic is None) == (table is None):
         raise click.UsageError("give --topic or --table")
     if to_quarantine and table is None:
-        raise click.UsageError("--to-quarantine goes with --table")
+        raise click.UsageError("--to-quarantine needs --table")
     if (new_schemas or gone) and (partition is not None or as_errors or (new_schemas and gone)):
-        raise click.UsageError("--new-schemas and --gone are each for a whole topic")
+        raise click.UsageError("use --new-schemas or --gone alone: each is for a whole topic")
     if table is not None:
         if partition is not None or as_errors or new_schemas or gone:
-            raise click.UsageError("--partition, --as-errors, --new-schemas and --gone go with --topic")
+            raise click.UsageError("--partition, --as-errors, --new-schemas and --gone need --topic")
         check_one_warehouse()
         proposal = operator.resume_table(TableReference.parse(table), to_quarantine=to_quarantine)
     elif gone:
@@ -135,9 +135,9 @@ def resume(
 @one_warehouse
 @pass_operator
 def park(operator: Operator, table: str, yes: bool) -> None:
-    """Park a table: nothing is loaded into it until `kbq resume --table`; other tables continue.
+    """Park a table: nothing is loaded into it until `kbq resume --table`. Other tables continue.
 
-    Its files wait in its backlog, so its topics are not delayed.
+    The table's files wait in its backlog, so its topics are not delayed.
     """
     confirm([operator.park_table(TableReference.parse(table))], yes=yes)
 
@@ -148,9 +148,10 @@ def park(operator: Operator, table: str, yes: bool) -> None:
 @one_warehouse
 @pass_operator
 def adopt(operator: Operator, tables: tuple[str, ...], yes: bool) -> None:
-    """Feed a table from this staging area, though another one loaded its rows; or go on without a table that is gone.
+    """Take over a table whose rows another staging area loaded, or continue without a table that is gone.
 
-    If the staging area or the warehouse is only the wrong one, set KBQ_STAGING, KBQ_WAREHOUSE or KBQ_HOME back.
+    If you only use the wrong staging area or warehouse by mistake, correct KBQ_STAGING, KBQ_WAREHOUSE or KBQ_HOME
+    instead.
     """
     confirm([operator.adopt_table(TableReference.parse(table)) for table in tables], yes=yes)
 
@@ -161,10 +162,9 @@ def adopt(operator: Operator, tables: tuple[str, ...], yes: bool) -> None:
 @yes_option
 @pass_operator
 def accept_gap(operator: Operator, topic: str, partition: int, yes: bool) -> None:
-    """Continue after retention deleted records that were never read, or at a batch that cannot be read.
+    """Continue after retention deleted records that were never read, or after a batch that cannot be read.
 
-    Gives up the positions up to the oldest record that the broker still has, or exactly that batch, and counts them as
-    lost.
+    Gives up the positions before the broker's oldest record, or exactly that batch, and counts them as lost.
     """
     tp = TopicPartition(topic, partition)
     confirm([operator.accept_gap(tp)], yes=yes)
@@ -175,10 +175,10 @@ def accept_gap(operator: Operator, topic: str, partition: int, yes: bool) -> Non
 @yes_option
 @pass_operator
 def restage(operator: Operator, file: str, yes: bool) -> None:
-    """Read the range of a staged file again from Kafka, and replace the file.
+    """Read the range of a staged file from Kafka again, and replace the file.
 
-    For a file that is gone or damaged (`missing_files`, `damaged_files`). FILE is the path that `kbq status` names. The
-    new file must have as many rows as the old one, or nothing changes. Then resume the table.
+    For a file that is gone or damaged (`missing_files`, `damaged_files`). FILE is the path that `kbq status` shows. If
+    the new file has another number of rows than the old one, nothing changes. Afterwards, resume the table.
 
     \b
       kbq restage staging/1-4f0c9d21a7/shop.orders.v1.0.shop.orders.17.4200.avro
@@ -195,7 +195,7 @@ def restage(operator: Operator, file: str, yes: bool) -> None:
     "--from-time",
     metavar="TIME",
     callback=milliseconds,
-    help="Each partition starts at its first record of this time or later: ISO 8601, or ms since 1970.",
+    help="Each partition starts at its first record at or after this time: ISO 8601, or ms since 1970.",
 )
 @click.option("--give-up-pending", is_flag=True, help="Give up committed files that are not loaded yet.")
 @yes_option
@@ -210,9 +210,9 @@ def reset(
     give_up_pending: bool,
     yes: bool,
 ) -> None:
-    """Begin a topic anew, after it was recreated or truncated, or to read it again.
+    """Start a topic over, because it was recreated or truncated, or to read it again.
 
-    A new epoch begins. Rows of older epochs stay in the tables; the column `_kbq_epoch` distinguishes them.
+    This begins a new epoch. Rows of older epochs stay in the tables; the column `_kbq_epoch` distinguishes them.
     """
     start = _reset_at(at, from_offset, from_time)
     confirm([operator.reset(topic, partition, start, give_up_pending=give_up_pending)], yes=yes)
@@ -220,7 +220,7 @@ def reset(
 
 def _reset_at(at: str | None, from_offset: int | None, from_time: int | None) -> StartAt:
     if sum(choice is not None for choice in (at, from_offset, from_time)) > 1:
-        raise click.UsageError("give only one of --at, --from-offset and --from-time")
+        raise click.UsageError("give at most one of --at, --from-offset and --from-time")
     if from_offset is not None:
         return StartAt("offset", from_offset)
     return StartAt(at or "earliest") if from_time is None else StartAt("timestamp", from_time)

@@ -1,4 +1,4 @@
-"""``kbq order``: batches of ordered tables, and decisions about them."""
+"""``kbq order``: shows the batches of ordered tables, and records decisions about them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.ordering.orders import Orders, OrderStatus
 
 _table = click.argument("name", metavar="DS.TABLE")
-_reason = click.option("--reason", default="", help="Why; kept in the table's audit list.")
+_reason = click.option("--reason", default="", help="The reason, for the table's audit list.")
 
 
 @click.group()
 def order() -> None:
-    """Show and steer the batches of tables with an `order`, a `gate` or a `load` other than append."""
+    """Show and control the batches of tables with an `order`, a `gate` or a `load` other than append."""
 
 
 @order.command()
@@ -82,7 +82,7 @@ def status(deployment: Deployment, names: tuple[str, ...], audit: bool, as_json:
 
 
 def _decision(decide: Callable[..., Proposal]) -> Callable[..., None]:
-    """A command that asks, and decides about one table in the name of the user."""
+    """A command that asks for confirmation, and records a decision about one table under the user's name."""
 
     @pass_deployment
     def confirmed(deployment: Deployment, /, name: str, yes: bool, **options: object) -> None:
@@ -96,17 +96,17 @@ def _decision(decide: Callable[..., Proposal]) -> Callable[..., None]:
 @_table
 @_decision
 def retry(orders: Orders, of: TableReference, by: str) -> Proposal:
-    """Load the failed batch again, after its cause is fixed."""
+    """Load the failed batch again after you have fixed the cause."""
     return orders.retry(of, by)
 
 
 @order.command()
 @_table
 @click.option("--batch", type=click.IntRange(min=1), required=True, help="The batch that failed.")
-@click.option("--reason", required=True, help="Why; kept in the table's audit list.")
+@click.option("--reason", required=True, help="The reason, for the table's audit list.")
 @_decision
 def skip(orders: Orders, of: TableReference, by: str, batch: int, reason: str) -> Proposal:
-    """Go on after the failed batch, whose rows you applied by hand or give up."""
+    """Skip the failed batch, because you applied its rows by hand or give them up."""
     return orders.skip(of, batch, reason, by)
 
 
@@ -115,7 +115,7 @@ def skip(orders: Orders, of: TableReference, by: str, batch: int, reason: str) -
 @_reason
 @_decision
 def hold(orders: Orders, of: TableReference, by: str, reason: str) -> Proposal:
-    """Let no batch start: files wait in their order until `kbq order release`."""
+    """Hold a table: no batch starts, and files wait in order until `kbq order release`."""
     return orders.hold(of, reason, by)
 
 
@@ -124,7 +124,7 @@ def hold(orders: Orders, of: TableReference, by: str, reason: str) -> Proposal:
 @_reason
 @_decision
 def release(orders: Orders, of: TableReference, by: str, reason: str) -> Proposal:
-    """Let the batches of a table that is held start."""
+    """Release a held table: its batches start again."""
     return orders.release(of, reason, by)
 
 
@@ -133,7 +133,7 @@ def release(orders: Orders, of: TableReference, by: str, reason: str) -> Proposa
 @_reason
 @_decision
 def go_on(orders: Orders, of: TableReference, by: str, reason: str) -> Proposal:
-    """Let the next batch start: the last one counts as validated, whatever its gates say."""
+    """Start the next batch: the last one counts as validated, regardless of its gates."""
     return orders.go_on(of, reason, by)
 
 

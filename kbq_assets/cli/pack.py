@@ -1,4 +1,4 @@
-"""``kbq pack``: an archive of everything that a cluster's workers import."""
+"""``kbq pack``: packs everything that a cluster's workers import into an archive."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kbq_assets.pipelines.deployment import Deployment
 @click.argument("archive", type=click.Path(dir_okay=False, path_type=Path))
 @pass_deployment
 def pack(deployment: Deployment, archive: Path) -> None:
-    """Pack this package and what its Spark tasks need into ARCHIVE, a .tar.gz of some 140 MB.
+    """Pack this package and everything that its Spark tasks need into ARCHIVE, a .tar.gz of about 140 MB.
 
-    It contains the packages installed here and the compiled kernels, for hosts of the same platform and the same minor
-    version of Python. If KBQ_WAREHOUSE names a lake, it also contains pyarrow and pyiceberg for compaction, some 100 MB
-    more. Pack again after an update.
+    The archive has the packages installed here and the compiled kernels. It works on hosts with the same platform and
+    the same minor version of Python. If KBQ_WAREHOUSE is a lake, it also has pyarrow and pyiceberg for compaction,
+    about 100 MB more. Pack again after an update.
     """
     from kbq_assets.adapters.spark.environment import FOLDER, write_environment
     from kbq_assets.wire.jit import shippable

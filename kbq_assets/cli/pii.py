@@ -1,4 +1,4 @@
-"""``kbq pii``: make and rotate the keys of personal data, and use them."""
+"""``kbq pii``: makes, rotates and uses the keys for personal data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.group()
 def pii() -> None:
-    """Manage keys of personal data: seal keys for error rows, and keys of pseudonyms.
+    """Manage keys for personal data: seal keys for error rows, and pseudonym keys.
 
     \b
       kbq pii keygen seal-2026.key                     a private key and its public key
@@ -40,12 +40,12 @@ def pii() -> None:
 
 @pii.command()
 @click.argument("private", type=_FILE)
-@click.option("--id", "name", help="Name of the key in sealed rows; by default the file's name.")
+@click.option("--id", "name", help="The key's name in sealed rows; by default the file's name.")
 def keygen(private: Path, name: str | None) -> None:
     """Make a key pair that seals error rows: PRIVATE, which only you can read, and PRIVATE.pub.
 
     Workers need the public key: set KBQ_PII_SEAL_KEY=file:PRIVATE.pub, or another reference to its text. Keep the
-    private key, and a copy of it, where KBQ does not run: nothing else opens sealed rows.
+    private key and a backup of it away from the hosts that run KBQ: nothing else opens sealed rows.
     """
     from kbq_assets.adapters import key_files
     from kbq_assets.wire.privacy.sealing import new_key_pair
@@ -60,10 +60,10 @@ def keygen(private: Path, name: str | None) -> None:
 @click.argument("file", type=_FILE)
 @click.option("--id", "name", help="First part of new pseudonyms; by default today's date.")
 def new_key(file: Path, name: str | None) -> None:
-    """Add a key of pseudonyms to FILE and make it the current one; create FILE if it does not exist.
+    """Add a pseudonym key to FILE and make it the current one; create FILE if it does not exist.
 
-    New values carry the new key's id, and old ones keep theirs: `kbq pii pseudonym` prints all of a person's. If
-    FILE's text is in a secret manager, store the new text there.
+    New pseudonyms have the new key's id, and old ones keep theirs; `kbq pii pseudonym` prints all of them. If a secret
+    manager holds FILE's text, store the new text there.
     """
     from kbq_assets.adapters import key_files
     from kbq_assets.core.topics.personal import with_new_key
@@ -84,16 +84,16 @@ def new_key(file: Path, name: str | None) -> None:
 @click.option(
     "--context",
     required=True,
-    help="CONTEXT of a decision pseudonym:CONTEXT, else the field's path.",
+    help="CONTEXT of the decision pseudonym:CONTEXT; without one, the field's path.",
 )
 @json_option
 @pass_deployment
 def pseudonym(deployment: Deployment, context: str, as_json: bool) -> None:
     """Print the pseudonyms of a value in the tables, one for each key in KBQ_PII_KEYS.
 
-    The value comes from standard input, so that no process list and no shell history contains it; the newline at its
-    end is dropped. Write numbers as Python does. To show a person their rows, query WHERE customer IN (…) with the
-    printed values; to erase them, use kbq erase with --pseudonym-of-file.
+    The value is read from standard input, so it appears in no process list or shell history; a newline at its end is
+    dropped. Write numbers as Python does. To find a person's rows, query WHERE customer IN (…) with the printed
+    values; to erase them, use kbq erase with --pseudonym-of-file.
     """
     names = pseudonym_keys(deployment.settings).under_each_key(context, _value())
     if as_json:
@@ -103,12 +103,12 @@ def pseudonym(deployment: Deployment, context: str, as_json: bool) -> None:
 
 
 def pseudonym_keys(settings: Settings) -> Pseudonyms:
-    """The keys of pseudonyms. Raises ConfigurationError if there are none."""
+    """The pseudonym keys. Raises ConfigurationError if there are none."""
     from kbq_assets.worker.adapters import open_pseudonyms
 
     found = open_pseudonyms(settings)
     if found is None:
-        raise ConfigurationError("no keys of pseudonyms are configured", next_step="set KBQ_PII_KEYS")
+        raise ConfigurationError("no pseudonym keys are configured", next_step="set KBQ_PII_KEYS")
     return found
 
 
@@ -148,8 +148,8 @@ def open_rows(
 ) -> None:
     """Print sealed error rows as they were produced, as JSON lines: value, key and headers.
 
-    Reads them from the warehouse, or with --stdin in the form of `kbq errors show --json` or of BigQuery: topic,
-    partition, offset and the value as base64. Skips rows that are not sealed; exit code 1 if one does not open.
+    Reads rows from the warehouse or, with --stdin, the output of `kbq errors show --json` or of a BigQuery export:
+    topic, partition, offset and the value as base64. Skips rows that are not sealed; exit code 1 if one does not open.
     """
     opening = _opening_keys(keys)
     found = _of_lines(sys.stdin) if from_stdin else _of_warehouse(operator, topic, limit)
@@ -221,7 +221,7 @@ def _opened(sealed: _Sealed, keys: OpeningKeys) -> dict[str, Any]:
 
 
 def _shown(name: str, data: bytes | None) -> dict[str, str | None]:
-    """Bytes as text if they are UTF-8, else as base64."""
+    """Bytes as text if they are UTF-8, otherwise as base64."""
     if data is None:
         return {name: None}
     try:

@@ -1,4 +1,4 @@
-"""``kbq plan``: the next extraction and the next load, without running them."""
+"""``kbq plan``: shows the next extraction and the next load without running them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from kbq_assets.pipelines.statements.plan import StatementPlan
 @click.argument("what", type=click.Choice(["extract", "load"]), required=False)
 @click.argument("tables", metavar="[DS.TABLE]...", nargs=-1)
 @click.option("--topic", "topics", multiple=True, help="Plan the extraction of only these topics.")
-@click.option("--cost", is_flag=True, help="Estimate Cloud Storage's operations and their list price.")
+@click.option("--cost", is_flag=True, help="Estimate the Cloud Storage operations and their list price.")
 @json_option
 @each_warehouse
 @pass_observer
@@ -56,8 +56,8 @@ def plan(
 
     Without an argument, show both: the extraction's ranges and stops, and the next batch of every table with committed
     files, as a load would submit them now. `load` also makes a dry run of each table's statement, and shows the bytes
-    that BigQuery would bill; for the tables that you name, also the SQL. It exits with 1 if a statement exceeds its
-    table's bytes_per_day.
+    that BigQuery would bill. If you name tables, it also shows the SQL. Exit code 1 if a statement exceeds its table's
+    bytes_per_day.
 
     \b
       kbq plan
@@ -139,8 +139,8 @@ def load_json(
     tables: Sequence[TableStatus],
     switches: Mapping[TableReference, str],
 ) -> dict[str, object]:
-    """A plan of a load as a document. Some ``tables`` have rows that wait for a check, ``switches`` a change of
-    `load`."""
+    """The plan of a load as a document. ``tables`` may have rows that wait for a check; ``switches`` are the changes of
+    `load` that wait."""
     return {
         "held": [
             {"table": str(t.table), "rows": t.blocked_rows, "message": t.message}

@@ -1,4 +1,4 @@
-"""``kbq quarantine``: files that no load job accepts."""
+"""``kbq quarantine``: files that the warehouse rejected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _table_option = click.option("--table", "of_table", metavar="DS.TABLE", help="Al
 
 @click.group()
 def quarantine() -> None:
-    """List, retry or drop the files that no load job accepts."""
+    """List, retry or drop files that the warehouse rejected."""
 
 
 @quarantine.command("list")
@@ -50,9 +50,9 @@ def list_files(operator: Operator, of_table: str | None, as_json: bool) -> None:
 @one_warehouse
 @pass_operator
 def retry(operator: Operator, files: tuple[str, ...], of_table: str | None, yes: bool) -> None:
-    """Load files after all, once their cause is fixed.
+    """Load files after all, once you have fixed the cause.
 
-    The next load takes them, and no row is doubled. If the warehouse refuses one again, it stays in quarantine.
+    The next load takes them, and no row is duplicated. If the warehouse rejects a file again, it stays in quarantine.
     """
     confirm([operator.rejected.retry(*_chosen(files, of_table))], yes=yes)
 

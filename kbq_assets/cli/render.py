@@ -1,4 +1,4 @@
-"""Tables and numbers for people."""
+"""Tables and numbers for terminals."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from kbq_assets.pipelines.backup.status import BackupsStatus
     from kbq_assets.pipelines.deployment import Deployment
 
-#: Without a terminal no line is folded, so that grep finds whole lines.
+#: Width without a terminal: no line is wrapped, so grep finds whole lines.
 _WIDE = 1000
-#: Partitions that a line names; it counts the others.
+#: Partitions that a line names. It only counts the others.
 _NAMED = 8
 _PARTITION = re.compile(r" --partition \d+")
-#: Characters of a JSON document above which it is one line.
+#: A JSON document with more characters than this is printed on one line.
 _MOST_INDENTED = 1_000_000
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console without markup: topic names may look like it."""
+    """A console without markup, because topic names may look like markup."""
     is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
     width = None if is_terminal else _WIDE
     return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
@@ -43,7 +43,7 @@ def console(*, stderr: bool = False) -> Console:
 
 @contextmanager
 def progress_bar(description: str) -> Iterator[Callable[..., None]]:
-    """A bar on a terminal. The function takes its new ``description``, ``total``, ``completed`` and ``advance``."""
+    """A progress bar on a terminal. Its function takes ``description``, ``total``, ``completed`` and ``advance``."""
     err = console(stderr=True)
     if not err.is_terminal:
         yield lambda **shown: None
@@ -56,7 +56,7 @@ def progress_bar(description: str) -> Iterator[Callable[..., None]]:
 
 
 def table(*titles: str, tight: bool = False) -> Table:
-    """A table. Columns whose title starts with '#' hold right-aligned numbers. ``tight``: one blank between columns."""
+    """A table. A title that starts with '#' makes a column of numbers. ``tight``: one blank between columns."""
     made = Table(box=None, pad_edge=False, collapse_padding=tight)
     for column in titles:
         is_number = column.startswith("#")
@@ -70,7 +70,7 @@ def table(*titles: str, tight: bool = False) -> Table:
 
 
 def number(value: int | None) -> str:
-    """A count with thousands separated."""
+    """A count with thousands separators; "" for None."""
     return "" if value is None else f"{value:,}"
 
 
@@ -90,18 +90,18 @@ def utc_time(milliseconds: int) -> str:
 
 
 def echo_json(value: object) -> None:
-    """Print a document, or hand it to the command that runs for each warehouse."""
+    """Print a document, or pass it to a command that runs for each warehouse."""
     context = click.get_current_context(silent=True)
     if context is not None and DOCUMENT in context.meta:
         context.meta[DOCUMENT].append(value)
         return
     text = json.dumps(value, ensure_ascii=False)
-    # No person reads more, and Python's own code indents: a second for each 5 MB.
+    # Nobody reads a longer one, and indenting is pure Python: a second for each 5 MB.
     click.echo(text if len(text) > _MOST_INDENTED else json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def name_empty_list(deployment: Deployment) -> None:
-    """Say so if no topic is chosen: there is nothing to extract."""
+    """Print a message if no topic is chosen, because then nothing is extracted."""
     if not deployment.sources.read():
         place = deployment.settings.catalog.source_topics
         click.echo(f"{place} chooses no topic; next: kbq doctor", err=True)
@@ -128,7 +128,7 @@ def stop_lines(stops: Iterable[PartitionStop]) -> list[str]:
 
 
 def _shared(command: str, group: list[PartitionStop]) -> str:
-    """A command for all partitions of a group, where it can take a topic."""
+    """A command for the whole topic instead of one partition, if the command allows that."""
     can_take_topic = len(group) > 1 and command.startswith("kbq resume ")
     return _PARTITION.sub("", command) if can_take_topic else command
 

@@ -1,4 +1,4 @@
-"""``kbq replay``: read ranges of topics again, into shadow tables."""
+"""``kbq replay``: reads ranges of topics again into shadow tables."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _rate = click.option(
     type=click.IntRange(1),
     default=None,
     metavar="RECORDS",
-    help="Most records to read in a second.",
+    help="Maximum number of records to read per second.",
 )
 
 
 def _of_its_warehouse(command: Callable[Concatenate[Replays, int, P], None]) -> Callable[..., None]:
-    """A command about one replay, which names its warehouse. If `kbq --warehouse` names another, it is refused."""
+    """A command for one replay, in the warehouse of that replay. Refused if `kbq --warehouse` names another one."""
 
     @functools.wraps(command)
     def of_its_warehouse(replay_number: int, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -64,7 +64,7 @@ def _of_its_warehouse(command: Callable[Concatenate[Replays, int, P], None]) -> 
 
 @click.group()
 def replay() -> None:
-    """Read a range of a topic again, while live extraction and loading go on."""
+    """Read a range of a topic again, while live extraction and loading continue."""
 
 
 @replay.command()
@@ -72,13 +72,13 @@ def replay() -> None:
 @click.option(
     "--from", "first", default=EARLIEST, show_default=True, help="A time, an offset, or 0:4200,3:117."
 )
-@click.option("--until", default=LATEST, show_default=True, help="The same; the range ends before it.")
+@click.option("--until", default=LATEST, show_default=True, help="The end, in the same forms; not included.")
 @click.option(
     "--source",
     type=click.Choice([KAFKA, BACKUP]),
     default=KAFKA,
     show_default=True,
-    help="Read Kafka, or the topic's backup, also what Kafka no longer has.",
+    help="Read Kafka, or the topic's backup, which also has records that Kafka has deleted.",
 )
 @click.option(
     "--tables", default="", metavar="DS.TABLE,…", help="Fill and replace only these tables of the topic."
@@ -96,11 +96,11 @@ def start(
     rate: int | None,
     yes: bool,
 ) -> None:
-    """Show what a replay reads and costs, then read it into shadow tables.
+    """Show what a replay would read and cost, then read the range into shadow tables.
 
     The range is read with today's source list, schemas and pseudonyms. Ctrl-C stops it between two windows; `kbq replay
-    resume` continues. Exit code 1 if something stops it, 75 if something did not answer. It fills one warehouse: of
-    several that the topic goes to, `kbq --warehouse NAME replay start` names it, and later commands know it.
+    resume` continues. Exit code 1 if the replay is stopped, 75 if a system did not answer. A replay fills one
+    warehouse. If the topic goes to several, choose one with `kbq --warehouse NAME replay start`; later commands use it.
     """
     if not chosen_warehouse():
         check_one_warehouse(warehouses_of(live.settings, live.sources, topic))
@@ -118,11 +118,13 @@ def start(
 
 @replay.command()
 @_number
-@click.option("--as-errors", is_flag=True, help="Accept the bad records that stopped it as error rows.")
+@click.option(
+    "--as-errors", is_flag=True, help="Accept the bad records that stopped the replay as error rows."
+)
 @_rate
 @_of_its_warehouse
 def resume(replays: Replays, replay_number: int, as_errors: bool, rate: int | None) -> None:
-    """Continue a replay that was stopped or that failed."""
+    """Continue a replay that was stopped or failed."""
     replays.resume(replay_number, as_errors=as_errors)
     _read(replays, replay_number, rate)
 
@@ -146,7 +148,7 @@ def list_replays(replays: Replays, as_json: bool) -> None:
         shown.add_row(
             str(each.number), each.topic, *names, each.phase, str(each.epoch), number(each.positions)
         )
-    console().print(shown if found else "there is no replay")
+    console().print(shown if found else "there are no replays")
 
 
 @replay.command()
@@ -154,7 +156,7 @@ def list_replays(replays: Replays, as_json: bool) -> None:
 @json_option
 @_of_its_warehouse
 def status(replays: Replays, replay_number: int, as_json: bool) -> None:
-    """Show how far a replay is, and what stops it."""
+    """Show a replay's progress, and what stops it."""
     found = replays.find(replay_number)
     progress = ReplayProgress() if found.phase in (Phase.DROPPED, Phase.ACCEPTED) else replays.progress(found)
     replaced = {str(name): done for name, done in replays.replaced(found).items()}
@@ -182,7 +184,7 @@ def status(replays: Replays, replay_number: int, as_json: bool) -> None:
 @_of_its_warehouse
 def diff(replays: Replays, replay_number: int, sample: int, as_json: bool) -> None:
     """Compare the replay with the live rows of its range: rows, distinct offsets and keys by partition and day, and the
-    first rows that differ. Exit code 1 if it is not complete.
+    first rows that differ. Exit code 1 if the replay is not complete.
     """
     found = replays.diff(replay_number, sample)
     if as_json:
@@ -197,10 +199,10 @@ def diff(replays: Replays, replay_number: int, sample: int, as_json: bool) -> No
 @yes_option
 @_of_its_warehouse
 def promote(replays: Replays, replay_number: int, yes: bool) -> None:
-    """Replace the live rows of the range by those of the replay, in one transaction over all tables; in a lake, by one
-    commit of each table.
+    """Replace the live rows of the range with the replay's rows, in one transaction over all tables; in a lake, in one
+    commit per table.
 
-    Loads of these tables wait meanwhile. If it dies, the same command continues.
+    Loads of these tables wait meanwhile. If the command dies, run it again.
     """
     confirm([replays.propose_promotion(replay_number)], yes=yes)
     click.echo(f"next: kbq replay accept {replay_number}, or kbq replay rollback {replay_number}")
@@ -211,7 +213,7 @@ def promote(replays: Replays, replay_number: int, yes: bool) -> None:
 @yes_option
 @_of_its_warehouse
 def rollback(replays: Replays, replay_number: int, yes: bool) -> None:
-    """Bring the former rows of the range back; rows that were loaded since stay."""
+    """Restore the previous rows of the range. Rows that were loaded since then stay."""
     confirm([replays.propose_rollback(replay_number)], yes=yes)
 
 
@@ -229,7 +231,7 @@ def continue_replacement(replays: Replays, replay_number: int) -> None:
 @yes_option
 @_of_its_warehouse
 def accept(replays: Replays, replay_number: int, yes: bool) -> None:
-    """Keep the promoted rows for good: delete the copies of the former ones, the shadows and the staged files."""
+    """Keep the promoted rows for good: delete the copies of the previous rows, the shadows and the staged files."""
     confirm([replays.propose_accept(replay_number)], yes=yes)
 
 
@@ -238,7 +240,7 @@ def accept(replays: Replays, replay_number: int, yes: bool) -> None:
 @yes_option
 @_of_its_warehouse
 def drop(replays: Replays, replay_number: int, yes: bool) -> None:
-    """Delete a replay's shadow tables and staged files; the live tables stay as they are."""
+    """Delete a replay's shadow tables and staged files. The live tables do not change."""
     confirm([replays.propose_drop(replay_number)], yes=yes)
 
 

@@ -1,4 +1,4 @@
-"""``kbq extract --resident``: one Spark application, cycle after cycle, until SIGTERM."""
+"""``kbq extract --resident``: repeated cycles on one Spark application, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _PACKAGE = "kbq-assets"
 
 @dataclass
 class Lines:
-    """The output of cycles: nothing for one that read nothing, and each stop once. ``as_json`` makes a document a
-    line."""
+    """Prints the reports of cycles: nothing for a cycle that read nothing, and stops only when they change. With
+    ``as_json``, it prints one JSON document per line."""
 
     as_json: Callable[[ExtractionReport], object] | None = None
     _stops: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Lines:
 def keep_extracting(
     extractor: Extractor, topics: Collection[str], every: float, limit: int, lines: Lines
 ) -> None:
-    """Run cycles until a signal, the limit, or a new release ends them; a second signal ends the running cycle."""
+    """Run cycles until a signal, the limit or a new release ends them. A second signal ends the running cycle."""
     if extractor.open_engines is None:
         raise ConfigurationError("there is no resident engine here", next_step="run it without --resident")
     drain, release = threading.Event(), metadata.version(_PACKAGE)

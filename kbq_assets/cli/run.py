@@ -36,14 +36,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--topic", "topics", multiple=True, help="Extract only these topics; may be repeated.")
-@click.option(
-    "--resident", is_flag=True, help="Keep Spark running and extract again and again, until SIGTERM."
-)
+@click.option("--resident", is_flag=True, help="Keep Spark running and extract repeatedly, until SIGTERM.")
 @click.option(
     "--every",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="With --resident: from the start of a cycle to the start of the next.  [default: 60]",
+    help="With --resident: time from the start of one cycle to the next.  [default: 60]",
 )
 @click.option(
     "--cycles", type=click.IntRange(min=1), metavar="N", help="With --resident: end after this many cycles."
@@ -60,11 +58,11 @@ def extract(
 ) -> None:
     """Read new records of the source list's topics into staged files and commit them.
 
-    The work runs as tasks, on Spark or in processes (KBQ_SPARK_MASTER). If a run dies, the next one continues at the
-    last committed window. Exit code 1 if a partition waits for an operator, 75 if something did not answer.
+    The work runs as tasks, on Spark or in processes (KBQ_SPARK_MASTER). If a run dies, the next one continues after the
+    last committed window. Exit code 1 if a partition waits for an operator, 75 if a system did not answer.
 
-    With --resident, one Spark application, or the same processes, run cycle after cycle. SIGTERM ends them in order:
-    running tasks get 20 s. Exit code 75 if they ended: start it again.
+    With --resident, one Spark application, or one set of processes, runs repeated cycles. SIGTERM ends it gracefully:
+    running tasks have 20 s to end. Exit code 75 if the application is gone: start the command again.
     """
     if resident:
         lines = Lines(extraction_report_json if as_json else None)
@@ -94,8 +92,8 @@ def extract(
 def load(loader: Loader, tables: tuple[str, ...], as_json: bool) -> None:
     """Load committed files into the warehouse, one job at a time per table.
 
-    A job id never loads twice, so running this twice, or in two places, loads nothing twice. Exit code 1 if a
-    table is parked, blocked by a check, or failed, 75 when only something did not answer.
+    A job id never loads twice, so you can run this command twice, or in two places: nothing is duplicated. Exit code 1
+    if a table is parked, blocked by a check, or failed; 75 if only a system did not answer.
     """
     only = loader.chosen(tables)
     with _tables_shown() as on_table:
@@ -184,7 +182,7 @@ def _oddities(totals: Counts) -> Iterator[str]:
     if totals.event_time_fallbacks:
         yield f"{number(totals.event_time_fallbacks)} rows without a business time (Kafka time used)"
     if totals.dropped_values:
-        yield f"{number(totals.dropped_values)} values that no decision of pii names were dropped"
+        yield f"{number(totals.dropped_values)} values without a decision in pii were dropped"
 
 
 def _print_extraction(report: ExtractionReport, out: Console) -> None:
@@ -207,9 +205,9 @@ def _print_extraction(report: ExtractionReport, out: Console) -> None:
         out.print(f"{number(len(report.plan.waiting))} partitions wait for more records")
     if report.plan.throttled:
         left = sum(t.positions for t in report.plan.throttled)
-        out.print(f"{number(left)} positions left for later runs by limits")
+        out.print(f"{number(left)} positions left for later runs because of limits")
     for message in report.advisory_failures.values():
-        out.print(f"not shown to Kafka's tools: {message}", style="yellow")
+        out.print(f"advisory group not updated: {message}", style="yellow")
     for each in report.evolved:
         out.print(f"schema: {each}")
     for tp, message in sorted(report.failures.items()):
@@ -258,7 +256,7 @@ def positions_bar() -> Iterator[Callable[[Progress], None]]:
 
 @contextmanager
 def _tables_shown() -> Iterator[Callable[[TableReport], None]]:
-    """The table loaded last, on a terminal."""
+    """Show the last loaded table, on a terminal."""
     err = console(stderr=True)
     if not err.is_terminal:
         yield lambda report: None

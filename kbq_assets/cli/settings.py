@@ -1,4 +1,4 @@
-"""``kbq settings``: every variable with its value, where it is set, and its meaning."""
+"""``kbq settings``: lists every variable with its value, its source and its meaning."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from kbq_assets.pipelines.spine import Spine
 
 _KAFKA: Final = "KBQ_KAFKA_"
-#: A link of the documentation.
+#: A Markdown link.
 _LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
-#: Instead of a secret's value.
+#: Shown instead of a secret's value.
 HIDDEN: Final = "set"
-#: Of a variable that is set nowhere.
+#: Shown as the source of a variable that is set nowhere.
 _DEFAULT: Final = "default"
 
 
@@ -35,10 +35,11 @@ _DEFAULT: Final = "default"
 @json_option
 @click.pass_obj
 def settings(open_parts: Callable[[], Spine], only_set: bool, as_json: bool) -> None:
-    """List every KBQ_* variable with its value, where it is set, and its meaning. A secret shows `set`.
+    """List every KBQ_* variable with its value, its source and its meaning. A secret is shown as `set`.
 
-    A variable is set in the environment or in a file (kbq.toml of the current folder, or the file of KBQ_SETTINGS),
-    else it has its default. The environment wins. Names that KBQ does not know are an error, with the nearest name.
+    A variable is set in the environment or in a file (kbq.toml in the current folder, or the file in KBQ_SETTINGS);
+    otherwise it has its default. The environment takes precedence. An unknown name is an error, which suggests the
+    nearest name.
 
     Options of librdkafka and Spark keep their own names: KBQ_KAFKA_SASL_MECHANISM is `sasl.mechanism`,
     KBQ_SPARK_CONF_spark.executor.memory is `spark.executor.memory`. Values may be references to a secret:
@@ -53,7 +54,7 @@ def settings(open_parts: Callable[[], Spine], only_set: bool, as_json: bool) -> 
     except ConfigurationError as error:
         errors = [error]
     if found is None:
-        # The list may show the right name.
+        # The list helps the user to find the right name.
         _print({name: ("", "") for name in VARIABLES}, as_json)
     else:
         places = origins(found)
@@ -67,7 +68,7 @@ def settings(open_parts: Callable[[], Spine], only_set: bool, as_json: bool) -> 
 
 
 def origins(found: Settings) -> dict[str, str]:
-    """Where each variable is set, by the names of `effective`."""
+    """The place where each variable is set, by the names in `effective`."""
     return {
         _kafka_name(name.removeprefix(_KAFKA)) if name.startswith(_KAFKA) else name: place
         for name, place in found.local.origins.items()
@@ -75,7 +76,7 @@ def origins(found: Settings) -> dict[str, str]:
 
 
 def _unknown_options(found: Settings) -> list[ConfigurationError]:
-    """Errors of options of Kafka that no client takes."""
+    """Errors of Kafka options that no client takes."""
     from kbq_assets.adapters.kafka.options import check_options
 
     errors = []
@@ -92,9 +93,9 @@ def _kafka_name(option: str) -> str:
 
 
 def effective(found: Settings) -> dict[str, str]:
-    """The value of every variable as text, secrets hidden, then the options set for Kafka and Spark.
+    """The value of every variable as text, then the options set for Kafka and Spark. Secrets are hidden.
 
-    KBQ does not know what a misspelled option of Kafka holds: it never shows its value.
+    A misspelled Kafka option may be a secret, so its value is never shown.
     """
     from kbq_assets.adapters.kafka.options import ALLOWED
 
@@ -112,7 +113,7 @@ def _option(name: str, value: str) -> str:
 
 
 def redacted(name: str, value: str) -> str:
-    """A declared variable's value without secrets. A reference to a secret is shown."""
+    """A declared variable's value, with secrets hidden. A reference to a secret is shown."""
     declared = VARIABLES[name]
     if declared.reference or is_reference(value) or declared.show is not str:
         return value  # `show` hides secrets itself
@@ -120,7 +121,7 @@ def redacted(name: str, value: str) -> str:
 
 
 def _meaning(name: str) -> str:
-    """A variable's meaning without its links, which lead to pages of the documentation."""
+    """A variable's meaning, without links to the documentation."""
     return _LINK.sub(r"\1", VARIABLES[name].meaning) if name in VARIABLES else ""
 
 

@@ -1,4 +1,4 @@
-"""``kbq status``: positions, lag, backlogs, and everything stopped."""
+"""``kbq status``: shows positions, lag, backlogs, and everything stopped."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from kbq_assets.pipelines.observation.status import Status
 def status(observer: Observer, as_json: bool) -> None:
     """Show every partition's position, lag and errors, every table's backlog, and what waits for an operator.
 
-    `lag` counts positions up to the broker's last stable offset; `pending` counts rows that are committed and not yet
-    loaded. Each stop and each parked table is shown with the commands that resume it. The exit code is 0
-    whatever waits: `kbq check` exits with 1. It is 75 if the broker does not answer: the output then has what the
-    staging area knows, and in JSON the reason as `broker_error`.
+    `lag` counts positions up to the broker's last stable offset; `pending` counts rows that are committed but not yet
+    loaded. Each stop and each parked table is shown with the commands that resume it. The exit code is 0 even if
+    something waits; use `kbq check` for exit code 1. If the broker does not answer, the exit code is 75, the output
+    shows only what is stored in the staging area, and JSON has the reason as `broker_error`.
     """
     try:
         found = observer.status()
@@ -45,7 +45,7 @@ def status(observer: Observer, as_json: bool) -> None:
 
 
 def _print_status(found: Status, out: Console, *, has_broker: bool = True) -> None:
-    """Of a further warehouse, only its tables: all warehouses share topics, backups and replays."""
+    """Print a status. For a warehouse after the first, print only its tables: the warehouses share the rest."""
     is_further = is_further_warehouse()
     if found.partitions and not is_further:
         out.print(_partitions(found, has_broker=has_broker))

@@ -1,4 +1,4 @@
-"""``kbq ui``: Dagster's UI and daemon on loopback, until interrupted."""
+"""``kbq ui``: runs Dagster's UI and daemon on loopback, until interrupted."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kbq_assets.core.errors import KbqError
 from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.ports.orchestrator import Orchestrator
 
-#: A UI without partitions does not show how to get some.
+#: An empty UI does not show how to get data.
 NOTHING_YET: Final = (
-    "Nothing is extracted here yet. To try it, run kbq demo in another terminal and open the assets; for your own "
+    "Nothing is extracted here yet. To try it, run kbq demo in another terminal and open the assets. For your own "
     "Kafka, set KBQ_SOURCE_TOPICS and KBQ_KAFKA_BOOTSTRAP_SERVERS, and run kbq doctor"
 )
 
@@ -30,7 +30,7 @@ NOTHING_YET: Final = (
 @pass_observer
 @pass_orchestrator
 def ui(orchestrator: Orchestrator, observer: Observer, port: int, stop: bool, read_only: bool) -> None:
-    """Run Dagster's UI and its daemon, whose sensors extract and load new records, until interrupted."""
+    """Run Dagster's UI and its daemon until interrupted. The daemon's sensors extract and load new records."""
     if stop:
         orchestrator.stop()
         return
@@ -49,7 +49,7 @@ def ui(orchestrator: Orchestrator, observer: Observer, port: int, stop: bool, re
 
 
 def _is_empty(observer: Observer) -> bool:
-    """Whether no file was ever staged. False if the store does not answer: the UI runs anyway."""
+    """Whether no file was ever staged. False if the store does not answer, because the UI runs anyway."""
     try:
         return not observer.tables()
     except KbqError:

@@ -18,8 +18,8 @@ def warehouse() -> None:
 @yes_option
 @pass_operator
 def remove(operator: Operator, name: str, yes: bool) -> None:
-    """Give up a warehouse besides the first: no staged file waits for it any more, and its name is not used again.
+    """Remove a warehouse other than the first: staged files no longer wait for it, and its name is not used again.
 
-    Its tables stay as they are. Afterwards, take it out of KBQ_WAREHOUSE and of the topics' `warehouses`.
+    Its tables stay as they are. Afterwards, remove its name from KBQ_WAREHOUSE and from the topics' `warehouses`.
     """
     confirm([operator.remove_warehouse(name)], yes=yes)

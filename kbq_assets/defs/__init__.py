@@ -1,1 +1,1 @@
-"""KBQ in Dagster. This layer only translates: the pipelines find pending work, decide, and report."""
+"""KBQ in Dagster. This layer only translates: the pipelines find the pending work, decide, and report."""

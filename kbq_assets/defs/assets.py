@@ -1,6 +1,6 @@
 """The assets: each topic's staged files, and each table. Materializing one brings it up to date."""
 
-# Dagster reads the annotation of `context`: no postponed annotations here.
+# No postponed annotations here: Dagster reads the annotation of `context`.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,17 +19,17 @@ from kbq_assets.defs.runs import StepEvents
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.ports.engine import ExtractionEngine
 
-#: Each pool has one slot (dagster.yaml): one extraction and one load at a time, however they were started.
+#: Each pool has one slot (dagster.yaml), so one extraction and one load run at a time, however they were started.
 EXTRACT_POOL: Final = "kbq_extract"
 LOAD_POOL: Final = "kbq_load"
 
 
 def build_assets(extraction: ExtractionStep, load: LoadStep) -> list[dg.AssetsDefinition | dg.AssetSpec]:
-    """Topics (external), a materializable asset per topic's staged files and per table, and the pages that show all of
-    them together.
+    """External assets for topics, materializable assets for each topic's staged files and each table, and the pages
+    that show all of them together.
 
-    A run of tables takes any selection. A topic's partitions are its own, so Dagster makes runs per topic; the first
-    run of a backfill does the work of all (`backfills`).
+    A run can materialize any selection of tables. Each topic has its own partitions, so Dagster makes a run per topic.
+    The first run of a backfill does the work of all of them (`backfills`).
     """
     pages, settings = extraction.pages, extraction.extractor.deployment.settings
     translator = pages.translator
@@ -53,7 +53,7 @@ def build_assets(extraction: ExtractionStep, load: LoadStep) -> list[dg.AssetsDe
 
 
 def shown_by(translator: AssetTranslator) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
-    """The translator's own version of each spec. Raises ConfigurationError if it has another key."""
+    """A function that applies the translator to a spec. Raises ConfigurationError if the translator changes the key."""
 
     def shown(spec: dg.AssetSpec) -> dg.AssetSpec:
         found = translator.get_asset_spec(spec)
@@ -68,7 +68,7 @@ def shown_by(translator: AssetTranslator) -> Callable[[dg.AssetSpec], dg.AssetSp
 
 
 def _unique_names(pages: Pages) -> Mapping[str, str]:
-    """The name of each topic's step; topics that differ only in punctuation get a number."""
+    """The name of each topic's step. Topics that differ only in punctuation get a number."""
     names: dict[str, str] = {}
     seen: Counter[str] = Counter()
     for key, topic in sorted(pages.staged.items()):
@@ -94,7 +94,7 @@ def _staged(step: ExtractionStep, pages: Pages, name: str, spec: dg.AssetSpec) -
 def tables_asset(
     step: LoadStep, specs: list[dg.AssetSpec], name: str = "tables", pool: str = LOAD_POOL
 ) -> dg.AssetsDefinition:
-    """The tables of a warehouse. A run takes any of them."""
+    """The tables of a warehouse. A run can materialize any of them."""
 
     def tables(
         context: dg.AssetExecutionContext, lake_spark: dg.ResourceParam[PySparkResource]
@@ -111,8 +111,8 @@ def complete_hours_spec(translator: AssetTranslator) -> dg.AssetSpec:
         translator.complete_hours,
         deps=[translator.warehouse_tables],
         description=(
-            "Materialized for a table when hours of it have become complete by business time: all partitions are past "
-            "them, everything is loaded. Assets that need whole hours depend on this asset, not on the tables."
+            "Materialized for a table when some of its hours have become complete by business time: all partitions are "
+            "past them, and everything is loaded. Assets that need whole hours depend on this asset, not on the tables."
         ),
         group_name="warehouse",
         owners=list(translator.owners),

@@ -1,4 +1,4 @@
-"""Dagster's view of a deployment: all of its assets, checks, jobs and sensors."""
+"""The Dagster definitions of a deployment: its assets, checks, jobs and sensors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def build_definitions(
     translator: AssetTranslator,
     resources: Mapping[str, Any] | None = None,
 ) -> dg.Definitions:
-    """Dagster's view of a deployment, by default with `default_resources`. Raises ConfigurationError."""
+    """The definitions of a deployment, by default with `default_resources`. Raises ConfigurationError."""
     settings = spine.deployment.settings
     pages = read_pages(spine.deployment, translator)
     extraction = ExtractionStep(spine.extractor, spine.observer, pages)
@@ -64,10 +64,10 @@ def build_definitions(
 
 
 def default_resources(settings: Settings, replaced: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Spark and, on Google Cloud, the clients, as the settings configure them; ``replaced`` win."""
+    """Spark and, on Google Cloud, the clients, configured by the settings. ``replaced`` takes precedence."""
     found: dict[str, Any] = {PYSPARK: KbqPySpark(settings=settings)}
     if isinstance(settings.staging, Bucket):
-        # It imports dagster-gcp and pandas, which a local deployment need not wait for.
+        # This imports dagster-gcp and pandas. A local deployment should not wait for them.
         from kbq_assets.defs.google import google_resources
 
         found |= google_resources(settings)

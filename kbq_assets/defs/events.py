@@ -1,4 +1,4 @@
-"""Writes many events of one run in batches (ADR 14)."""
+"""Writes the many events of a run in batches (ADR 14)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 import dagster as dg
 from dagster._core.events import DagsterEventBatchMetadata
 
-#: Dagster's variable for the size of a batch of events, and the value that `definitions` sets if there is none.
+#: Dagster's variable for the size of an event batch, and the value that `definitions` sets if it is not set.
 BATCH_VARIABLE: Final = "DAGSTER_EVENT_BATCH_SIZE"
 BATCH_SIZE: Final = "500"
 
@@ -20,10 +20,10 @@ StepContext = dg.OpExecutionContext | dg.AssetExecutionContext
 def in_batches(
     context: StepContext, materializations: Iterable[dg.AssetMaterialization]
 ) -> Iterator[dg.DagsterEvent]:
-    """Events of materializations for the step to yield.
+    """Events of materializations, for the step to yield.
 
-    Dagster writes a yielded `AssetMaterialization` immediately, in its own transactions. Postgres writes a batch in one
-    statement; SQLite still writes one by one.
+    Dagster writes a yielded `AssetMaterialization` immediately and in transactions of its own. These events form
+    batches: Postgres writes a batch in one statement, but SQLite still writes events one by one.
     """
     step = context.get_step_execution_context()
     batch = uuid.uuid4().hex

@@ -1,10 +1,10 @@
-"""dagster-gcp's resources: the Google clients of KBQ's jobs, sensors and checks, and of users' assets.
+"""dagster-gcp resources: the Google clients for KBQ's jobs, sensors and checks, and for users' assets.
 
-By default they are configured like the deployment. Replace one in `Parts.definitions(resources=...)`, and everything
-in Dagster follows.
+By default they use the deployment's configuration. To replace one for everything in Dagster, pass it to
+`Parts.definitions(resources=...)`.
 """
 
-# Pydantic reads the annotations of fields: no postponed annotations here.
+# No postponed annotations here: Pydantic reads the annotations of fields.
 
 import weakref
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,8 @@ GCS_EXTRACT = "gcs_extract"
 
 
 class PlatformBigQuery(BigQueryResource):
-    """A client with the loader's credentials. They are a reference; the secret is read when a client opens."""
+    """BigQuery clients with the loader's credentials. ``credentials`` is a reference: a client reads the secret when it
+    opens."""
 
     credentials: str = ""
     endpoint: str = ""
@@ -47,7 +48,7 @@ class PlatformBigQuery(BigQueryResource):
 
 
 class PlatformGcs(GCSResource):
-    """A client with one role's credentials, likewise a reference."""
+    """Storage clients with one role's credentials. ``credentials`` is a reference here too."""
 
     credentials: str = ""
     endpoint: str = ""
@@ -60,7 +61,7 @@ class PlatformGcs(GCSResource):
 
 
 def google_resources(settings: Settings) -> Mapping[str, dg.ConfigurableResource[Any]]:
-    """`gcs` and `bigquery`, as far as the deployment is on Google Cloud."""
+    """The `gcs` and `bigquery` resources that a deployment on Google Cloud needs."""
     google, warehouse = settings.google, settings.warehouse
     found: dict[str, dg.ConfigurableResource[Any]] = {}
     project = warehouse.project if isinstance(warehouse, BigQueryProject) else None
@@ -83,21 +84,21 @@ def google_resources(settings: Settings) -> Mapping[str, dg.ConfigurableResource
 
 
 class _OpenedResources:
-    """Clients of resources, each opened at its first use and kept for the process."""
+    """Clients of resources. Each opens at its first use and stays open for the process."""
 
     def __init__(self, resources: Mapping[str, Any]) -> None:
         self._resources = resources
         self._open = ExitStack()
-        # Closed in order with this object, or when the process ends: not one by one by the garbage collector.
+        # Close them in order, with this object or at the end of the process; the garbage collector has no order.
         weakref.finalize(self, self._open.close)
 
     def storage(self, role: Role) -> Any:
-        """The client of extraction, or of loading and cleaning."""
+        """The storage client for extraction, or for loading and cleaning."""
         key = GCS_EXTRACT if role is Role.EXTRACT and GCS_EXTRACT in self._resources else GCS
         return self._resource(key).get_client()
 
     def bigquery(self) -> Any:
-        """The client of loading."""
+        """The BigQuery client for loading."""
         return self._bigquery
 
     @cached_property
@@ -105,7 +106,7 @@ class _OpenedResources:
         return self._open.enter_context(self._resource(BIGQUERY).get_client())
 
     def _resource(self, key: str) -> Any:
-        """A resource with its configuration resolved, such as `EnvVar`s."""
+        """A resource with its configuration resolved, including `EnvVar`s."""
         resource = self._resources[key]
         if isinstance(resource, dg.ConfigurableResource):
             return self._open.enter_context(resource.process_config_and_initialize_cm())
@@ -113,6 +114,6 @@ class _OpenedResources:
 
 
 def clients_of(resources: Mapping[str, Any]) -> GoogleClients:
-    """The clients that resources of dagster-gcp, or replacements with `get_client`, open. Nothing opens yet."""
+    """The clients of dagster-gcp's resources, or of replacements that have `get_client`. Nothing opens yet."""
     opened = _OpenedResources(resources)
     return GoogleClients(opened.storage, opened.bigquery)

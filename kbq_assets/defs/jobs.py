@@ -1,10 +1,10 @@
-"""The jobs that automation and `kbq demo` run: op jobs, because an asset job would require partitions.
+"""The jobs that automation and `kbq demo` run. They are op jobs, because an asset job would require partitions.
 
-They report the assets' materializations themselves (see `runs`). A job runs in its worker's own process: a killed
-worker takes its work with it, instead of leaving an orphan that runs during the next run.
+They report the assets' materializations themselves (see `runs`). A job runs in its worker's own process: if the worker
+is killed, its work ends too, instead of continuing as an orphan during the next run.
 """
 
-# Dagster reads the annotation of `context`: no postponed annotations here.
+# No postponed annotations here: Dagster reads the annotation of `context`.
 
 import fnmatch
 from collections.abc import Callable, Iterable, Iterator
@@ -23,10 +23,10 @@ from kbq_assets.pipelines.operate.operator import Operator
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.engine import ExtractionEngine
 
-#: Run tags; `dagster.yaml` allows one run of each.
+#: Run tags. `dagster.yaml` allows one run per tag.
 EXTRACT_TAG = "kbq/extract"
 LOAD_TAG = "kbq/load"
-#: The only bound on a run whose worker and code server died together.
+#: The only limit for a run whose worker and code server died together.
 _MAX_RUNTIME_TAG = "dagster/max_runtime"
 _MAX_RETRIES_TAG = "dagster/max_retries"
 _BOTH = (EXTRACT_TAG, LOAD_TAG)
@@ -36,7 +36,7 @@ OpEvents = Iterator[StepEvent | dg.Output[None]]
 
 @dataclass(frozen=True)
 class Jobs:
-    """All jobs."""
+    """KBQ's jobs."""
 
     extract_and_load: dg.JobDefinition
     extract: dg.JobDefinition
@@ -49,7 +49,7 @@ def build_jobs(extraction: ExtractionStep, loading: LoadStep, operator: Operator
     settings = operator.deployment.settings
     run = settings.run
     extract, load, clean = _extract_op(extraction), _load_op(loading), _clean_op(operator)
-    # After its time limit a run still finishes the work in flight.
+    # After its time limit, a run still finishes the work in flight.
     extract_seconds, load_seconds = int(run.run_seconds) + 1800, 2 * int(run.load_wait_seconds) + 1800
 
     @bounded_job(
@@ -59,7 +59,7 @@ def build_jobs(extraction: ExtractionStep, loading: LoadStep, operator: Operator
         load(extract())
 
     @bounded_job(
-        "Bring every topic up to date; with KBQ_RESIDENT_SECONDS, again and again.",
+        "Bring every topic up to date; with KBQ_RESIDENT_SECONDS, repeatedly.",
         extract_seconds + settings.dagster.resident_seconds,
         EXTRACT_TAG,
     )
@@ -79,9 +79,9 @@ def build_jobs(extraction: ExtractionStep, loading: LoadStep, operator: Operator
 
 def _reprocess_job(operator: Operator) -> dg.JobDefinition:
     reprocess = reprocess_op(operator)
-    shown = "Read a range of a topic again, in a new epoch. Shows the effect; with `apply` it does it."
+    shown = "Read a range of a topic again, in a new epoch. Only shows the effect unless `apply` is set."
 
-    # Dagster retries runs whose worker died: a second reset would read the range once more.
+    # Dagster retries runs whose worker died, but a second reset would read the range once more.
     @bounded_job(shown, 1800, EXTRACT_TAG, is_retried=False)
     def reprocess_job() -> None:
         reprocess()
@@ -92,8 +92,8 @@ def _reprocess_job(operator: Operator) -> dg.JobDefinition:
 def bounded_job(
     description: str, seconds: int, *tags: str, is_retried: bool = True
 ) -> Callable[[Callable[[], None]], dg.JobDefinition]:
-    """A job in its worker's own process, ended after ``seconds``; one run at a time per tag. If the job
-    ``is_retried``, Dagster retries a run whose worker died."""
+    """A decorator for a job that runs in its worker's own process for at most ``seconds``, one run at a time per tag.
+    If ``is_retried``, Dagster retries a run whose worker died."""
     limits = {**dict.fromkeys(tags, "1"), _MAX_RUNTIME_TAG: str(seconds)}
     if not is_retried:
         limits[_MAX_RETRIES_TAG] = "0"
@@ -110,21 +110,21 @@ def clean_schedule(jobs: Jobs, minutes: int) -> dg.ScheduleDefinition:
 
 
 class StagedKeys(dg.Config):
-    """Narrows an extraction. Keys may be as scattered as one likes: it stays one run."""
+    """Limits an extraction to some partitions. It is one run even if the keys are scattered."""
 
     keys: list[str] = Field(
         [],
-        description="Partition keys to bring up to date, patterns allowed: nyc.*, or nyc.flights.v1/0/nyc.flights. "
-        "None means all.",
+        description="Partition keys to bring up to date, or patterns: nyc.*, or nyc.flights.v1/0/nyc.flights. "
+        "An empty list means all.",
     )
 
 
 class TableKeys(dg.Config):
-    """Narrows a load."""
+    """Limits a load to some tables."""
 
     keys: list[str] = Field(
         [],
-        description="Tables to bring up to date, patterns allowed: nyc.flights, or nyc.*. None means all.",
+        description="Tables to bring up to date, or patterns: nyc.flights, or nyc.*. An empty list means all.",
     )
 
 
@@ -176,13 +176,13 @@ def _load_op(step: LoadStep) -> dg.OpDefinition:
 
 
 def chosen_keys(patterns: list[str], read_known: Callable[[], Iterable[str]]) -> list[str] | None:
-    """The known keys that match the patterns, None for no pattern. Raises dagster.Failure for a pattern without one."""
+    """The known keys that match the patterns; None for no patterns. Raises dagster.Failure if one matches nothing."""
     if not patterns:
         return None
     known = list(read_known())
     found = {pattern: fnmatch.filter(known, pattern) for pattern in patterns}
     if unknown := [pattern for pattern, keys in found.items() if not keys]:
-        raise dg.Failure(f"nothing is called {', '.join(unknown)}", allow_retries=False)
+        raise dg.Failure(f"nothing matches {', '.join(unknown)}", allow_retries=False)
     return sorted({key for keys in found.values() for key in keys})
 
 

@@ -1,6 +1,6 @@
-"""A lake's Spark in Dagster."""
+"""The Spark resource of a lake's loads and compactions."""
 
-# Pydantic reads the annotations of fields: no postponed annotations here.
+# No postponed annotations here: Pydantic reads the annotations of fields.
 
 from typing import Final
 
@@ -12,10 +12,10 @@ LAKE_SPARK: Final = "lake_spark"
 
 
 class LakeSpark(dg.ConfigurableResource[PySparkResource]):
-    """The `pyspark` resource of KBQ, under a key of KBQ's: a project may have a `pyspark` of its own."""
+    """KBQ's `pyspark` resource under a key of its own, because a project may have its own `pyspark`."""
 
     pyspark: dg.ResourceDependency[PySparkResource]
 
     def create_resource(self, context: dg.InitResourceContext) -> PySparkResource:
-        """The resource, which starts with the first large job or plan."""
+        """The resource. Spark starts with the first large job or plan."""
         return self.pyspark

@@ -17,7 +17,7 @@ Links = dict[str, dg.MetadataValue]
 
 
 def staging_links(settings: Settings) -> Links:
-    """The staging area's folder of its bucket."""
+    """The staging area's folder in its bucket."""
     place = settings.staging
     if not isinstance(place, Bucket) or not _is_googles(settings.google.gcs_endpoint):
         return {}
@@ -25,7 +25,7 @@ def staging_links(settings: Settings) -> Links:
 
 
 def warehouse_links(settings: Settings) -> Links:
-    """BigQuery, in the warehouse's project."""
+    """BigQuery in the warehouse's project."""
     return _bigquery(settings, {})
 
 
@@ -47,5 +47,5 @@ def _link(page: str) -> dg.MetadataValue:
 
 
 def _is_googles(endpoint: str) -> bool:
-    """Whether an endpoint is Google's; private endpoints are."""
+    """Whether an endpoint belongs to Google. Private endpoints do."""
     return not endpoint or (urlsplit(endpoint).hostname or "").endswith(".googleapis.com")

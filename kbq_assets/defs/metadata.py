@@ -1,4 +1,4 @@
-"""Loads and checks as Dagster metadata: lists are capped, and numbers stay numbers so that Dagster plots them."""
+"""Loads and checks as Dagster metadata. Lists are capped, and numbers stay numbers, so Dagster plots them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from kbq_assets.defs.translator import column_schema
 from kbq_assets.pipelines.loading.load import LoadReport, TableReport
 from kbq_assets.pipelines.observation.status import TableStatus
 
-#: Most entries of a list and rows of a table in metadata: the UI reads each event whole.
+#: Most files in a list, and most lines or table rows, in metadata: the UI reads events whole.
 SHOWN_FILES: Final = 20
 SHOWN_LINES: Final = 50
-#: Above this age a record's time is its producer's, of an event long ago. It is no delay and would dwarf a plot.
+#: An older Kafka timestamp is the time of an old event, set by a producer. It is not a delay, and would distort a plot.
 MAX_AGE_SECONDS: Final = 30 * 24 * 3600.0
 
 Metadata = dict[str, dg.MetadataValue | dg.TableSchema | int | float | str]
 
 
 def table_metadata(report: TableReport, status: TableStatus | None, now_ms: int) -> Metadata:
-    """Metadata of one table's materialization. ``now_ms`` is the time at which its rows were visible."""
+    """Metadata of one table's materialization. ``now_ms`` is the time when the rows became visible."""
     metadata: Metadata = {"rows": report.rows, "files": report.files, "bytes": report.bytes}
     if status is not None:
         metadata |= _rows(status) | _order(status)
@@ -45,7 +45,7 @@ def table_metadata(report: TableReport, status: TableStatus | None, now_ms: int)
 
 
 def _rows(status: TableStatus) -> Metadata:
-    """The rows in a table. A statement changes rows, so the loaded records are not as many: only their number is known,
+    """The number of rows in a table. With statements, loaded records and rows differ, so this is the number of records,
     the last batch, and what BigQuery billed."""
     applied = status.batches.statements
     if applied == TableStatements():
@@ -86,7 +86,7 @@ def age(name: str, then_ms: int, now_ms: int) -> Metadata:
 
 
 def load_metadata(report: LoadReport) -> Metadata:
-    """Metadata of a whole load. Its names differ from those of partitions, or plots would mix them."""
+    """Metadata of a whole load. Its names differ from those of partitions, so plots do not mix them."""
     return {
         "summary": dg.MetadataValue.md(load_summary(report)),
         "run_rows": report.rows,

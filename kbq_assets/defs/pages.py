@@ -1,7 +1,7 @@
 """The topics and tables that have a page in Dagster when the code location loads.
 
-Named topics and tables come from the catalog or source list. Topics of patterns, and tables that only records name,
-come from the registries in the staging area, so a reload of the code location shows those found since.
+Named topics and tables come from the catalog or the source list. Topics that match patterns, and tables that only
+records name, come from the registries in the staging area. So a reload of the code location shows new ones.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from kbq_assets.pipelines.protocol import state
 
 Read = TypeVar("Read")
 _LOGGER: Final = logging.getLogger("kbq.dagster")
-#: Longest wait for the staging area: a store that does not answer must not keep the code location from loading.
+#: Time limit for the staging area: the code location must load even if the store does not answer.
 _STORE_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True)
 class Pages:
-    """Topics with the line that selects each, and tables with their descriptions."""
+    """Topics with their lines of the source list, and tables with their descriptions."""
 
     translator: AssetTranslator
     sources: tuple[SourceEntry, ...]
@@ -51,7 +51,7 @@ class Pages:
         return {self.translator.dataset_key(table): table for table in self.tables}
 
     def feeding(self, table: TableReference) -> list[str]:
-        """The topics that a table's records come from, as far as names tell."""
+        """The topics that feed a table, judging by names."""
         dataset = self.tables[table]
         if dataset.topics:
             return sorted(topic for pattern in dataset.topics for topic in self._by_line.get(pattern, ()))
@@ -79,10 +79,10 @@ class Pages:
 
 
 def read_pages(deployment: Deployment, translator: AssetTranslator) -> Pages:
-    """The pages known now. A part that cannot be read is left out with a warning: Dagster still loads the code
-    location, and every run names what is wrong."""
+    """The pages known now. If a part cannot be read, it is left out with a warning: Dagster still loads the code
+    location, and every run reports the error."""
     listed: tuple[SourceEntry, ...] = _or_else(deployment.sources.read, ())
-    # A mistake may hide which topic an entry is about: the check of all staged files shows it.
+    # A mistake may hide an entry's topic. Then the check of all staged files shows the mistake.
     sources = tuple(each for each in listed if each.mistake is None or not each.mistake.hides_name)
     described = _or_else(deployment.sources.datasets, Datasets({})).tables
     topics, tables = _stored_names(deployment)
@@ -93,7 +93,7 @@ def read_pages(deployment: Deployment, translator: AssetTranslator) -> Pages:
     return Pages(translator, sources, select_entries(sources, {*named, *topics}), {**described, **found})
 
 
-_RECORDS_NAME_IT: Final = "Records name this table."
+_RECORDS_NAME_IT: Final = "Only records name this table."
 
 
 def _may_feed(entry: SourceEntry, topic: str, table: TableReference) -> bool:
@@ -117,7 +117,7 @@ def _stored_names(deployment: Deployment) -> tuple[Iterable[str], Iterable[Table
     """Registered topics and tables; none if the staging area does not answer in time."""
     place = deployment.settings.staging
     if isinstance(place, Folder) and not place.path.exists():
-        return (), ()  # nothing was ever extracted; to open the store would create the folder
+        return (), ()  # nothing was ever extracted, and opening the store would create the folder
     found: list[tuple[Iterable[str], Iterable[TableReference]]] = []
 
     def read() -> None:
@@ -125,7 +125,7 @@ def _stored_names(deployment: Deployment) -> tuple[Iterable[str], Iterable[Table
             store = deployment.load_store
             tables = state.table_registry(store).tables
             found.append((sorted(state.topic_registry(store).topics), sorted(tables)))
-        except Exception as error:  # whatever a client raises: pages are no reason to fail
+        except Exception as error:  # whatever a client raises: do not fail because of pages
             message = error.message if isinstance(error, KbqError) else type(error).__name__
             _LOGGER.warning("tables that only records name have no pages yet: %s", message)
 

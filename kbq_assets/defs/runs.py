@@ -1,7 +1,7 @@
-"""Shared by the steps of Dagster's jobs and assets. A step calls the spine once and yields the result as events.
+"""Functions shared by the steps of Dagster's jobs and assets. A step calls the spine and yields the result as events.
 
-Automated runs report only changes: one materialization per changed partition, and no planned events. Partitions that
-a person chose are reported even if they were up to date. Dagster keeps the events that a step yields before it fails.
+Automated runs report only changes: one materialization per changed partition, and no planned events. Partitions that a
+user chose are reported even if they were up to date. Dagster keeps the events that a step yields before it fails.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ IN_PROGRESS = (
 def state_checks(
     context: StepContext, observer: Observer, pages: Pages, side: Role, *of_broker: str
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The checks that a run of this side can answer from state alone, and those for which the broker must be asked.
-    The run is over: none of them fails it."""
+    """The checks that a run of this role can answer from state, and the checks ``of_broker``. An error does not fail
+    the run, because its work is done."""
     report = or_else(context, lambda: observer.state_checks(side, broker=bool(of_broker)), None)
     if report is not None:
         names = (*of_broker, *check_events.OF_RUNS[side])
@@ -48,7 +48,7 @@ def state_checks(
 def logged(
     context: StepContext, found: Iterable[dg.AssetCheckEvaluation]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Evaluations, and an error or a warning in the run's log for each that fails."""
+    """The evaluations. Each failed one is also written to the run's log, as an error or a warning."""
     for check in found:
         if not check.passed:
             write = (
@@ -59,7 +59,7 @@ def logged(
 
 
 def or_else(context: StepContext, read: Callable[[], Read], otherwise: Read) -> Read:
-    """A value for reports. The work is committed: a failure is logged, as a failed run would lose its events."""
+    """A value for reports. An error is only logged: the work is committed, and a failed run would lose its events."""
     try:
         return read()
     except KbqError as error:
@@ -68,9 +68,9 @@ def or_else(context: StepContext, read: Callable[[], Read], otherwise: Read) -> 
 
 
 def parsed(context: StepContext, chosen: Iterable[str], parse: Callable[[str], Parsed]) -> dict[str, Parsed]:
-    """The chosen keys, parsed. People may add keys in the UI: a wrong one is skipped with a warning.
+    """The chosen keys, parsed. Users may add keys in the UI, so an invalid one is skipped with a warning.
 
-    Raises dagster.Failure if all are wrong.
+    Raises dagster.Failure if all are invalid.
     """
     found, wrong = {}, []
     for key in chosen:
@@ -98,7 +98,7 @@ def find_run(
     assets: Collection[dg.AssetKey],
     statuses: Collection[dg.DagsterRunStatus] = IN_PROGRESS,
 ) -> str:
-    """Text about a queued or running run that has the tag or materializes one of the assets; "" if there is none."""
+    """A message about a queued or running run with the tag or one of the assets; "" if there is none."""
     for run in instance.get_runs(dg.RunsFilter(statuses=list(statuses))):
         if tag in run.tags or any(key in assets for key in run.asset_selection or ()):
             return f"run {run.run_id[:8]} is {run.status.value.lower()}"
@@ -106,7 +106,7 @@ def find_run(
 
 
 def tick(evaluate: Tick) -> Tick:
-    """A sensor's evaluation, which skips its tick if a port does not answer."""
+    """A sensor's evaluation that skips the tick if a port does not answer."""
 
     @functools.wraps(evaluate)
     def evaluate_or_skip(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -119,5 +119,5 @@ def tick(evaluate: Tick) -> Tick:
 
 
 def skipped(context: dg.SensorEvaluationContext, reason: str) -> dg.SensorResult:
-    """A tick without effect; the cursor stays."""
+    """A tick without effect. The cursor does not change."""
     return dg.SensorResult(skip_reason=reason, cursor=context.cursor)

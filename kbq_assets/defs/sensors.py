@@ -1,4 +1,4 @@
-"""Automation: sensors request a run when there is work, and show why they skip. Their cursors are hints."""
+"""Automation: sensors request a run if there is work; otherwise they show why not. Their cursors are hints."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from kbq_assets.pipelines.observation.pending import PendingLoads, find_done_fil
 
 #: Most seconds between two ticks of `done_file_sensor`.
 POLL_SECONDS = 60
-#: Tag of a load run: a digest of the pending files it was requested for. Retries of the same files slow down.
+#: Tag of a load run: a digest of the pending files for which it was requested. Retries of the same files back off.
 PENDING_TAG = "kbq/pending"
 FIRST_RETRY_SECONDS = 30.0
 LAST_RETRY_SECONDS = 600.0
-_IDLE = "every committed file is loaded, or its table waits: kbq status shows for what"
-_POLL_CONTINUES = "nothing so far: the poll ran out of time, and the next tick continues it"
+_IDLE = "every committed file is loaded, or its table waits: kbq status shows the reason"
+_POLL_CONTINUES = "nothing found so far: the poll ran out of time, and the next tick continues it"
 
 
 def extraction_sensor_of(extractor: Extractor, pages: Pages, jobs: Jobs) -> dg.SensorDefinition:
-    """Requests extractions; runs by default."""
+    """The sensor that requests extractions. It is on by default."""
     deployment = extractor.deployment
 
     @tick
@@ -56,7 +56,7 @@ def extraction_sensor_of(extractor: Extractor, pages: Pages, jobs: Jobs) -> dg.S
 
     return dg.SensorDefinition(
         name="extraction_sensor",
-        description="Requests an extraction when the broker holds records that are not committed.",
+        description="Requests an extraction when the broker has records that are not committed.",
         evaluation_fn=extraction_sensor,
         job=jobs.extract,
         minimum_interval_seconds=int(deployment.settings.run.extract_seconds),
@@ -65,7 +65,7 @@ def extraction_sensor_of(extractor: Extractor, pages: Pages, jobs: Jobs) -> dg.S
 
 
 def done_file_sensor_of(loader: Loader, observer: Observer, pages: Pages, jobs: Jobs) -> dg.SensorDefinition:
-    """Requests loads; runs by default. Its first tick reports what commands did before."""
+    """The sensor that requests loads. It is on by default. Its first tick reports earlier work of commands."""
     deployment, dagster = loader.deployment, loader.deployment.settings.dagster
     cadence = int(deployment.settings.run.load_seconds)
     before = CatchUp(observer, pages, dagster.partition_events)
@@ -95,8 +95,8 @@ def done_file_sensor_of(loader: Loader, observer: Observer, pages: Pages, jobs: 
 
     return dg.SensorDefinition(
         name="done_file_sensor",
-        description="Requests a load for a new done file, and for committed files and load jobs that a poll of states "
-        "finds pending.",
+        description="Requests a load when there is a new done file, or when a poll of states finds pending files or "
+        "load jobs.",
         evaluation_fn=done_file_sensor,
         job=jobs.load,
         minimum_interval_seconds=min(POLL_SECONDS, cadence),
@@ -106,7 +106,7 @@ def done_file_sensor_of(loader: Loader, observer: Observer, pages: Pages, jobs: 
 
 @dataclass(frozen=True)
 class LoadDecision:
-    """The load to request, or the reason for none; ``start`` is where the next poll begins."""
+    """The load to request, or the reason for none. The next poll begins at ``start``."""
 
     request: dg.RunRequest | None
     reason: str
@@ -114,14 +114,14 @@ class LoadDecision:
 
 
 def decide_load(instance: dg.DagsterInstance, pending: PendingLoads) -> LoadDecision:
-    """The load that a poll of states asks for."""
+    """The load that a poll of states requires, unless retries of its files must wait."""
     if not pending.names:
         return LoadDecision(None, _IDLE if pending.complete else _POLL_CONTINUES, pending.start)
     digest = _digest(pending.names)
     tried = find_tries(instance, digest, time.time())
     if tried.wait > 0:
         names = len(pending.names)
-        reason = f"{tried.count} loads left these {names} pending; the next in {tried.wait:.0f} s"
+        reason = f"{tried.count} loads left these {names} items pending; the next in {tried.wait:.0f} s"
         return LoadDecision(None, reason, pending.start)
     request = dg.RunRequest(run_key=f"{digest}-{tried.last}", tags={PENDING_TAG: digest})
     return LoadDecision(request, "", pending.start)
@@ -130,13 +130,13 @@ def decide_load(instance: dg.DagsterInstance, pending: PendingLoads) -> LoadDeci
 def seconds_to_next_load(
     instance: dg.DagsterInstance, cadence: float, now: float, tag: str = LOAD_TAG
 ) -> float:
-    """Seconds until ``cadence`` has passed since the newest load run was created; 0 or less if it has."""
+    """Seconds until ``cadence`` has passed since the newest load run was created; 0 or less if it has passed."""
     newest = instance.get_run_records(dg.RunsFilter(tags={tag: "1"}), limit=1)
     return newest[0].create_timestamp.timestamp() + cadence - now if newest else 0.0
 
 
 def idle_reason(stops: Collection[PartitionStop], complete: bool = True) -> str:
-    """Why there is nothing to extract."""
+    """The reason why there is nothing to extract."""
     if not complete:
         return _POLL_CONTINUES
     stopped = f"; {len(stops)} stopped partitions wait for an operator (see the check)" if stops else ""
@@ -145,8 +145,8 @@ def idle_reason(stops: Collection[PartitionStop], complete: bool = True) -> str:
 
 @dataclass(frozen=True)
 class Tries:
-    """Runs for the same pending files: how many lately, the last one's id ("" for none), and the seconds until the next
-    may start."""
+    """Recent runs for the same pending files: their number, the last one's id ("" for none), and the seconds until the
+    next one may start."""
 
     count: int
     last: str
@@ -154,7 +154,7 @@ class Tries:
 
 
 def find_tries(instance: dg.DagsterInstance, digest: str, now: float) -> Tries:
-    """Runs for exactly these files. Old runs may have been deleted: only the last one and those of an hour count."""
+    """Runs for exactly these files. Only the last one and those of the last hour count: older ones may be deleted."""
     tags = {PENDING_TAG: digest}
     newest = instance.get_run_records(dg.RunsFilter(tags=tags), limit=1)
     if not newest:

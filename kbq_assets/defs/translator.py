@@ -1,8 +1,8 @@
 """Names and descriptions of KBQ's assets in Dagster: keys, groups, kinds, owners.
 
 A topic's staged files are an asset (`staged/nyc.flights.v1`), and so is a table (`nyc/flights`). Partition keys of
-staged files are stable, never files: a topic, its partition and a table (`nyc.flights.v1/0/nyc.flights`). Subclass
-`AssetTranslator` to change names, and pass it to `build_definitions`.
+staged files are stable: a topic, a Kafka partition and a table (`nyc.flights.v1/0/nyc.flights`), not single files. To
+change names, subclass `AssetTranslator` and pass an instance to `build_definitions`.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry, select_entries
 from kbq_assets.defs.links import staging_links, warehouse_links
 
-#: Dagster reads `...` in a partition key as a range. A topic may contain it; '%' is in no topic name.
+#: Dagster reads `...` in a partition key as a range. A topic's name may contain it, but never '%'.
 _RANGE_MARK: Final = "..."
 _ESCAPED: Final = "..%2E"
 
 
-#: Kafka's numbers of partitions have 31 bits.
+#: Kafka's partition numbers have 31 bits.
 _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 #: First parts of the asset keys of topics and of their staged files.
 _TOPICS: Final = "kafka"
 _STAGED: Final = "staged"
-#: First part of the asset keys of tables in warehouses besides the first.
+#: First part of the asset keys of tables in warehouses after the first.
 _WAREHOUSES: Final = "warehouses"
-#: First words of the pages that show all topics and all tables together.
+#: Beginnings of the descriptions of the pages for all topics and for all tables.
 _ALL_TOPICS: Final = "All topics together: the checks over all of them, and the summary of each extraction. "
 _ALL_TABLES: Final = "All tables together: the checks over all of them, and the summary of each load. "
 
 
 @dataclass(frozen=True, order=True)
 class StagedKey:
-    """A partition of a topic's staged files: a Kafka partition, and one of the tables that its records go to."""
+    """A partition of a topic's staged files: a Kafka partition, and one of the tables that it feeds."""
 
     topic_partition: TopicPartition
     table: TableReference
@@ -65,8 +65,8 @@ class StagedKey:
 
 @dataclass(frozen=True)
 class AssetTranslator:
-    """Names and descriptions of the assets. ``prefix`` goes before every asset key. ``warehouse`` is the one whose
-    tables are named, "" for the first."""
+    """Names and descriptions of the assets. Every asset key begins with ``prefix``. ``warehouse`` is the tables'
+    warehouse, "" for the first."""
 
     owners: tuple[str, ...] = ("team:data-platform",)
     prefix: tuple[str, ...] = ()
@@ -76,18 +76,18 @@ class AssetTranslator:
         return dg.AssetKey([*self.prefix, *parts])
 
     def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
-        """The spec as Dagster shows it. Override it to change owners, tags, groups or automation conditions; its key is
-        that of the events, so change keys by ``prefix``."""
+        """The spec as Dagster shows it. Override this to change owners, tags, groups or automation conditions. Keep the
+        key, because events use it; to change keys, set ``prefix``."""
         return spec
 
     @property
     def staged_files(self) -> dg.AssetKey:
-        """The page of all topics' staged files together."""
+        """The asset for all topics' staged files together."""
         return self.key("staged_files")
 
     @property
     def warehouse_tables(self) -> dg.AssetKey:
-        """The page of all tables together."""
+        """The asset for all tables together."""
         return self.key(*self._of_warehouse, "warehouse_tables")
 
     @property
@@ -98,8 +98,8 @@ class AssetTranslator:
         return self.key(_STAGED, topic)
 
     def dataset_key(self, table: TableReference) -> dg.AssetKey:
-        """The asset of a table: `sales/orders`, in another warehouse `warehouses/lake/sales/orders`. A dataset named as
-        topics or staged files are gets a prefix."""
+        """The asset of a table: `sales/orders`, or `warehouses/lake/sales/orders` in another warehouse. A dataset
+        called `kafka` or `staged` gets the prefix `warehouse`."""
         above = ["warehouse"] if table.dataset in (_TOPICS, _STAGED) else []
         return self.key(*self._of_warehouse, *above, table.dataset, table.table)
 
@@ -108,21 +108,21 @@ class AssetTranslator:
         return (_WAREHOUSES, self.warehouse) if self.warehouse else ()
 
     def staged_partitions(self, topic: str) -> dg.DynamicPartitionsDefinition:
-        """A key per Kafka partition of the topic, and table."""
+        """Partitions with a key per Kafka partition of the topic and table."""
         return dg.DynamicPartitionsDefinition(name="/".join((*self.prefix, _STAGED, topic)))
 
     @property
     def table_partitions(self) -> dg.DynamicPartitionsDefinition:
-        """A key per table, of complete hours."""
+        """Partitions of complete hours, with a key per table."""
         name = "/".join((*self.prefix, *self._of_warehouse, "warehouse_tables"))
         return dg.DynamicPartitionsDefinition(name=name)
 
     def topic_key(self, pattern: str) -> dg.AssetKey:
-        """The external asset of a line of the source list: `kafka/audit-any` of `audit-*`."""
+        """The external asset of a line of the source list: `kafka/audit-any` for `audit-*`."""
         return self.key(_TOPICS, re.sub(r"[^A-Za-z0-9._-]", "_", pattern.replace("*", "any")))
 
     def topic_assets(self, entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, dg.AssetKey]:
-        """The external asset of each topic: that of the first line that matches it."""
+        """The external asset of each topic: the one of the first line that matches it."""
         found = select_entries(entries, topics)
         return {topic: self.topic_key(entry.pattern) for topic, entry in found.items()}
 
@@ -162,9 +162,9 @@ class AssetTranslator:
             deps=[self.topic_key(entry.pattern)],
             description=(
                 f"Records of the Kafka topic `{topic}`, with `_kafka_*` columns, as committed Avro files per table.\n\n"
-                "`extraction_sensor` materializes it automatically. To materialize partitions by hand is to bring the "
-                "topic up to date: each record is read once, and nothing happens if there is nothing new. Partitions "
-                "appear with the first extraction. The checks name what is stopped, why, and how to resume it."
+                "`extraction_sensor` materializes it automatically. If you materialize partitions by hand, that brings "
+                "the topic up to date: each record is read once, and nothing happens if nothing is new. Partitions "
+                "appear with the first extraction. The checks show what is stopped, why, and how to resume it."
             ),
             group_name="staging",
             kinds={"kafka", "spark", "avro"},
@@ -207,10 +207,10 @@ def _cost_tags(entry: SourceEntry) -> dict[str, str]:
 
 
 def dagster_owner(owner: str) -> str:
-    """An owner that Dagster accepts: unchanged if it does, else as a team; "" for an empty one.
+    """An owner in a form that Dagster accepts: unchanged if possible, otherwise as a team; "" for an empty one.
 
-    Dagster refuses some valid addresses (`ops@example.solutions`, `o'brien@example.com`), and with them the whole code
-    location.
+    Dagster rejects some valid addresses (`ops@example.solutions`, `o'brien@example.com`). One of them would fail the
+    whole code location.
     """
     owner = " ".join(owner.split())
     team = owner.removeprefix("team:").strip()
@@ -232,7 +232,7 @@ def tag_value(text: str) -> str:
 
 
 def column_schema(columns: Iterable[Column], levels: Mapping[str, str] | None = None) -> dg.TableSchema:
-    """A table's columns for Dagster; fields of records by their path. ``levels`` are levels of personal data."""
+    """A table's columns for Dagster. Nested fields are named by their path. ``levels`` are levels of personal data."""
     return dg.TableSchema(columns=list(_flat(columns, "", levels or {})))
 
 

@@ -1,1 +1,1 @@
-"""Optional subjects, one folder each. The spine imports none of them."""
+"""Optional features, one folder each. The spine imports none of them."""

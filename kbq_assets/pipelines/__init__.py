@@ -1,9 +1,9 @@
-"""Read state -> plan -> act -> commit. Pipelines know ports, never adapters; the composition root joins them.
+"""Read state -> plan -> act -> commit. Pipelines depend on ports, never on adapters; the composition root joins them.
 
-extract    positions of Kafka become staged, committed files
-load       committed files become rows of the warehouse
-clean      orphans and superseded done files
-operate    accept-gap, reset, bootstrap, resume: the commands of an operator
-reconcile  offsets of the broker against rows of the warehouse
-status     where everything stands
+extract    read Kafka offsets into staged, committed files
+load       load committed files into warehouse tables
+clean      delete orphans and superseded done files
+operate    the operator's commands: accept-gap, reset, bootstrap, resume
+reconcile  compare the broker's offsets with the warehouse's rows
+status     report the state of every topic and table
 """

@@ -1,6 +1,6 @@
-"""One configured KBQ: its settings, its topics and its ports, which open when they are first used.
+"""One configured KBQ: settings, topics and ports. A port opens when it is first used.
 
-The extractor, the loader, the observer and the operator share it. `definitions.py` knows how each port opens.
+The extractor, the loader, the observer and the operator share a deployment. `definitions.py` opens the ports.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _LOGGER: Final = logging.getLogger("kbq.staging")
 class Deployment:
     """Settings, topics and lazily opened ports.
 
-    Extraction and the operator's commands for topics use ``store``. Loading, cleaning and the commands for tables use
-    ``load_store``: the same objects with the loader's credentials. ``examine_staging`` returns warnings, and raises
-    ConfigurationError if staged data would not be safe.
+    Extraction and the operator's topic commands use ``store``. Loading, cleaning and the table commands use
+    ``load_store``: the same objects, read with the loader's credentials. ``examine_staging`` returns warnings and
+    raises ConfigurationError if staged data would not be safe.
     """
 
     settings: Settings
@@ -89,16 +89,16 @@ class Deployment:
 
     def register_warehouses(self) -> None:
         """List the warehouses in both registries before anything is committed for them. Raises ConfigurationError if
-        KBQ_WAREHOUSE contradicts these."""
+        KBQ_WAREHOUSE contradicts the registries."""
         register(self.settings.other_warehouses, lambda: self.store, lambda: self.load_store)
 
     @cached_property
     def blocks(self) -> LoadBlocks:
-        """Finds the topics whose files wait for a check, by the options in force at each call."""
+        """Finds the topics whose files wait for a check. Each call uses the options then in force."""
         return LoadBlocks(self.sources.select, self.sources.unknown)
 
     def check_staging(self, role: Role) -> None:
-        """Refuse an unsafe staging area (ConfigurationError) and log warnings, once per process and role."""
+        """Log warnings about the staging area, once per process and role. Raises ConfigurationError if it is unsafe."""
         if role not in self._checked:
             for warning in self.examine_staging(role):
                 _LOGGER.warning("%s", warning)

@@ -1,4 +1,4 @@
-"""The four objects that do KBQ's work, as commands and Dagster receive them."""
+"""The objects that do KBQ's work, as commands and Dagster receive them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbq_assets.pipelines.operate.operator import Operator
 
 
 class Spine(Protocol):
-    """KBQ without its extras. `definitions.py` builds it; each part opens when it is first used."""
+    """KBQ without its extras. `definitions.py` builds it. Each part opens when it is first used."""
 
     @property
     def deployment(self) -> Deployment:
@@ -21,23 +21,23 @@ class Spine(Protocol):
 
     @property
     def extractor(self) -> Extractor:
-        """From Kafka to staged files."""
+        """Reads Kafka into staged files."""
 
     @property
     def loader(self) -> Loader:
-        """From staged files to tables."""
+        """Loads staged files into tables."""
 
     @property
     def compactor(self) -> Compactor:
-        """From many small files of a lake to few."""
+        """Rewrites a lake's many small files into fewer large ones."""
 
     @property
     def observer(self) -> Observer:
-        """Status, checks and completeness."""
+        """Reports status, checks and completeness."""
 
     @property
     def operator(self) -> Operator:
-        """Proposals, bad records and the clean-up."""
+        """Runs an operator's repairs: proposals, bad records and the clean-up."""
 
     def for_warehouse(self, name: str) -> Spine:
         """The same parts for another warehouse."""

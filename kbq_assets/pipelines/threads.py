@@ -1,4 +1,4 @@
-"""Threads of a pipeline, or none: with one thread, every call runs where it is submitted."""
+"""A pipeline's thread pool. With one thread, every call runs in the thread that submits it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
-#: Below this many reads threads cost more than they save.
+#: For fewer reads than this, threads cost more than they save.
 _PARALLEL_FROM = 32
-#: So do they for reads that wait less than this: those of a local disk.
+#: The same is true if a read takes less time than this, as on a local disk.
 _WAITING_SECONDS = 0.010
 
 
@@ -19,7 +19,7 @@ class SameThread(Executor):
     """Runs each call immediately, in the calling thread."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run it. The future has its result or its exception; what is no Exception propagates at once."""
+        """Run the call. The future has its result or its exception; KeyboardInterrupt and SystemExit propagate."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -29,13 +29,13 @@ class SameThread(Executor):
 
 
 def pool_of(threads: int, name: str) -> Executor:
-    """A pool of ``threads`` threads, whose names begin with ``name``; no thread for one."""
+    """A pool of ``threads`` threads whose names begin with ``name``. One thread means the calling thread."""
     return ThreadPoolExecutor(threads, name) if threads > 1 else SameThread()
 
 
 def parallel(function: Callable[[R], T], items: Iterable[R]) -> list[T]:
-    """Apply a function that waits for the store to each item; results in order. In threads, if there are many and one
-    had to wait."""
+    """Results of a function that reads the store, in the order of the items. Threads help if there are many items and
+    a read is slow."""
     items, found = list(items), list[T]()
     if len(items) < _PARALLEL_FROM:
         return [function(item) for item in items]

@@ -43,7 +43,7 @@ def test_all_is_well(extracted: Shell) -> None:
     assert (document["failed"], document["unknown"], document["holds"]) == (0, {}, [])
     assert {result["check"] for result in document["checks"]} == set(CHECKS) - {BATCHES_APPLY}
     text = extracted.done("check")
-    assert "the warehouse was not counted; --counts counts it" in text
+    assert "the warehouse's rows were not counted; --counts counts them" in text
     assert COUNTS_AGREE not in text
 
 

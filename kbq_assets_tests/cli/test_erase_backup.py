@@ -57,10 +57,10 @@ def test_a_backup_is_written_again_without_the_person_and_every_other_record_is_
     world: FakePlatform, run: Shell
 ) -> None:
     before = copies(world)
-    assert "backup: 1 files are written again without 2 records" in run.done(
+    assert "backup: 1 files are rewritten without 2 records" in run.done(
         "erase", "plan", TOPIC, "--key", PERSON
     )
-    assert "1 files written again" in start(run)
+    assert "1 files rewritten" in start(run)
     assert copies(world) == {at: record for at, record in before.items() if record[0] != PERSON.encode()}
     run.done("backup", "verify", "--topic", TOPIC)
     run.done("erase", "verify", "1")
@@ -75,7 +75,7 @@ def test_a_backup_is_written_again_without_the_person_and_every_other_record_is_
 def test_records_that_kafka_has_no_longer_are_found_in_the_backup(world: FakePlatform, run: Shell) -> None:
     world.kafka.delete_before(TopicPartition(TOPIC, 0), 4)
     shown = run.done("erase", "plan", TOPIC, "--key", PERSON)
-    assert "forgets 2 records" in shown and "not searched" not in shown
+    assert "erases 2 records" in shown and "not searched" not in shown
     start(run)
     assert offsets(world, ORDERS) == [(1, 0, 0)] and offsets(world, ERRORS) == [(1, 0, 2)]
     run.done("replay", "start", TOPIC, "--source", "backup", "--yes")

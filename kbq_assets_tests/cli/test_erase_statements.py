@@ -133,7 +133,7 @@ def test_an_upsert_table_reconciles_after_an_erasure(tmp_path: Path) -> None:
     run.done("reconcile")
     run.done("reconcile", "--counts")
     by_column = run.done("erase", "plan", TOPIC, "--where", "n=bert")
-    assert "not searched: shop.orders: records that other ones replaced" in by_column
+    assert "not searched: shop.orders: replaced records and deleted keys" in by_column
 
 
 def test_a_scratch_table_of_a_parked_table_is_dropped(tmp_path: Path) -> None:
@@ -163,10 +163,10 @@ def test_a_table_kept_by_your_own_sql_is_erased_by_position_and_the_rest_by_hand
 
     state.change(world.store, TableState, "tables/shop.orders.json", by_sql)
     refused = run("erase", "start", TOPIC, "--key", ANNA, "--yes")
-    assert refused.exit_code == 3 and "kept by your own SQL" in refused.output
+    assert refused.exit_code == 3 and "maintained by your own SQL" in refused.output
     assert "--by-hand 'shop.orders'" in refused.output
     planned = run.done("erase", "plan", TOPIC, "--key", ANNA, "--by-hand", "shop.orders")
-    assert "shop.orders: rows that your SQL made of several records" in planned
+    assert "shop.orders: rows that your SQL made from several records" in planned
     run.done("erase", "start", TOPIC, "--key", ANNA, "--yes", "--by-hand", "shop.orders")
     assert ANNA not in world.everything()
     run.done("erase", "verify", "1")

@@ -65,7 +65,7 @@ def test_nothing_is_replayed_without_a_yes(broken: FakePlatform, run: Shell) -> 
     [
         ("nowhere:good", "No module named 'nowhere'"),
         ("json", "ValueError|AttributeError"),
-        ("json:__name__", "no function"),
+        ("json:__name__", "not a function"),
     ],
 )
 def test_a_function_that_cannot_be_used_is_refused(run: Shell, name: str, why: str) -> None:

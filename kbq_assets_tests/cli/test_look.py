@@ -318,7 +318,7 @@ def test_files_in_quarantine_are_listed(world: FakePlatform, run: Shell) -> None
     (quarantined,) = run.json("errors", "list")["quarantined"]
     assert quarantined["path"] == path.replace("staging/", "quarantine/")
     assert (quarantined["table"], quarantined["rows"]) == ("shop.orders", 2)
-    assert "files that no load job accepts:" in run.done("errors", "list")
+    assert "files that the warehouse rejected:" in run.done("errors", "list")
 
 
 def test_a_hex_dump_has_sixteen_bytes_a_line() -> None:

@@ -100,7 +100,7 @@ def test_a_change_of_load_is_shown_until_it_takes_effect(staged: Shell, world: F
         assert words in " ".join(staged.done(*command).split())
     options(world, OPTIONS)
     [planned] = staged.json("plan", "load")["load"]["changes"]
-    assert planned["switch"] == "load=upsert as before: the next load takes the change back"
+    assert planned["switch"] == "load=upsert as before: the next load withdraws the change"
     options(world, "table=orders keys=true")
     world.produce(1)
     staged.done("extract")

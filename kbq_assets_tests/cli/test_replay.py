@@ -53,7 +53,7 @@ def test_a_range_is_read_into_shadows_and_nothing_live_changes(world: FakePlatfo
     before, rows = live_objects(world), offsets(world, ORDERS)
     reported = run.done("replay", "start", TOPIC, *RANGE)
     assert "4 positions: about 4 records" in reported
-    assert "4 rows now in 1 tables" in reported
+    assert "now have 4 rows in 1 tables" in reported
     assert offsets(world, SHADOW) == [(0, 2), (0, 3), (0, 4), (1, 1)]
     assert (live_objects(world), offsets(world, ORDERS)) == (before, rows)
     assert run.json("replay", "diff", "1")["equal"]
@@ -71,13 +71,13 @@ def test_a_plan_estimates_the_time_of_reading_at_the_measured_rate(world: FakePl
         return run(*start, *more, answer="n\n").stdout
 
     shown = plan(RunTotals(costs={TOPIC: used}, workers=(WorkerUse(), WorkerUse())))
-    assert "about 8.0 processor seconds, as measured of this topic" in shown
+    assert "about 8.0 processor seconds, as measured for this topic" in shown
     assert (
-        "about 16.0 seconds in one task at the measured 0.2 records a second, 8.0 in 2 at once, as the last run had"
+        "about 16.0 seconds in one task at the measured 0.2 records per second, 8.0 in 2 tasks, as in the last run"
         in shown
     )
     alone = plan(RunTotals(costs={TOPIC: used}), "--rate", "2")
-    assert "about 16.0 seconds in one task at the measured 0.2 records a second\n" in alone
+    assert "about 16.0 seconds in one task at the measured 0.2 records per second\n" in alone
     assert "at least 2 seconds by --rate 2" in alone
     assert "in one task" not in plan(RunTotals(costs={TOPIC: TopicCost(core_seconds=18.0)}))
 
@@ -262,7 +262,7 @@ def test_an_upsert_tables_plan_and_diff_say_what_decides_about_its_keys(
     )
     days = run.json("replay", "diff", "1")["days"]
     assert [day["replay_keys"] for day in days if day["table"] == "shop.orders2"] == [1, 1], "x is always 1"
-    assert "4 records decide about their keys" in run.done("replay", "promote", "1", "--yes")
+    assert "4 records determine their keys' rows" in run.done("replay", "promote", "1", "--yes")
     assert run.json("reconcile", "--counts")["findings"] == []
     run.done("replay", "rollback", "1", "--yes")
     run.done("check")

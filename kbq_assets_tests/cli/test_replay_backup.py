@@ -160,4 +160,4 @@ def test_what_the_backup_lacks_is_refused_by_name(world: FakePlatform, run: Shel
     run.done("backup", "reset", "--topic", TOPIC, "--partition", "0", "--at", "latest", "--yes")
     again = ("replay", "resume", "1") if started else ("replay", "start", TOPIC, *RANGE, "--source", "backup")
     refused = run(*again)
-    assert (refused.exit_code, "the backup has nothing of position" in refused.output) == (3, True)
+    assert (refused.exit_code, "the backup does not have position" in refused.output) == (3, True)

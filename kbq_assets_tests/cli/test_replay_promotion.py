@@ -58,7 +58,7 @@ def test_the_plan_of_a_promotion_names_what_is_billed(world: FakePlatform, run: 
     run.done("replay", "rollback", "1", "--yes")
     world.warehouse.bytes_billed_per_row = 1_500_000_000
     shown = run.done("replay", "promote", "1", "--yes")
-    assert "a promotion is billed about 9.00 GB, with its counts" in shown
+    assert "a promotion is billed about 9.00 GB, including its counts" in shown
 
 
 def test_a_wrong_route_is_repaired_rolled_back_and_accepted(world: FakePlatform, run: Shell) -> None:
@@ -230,7 +230,7 @@ def test_values_of_an_ordered_table_change_and_come_back(world: FakePlatform, ru
     before = world.warehouse.records(SALES)
     again = f"table=sales order=offset{gate} keys=true"
     world.source_topics.write_text(SOURCES.replace("table=orders", again))
-    assert "a promotion changes values alone" in run.done("replay", "start", TOPIC, *RANGE)
+    assert "a promotion changes only values" in run.done("replay", "start", TOPIC, *RANGE)
     run.done("replay", "promote", "1", "--yes")
     assert offsets(world, SALES) == sorted([*ALL, (0, 6)])
     replayed = [r for r in world.warehouse.records(SALES) if r.get("_kbq_replay") == 1]

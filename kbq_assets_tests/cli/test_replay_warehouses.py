@@ -106,7 +106,7 @@ def test_a_replay_asks_which_warehouse_and_remembers_it(world: TwoFakes, run: Sh
     assert (stored["format"], stored["warehouse"]) == (9, "lake")
     for command in (("diff", "1"), ("promote", "1", "--yes"), ("drop", "1", "--yes"), ("resume", "1")):
         refused = run("--warehouse", "main", "replay", *command)
-        assert (refused.exit_code, "replay 1 is of warehouse lake" in refused.output) == (3, True)
+        assert (refused.exit_code, "replay 1 belongs to warehouse lake" in refused.output) == (3, True)
         assert "kbq --warehouse lake" in refused.output
     run.done("--warehouse", "lake", "replay", "diff", "1")
     assert run("replay", "diff", "7").exit_code == 1

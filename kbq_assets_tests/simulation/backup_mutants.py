@@ -78,7 +78,7 @@ def _nobody_is_told(*_: Any) -> int:
 
 
 def _search_rows_alone(self: Erasures, number: int) -> tuple[str, ...]:
-    return tuple(line for line in _verify(self, number) if "lacks it" not in line)
+    return tuple(line for line in _verify(self, number) if "does not have it" not in line)
 
 
 def _merged_whatever_changed(commit: Any, number: int, merged: Any) -> Any:

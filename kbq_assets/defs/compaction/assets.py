@@ -1,12 +1,12 @@
 """Compaction in Dagster: an asset `compacted` per lake table, with a partition per hour or day, and an hourly job per
 lake.
 
-Materializing a partition by hand, or a backfill of some, joins their small files whatever the table's policy says. The
-job does for all tables what `kbq compact` and `kbq expire` do, and reports the assets' materializations. A sensor, off
-until somebody turns it on, requests partitions as soon as their hours are complete.
+If you materialize partitions by hand or in a backfill, their small files are merged regardless of the table's policy.
+The job does the same for all tables as `kbq compact` and `kbq expire`, and reports the assets' materializations. A
+sensor, which is off by default, requests partitions as soon as their hours are complete.
 """
 
-# Dagster reads the annotation of `context`: no postponed annotations here.
+# No postponed annotations here: Dagster reads the annotation of `context`.
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -33,16 +33,16 @@ from kbq_assets.worker.engines import open_rewriter
 
 POOL: Final = "kbq_compact"
 COMPACT_TAG: Final = "kbq/compact"
-#: Partitions of one run of a backfill. Dagster takes 25 ms for the event of each.
+#: Most partitions in one run of a backfill. The event of each takes Dagster 25 ms.
 MOST_PARTITIONS: Final = 1_000
-#: Partitions of a table that a run of the job reports, the newest.
+#: Most partitions of a table that a run of the job reports: the newest ones.
 _MOST_REPORTED: Final = 500
-#: A bound on a run: what is left, the next one does.
+#: Time limit of a run. The next run does the rest.
 _SECONDS: Final = 6 * 3600
 
 
 def compaction_definitions(spine: Spine, pages: Pages) -> dg.Definitions:
-    """Assets, jobs and schedules of the warehouses that are lakes; nothing for others."""
+    """Assets, jobs, schedules and sensors of the warehouses that are lakes."""
     settings = spine.deployment.settings
     named = {"": spine, **{name: spine.for_warehouse(name) for name in settings.other_warehouses}}
     found = [
@@ -75,13 +75,13 @@ def _of_lake(name: str, spine: Spine, pages: Pages) -> dg.Definitions:
 
 
 def _unit(pages: Pages, table: TableReference) -> str:
-    """The unit of time that a lake partitions a new table by, as its topics say."""
+    """The time unit by which a lake partitions a new table, according to the table's topics."""
     settings = {topic: pages.topics[topic].settings_of(topic) for topic in pages.feeding(table)}
     return table_options(table, settings, settings).partition_unit or HOUR
 
 
 def compacted_key(table: dg.AssetKey, warehouse: str) -> dg.AssetKey:
-    """The key of a table's compacted files; ``warehouse`` is "" for the first."""
+    """The key of a table's compacted files. ``warehouse`` is "" for the first one."""
     return dg.AssetKey([*table.path, "compacted", *([warehouse] if warehouse else [])])
 
 
@@ -99,7 +99,7 @@ def _asset(
         kinds={"iceberg", "spark"},
         group_name="lake",
         owners=list(pages.translator.owners),
-        description=f"The small files of `{table}`, {by}, joined into few.",
+        description=f"The small files of `{table}`, merged {by}.",
     )
     def compacted(
         context: dg.AssetExecutionContext, lake_spark: dg.ResourceParam[PySparkResource]
@@ -136,12 +136,12 @@ def _job(
         compact()
 
     body.__name__ = f"compact{suffix}_job"
-    text = "Join small files of the lake's tables, and drop rows, snapshots and files that are too old."
+    text = "Merge small files of the lake's tables, and drop rows, snapshots and files that are too old."
     return bounded_job(text, _SECONDS, f"{COMPACT_TAG}{suffix}")(body)
 
 
 def on_spark(compactor: Compactor, pyspark: PySparkResource) -> Compactor:
-    """The same compactor on a run's `pyspark` resource, which starts with the first large plan."""
+    """The same compactor on a run's `pyspark` resource. Spark starts with the first large plan."""
     settings = compactor.deployment.settings
     return dataclasses.replace(
         compactor, open_rewriter=partial(open_rewriter, settings, lambda: pyspark.spark_context)
@@ -153,7 +153,7 @@ def _events(
     periods: Mapping[TableReference, Periods],
     report: CompactionReport,
 ) -> Iterator[dg.AssetMaterialization]:
-    """The materializations of a table's newest partitions that were compacted."""
+    """Materializations of a table's newest compacted partitions."""
     if key := keys.get(report.table):
         for partition in periods[report.table].partitions(report.hours)[-_MOST_REPORTED:]:
             yield dg.AssetMaterialization(key, partition=partition, metadata=_metadata(report))
@@ -170,7 +170,7 @@ def _metadata(report: CompactionReport) -> dict[str, int]:
 
 
 def _raise_failures(reports: list[CompactionReport] | list[CompactionReport | ExpiryReport]) -> None:
-    """Fail the run if a table was left early or a partition failed; what did not answer waits for the next run."""
+    """Fail the run if a table was stopped early or a partition failed. Systems that did not answer do not fail it."""
     lines = [f"{each.table}: {each.message}" for each in reports if each.message]
     lines += [
         f"{each.table}: {partition}: {why}"

@@ -1,4 +1,4 @@
-"""The hours or days that a lake's tables are compacted by, as partitions of assets."""
+"""The hours or days by which a lake's tables are compacted, as partitions of assets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOUR: Final = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Periods:
-    """Partitions of so many ``hours``. Earlier ones than the first have no partition; the job compacts them too."""
+    """Partitions of ``hours`` hours each. Hours before the first partition are compacted only by the job."""
 
     definition: dg.TimeWindowPartitionsDefinition
     hours: int
@@ -29,7 +29,7 @@ class Periods:
         return ChosenFiles(hours=numbers) if self.hours == 1 else ChosenFiles(days=numbers)
 
     def partitions(self, hours: Iterable[int]) -> list[str]:
-        """The partitions of hours since 1970 that have one."""
+        """The partitions of some hours since 1970. Hours without a partition are skipped."""
         first = (self.definition.start - _EPOCH) // _HOUR
         now = (datetime.now(UTC) - _EPOCH) // _HOUR
         starts = sorted({hour // self.hours * self.hours for hour in hours})
@@ -37,16 +37,16 @@ class Periods:
         return [time.strftime(self.definition.fmt) for time in times]
 
     def asked_for(self, plan: CompactionPlan) -> list[str]:
-        """The partitions that a plan joins files of. The job alone joins the hours of whole days."""
+        """The partitions whose files a plan merges. Only the job merges the hours of whole days."""
         groups = (group for group in plan.groups if self.hours > 1 or not group.coarse)
         return self.partitions(hour for group in groups for hour in group.hours)
 
 
-#: Dagster bears 100,000 partitions of an asset: hours since 2020 until 2031.
+#: Dagster supports 100,000 partitions of an asset: the hours from 2020 to 2031.
 _BY_DAY: Final = Periods(dg.DailyPartitionsDefinition("2015-01-01", end_offset=2), 24)
 _BY_HOUR: Final = Periods(dg.HourlyPartitionsDefinition("2020-01-01-00:00", end_offset=2), 1)
 
 
 def periods_of(unit: str) -> Periods:
-    """By hour for a table with hours, else by day: a month is compacted with its last day."""
+    """Hours for a table that is partitioned by hour, otherwise days. A month is compacted with its last day."""
     return _BY_HOUR if unit == HOUR else _BY_DAY

@@ -1,4 +1,4 @@
-"""A sensor that compacts a lake's tables as soon as hours of them are complete, for readers who cannot wait.
+"""A sensor that compacts a lake's tables as soon as their hours are complete, for readers who cannot wait for the job.
 
 It plans a table if more of its hours are complete than at the last plan.
 """
@@ -18,9 +18,9 @@ from kbq_assets.defs.runs import tick
 from kbq_assets.pipelines.compaction.compactor import Compactor
 from kbq_assets.pipelines.observation.observer import Observer
 
-#: Tables that one tick plans; the next tick plans the rest.
+#: Most tables that one tick plans. The next tick plans the rest.
 MOST_TABLES: Final = 20
-#: Runs that one tick requests for a table, the newest first: the hourly job compacts the others.
+#: Most runs that one tick requests for a table, for the newest partitions. The hourly job compacts the others.
 MOST_RUNS: Final = 24
 _EVERY_SECONDS: Final = 300
 
@@ -32,8 +32,8 @@ def compaction_sensor(
     compactor: Compactor,
     observer: Observer,
 ) -> dg.SensorDefinition:
-    """The sensor of one lake; ``keys`` are the assets of its tables' compacted files, ``periods``
-    their partitions."""
+    """The sensor of one lake. ``keys`` are the assets of its tables' compacted files, and ``periods`` their
+    partitions."""
 
     @tick
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -49,7 +49,7 @@ def compaction_sensor(
             except KbqError as error:
                 context.log.warning(f"{table} is not planned: {error.message}")
                 continue
-            # A lake gets the tag of a complete hour up to ten minutes after the state.
+            # A lake's tag of a complete hour may come ten minutes after the state.
             until = seen[str(table)] = plan.complete_until
             partitions = periods[table].asked_for(plan)[-MOST_RUNS:]
             requests += [_request(table, keys[table], each, until) for each in partitions]
@@ -61,7 +61,7 @@ def compaction_sensor(
 
     return dg.SensorDefinition(
         name=name,
-        description="Compacts partitions with newly complete hours, where the tables' policies ask for it.",
+        description="Compacts partitions with newly complete hours, as the tables' policies require.",
         evaluation_fn=evaluate,
         asset_selection=dg.AssetSelection.assets(*keys.values()),
         minimum_interval_seconds=_EVERY_SECONDS,
@@ -75,7 +75,7 @@ def _request(table: TableReference, key: dg.AssetKey, partition: str, until: int
 
 
 def _parse(cursor: str | None) -> dict[str, int]:
-    """A cursor's content; nothing for an unreadable one: it is a hint."""
+    """A cursor's content; empty if it is unreadable, because a cursor is only a hint."""
     try:
         found = json.loads(cursor or "{}")
     except ValueError:

@@ -1,1 +1,1 @@
-"""Dagster: the engine resource, backfills, reprocessing and metadata of extractions."""
+"""Dagster: extraction assets, with the engine resource, backfills, reprocessing and metadata."""

@@ -1,9 +1,9 @@
 """One run does the work of a whole backfill.
 
-Dagster's daemon makes a run of each topic and contiguous range of keys, in the order of their registration: a scattered
-choice becomes many runs. The first one brings all partitions of all the backfill's topics up to date and removes the
-runs queued behind it. A run that the daemon submits later finds the work done, removes the runs behind it in turn, and
-ends at once.
+Dagster's daemon makes a run for each topic and each contiguous range of keys, in the order of their registration. So a
+scattered selection becomes many runs. The first run brings all partitions of all the backfill's topics up to date, and
+removes the runs queued behind it. A run that the daemon submits later finds the work done, removes the runs queued
+behind it, and ends at once.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def whole_choice(
     assets: Collection[dg.AssetKey],
     work: Callable[[list[str]], Iterator[Event]],
 ) -> Iterator[Event]:
-    """Do ``work`` for this run's partitions, or for all of ``assets`` in its backfill if no run of it has done them."""
+    """Do ``work`` for this run's partitions. In a backfill, do it for all its ``assets``, unless a run already has."""
     backfill = context.run.tags.get(_BACKFILL_TAG, "")
     if not backfill:
         yield from work(list(context.partition_keys))
         return
-    # A person who re-executes a run wants it done.
+    # A user who re-executes a run wants the work repeated.
     if context.run.parent_run_id is None and (done_by := _done_by(context.instance, backfill)):
         context.log.info(f"run {done_by} brought all partitions of this backfill up to date")
         _remove_queued(context, backfill, assets)
@@ -40,12 +40,12 @@ def whole_choice(
         yield from work(list(dict.fromkeys((*context.partition_keys, *wanted))))
         context.instance.add_run_tags(context.run.run_id, {WHOLE_TAG: "1"})
     finally:
-        # Also after a failure: one run has reported the error, and the backfill shows the missing partitions.
+        # Remove the runs even after a failure: one run has reported the error, and the backfill shows what is missing.
         _remove_queued(context, backfill, assets)
 
 
 def _wanted(instance: dg.DagsterInstance, backfill: str, assets: Collection[dg.AssetKey]) -> Sequence[str]:
-    """The backfill's keys of all ``assets``; () if Dagster does not know them."""
+    """The backfill's partition keys of all ``assets``; () if Dagster does not have them."""
     found = instance.get_backfill(backfill)
     data = found.asset_backfill_data if found else None
     subsets = data.target_subset.partitions_subsets_by_asset_key if data is not None else {}
@@ -60,14 +60,14 @@ def _done_by(instance: dg.DagsterInstance, backfill: str) -> str:
 
 
 def _remove_queued(context: dg.AssetExecutionContext, backfill: str, assets: Collection[dg.AssetKey]) -> None:
-    """Remove the runs that wait for this run's slot in the pool: they cannot start meanwhile."""
+    """Remove the queued runs. They wait for this run's slot in the pool, so they cannot start meanwhile."""
     instance = context.instance
     queued = instance.get_runs(
         dg.RunsFilter(tags={_BACKFILL_TAG: backfill}, statuses=[dg.DagsterRunStatus.QUEUED])
     )
     siblings = [run for run in queued if run.asset_selection and set(run.asset_selection) <= set(assets)]
     for run in siblings:
-        instance.report_run_canceled(run)  # a daemon that has just seen it in the queue does not start it
+        instance.report_run_canceled(run)  # so a daemon that has just seen it in the queue does not start it
         instance.delete_run(run.run_id)
     if siblings:
-        context.log.info(f"{len(siblings)} queued runs of this backfill have nothing left to do: removed")
+        context.log.info(f"removed {len(siblings)} queued runs of this backfill: nothing is left to do")

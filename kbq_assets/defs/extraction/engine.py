@@ -1,6 +1,6 @@
-"""Spark through dagster-pyspark: its context starts for the first unit and stops with the run."""
+"""Spark through dagster-pyspark. The Spark context starts with the first unit and stops with the run."""
 
-# Pydantic reads the annotations of fields: no postponed annotations here.
+# No postponed annotations here: Pydantic reads the annotations of fields.
 
 import dataclasses
 import itertools
@@ -17,15 +17,15 @@ from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
 from kbq_assets.worker.engines import open_runner
 from kbq_assets.worker.task import UnitTask
 
-#: Resource keys, also names of parameters. Tests replace `ENGINE`; another way to start Spark replaces `PYSPARK`.
+#: Resource keys, also names of parameters. Tests replace `ENGINE`; to start Spark in another way, replace `PYSPARK`.
 PYSPARK = "pyspark"
 ENGINE = "extraction_engine"
 
 
 class KbqPySpark(PySparkResource):
-    """Spark, configured by KBQ_SPARK_* variables; it starts when it is first used.
+    """Spark, configured by KBQ_SPARK_* variables. It starts when it is first used.
 
-    Variables may name credentials, so the UI shows none of them. ``spark_config`` holds further options, which win.
+    Variables may name credentials, so the UI shows none of them. Options in ``spark_config`` override the variables.
     """
 
     spark_config: dict[str, Any] = {}
@@ -34,7 +34,7 @@ class KbqPySpark(PySparkResource):
     _context: Any = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Start nothing yet: a run without work needs no Spark."""
+        """Do not start Spark yet: a run without work does not need it."""
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Stop Spark if it was started."""
@@ -43,7 +43,7 @@ class KbqPySpark(PySparkResource):
 
     @property
     def spark_context(self) -> Any:
-        """The run's context. A SQL session on it takes more time to start and brings nothing to extraction."""
+        """The run's context. Extraction needs no SQL session, and a session takes longer to start."""
         if self._context is None:
             from kbq_assets.adapters.spark.session import spark_context
             from kbq_assets.worker import daemon
@@ -62,16 +62,16 @@ class KbqPySpark(PySparkResource):
 
 
 class SparkExtraction(dg.ConfigurableResource[ExtractionEngine]):
-    """Runs units of extraction as Spark tasks, on the context of the `pyspark` resource; with
-    KBQ_SPARK_MASTER=processes[*] in processes of this machine."""
+    """Runs units of extraction as Spark tasks on the context of the `pyspark` resource, or in processes of this machine
+    if KBQ_SPARK_MASTER=processes[*]."""
 
     pyspark: dg.ResourceDependency[PySparkResource]
     settings: dg.ResourceDependency[Settings]
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[ExtractionEngine]:
-        """An engine that starts with its first unit, and ends with the run. A run of many extractions asks the
-        registry anew in each."""
+        """An engine that starts with its first unit and ends with the run. In a run of many extractions, each one reads
+        the schema registry again."""
         note, cycles = context.log.info if context.log is not None else None, itertools.count()
         where = self.settings.spark.master
 

@@ -1,7 +1,7 @@
-"""Dagster metadata of an extraction: of staged partitions, of topics, of the run. Pure functions.
+"""Dagster metadata of an extraction: for staged partitions, topics and the run. Pure functions.
 
-Numbers stay numbers under the same names in every run, so that Dagster plots them over time. Ages are seconds before
-``now_ms`` by Kafka's timestamps, which producers may choose.
+Numbers are stored as numbers under the same names in every run, so Dagster plots them over time. Ages are seconds
+before ``now_ms`` by Kafka's timestamps, which producers may choose.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kbq_assets.defs.metadata import SHOWN_FILES, SHOWN_LINES, Metadata, age, ma
 from kbq_assets.defs.translator import StagedKey
 from kbq_assets.pipelines.extraction.ports import ExtractionReport, PartitionReport
 
-#: Topics of a run's summary.
+#: Most topics in a run's summary.
 SHOWN_TOPICS: Final = 50
 
 
 @dataclass(frozen=True)
 class StagedSlice:
-    """One extraction's result for one partition of `staged_files`. ``lag``: positions left unread."""
+    """One extraction's result for one partition of `staged_files`. ``lag`` is the number of unread positions."""
 
     key: StagedKey
     partition: PartitionReport
@@ -46,7 +46,7 @@ class StagedSlice:
 
 
 def lags(report: ExtractionReport) -> dict[TopicPartition, int]:
-    """Positions left unread, by the broker's ends at the start of the run; only partitions that have some."""
+    """Unread positions of partitions that have some, up to the broker's log ends at the start of the run."""
     plan = report.plan
     reached = {unit.range.topic_partition: unit.range.from_offset for unit in plan.units}
     reached |= {p.topic_partition: p.until for p in report.partitions}
@@ -56,7 +56,7 @@ def lags(report: ExtractionReport) -> dict[TopicPartition, int]:
 
 
 def staged_slices(report: ExtractionReport) -> dict[str, StagedSlice]:
-    """An extraction's changes per key of `staged_files`."""
+    """An extraction's changes by key of `staged_files`."""
     left, costs = lags(report), {cost.topic: cost for cost in report.costs}
     found = {
         StagedKey(partition.topic_partition, table): partition
@@ -76,12 +76,12 @@ def staged_slices(report: ExtractionReport) -> dict[str, StagedSlice]:
 
 
 def idle_partitions(report: ExtractionReport, keys: Iterable[str]) -> Iterator[tuple[str, Metadata]]:
-    """Chosen keys that were up to date, without those that failed or wait for an operator."""
+    """Chosen keys that were already up to date, except those that failed or wait for an operator."""
     lag = lags(report)
     troubled = {*report.failures, *(stop.topic_partition for stop in report.stops)}
     for text in keys:
         tp = StagedKey.parse(text).topic_partition
-        # A stop of partition -1 is that of the whole topic.
+        # Partition -1 stands for the whole topic.
         if tp not in troubled and TopicPartition(tp.topic, -1) not in troubled:
             yield text, {"rows": 0, "error_rows": 0, "lag_records": lag.get(tp, 0), "files": 0}
 
@@ -108,9 +108,9 @@ def staged_metadata(piece: StagedSlice, now_ms: int) -> Metadata:
 
 
 def _ages(files: Collection[StagedFile], lag: int, now_ms: int) -> Metadata:
-    """How long the oldest record took from the log to here, and how far behind the end the reading is, at most.
+    """The age of the oldest staged record, and an upper bound of how far reading is behind the log's end.
 
-    What is unread is hardly older than the last file's oldest record: records follow each other in time, by and large.
+    Records are mostly in the order of time, so unread ones are hardly older than the last file's oldest record.
     """
     times = [f.oldest_ms for f in files if f.oldest_ms > 0]
     if not times:
@@ -129,7 +129,7 @@ def _offsets(piece: StagedSlice) -> Metadata:
 
 
 def _share_of_cost(piece: StagedSlice) -> Metadata:
-    """The partition's share of the topic's cost, by staged bytes."""
+    """The partition's share of the topic's cost, proportional to its staged bytes."""
     if piece.cost is None or not piece.cost.staged_bytes:
         return {}
     seconds = piece.cost.core_seconds * sum(f.bytes for f in piece.files) / piece.cost.staged_bytes
@@ -151,7 +151,7 @@ def _file_record(file: StagedFile) -> dg.TableRecord:
 
 @dataclass(frozen=True)
 class TopicsReport:
-    """One extraction's result for a topic, or for several topics of one line of the source list."""
+    """One extraction's result for a topic, or for the topics of one line of the source list."""
 
     topics: tuple[str, ...]
     partitions: tuple[PartitionReport, ...]
@@ -166,7 +166,7 @@ class TopicsReport:
 
 
 def topic_reports(report: ExtractionReport) -> dict[str, TopicsReport]:
-    """An extraction's result per topic that it read or left behind."""
+    """An extraction's result by topic, for topics that it read or that have a lag."""
     partitions: dict[str, list[PartitionReport]] = defaultdict(list)
     left: dict[str, int] = defaultdict(int)
     for partition in report.partitions:
@@ -187,7 +187,7 @@ def topic_reports(report: ExtractionReport) -> dict[str, TopicsReport]:
 
 
 def together(reports: Sequence[TopicsReport]) -> TopicsReport:
-    """The sum of several topics."""
+    """The sum of several topics' results."""
     return TopicsReport(
         tuple(topic for report in reports for topic in report.topics),
         tuple(partition for report in reports for partition in report.partitions),
@@ -198,7 +198,7 @@ def together(reports: Sequence[TopicsReport]) -> TopicsReport:
 
 
 def topic_metadata(report: TopicsReport, now_ms: int) -> Metadata:
-    """Metadata of a topic's observation, which Dagster plots on its external asset."""
+    """Metadata of a topic's observation. Dagster plots it on the external asset."""
     counts, costs = report.counts, [cost.core_seconds for cost in report.costs]
     files = [f for p in report.partitions for f in p.files]
     return {
@@ -219,11 +219,11 @@ def topic_metadata(report: TopicsReport, now_ms: int) -> Metadata:
 
 
 def extraction_metadata(report: ExtractionReport, now_ms: int) -> Metadata:
-    """Metadata of a whole extraction. Its names differ from those of partitions, or plots would mix them."""
+    """Metadata of a whole extraction. Its names differ from those of partitions, so plots do not mix them."""
     totals, files = report.totals, [f for p in report.partitions for f in p.files]
     left = sum(lags(report).values())
     costs: Metadata = {}
-    if report.costs:  # Dagster refuses a table without rows
+    if report.costs:  # Dagster rejects a table without rows
         dearest = sorted(report.costs, key=lambda cost: -cost.core_seconds)[:SHOWN_LINES]
         costs["costs"] = dg.MetadataValue.table([_cost_record(cost) for cost in dearest])
     return {
@@ -250,13 +250,13 @@ def extraction_metadata(report: ExtractionReport, now_ms: int) -> Metadata:
     }
 
 
-#: Of a partition: its rows; or rows, error rows and positions left to read, if one of these is not 0.
+#: Numbers of a partition: its rows; or [rows, error rows, unread positions] if one of the last two is not 0.
 Numbers: TypeAlias = int | list[int]
 
 
 def numbers_of_partitions(slices: Iterable[StagedSlice]) -> dict[str, dict[str, dict[str, list[Numbers]]]]:
-    """By topic, table and the first of neighboring Kafka partitions: the numbers of it and of those that follow it.
-    Dagster's database has these 11,200 times a cycle."""
+    """Numbers by topic, table, and the first of a series of consecutive Kafka partitions. The form is compact because
+    Dagster's database stores the numbers of up to 11,200 partitions per cycle."""
     found: dict[str, dict[str, dict[str, list[Numbers]]]] = {}
     last: dict[tuple[str, str], tuple[int, list[Numbers]]] = {}
     for piece in sorted(slices, key=lambda piece: piece.key.topic_partition):
@@ -332,7 +332,7 @@ def _capped(lines: Sequence[str]) -> list[str]:
 def by_asset(
     reports: Mapping[str, TopicsReport], assets: Mapping[str, dg.AssetKey]
 ) -> Iterable[tuple[dg.AssetKey, TopicsReport]]:
-    """Reports per external asset: topics of one line of the source list share its asset."""
+    """Reports by external asset. Topics of one line of the source list share an asset."""
     found: dict[dg.AssetKey, list[TopicsReport]] = defaultdict(list)
     for topic, report in reports.items():
         if topic in assets:

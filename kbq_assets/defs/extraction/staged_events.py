@@ -1,8 +1,8 @@
 """The events of one extraction about topics and their partitions.
 
-A changed partition is a materialization. Above KBQ_PARTITION_EVENTS changed partitions, a topic is one observation
-with the partitions' numbers inside, and a partition has an event of its own only if it has its first data, stops,
-resumes, or a person asked for it.
+Each changed partition gets a materialization. If more than KBQ_PARTITION_EVENTS partitions changed, each topic gets one
+observation with its partitions' numbers instead. Then a partition has its own event only if it has its first data,
+stops, resumes, or was chosen by a user.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from kbq_assets.pipelines.extraction.ports import ExtractionReport
 
 @dataclass(frozen=True)
 class StagedEvents:
-    """The events of one extraction. ``chosen`` are the partitions that a person asked for, ``stopped_before`` those
-    that were stopped when the run began."""
+    """The events of one extraction. ``chosen`` are the partitions that a user chose; ``stopped_before`` are those that
+    were stopped when the run began; ``most`` is the limit for an event per partition."""
 
     instance: dg.DagsterInstance
     translator: AssetTranslator
@@ -44,12 +44,12 @@ class StagedEvents:
 
     @property
     def is_summary(self) -> bool:
-        """Whether too many partitions changed to report each."""
+        """Whether too many partitions changed to report each of them."""
         return len(self._slices) > self.most
 
     def partitions(self) -> Iterator[dg.AssetMaterialization]:
-        """One event for each changed partition, or those that a summary does not replace; and one for each chosen
-        partition that was up to date."""
+        """An event for each changed partition that a summary does not replace, and for each chosen partition that was
+        already up to date."""
         known = self._register()
         shown = {k: s for k, s in self._slices.items() if not self.is_summary or self._is_marked(k, s, known)}
         changed = {k: (s.key, metadata.staged_metadata(s, self.now_ms)) for k, s in shown.items()}
@@ -64,7 +64,7 @@ class StagedEvents:
         return key not in known or key in self.chosen or was_stopped
 
     def _register(self) -> set[str]:
-        """Register new keys. Returns the keys that were known."""
+        """Register new keys. Returns the keys that were registered before."""
         by_topic: dict[str, set[str]] = defaultdict(set)
         for key, piece in self._slices.items():
             by_topic[piece.key.topic_partition.topic].add(key)
@@ -78,7 +78,7 @@ class StagedEvents:
         return known
 
     def stops(self) -> Iterator[dg.AssetObservation]:
-        """An observation of each known partition that has stopped since the last report."""
+        """An observation for each known partition that has stopped since the last report."""
         new = [stop for stop in self.report.stops if stop.topic_partition not in self.stopped_before]
         for topic, stops in _by_topic(new).items():
             known = self.instance.get_dynamic_partitions(self.translator.staged_partitions(topic).name or "")
@@ -90,8 +90,8 @@ class StagedEvents:
                         yield dg.AssetObservation(self._asset(key), partition=text, metadata=entries)
 
     def topics(self, sources: Iterable[SourceEntry]) -> Iterator[dg.AssetObservation]:
-        """One observation per topic with its partitions' numbers, if there are too many to report each; else one per
-        line of the source list. And the last error of each topic that could not be read."""
+        """One observation per topic with its partitions' numbers if this is a summary, otherwise one per line of the
+        source list. Also the last error of each topic that could not be read."""
         reports = metadata.topic_reports(self.report)
         if self.is_summary:
             numbers = metadata.numbers_of_partitions(self._slices.values())
@@ -122,7 +122,7 @@ def _by_topic(stops: Iterable[PartitionStop]) -> dict[str, list[PartitionStop]]:
 
 
 def _parse(key: str) -> StagedKey | None:
-    """A known key; None for one that names no partition."""
+    """A registered key; None if it names no partition."""
     try:
         return StagedKey.parse(key)
     except InvalidName:

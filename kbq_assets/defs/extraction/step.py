@@ -1,4 +1,4 @@
-"""The step that extracts: staged files, topics and their checks as Dagster's events."""
+"""The extraction step. It reports staged files, topics and their checks as Dagster events."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
 from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
 
-#: Seconds between progress lines in a run's log: each is a row in Dagster's database.
+#: Seconds between progress lines in a run's log. Each line is a row in Dagster's database.
 PROGRESS_SECONDS = 5.0
-#: Seconds until a run of many extractions notices that another run waits for its slot.
+#: Seconds until a run of many extractions notices that another run waits for the slot.
 YIELD_SECONDS = 5.0
 
 
@@ -52,7 +52,7 @@ class ProgressLog:
 
 @dataclass(frozen=True)
 class ExtractionStep:
-    """Brings topics up to date."""
+    """Brings topics up to date, and yields the events."""
 
     extractor: Extractor
     observer: Observer
@@ -67,7 +67,7 @@ class ExtractionStep:
     ) -> StepEvents:
         """Bring topics up to date. ``chosen`` are partition keys of topics' staged files; None means everything.
 
-        Raises dagster.Failure if nothing could be read because of transient errors, or no chosen key is a partition.
+        Raises dagster.Failure if nothing could be read because of transient errors, or if no chosen key is a partition.
         """
         keys = None if chosen is None else parsed(context, chosen, StagedKey.parse)
         yield from self._reported(context, self._extracted(context, engine, keys), keys)
@@ -75,8 +75,8 @@ class ExtractionStep:
     def keep_running(
         self, context: StepContext, engine: ExtractionEngine, seconds: float, is_wanted: Callable[[], bool]
     ) -> StepEvents:
-        """Bring topics up to date again and again on one engine, for ``seconds``, or until another run waits for the
-        extraction's slot (``is_wanted``). An extraction that changed nothing reports nothing, except for the first.
+        """Bring topics up to date repeatedly on one engine, for ``seconds`` or until another run waits for the
+        extraction's slot (``is_wanted``). After the first, an extraction that changes nothing reports nothing.
 
         Raises dagster.Failure if nothing could be read because of transient errors.
         """
@@ -143,14 +143,14 @@ class ExtractionStep:
             yield from logged(context, stop_evaluations(context.instance, pages, read, report.stops))
             yield from logged(context, self._of_backups(context.instance, report.backup))
             yield from state_checks(context, self.observer, pages, Role.EXTRACT)
-        else:  # the run did not check other topics for stops
+        else:  # the run did not look for stops of other topics
             yield from state_checks(context, self.observer, pages, Role.EXTRACT, PARTITIONS_RUN, BACKUPS_RUN)
         context.log.info(metadata.extraction_headline(report))
 
     def _of_backups(
         self, instance: dg.DagsterInstance, report: BackupReport
     ) -> Iterator[dg.AssetCheckEvaluation]:
-        """The run's metadata about backups; empty without a backup."""
+        """The check evaluations of the run's backups; empty without a backup."""
         if report.windows or report.stops:
             topics = {tp.topic for tp in report.windows}
             yield from stop_evaluations(instance, self.pages, topics, report.stops, BACKUPS_RUN)

@@ -1,1 +1,1 @@
-"""Dagster's own instance: database, UI and daemon processes, history."""
+"""The Dagster instance: database, UI and daemon processes, history."""

@@ -1,7 +1,7 @@
-"""Where Dagster keeps runs and events: SQLite below its home, or a Postgres whose address is in no file.
+"""Dagster's database for runs and events: SQLite below its home, or Postgres.
 
-The configuration names the variable `KBQ_DAGSTER_POSTGRES_URL`. This process and the processes that it starts have the
-resolved address there; Dagster's own commands on the same home find theirs there too.
+The address of Postgres is in no file: the configuration only names the variable `KBQ_DAGSTER_POSTGRES_URL`. It has the
+resolved address in this process and in those that it starts. For Dagster's own commands, you set it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from kbq_assets.adapters.secrets import resolve
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 
 VARIABLE: Final = "KBQ_DAGSTER_POSTGRES_URL"
-#: dagster-postgres installs another driver than SQLAlchemy's default.
+#: dagster-postgres installs a driver that is not SQLAlchemy's default.
 _DRIVER: Final = "postgresql+psycopg2"
 
 
 @dataclass(frozen=True)
 class DagsterDatabase:
-    """Dagster's database. ``reference`` is its address, `env:NAME`, `file:PATH`, or "" for SQLite."""
+    """Dagster's database. ``reference`` is its address, `env:NAME` or `file:PATH`; "" for SQLite."""
 
     reference: str = ""
 
     @property
     def configuration(self) -> str:
-        """Name of the shipped file that becomes `dagster.yaml`."""
+        """The name of the shipped file that becomes `dagster.yaml`."""
         return "dagster-postgres.yaml" if self.reference else "dagster.yaml"
 
     def url(self) -> str:
@@ -48,19 +48,19 @@ class DagsterDatabase:
         scheme, separator, rest = resolve(VARIABLE, self.reference).partition("://")
         if not separator or scheme.partition("+")[0] not in ("postgres", "postgresql"):
             raise ConfigurationError(
-                f"{VARIABLE} is not an address of a Postgres",
+                f"{VARIABLE} is not the address of a Postgres database",
                 next_step="set it like postgresql://user:password@host:5432/dagster",
             )
         return f"{_DRIVER}://{rest}"
 
     def environ(self) -> Mapping[str, str]:
-        """Variables that Dagster's processes need."""
+        """Environment variables that Dagster's processes need."""
         url = self.url()
         return {VARIABLE: url} if url else {}
 
     @contextmanager
     def open(self, folder: Path) -> Iterator[dg.DagsterInstance]:
-        """The instance of a Dagster home. Raises ConfigurationError, Unavailable (also inside the block)."""
+        """The instance of a Dagster home. Raises ConfigurationError, and Unavailable (also inside the block)."""
         url = self.url()
         os.environ.update(self.environ())
         try:

@@ -29,7 +29,7 @@ from kbq_assets.defs.instance.processes import GRACE_SECONDS, HomeLock, Processe
 from kbq_assets.ports.orchestrator import RunLine, RunOutcome
 
 LOOPBACK = "127.0.0.1"
-#: Modules of Dagster's programs.
+#: Modules of the daemon and the UI.
 _DAEMON = "dagster._daemon"
 _UI = "kbq_assets.defs.instance.webserver"
 _POLL_SECONDS = 0.5
@@ -40,12 +40,13 @@ READY_SECONDS = 180.0
 #: Dagster's tags on a failed run: whether it will be retried, and the id of the retry.
 _WILL_RETRY_TAG = "dagster/will_retry"
 _RETRIED_AS_TAG = "dagster/auto_retry_run_id"
-#: Seconds to wait for a promised retry: the daemon polls for failed runs every few seconds.
+#: Seconds to wait for an announced retry. The daemon polls for failed runs every few seconds.
 RETRY_SECONDS = 120.0
-#: Seconds to wait for Dagster's decision about a retry: it follows the run's status, later on a busy machine.
+#: Seconds to wait for Dagster's decision about a retry. It comes after the run's status, later on a busy machine.
 MARK_SECONDS = 30.0
 
-#: Seconds between polls for runs whose worker is gone. Two polls must miss it: Dagster reports most of them.
+#: Seconds between polls for runs whose worker is gone. It must be gone in two polls, because Dagster itself reports
+#: most of these runs.
 WATCH_SECONDS = 5.0
 
 _LIVE = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
@@ -54,8 +55,8 @@ _LIVE = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRu
 class DagsterOrchestrator:
     """An Orchestrator on the Dagster home ``<home>/dagster``.
 
-    Its processes inherit ``environ``; their workspace loads ``definitions``. ``configuration`` holds `dagster.yaml`,
-    its variant for Postgres, and `workspace.yaml`. ``database`` keeps runs and events.
+    Its processes inherit ``environ``, and their workspace loads ``definitions``. The folder ``configuration`` has
+    `dagster.yaml`, its variant for Postgres, and `workspace.yaml`. ``database`` stores runs and events.
     """
 
     def __init__(
@@ -80,8 +81,8 @@ class DagsterOrchestrator:
         return str(self._folder / "workspace.yaml")
 
     def submit(self, job: str) -> str:
-        # As `dagster job launch`, without the code server that it starts and stops (ADR 14): the daemon finds the job
-        # by its origin alone.
+        # This is `dagster job launch` without starting and stopping a code server (ADR 14): the daemon needs only the
+        # job's origin to find it.
         self._prepare()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", dg.BetaWarning)  # Dagster warns about its own arguments
@@ -106,7 +107,7 @@ class DagsterOrchestrator:
             self._stop()
 
     def follow(self, run_id: str) -> Iterator[RunLine]:
-        """The log of a run as it grows, then that of its retry if its worker dies."""
+        """The log of a run as it grows. If its worker dies, the log of its retry follows."""
         with self._instance() as instance:
             following: str | None = run_id
             while following is not None:
@@ -116,7 +117,7 @@ class DagsterOrchestrator:
     def _follow_attempt(self, instance: dg.DagsterInstance, run_id: str) -> Iterator[RunLine]:
         cursor: str | None = None
         while True:
-            # Status before log: a finished run has written all of it.
+            # Read the status before the log: a finished run has written its whole log.
             finished = _run(instance, run_id).is_finished
             records = instance.get_records_for_run(run_id, cursor=cursor, limit=500)
             yield from (_line(r.event_log_entry) for r in records.records if _is_shown(r.event_log_entry))
@@ -127,7 +128,7 @@ class DagsterOrchestrator:
             time.sleep(_POLL_SECONDS)
 
     def _next_attempt(self, instance: dg.DagsterInstance, run_id: str) -> str | None:
-        """The retry that the daemon starts for a run whose worker died; None without one."""
+        """The retry that the daemon starts for a run whose worker died; None if there is none."""
         begun = time.monotonic()
         run = _run(instance, run_id)
         while run.is_failure_or_canceled and _RETRIED_AS_TAG not in run.tags:
@@ -168,7 +169,7 @@ class DagsterOrchestrator:
             self._stop()
 
     def stop(self) -> None:
-        """End the command that holds the home, and everything that it leaves."""
+        """End the command that holds the home's lock, and everything that it leaves behind."""
         deadline = time.monotonic() + 6 * GRACE_SECONDS
         while not self._lock.try_acquire():
             holder = self._lock.holder()
@@ -197,12 +198,12 @@ class DagsterOrchestrator:
             yield instance
 
     def _clear(self) -> None:
-        """End a killed command's processes, and the runs that died with them."""
+        """Stop the processes of a killed command, and end the runs that died with them."""
         self._processes.stop_strays()
         self._end_dead_runs()
 
     def _end_dead_runs(self) -> None:
-        """Cancel runs under way: no process of this home is alive. Queued runs stay queued."""
+        """Cancel runs in progress, because no process of this home is alive. Queued runs stay queued."""
         if not (self._folder / "dagster.yaml").is_file():
             return  # nothing was ever started here
         with self._instance() as instance:
@@ -210,7 +211,7 @@ class DagsterOrchestrator:
                 instance.report_run_canceled(run, "its processes were stopped; the next run continues there")
 
     def _end_orphans(self) -> None:
-        """Fail runs whose worker is gone. Their code server would do so, but it may have died first."""
+        """Fail runs whose worker is gone. Usually their code server does that, but it may have died first."""
         if time.monotonic() < self._next_watch:
             return
         self._next_watch = time.monotonic() + WATCH_SECONDS
@@ -229,7 +230,7 @@ class DagsterOrchestrator:
             self._clear()
         if self._lock.is_held:
             self._processes.ensure(_DAEMON, "run", "-w", self._workspace)
-            with contextlib.suppress(Unavailable):  # an outage of the database ends nothing
+            with contextlib.suppress(Unavailable):  # keep running if the database does not answer
                 self._end_orphans()
 
     def _tend_ui(self, port: int, read_only: bool) -> None:
@@ -252,7 +253,7 @@ class DagsterOrchestrator:
             time.sleep(_POLL_SECONDS)
 
     def _drain(self) -> None:
-        """Wait for the runs that the daemon has started; queued runs stay queued."""
+        """Wait for the runs that the daemon has started. Queued runs stay queued."""
         deadline = time.monotonic() + DRAIN_SECONDS
         with self._instance() as instance:
             while instance.get_runs(dg.RunsFilter(statuses=list(_LIVE)), limit=1):
@@ -261,7 +262,7 @@ class DagsterOrchestrator:
                 time.sleep(_POLL_SECONDS)
 
     def _stop(self) -> None:
-        """Stop our processes, and all others of the home if we hold its lock."""
+        """Stop our processes. If we hold the home's lock, also stop all others of the home."""
         self._processes.stop()
         if self._lock.is_held:
             self._clear()
@@ -271,12 +272,12 @@ class DagsterOrchestrator:
 def _run(instance: dg.DagsterInstance, run_id: str) -> dg.DagsterRun:
     run = instance.get_run_by_id(run_id)
     if run is None:
-        raise NotFound(f"Dagster knows no run {run_id}", next_step="see the runs page of `kbq ui`")
+        raise NotFound(f"Dagster has no run {run_id}", next_step="see the runs page of `kbq ui`")
     return run
 
 
 def _is_worker_gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Whether the process that reported to work on a run is gone. Before its report a run has no worker."""
+    """Whether the process that reported its work on a run is gone. Before this report, a run has no worker."""
     records = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT).records
     for entry in (record.event_log_entry for record in records):
         event = entry.dagster_event
@@ -287,7 +288,7 @@ def _is_worker_gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
 
 
 def _is_shown(entry: dg.EventLogEntry) -> bool:
-    """Whether a log entry is the run's own or a failure."""
+    """Whether a log entry is a line of the run itself, or a failure."""
     return not entry.is_dagster_event or _is_failure(entry)
 
 

@@ -1,7 +1,8 @@
-"""Starts, restarts, finds and stops Dagster's processes of one DAGSTER_HOME.
+"""Starts, restarts, finds and stops the Dagster processes of one DAGSTER_HOME.
 
-The holder of the home's lock manages them; the kernel releases the lock when the holder dies. The next holder first
-ends a dead command's processes: their command lines contain the home, and a run worker's environment does.
+The holder of the home's lock manages them. If the holder dies, the kernel releases the lock. The next holder first ends
+the dead command's processes. It finds them because their command lines, or a run worker's environment, contain the
+home's path.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from kbq_assets.adapters.local_store.locks import try_lock
 from kbq_assets.adapters.processes.daemons import arguments_of, running_processes, stop_processes
 from kbq_assets.adapters.processes.signals import default_signals
 
-#: Seconds for a process to end on its own: a run worker reports its run first.
+#: Seconds that a process has to end on its own: a run worker first reports its run.
 GRACE_SECONDS = 10.0
-#: Most rounds of a search for strays.
+#: Most rounds of the search for strays.
 _ROUNDS = 5
-#: Argument of run workers, which a code server starts through multiprocessing.
+#: An argument of run workers: a code server starts them through multiprocessing.
 _WORKER = "--multiprocessing-fork"
-#: Beginnings of the modules of this home's processes.
+#: Prefixes of the modules that this home's processes run.
 _MODULES = ("dagster", "kbq_assets.defs.instance.")
-#: Size in bytes at which a log is rotated; one old log is kept.
+#: A log of this many bytes is rotated. One old log is kept.
 LOG_BYTES = 20 * 1024 * 1024
 
 
@@ -63,7 +64,7 @@ class HomeLock:
         return True
 
     def holder(self) -> int:
-        """Id of the process that took the lock last; 0 if none did."""
+        """The id of the last process that took the lock; 0 if there is none."""
         text = self.path.read_text(encoding="utf-8") if self.path.is_file() else ""
         return int(text) if text.isdecimal() else 0
 
@@ -85,19 +86,19 @@ class Processes:
     @property
     def child_environ(self) -> dict[str, str]:
         """The environment of this home's processes."""
-        # On a busy machine a worker took longer to start than Dagster's minute, and its run failed.
+        # On a busy machine, a worker took longer to start than Dagster's default of a minute, and its run failed.
         patience = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "300"}
         return {**patience, **self.environ, "DAGSTER_HOME": str(self.folder), "PYTHONUNBUFFERED": "1"}
 
     def ensure(self, module: str, *arguments: str) -> bool:
-        """Start `python -m module` unless it runs; False if it had ended."""
+        """Start `python -m module` unless it runs. False if it had run before and ended."""
         child = self._children.get(module)
         rotate(self.log(module))
         if child is not None and child.poll() is None:
             return True
         self.logs.mkdir(parents=True, exist_ok=True)
         with self.log(module).open("ab") as log, default_signals():
-            # In its own session: an interrupt at the terminal reaches only us, and we stop the children in order.
+            # It gets its own session: an interrupt at the terminal reaches only us, and we stop the children in order.
             self._children[module] = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 env=self.child_environ,
@@ -109,7 +110,7 @@ class Processes:
         return child is None
 
     def log(self, module: str) -> Path:
-        """The file of a child's output."""
+        """The log file with a child's output."""
         name = module.replace("kbq_assets.defs.instance.", "dagster-")
         return self.logs / f"{name.replace('._', '-').replace('_', '-')}.log"
 
@@ -123,9 +124,9 @@ class Processes:
     def stop_strays(self) -> None:
         """Stop a dead command's daemon, code servers and run workers on this home.
 
-        A code server ends its workers. A worker without one is killed, or it would report a
-        failure, which Dagster retries.
-        The search repeats until it finds none, because a stray may just be starting another.
+        A code server ends its own workers. A worker without a code server is killed: otherwise it would report a
+        failure, and Dagster would retry the run. The search repeats until it finds none, because a stray may be
+        starting another process.
         """
         for _ in range(_ROUNDS):
             ours = {process.pid for child in self._children.values() for process in _family(child.pid)}
@@ -170,7 +171,7 @@ def _environ(process: psutil.Process) -> Mapping[str, str]:
 
 
 def is_alive(pid: int, since: float) -> bool:
-    """Whether the process that had this id at that time still runs."""
+    """Whether the process that had this id at the time ``since`` is still running."""
     try:
         process = psutil.Process(pid)
         # One second of tolerance: the kernel counts ticks since boot.
@@ -180,8 +181,8 @@ def is_alive(pid: int, since: float) -> bool:
 
 
 def rotate(log: Path, size: int = LOG_BYTES) -> None:
-    """Move a large log's content to `<log>.1`. Its writers append, so it is truncated in place; lines written during
-    the copy are lost."""
+    """Move a large log's content to `<log>.1`. The log is truncated in place, because its writers append. Lines written
+    during the copy are lost."""
     if log.is_file() and log.stat().st_size > size:
         shutil.copyfile(log, log.with_name(f"{log.name}.1"))
         os.truncate(log, 0)

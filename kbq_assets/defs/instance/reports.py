@@ -1,6 +1,6 @@
-"""Deletes old events that sensors reported without a run (ADR 14): Dagster deletes events only with their run.
+"""Deletes old events that sensors reported without a run (ADR 14). Dagster itself deletes events only with their run.
 
-Import it late: Dagster's storage reads the environment at its import.
+Import this module late, because Dagster's storage reads the environment at import.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dagster._core.storage.event_log.schema import (
     SqlEventLogStorageTable,
 )
 
-#: Most rows per day, a quarter of a millisecond each; the next day continues.
+#: Most rows per day, at a quarter of a millisecond each. The next day continues.
 ROWS_AT_ONCE: Final = 100_000
 _IDS_AT_ONCE: Final = 500
 _REPORTED: Final = tuple(
@@ -34,10 +34,10 @@ _REPORTED: Final = tuple(
 
 
 def delete_old_reports(instance: dg.DagsterInstance, before: datetime) -> int:
-    """Delete older events without a run and older evaluations of checks; return the number of rows.
+    """Delete older events without a run and older check evaluations; return the number of rows.
 
-    The latest of each partition and check stays. SQLite keeps two copies of an event: in its index, and in the file of
-    the run, whose id is empty.
+    The latest of each partition and check stays. SQLite stores an event twice: in its index, and in the file of the
+    run, whose id is empty here.
     """
     storage = instance.event_log_storage
     if not isinstance(storage, SqlEventLogStorage):
@@ -75,7 +75,7 @@ def _old_events(before: datetime) -> sqlalchemy.Select[tuple[int]]:
 
 
 def _old_evaluations(before: datetime) -> sqlalchemy.Select[tuple[int]]:
-    """Ids of evaluations, except the latest of each check and status. Dagster keeps them when it deletes their run."""
+    """Ids of evaluations, except the latest of each check and status. Dagster does not delete them with their run."""
     c = AssetCheckExecutionsTable.c
     latest = sqlalchemy.select(sqlalchemy.func.max(c.id))
     latest = latest.group_by(c.asset_key, c.check_name, c.partition, c.execution_status)
@@ -88,7 +88,7 @@ def _delete_old(
     old: sqlalchemy.Select[tuple[int]],
     *columns: sqlalchemy.Column[int],
 ) -> int:
-    """Delete rows with old ids from the tables of these columns, in short transactions."""
+    """Delete rows with old ids in the given columns, in short transactions."""
     with connect() as connection:
         ids = [row[0] for row in connection.execute(old.limit(ROWS_AT_ONCE))]
     for first in range(0, len(ids), _IDS_AT_ONCE):

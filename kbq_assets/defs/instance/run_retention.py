@@ -1,9 +1,9 @@
-"""A daily job deletes Dagster's old runs and the old reports of its sensors. Dagster itself keeps them for ever.
+"""A daily job that deletes Dagster's old runs and sensors' old reports. Dagster itself keeps them forever.
 
-The latest run and report of each asset, partition and check stay: pages of assets show them.
+The latest run and report of each asset, partition and check stay, because the assets' pages show them.
 """
 
-# Dagster reads the annotation of `context`: no postponed annotations here.
+# No postponed annotations here: Dagster reads the annotation of `context`.
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,35 +13,35 @@ from typing import Final
 import dagster as dg
 
 _FINISHED: Final = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
-#: Most runs per day, of some 50 ms each; the next day continues.
+#: Most runs per day, at about 50 ms each. The next day continues.
 RUNS_AT_ONCE: Final = 20_000
 _IDS_AT_ONCE: Final = 500
 
 
 def build_history(days: int) -> tuple[dg.JobDefinition, dg.ScheduleDefinition]:
-    """The job that deletes runs older than ``days``, and its schedule; with 0 days the schedule is off."""
+    """The job that deletes runs older than ``days``, and its schedule. With 0 days, the schedule is off."""
 
     def delete_runs(context: dg.OpExecutionContext) -> None:
         if days == 0:
-            context.log.info("KBQ_DAGSTER_RUN_DAYS is 0: every run is kept")
+            context.log.info("KBQ_DAGSTER_RUN_DAYS is 0: all runs are kept")
             return
         before = datetime.now(UTC) - timedelta(days=days)
         deleted, kept = delete_old_runs(context.instance, before)
         context.log.info(
-            f"{deleted} runs older than {days} days deleted; {kept} kept: they made the latest materializations"
+            f"deleted {deleted} runs older than {days} days; kept {kept} that made the latest materializations"
         )
-        # It imports Dagster's tables, whose module reads the environment.
+        # This imports Dagster's tables, and their module reads the environment.
         from kbq_assets.defs.instance.reports import delete_old_reports
 
         reported = delete_old_reports(context.instance, before)
-        context.log.info(f"{reported} rows of sensors' reports deleted")
+        context.log.info(f"deleted {reported} rows of sensors' reports")
 
     op = dg.op(name="delete_old_runs", out=dg.Out(dg.Nothing))(delete_runs)
     job = dg.GraphDefinition(
         name="history_job",
         node_defs=[op],
-        description="Delete Dagster's old runs with their events and logs, and sensors' old reports. KBQ has no state"
-        " in them.",
+        description="Delete Dagster's old runs with their events and logs, and sensors' old reports. They contain none"
+        " of KBQ's state.",
     ).to_job(executor_def=dg.in_process_executor, tags={"dagster/max_runtime": "7200"})
     status = dg.DefaultScheduleStatus.RUNNING if days else dg.DefaultScheduleStatus.STOPPED
     return job, dg.ScheduleDefinition(
@@ -52,8 +52,8 @@ def build_history(days: int) -> tuple[dg.JobDefinition, dg.ScheduleDefinition]:
 def delete_old_runs(instance: dg.DagsterInstance, before: datetime) -> tuple[int, int]:
     """Delete runs that ended and were created before a time; return how many were deleted and how many kept.
 
-    The run of a partition's latest materialization is kept: without it the partition would look as if it had never been
-    materialized.
+    The run of a partition's latest materialization is kept: without it, the partition would look as if it had never
+    been materialized.
     """
     filters = dg.RunsFilter(statuses=list(_FINISHED), created_before=before)
     old = instance.get_run_ids(filters)
@@ -66,7 +66,7 @@ def delete_old_runs(instance: dg.DagsterInstance, before: datetime) -> tuple[int
 
 
 def _runs_of_latest(instance: dg.DagsterInstance) -> Iterator[str]:
-    """Runs of the latest materialization of each asset and partition."""
+    """Ids of the runs that made the latest materialization of each asset and partition."""
     for key in instance.get_asset_keys():
         newest = instance.get_latest_materialization_event(key)
         if newest is not None:
@@ -81,7 +81,7 @@ def _runs_of_latest(instance: dg.DagsterInstance) -> Iterator[str]:
 
 
 def _delete(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Delete a run, its events, its output, and its file in SQLite."""
+    """Delete a run with its events, its output, and its SQLite file."""
     instance.delete_run(run_id)
     instance.compute_log_manager.delete_logs(prefix=[run_id])
     for file in (Path(instance.root_directory) / "history" / "runs").glob(f"{run_id}.db*"):

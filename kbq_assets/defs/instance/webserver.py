@@ -1,8 +1,8 @@
-"""Dagster's webserver for this machine alone: `python -m kbq_assets.defs.instance.webserver`, with its own arguments.
+"""Dagster's webserver for this machine only: `python -m kbq_assets.defs.instance.webserver`, with Dagster's arguments.
 
-A page on the Internet can make its host name resolve to 127.0.0.1 and then read and operate a local server through the
-browser (DNS rebinding). Its requests still name that host, so this server accepts only this machine's names and the
-host of `KBQ_UI_URL`. Dagster has no option for it (ADR 14).
+A web page can make its host name resolve to 127.0.0.1, and then read and operate a local server through the browser
+(DNS rebinding). Its requests still name that host, so this server accepts only this machine's names and the host in
+`KBQ_UI_URL`. Dagster has no option for this (ADR 14).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LocalWebserver(DagsterWebserver):  # type: ignore[type-arg]
     """Answers 400 to requests whose Host header names another machine."""
 
     def build_middleware(self) -> list[Middleware]:
-        """The check of the host, before everything else."""
+        """The host check first, then Dagster's middleware."""
         public = urlsplit(os.environ.get("KBQ_UI_URL", "")).hostname
         hosts = [*HOSTS, public] if public else [*HOSTS]
         guard = Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)

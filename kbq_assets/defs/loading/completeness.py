@@ -1,6 +1,7 @@
 """Complete hours in Dagster: an asset that is materialized as hours become complete, and a sensor that starts runs.
 
-Both read the tables' states, whoever loads. Their cursors keep what they have reported: each hour is reported once.
+Both read the tables' states, whichever process loads. Their cursors store what was reported, so no hour is reported
+twice.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from kbq_assets.defs.runs import find_run, tick
 from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.observer import Observer
 
-#: Tags of the runs that complete hours start.
+#: Tags of runs that complete hours start.
 TABLE_TAG: Final = "kbq/table"
 HOUR_TAG: Final = "kbq/hour"
-#: Most runs that one tick requests; the next tick requests the rest.
+#: Most runs that one tick requests. The next tick requests the rest.
 MOST_RUNS: Final = 100
 _EVERY_SECONDS: Final = 60
-#: The cursor's key of a sensor that waits for several tables together.
+#: The cursor's key for a sensor that waits for several tables together.
 _ALL: Final = "*"
 
 
@@ -39,7 +40,7 @@ def build_completeness_sensor(loader: Loader, observer: Observer, pages: Pages) 
     @tick
     def completeness_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if not find_run(context.instance, LOAD_TAG, loaded):
-            loader.advance_hours()  # idle tables have no loads that do so
+            loader.advance_hours()  # idle tables have no loads that would do this
         hours = _of_data_tables(observer.known_hours())
         reported = _parse(context.cursor)
         moved = {table: h for table, h in hours.items() if h.until > reported.get(table, 0)}
@@ -67,7 +68,7 @@ def build_completeness_sensor(loader: Loader, observer: Observer, pages: Pages) 
 def _materialization(
     key: dg.AssetKey, table: str, reported: int, hours: TableHours
 ) -> dg.AssetMaterialization:
-    """One event for all new hours; for the last hour alone if there was no event before."""
+    """One event for all new hours; for only the last hour if there was no event before."""
     first = reported or hours.until - 1
     new = range(first, hours.until)
     return dg.AssetMaterialization(
@@ -94,8 +95,9 @@ def hours_complete_sensor(
 ) -> dg.SensorDefinition:
     """A sensor that runs ``job`` for each hour that becomes complete in each of ``tables`` (`dataset.table`).
 
-    ``together``: once an hour, when all of them have it. ``partitioned``: the run's partition is the hour, by the key
-    of `dagster.HourlyPartitionsDefinition`. It begins with hours that become complete after its first poll.
+    ``together``: one run per hour, when the hour is complete in all tables. ``partitioned``: the run's partition is the
+    hour, as a key of `dagster.HourlyPartitionsDefinition`. The sensor begins with hours that become complete after its
+    first poll.
     """
     wanted = [str(TableReference.parse(table)) for table in tables]
 
@@ -115,7 +117,7 @@ def hours_complete_sensor(
 
     return dg.SensorDefinition(
         name=name,
-        description=f"Runs for each complete hour of {', '.join(wanted)}.",
+        description=f"Starts a run for each complete hour of {', '.join(wanted)}.",
         evaluation_fn=evaluate,
         job=job,
         minimum_interval_seconds=_EVERY_SECONDS,
@@ -132,7 +134,7 @@ def _untils(
 
 
 def _new_hours(reported: Mapping[str, int], untils: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Hours not reported yet, oldest first. A table without an entry in the cursor is new: its hours begin now."""
+    """Unreported hours, oldest first. A table without an entry in the cursor is new: its hours begin now."""
     pairs = ((s, hour) for s, until in untils.items() if s in reported for hour in range(reported[s], until))
     return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
 
@@ -154,7 +156,7 @@ def _timestamp(hour: int) -> dg.MetadataValue:
 
 
 def _parse(cursor: str | None) -> dict[str, int]:
-    """A cursor's content; nothing for an unreadable one: it is a hint."""
+    """A cursor's content; empty if it is unreadable, because a cursor is only a hint."""
     try:
         found = json.loads(cursor or "{}")
     except ValueError:

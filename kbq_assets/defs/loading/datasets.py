@@ -1,4 +1,4 @@
-"""A table's asset in Dagster's catalog: description, owners, columns, a first query, and what each load did."""
+"""A table's asset in Dagster's catalog: description, owners, columns, a first query, and the result of each load."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kbq_assets.wire.files.error_rows import error_schema_json
 
 _SENSOR: Final = "done_file_sensor"
 _AUTOMATION: Final = (
-    "`{}` materializes it automatically. To materialize it by hand is to load the committed files that "
+    "`{}` materializes it automatically. If you materialize it by hand, that loads the committed files that "
     "are not loaded yet, every row exactly once."
 )
 
@@ -49,14 +49,14 @@ def dataset_spec(
 def loaded_metadata(
     settings: Settings, report: TableReport, status: TableStatus | None, dataset: Dataset | None, now_ms: int
 ) -> Metadata:
-    """Metadata of a load for the table's page. ``now_ms`` is the time at which its rows were visible."""
+    """Metadata of a load for the table's page. ``now_ms`` is the time when the rows became visible."""
     metadata = table_metadata(report, status, now_ms)
     if report.rows:
         metadata["dagster/last_updated_timestamp"] = dg.MetadataValue.timestamp(now_ms / 1000)
     if report.columns:
         levels = {column.name: column.pii for column in dataset.columns} if dataset else {}
         metadata["dagster/column_schema"] = column_schema(report.columns, levels)
-    if dataset is None:  # no other source has the columns
+    if dataset is None:  # no other source describes the columns
         metadata["sample_query"] = _query(settings, report.table)
     return {**metadata, **table_links(settings, report.table)}
 

@@ -1,11 +1,11 @@
-"""Loads of the warehouses besides the first: assets, checks, a job and a sensor for each, so that one that is down
-delays no other.
+"""Loads of the warehouses after the first. Each has its own assets, checks, job and sensor, so an outage of one delays
+no other.
 
-A table of the warehouse `lake` is the asset `warehouses/lake/nyc/flights`. Notices are about the first warehouse, so
-the job of another one fails if a table was not loaded, and names the commands that show and fix it.
+A table of the warehouse `lake` is the asset `warehouses/lake/nyc/flights`. Notices are only about the first warehouse.
+So the job of another one fails if a table was not loaded, and names the commands that show and fix it.
 """
 
-# Dagster reads the annotation of `context`: no postponed annotations here.
+# No postponed annotations here: Dagster reads the annotation of `context`.
 
 import time
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from kbq_assets.pipelines.spine import Spine
 
 
 def other_warehouse_definitions(spine: Spine, pages: Pages) -> dg.Definitions:
-    """Assets, checks, a job and a sensor for each warehouse besides the first."""
+    """Assets, checks, a job and a sensor for each warehouse after the first."""
     names = spine.deployment.settings.other_warehouses
     found = [
         _of_warehouse(name, spine.for_warehouse(name), pages_of_warehouse(pages, name)) for name in names
@@ -39,7 +39,7 @@ def other_warehouse_definitions(spine: Spine, pages: Pages) -> dg.Definitions:
 
 
 def pages_of_warehouse(pages: Pages, name: str) -> Pages:
-    """The tables that get rows in a warehouse besides the first, under its own keys."""
+    """The tables that get rows in a warehouse after the first, under that warehouse's keys."""
     own = {topic for topic, entry in pages.topics.items() if name in entry.settings.destination.warehouses}
     tables = {table: found for table, found in pages.tables.items() if own.intersection(pages.feeding(table))}
     return replace(pages, translator=replace(pages.translator, warehouse=name), tables=tables)
@@ -99,8 +99,8 @@ def _sensor(name: str, loader: Loader, job: dg.JobDefinition) -> dg.SensorDefini
             return skipped(context, f"a load is under way: {busy}")
         pending = loader.poll(context.cursor or "")
         if pending.complete and not pending.names:
-            loader.advance_hours()  # idle tables have no loads that do so
-        # Retries of the same files slow down by warehouse.
+            loader.advance_hours()  # idle tables have no loads that would do this
+        # Each warehouse has its own back-off for retries of the same files.
         own = replace(pending, names=type(pending.names)(f"{name}/{each}" for each in pending.names))
         wanted = decide_load(context.instance, own)
         wait = seconds_to_next_load(context.instance, cadence, time.time(), _tag(name))
@@ -114,7 +114,7 @@ def _sensor(name: str, loader: Loader, job: dg.JobDefinition) -> dg.SensorDefini
 
     return dg.SensorDefinition(
         name=f"load_sensor_{name}",
-        description=f"Requests a load of {name} when a poll of states finds files or load jobs pending.",
+        description=f"Requests a load of {name} when a poll of states finds pending files or load jobs.",
         evaluation_fn=sensor,
         job=job,
         minimum_interval_seconds=min(POLL_SECONDS, cadence),

@@ -1,4 +1,4 @@
-"""The step that loads: tables, their pages and their checks as Dagster's events."""
+"""The load step. It reports tables, their pages and their checks as Dagster events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from kbq_assets.worker.engines import open_writer
 
 @dataclass(frozen=True)
 class LoadStep:
-    """Loads what is committed. ``warehouse`` is the name of one that no notice is about, "" for the first."""
+    """Loads committed files, and yields the events. ``warehouse`` is the name of a warehouse without notices, "" for
+    the first."""
 
     loader: Loader
     observer: Observer
@@ -44,12 +45,11 @@ class LoadStep:
     def run(
         self, context: StepContext, pyspark: PySparkResource, chosen: Collection[str] | None = None
     ) -> StepEvents:
-        """Load what is committed. ``chosen`` are tables; None means everything. ``pyspark`` starts with the first large
+        """Load committed files. ``chosen`` are tables; None means everything. ``pyspark`` starts with the first large
         load job of a lake.
 
-        Raises dagster.Failure if a table was not loaded because of a transient error, the store refuses a commit, or
-        nothing chosen is a table. A parked table is a failed check, not a failed run, but for a warehouse without
-        notices.
+        Raises dagster.Failure if a table was not loaded because of a transient error, if the store refuses a commit, or
+        if nothing chosen is a table. A parked table fails a check, not the run, except in a warehouse without notices.
         """
         keys = None if chosen is None else parsed(context, chosen, TableReference.parse)
         only = None if keys is None else frozenset(keys.values())
@@ -70,7 +70,8 @@ class LoadStep:
     def _refused(
         self, context: StepContext, report: LoadReport, only: frozenset[TableReference] | None
     ) -> Mapping[str, frozenset[TableReference]]:
-        """Refused commits, each with the tables that its topic feeds; if tables are chosen, commits that feed one."""
+        """Refused commits, each with the tables that its topic feeds. If tables are chosen, only commits that feed one
+        of them."""
         if not report.refused:
             return {}
         nothing: Mapping[TableReference, frozenset[str]] = {}
@@ -111,7 +112,7 @@ class LoadStep:
     def _table_events(
         self, context: StepContext, report: LoadReport, chosen: frozenset[TableReference]
     ) -> Iterator[dg.AssetMaterialization]:
-        """One event for each table that changed, and for each chosen one that was up to date."""
+        """An event for each table that changed, and for each chosen table that was already up to date."""
         found: tuple[TableStatus, ...] = or_else(context, self.observer.tables, ())
         statuses = {status.table: status for status in found}
         known = or_else(context, self.loader.deployment.sources.datasets, Datasets({})).tables
@@ -125,7 +126,7 @@ class LoadStep:
                 yield dg.AssetMaterialization(
                     self.translator.dataset_key(done.table), metadata={**entries, **held_back}
                 )
-        # Nothing was ever staged for these: without an event their backfill never ends.
+        # Nothing was ever staged for these tables. Without an event, their backfill would never end.
         for table in sorted(chosen.difference(t.table for t in report.tables)):
             nothing: metadata.Metadata = {"rows": 0, "state": "nothing is staged for it"}
             yield dg.AssetMaterialization(self.translator.dataset_key(table), metadata=nothing)
@@ -137,15 +138,15 @@ def _data_tables(report: LoadReport) -> list[str]:
 
 
 def _held_back(report: LoadReport, table: TableReference) -> dict[str, str]:
-    """The partition, or other reason, that keeps the next hour from being complete."""
+    """The partition or other cause that delays the next complete hour."""
     verdict = report.verdicts.get(table)
     return {"held_back_by": verdict.why} if verdict and verdict.why else {}
 
 
 @dataclass
 class TableLog:
-    """A line in the run's log for each table that is in trouble, and for the first that were loaded: each is a row in
-    Dagster's database."""
+    """Writes a line to the run's log for each table with a problem, and for only the first loaded ones: each line is a
+    row in Dagster's database."""
 
     write: Callable[[str], object]
     left: int = metadata.SHOWN_LINES
@@ -158,14 +159,14 @@ class TableLog:
             if self.left < 0:
                 return
         message = f": {table.message}" if table.message else ""
-        # A table that has loaded and has nothing left is idle; its line is about this run.
+        # A table that was loaded and has nothing left is idle, but its line is about this run.
         outcome = "loaded" if table.state == "idle" else table.state
         self.write(f"{table.table}: {outcome}, {table.rows:,} rows of {table.files} files{message}")
 
 
 @dataclass(frozen=True)
 class DagsterChecks:
-    """Checks of tables' assets, by an instance's history."""
+    """Results of checks of tables' assets, from an instance's history."""
 
     instance: dg.DagsterInstance
     translator: AssetTranslator
@@ -174,14 +175,14 @@ class DagsterChecks:
         key = dg.AssetCheckKey(self.translator.dataset_key(table), check)
         try:
             record = self.instance.get_latest_asset_check_evaluation_record(key)
-        except Exception as error:  # of whatever database the instance has
+        except Exception as error:  # depends on the instance's database
             raise Unavailable(
-                f"Dagster does not say how the check {check} of {table} ended: {error}",
+                f"the result of the check {check} of {table} cannot be read from Dagster: {error}",
                 next_step="the next load asks again",
             ) from error
         if record is None:
             return None
         found = record.evaluation
-        if found is None:  # planned, or it ended without a result
+        if found is None:  # the check is planned, or ended without a result
             return CheckEvaluation(record.id)
         return CheckEvaluation(record.id, found.passed, found.description or f"the check {check} failed")

@@ -1,6 +1,6 @@
-"""Work of commands while no code location ran: events for pages that would say "Never materialized".
+"""Events for work that commands did while no code location ran. Without them, pages would say "Never materialized".
 
-The first tick of a sensor compares the staging area with Dagster's own history, once per process.
+The first tick of a sensor compares the staging area with Dagster's history, once per process.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kbq_assets.defs.translator import StagedKey
 from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.pipelines.observation.status import Status
 
-_BY: Final = {"reported": dg.MetadataValue.text("a command wrote it, no run of Dagster")}
+_BY: Final = {"reported": dg.MetadataValue.text("written by a command, not by a Dagster run")}
 
 
 @dataclass
 class CatchUp:
-    """Events of what Dagster has not seen. ``most`` bounds partitions per tick, as KBQ_PARTITION_EVENTS does."""
+    """Makes events for work that Dagster has not seen: at most ``most`` partitions per tick (KBQ_PARTITION_EVENTS)."""
 
     observer: Observer
     pages: Pages
@@ -33,12 +33,12 @@ class CatchUp:
     is_done: bool = False
 
     def events(self, instance: dg.DagsterInstance) -> list[dg.AssetMaterialization]:
-        """The missing events, at the first call that finds broker and store; later calls return none."""
+        """The missing events, from the first call that reaches broker and store. Later calls return none."""
         if self.is_done:
             return []
         try:
             status = self.observer.status()
-        except KbqError:  # a later tick asks again; loads do not wait for the broker
+        except KbqError:  # a later tick tries again; loads do not wait for the broker
             return []
         found = [*self._tables(instance, status), *self._partitions(instance, status)]
         self.is_done = True

@@ -1,7 +1,7 @@
-"""Results of checks as Dagster's evaluations: one for a check and asset, whatever its number of topics and tables.
+"""Results of checks as Dagster evaluations: one per check and asset, regardless of the number of topics and tables.
 
-Pure functions. Dagster's own `blocking` is not used: it would keep every table from being loaded for one topic's sake,
-and within one run alone. A hold (PROTOCOL L9) keeps that topic's files back, in every load.
+Pure functions. Dagster's own `blocking` is not used: because of one topic, it would block every table, and only within
+one run. A load block (PROTOCOL L9) makes only that topic's files wait, in every load.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from kbq_assets.core.observation.checks import CheckResult
 from kbq_assets.defs.metadata import SHOWN_LINES, Metadata
 from kbq_assets.defs.translator import AssetTranslator
 
-#: Numbers shown as their maximum, not their sum.
+#: Numbers that are shown as a maximum, not as a sum.
 _LARGEST: Final = frozenset({"oldest_waiting_seconds", "files"})
-#: Numbers that mean nothing for several topics together.
+#: Numbers that have no meaning for several topics together.
 _OF_ONE: Final = frozenset({"share"})
 
 
-#: What runs of each side write: checks of their own asset that state alone decides.
+#: The checks that runs of each role write: those of their own asset that need only stored state.
 OF_RUNS: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.EXTRACT: (names.CONTIGUOUS, names.ERRORS_FEW, names.COMMITS_SMALL),
     Role.LOAD: (names.ROWS_MATCH, names.TABLES_LOAD),
@@ -46,7 +46,7 @@ def evaluation(
 
 
 def metadata_of(name: str, results: Sequence[CheckResult]) -> Metadata:
-    """Counts of results, the numbers of a check, and the failures with their next steps."""
+    """Counts of results, a check's numbers, and its failures with their next steps."""
     failed = [result for result in results if not result.passed]
     metadata: Metadata = {"problems": len(failed), "checked": len(results), **_totals(results)}
     if blocked := sum(result.blocks for result in failed):
@@ -58,7 +58,7 @@ def metadata_of(name: str, results: Sequence[CheckResult]) -> Metadata:
 
 
 def digest(results: Iterable[CheckResult]) -> str:
-    """A check's failing topics or tables with their next steps, without numbers, which always change."""
+    """A hash of a check's failing topics or tables and their next steps, without numbers, which always change."""
     failed = [(r.subject, r.blocks, r.commands) for r in results if not r.passed]
     return hashlib.sha256(repr(failed).encode()).hexdigest()[:16]
 
@@ -75,7 +75,7 @@ def _totals(results: Iterable[CheckResult]) -> Metadata:
 
 
 def _steps(failed: Iterable[CheckResult]) -> str:
-    """A list of next steps, each once."""
+    """A list of the distinct next steps."""
     steps = dict.fromkeys(command for result in failed for command in result.commands)
     more = [f"- …and {len(steps) - SHOWN_LINES} more"] if len(steps) > SHOWN_LINES else []
     return "\n".join([*(f"- `{step}`" for step in list(steps)[:SHOWN_LINES]), *more])
@@ -95,7 +95,7 @@ def _record(result: CheckResult) -> dg.TableRecord:
 def evaluation_of(
     key: dg.AssetKey, name: str, problems: Sequence[str], fine: str, metadata: Metadata
 ) -> dg.AssetCheckEvaluation:
-    """A check's evaluation: its description lists the problems, or is ``fine``."""
+    """A check's evaluation. Its description lists the problems, or is ``fine`` if there are none."""
     more = [f"…and {len(problems) - SHOWN_LINES} more"] if len(problems) > SHOWN_LINES else []
     is_warning = names.CHECKS[name].severity == names.WARN
     return dg.AssetCheckEvaluation(

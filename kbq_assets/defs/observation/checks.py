@@ -1,10 +1,10 @@
-"""The asset checks, and the sensor that renews those that time decides.
+"""The asset checks, and the sensor that renews checks that depend on time.
 
-Runs write what they have at hand: extractions the checks of staged files, loads those of tables. Lag and freshness go
-wrong while nothing runs, so that a sensor polls, and writes what has changed.
+Runs write the checks that they can answer: extractions those of staged files, loads those of tables. Lag and freshness
+get worse while nothing runs, so a sensor polls, and writes the checks that have changed.
 """
 
-# Dagster reads the annotation of `context`: no postponed annotations here.
+# No postponed annotations here: Dagster reads the annotation of `context`.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,15 +27,15 @@ from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.pipelines.observation.checks import CheckReport
 from kbq_assets.pipelines.observation.observer import Observer
 
-#: Checks that cost no query, of assets that KBQ always has.
+#: Checks that need no query, of assets that KBQ always has.
 FREE: Final = tuple(name for name, kind in CHECKS.items() if kind.is_free and kind.asset)
 CHECK_SECONDS: Final = 300
-#: An unchanged check is written again after this long, with its new numbers: people see that it still runs.
+#: An unchanged check is written again after this time, with its new numbers, to show that it still runs.
 RENEW_MS: Final = 3_600_000
 
 
 def build_checks(observer: Observer, pages: Pages) -> Iterator[dg.AssetChecksDefinition]:
-    """The checks, which a person can repeat after a fix."""
+    """The checks. A user can run them again after a fix."""
     specs = [*(check_spec(name, pages.translator) for name in FREE), *page_check_specs(pages)]
     yield checks_of("checks", observer, pages, specs)
 
@@ -43,7 +43,7 @@ def build_checks(observer: Observer, pages: Pages) -> Iterator[dg.AssetChecksDef
 def checks_of(
     step: str, observer: Observer, pages: Pages, specs: Sequence[dg.AssetCheckSpec]
 ) -> dg.AssetChecksDefinition:
-    """Checks over all topics or tables, and of their pages. All chosen ones share one reading of state and broker."""
+    """Checks over all topics or tables, and on their pages. The selected ones share one read of state and broker."""
     overall = {dg.AssetCheckKey(asset_of(name, pages.translator), name) for name in FREE}
 
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
@@ -60,7 +60,7 @@ def checks_of(
 def _overall(
     instance: dg.DagsterInstance, pages: Pages, report: CheckReport, key: dg.AssetCheckKey
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """A check over all topics or tables. It leaves the pages, and the note about them, as they are."""
+    """The evaluation of a check over all topics or tables. It does not change the pages, nor the note about them."""
     if key.name not in report.unknown:
         note = note_of(noted(instance, pages, key.name))
         yield evaluation(key.asset_key, key.name, report.of(key.name), note)
@@ -83,7 +83,7 @@ def as_result(found: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
 
 
 def build_check_sensor(observer: Observer, pages: Pages) -> dg.SensorDefinition:
-    """Evaluates all checks that cost no query and reports those that changed. Starts no run."""
+    """The sensor that evaluates all checks without a query and reports those that changed. It starts no run."""
 
     @tick
     def check_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -108,9 +108,9 @@ def build_check_sensor(observer: Observer, pages: Pages) -> dg.SensorDefinition:
 def due_checks(
     report: CheckReport, written: Mapping[str, tuple[str, int]], shown: Mapping[str, object], now_ms: int
 ) -> dict[str, tuple[str, int]]:
-    """Checks to write now, and what the cursor then remembers of each: its result, and when it was written.
+    """Checks to write now, with the cursor's new entry for each: a digest of its result, and the time.
 
-    What is ``shown`` may be others' word: a run writes what it has found, and things change after it.
+    ``shown`` problems may come from a run instead of the sensor, so they may differ from the cursor.
     """
     due = {}
     for name in FREE:
@@ -123,7 +123,7 @@ def due_checks(
 
 
 def shown_problems(instance: dg.DagsterInstance, translator: AssetTranslator) -> dict[str, object]:
-    """Number of problems that each check's page shows. Checks that are planned but not evaluated count as zero."""
+    """The number of problems that each check's page shows. Checks that are planned but not evaluated are left out."""
     found: dict[str, object] = {}
     for name in FREE:
         key = dg.AssetCheckKey(asset_of(name, translator), name)
@@ -135,7 +135,7 @@ def shown_problems(instance: dg.DagsterInstance, translator: AssetTranslator) ->
 
 
 def read_cursor(cursor: str | None) -> dict[str, tuple[str, int]]:
-    """The checks that a cursor remembers. With an unreadable cursor every check is reported once more."""
+    """The checks in a cursor. If the cursor is unreadable, every check is reported once more."""
     try:
         found = json.loads(cursor or "{}")
         return {str(name): (str(says), int(at_ms)) for name, (says, at_ms) in found.items()}
@@ -144,6 +144,6 @@ def read_cursor(cursor: str | None) -> dict[str, tuple[str, int]]:
 
 
 def _summary(report: CheckReport) -> str:
-    """A tick's result, as the reason why it requested no run."""
+    """A tick's result, shown as the reason for requesting no run."""
     unknown = f"; not checked: {next(iter(report.unknown.values()))}" if report.unknown else ""
     return f"{len(report.failures)} of {len(report.results)} results fail{unknown}"

@@ -1,7 +1,7 @@
-"""The checks on each topic's and table's own page.
+"""The checks on the page of each topic and table.
 
-A page's check is written when its result changes. The check over all topics or tables notes the results that pages show
-(`_NOTED`), so one read of it shows what has changed; it is a hint, and the next read corrects a wrong one.
+A page's check is written when its result changes. The check over all topics or tables also stores the results that the
+pages show (`_NOTED`), so one read of it shows what has changed. This is a hint: the next read corrects a wrong one.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from kbq_assets.pipelines.observation.checks import CheckReport, refused_result
 
 #: Metadata of the check over all pages: the digest of each page's problem, "" for none.
 _NOTED: Final = "pages"
-#: Begins the digest of a topic or table that the code location does not know: once it does, its page is written.
+#: Prefix of the digest if the code location does not have the topic or table yet. Once it has, its page is written.
 _NO_PAGE: Final = "?"
-#: A page's checks, by what it is about. COUNTS_AGREE costs a query, and is evaluated for all tables at once.
+#: The checks of topics' and tables' pages. COUNTS_AGREE needs a query, and is evaluated for all tables at once.
 _OF_TOPIC: Final = tuple(name for name, kind in CHECKS.items() if kind.about == "topic")
 _OF_TABLE: Final = tuple(name for name, kind in CHECKS.items() if kind.about == "table" and kind.is_free)
 
 
 def page_check_specs(pages: Pages) -> Iterator[dg.AssetCheckSpec]:
-    """The checks of every page. A table shows the stops of the topics that are named for it, too."""
+    """The checks of every page. A table's page also shows the stops of the topics that are named for it."""
     for key in pages.staged:
         yield from (dg.AssetCheckSpec(n, asset=key, description=CHECKS[n].meaning) for n in _OF_TOPIC)
     yield from table_check_specs(pages, _OF_TABLE)
@@ -45,7 +45,7 @@ def page_check_specs(pages: Pages) -> Iterator[dg.AssetCheckSpec]:
 
 
 def table_check_specs(pages: Pages, names: Sequence[str]) -> Iterator[dg.AssetCheckSpec]:
-    """These checks of every table's page."""
+    """The named checks for every table's page."""
     for key in pages.loaded:
         yield from (dg.AssetCheckSpec(n, asset=key, description=CHECKS[n].meaning) for n in names)
 
@@ -53,7 +53,7 @@ def table_check_specs(pages: Pages, names: Sequence[str]) -> Iterator[dg.AssetCh
 def evaluations(
     instance: dg.DagsterInstance, pages: Pages, report: CheckReport, names: Iterable[str]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """One evaluation per check over all, and one for each page whose result has changed."""
+    """One evaluation per check over all topics or tables, and one for each page whose result has changed."""
     for name in names:
         if name not in report.unknown:
             before = noted(instance, pages, name)
@@ -69,8 +69,8 @@ def stop_evaluations(
     stops: Iterable[PartitionStop],
     name: str = PARTITIONS_RUN,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The evaluations of one check of stops, for callers that know only the stops and the ``topics`` that were read. A
-    page that shows a stop of another topic changes if that topic has no stop any more."""
+    """The evaluations of one check of stops, for callers that have only the stops and the ``topics`` that were read. If
+    another topic no longer has a stop, its page changes too."""
     before = noted(instance, pages, name)
     results = stop_results({*before, *topics}, stops, name)
     yield from _changes(pages, name, results, {r.subject: r for r in results}, before)
@@ -79,7 +79,7 @@ def stop_evaluations(
 def page_evaluations(
     pages: Pages, report: CheckReport, key: dg.AssetCheckKey
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The evaluation of one check of one page, for a person who asks for it."""
+    """The evaluation of one check of one page, when a user runs it."""
     name = key.name
     if name in report.unknown:
         return
@@ -90,7 +90,7 @@ def page_evaluations(
 
 
 def noted(instance: dg.DagsterInstance, pages: Pages, name: str) -> Mapping[str, str]:
-    """The results that the pages show of a check, by topic or table."""
+    """The results of a check that the pages show, by topic or table."""
     key = dg.AssetCheckKey(asset_of(name, pages.translator), name)
     record = instance.get_latest_asset_check_evaluation_record(key)
     latest = record.evaluation if record is not None else None
@@ -108,12 +108,12 @@ def stopped_partitions(instance: dg.DagsterInstance, pages: Pages) -> set[TopicP
 
 
 def _says(result: CheckResult) -> str:
-    """The result in short: "" if it passed, else a digest of it and the stopped partitions."""
+    """A result in short form: "" if it passed, otherwise its digest and its stopped partitions."""
     return "" if result.passed else " ".join((digest([result]), *map(str, result.partitions)))
 
 
 def note_of(says: Mapping[str, str]) -> Metadata:
-    """The entry that remembers what each page shows."""
+    """The metadata entry that stores what each page shows."""
     return {_NOTED: dg.MetadataValue.json(dict(sorted(says.items())))}
 
 
@@ -130,7 +130,7 @@ def _changes(
     }
     yield evaluation(asset_of(name, pages.translator), name, results, note_of(now))
     changed = [subject for subject, says in now.items() if before.get(subject) != says]
-    if name == TABLES_LOAD:  # a commit is not refused any more, and names no file of a table
+    if name == TABLES_LOAD:  # a commit is no longer refused, and has no file of a table
         changed += [s for s, says in before.items() if says and s not in now and _has_page(pages, name, s)]
     changed.sort()
     for key, subjects in _keys(pages, name, changed).items():
@@ -157,7 +157,7 @@ def _keys(pages: Pages, name: str, subjects: Iterable[str]) -> dict[dg.AssetKey,
 
 
 def _subjects(pages: Pages, name: str, key: dg.AssetKey) -> Sequence[str]:
-    """The topics or tables that a page's check is about."""
+    """The topics or tables of a page's check."""
     table = pages.loaded.get(key)
     if table is None:
         return (pages.staged[key],)
@@ -165,7 +165,7 @@ def _subjects(pages: Pages, name: str, key: dg.AssetKey) -> Sequence[str]:
 
 
 def _of_pages(report: CheckReport, results: Iterable[CheckResult]) -> Iterator[CheckResult]:
-    """A check's results as pages show them: a table whose files wait for a check of their topic is not being loaded."""
+    """A check's results as pages show them. If a table's files wait for a check of their topic, its page shows that."""
     for result in results:
         is_loaded = result.check == TABLES_LOAD and result.passed
         block = report.blocked_tables.get(result.subject) if is_loaded else None
@@ -173,8 +173,8 @@ def _of_pages(report: CheckReport, results: Iterable[CheckResult]) -> Iterator[C
 
 
 def _unregistered(pages: Pages, report: CheckReport, name: str) -> Iterator[CheckResult]:
-    """Failures of tables without any state, which are named for a topic whose commit is refused: whether files wait for
-    them is in this commit."""
+    """Failures of tables without any state that are named for a topic with a refused commit: only this commit has the
+    files that may wait for them."""
     if name != TABLES_LOAD or not report.refused:
         return
     known = {result.subject for result in report.of(name)}

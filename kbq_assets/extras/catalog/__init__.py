@@ -1,1 +1,1 @@
-"""Validate, show, apply and start the topic catalog."""
+"""Validates, shows, applies and starts the topic catalog."""

@@ -1,4 +1,4 @@
-"""Applies the catalog to broker, registry, buckets and BigQuery: first the plan, then one step after the other."""
+"""Applies the catalog to broker, registry, buckets and BigQuery: makes a plan, then runs its steps in order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from kbq_assets.ports.lifecycle import BucketLifecycles
 from kbq_assets.ports.registry import SubjectRegistry
 from kbq_assets.ports.topics import TopicAdmin
 
-#: So many subjects without an answer, and none with one, mean that the registry is away.
+#: If the first subjects get no answer, the registry is considered down after this many.
 PATIENCE = 3
 Asked = TypeVar("Asked")
 Found = TypeVar("Found")
@@ -56,8 +56,8 @@ class Registration:
 
 @dataclass(frozen=True)
 class CatalogPlan:
-    """The steps of `kbq catalog apply`, in order, what is left to people, and the subjects that the registry could not
-    compare."""
+    """The steps of `kbq catalog apply` in order, the differences to fix by hand, and the subjects that the registry
+    could not compare."""
 
     changes: tuple[Change, ...]
     registrations: tuple[Registration, ...]
@@ -69,21 +69,21 @@ class CatalogPlan:
 
     @property
     def lines(self) -> list[str]:
-        """The steps, for people."""
+        """The steps as text."""
         steps = (*self.changes, *self.registrations, *self.storage, *self.lake, *self.readers)
         return [*map(str, steps)]
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Buckets, and what KBQ keeps in them."""
+    """Buckets, and what KBQ stores in them."""
 
     places: StoragePlaces
     open_lifecycles: Callable[[], BucketLifecycles]
 
 
 def storage_of(settings: Settings) -> Storage:
-    """Where the settings put backups, lakes and staged files."""
+    """The places of backups, lakes and staged files, by the settings."""
     backup, staging = settings.backup, settings.staging
     backups = [parse_staging(backup.location) if backup.location else staging]
     backups += [parse_staging(backup.personal_location)] if backup.personal_location else []
@@ -102,8 +102,8 @@ def storage_of(settings: Settings) -> Storage:
 
 @dataclass(frozen=True)
 class CatalogCommands:
-    """Compares the catalog with broker, registry, buckets and BigQuery, which open on first use. ``env`` is the
-    configured one."""
+    """Compares the catalog with broker, registry, buckets and BigQuery. Each opens when it is first used. ``env`` is
+    the configured environment."""
 
     reader: CatalogReader
     env: str
@@ -115,19 +115,19 @@ class CatalogCommands:
     grants: ReaderGrants | None = None
 
     def entries(self, env: str = "") -> tuple[CatalogEntry, ...]:
-        """The entries of an environment, "" for the configured or only one. If the catalog has mistakes, returns the
+        """The entries of an environment; "" means the configured or only one. If the catalog has mistakes, only the
         readable entries. Raises ConfigurationError."""
         catalog = self.reader.catalog()
         return catalog.of_env(environment(catalog, env or self.env))
 
     def sound_entries(self, env: str = "") -> tuple[CatalogEntry, ...]:
-        """The entries to act on. Raises ConfigurationError if the catalog has mistakes."""
+        """The entries of an environment. Raises ConfigurationError if the catalog has mistakes."""
         catalog = self.reader.catalog()
         refuse_mistakes(catalog)
         return catalog.of_env(environment(catalog, env or self.env))
 
     def protobuf_problems(self) -> tuple[list[CatalogProblem], str]:
-        """Mistakes in Protobuf schemas of all environments, and why the schemas were not compiled, if they were not."""
+        """Mistakes in Protobuf schemas of all environments, and a message if the schemas were not compiled."""
         files, catalog = self.reader.files(), self.reader.catalog()
         times = catalog.convention.time_fields
         schemas = {
@@ -139,7 +139,7 @@ class CatalogCommands:
         return compiled_problems(schemas.values(), self.protobuf_fields)
 
     def incompatible_schemas(self, env: str = "") -> list[CatalogProblem]:
-        """Schemas that the registry would refuse. Raises Unavailable."""
+        """Problems of schemas that the registry would reject. Raises Unavailable."""
         files, subjects = self.reader.files(), self.open_subjects()
         schemas = [schema for entry in self.entries(env) for schema in schema_files(entry, files)]
         found, unknown = _of_each(schemas, lambda schema: judged(schema, subjects))
@@ -150,8 +150,8 @@ class CatalogCommands:
         return [*found, *of_unknown]
 
     def plan(self, env: str = "") -> CatalogPlan:
-        """The changes that make broker and registry match the catalog; changes nothing. Raises ConfigurationError
-        if the catalog has mistakes or the registry would refuse a schema; Unavailable."""
+        """The steps that make everything match the catalog. Changes nothing. Raises ConfigurationError if the catalog
+        has mistakes or the registry would reject a schema; Unavailable."""
         entries, files = self.sound_entries(env), self.reader.files()
         if wrong := self.protobuf_problems()[0]:
             refuse_problems("the catalog has mistakes", wrong)
@@ -166,7 +166,7 @@ class CatalogCommands:
         wanted = [schema for entry in entries for schema in schema_files(entry, files)]
         missing, refused, unknown = _compared(wanted, subjects)
         if refused:
-            refuse_problems("the registry would refuse schemas", refused, "kbq catalog validate --registry")
+            refuse_problems("the registry would reject schemas", refused, "kbq catalog validate --registry")
         storage, others = self._plan_storage(entries)
         lake, in_the_way = self.plan_lake(entries)
         readers, ungranted = self._plan_readers(entries)
@@ -176,8 +176,7 @@ class CatalogCommands:
         return CatalogPlan(*steps, tuple(storage), tuple(lake), tuple(readers))
 
     def plan_lake(self, entries: Iterable[CatalogEntry]) -> tuple[list[PointAtMetadata], list[Difference]]:
-        """BigQuery's tables to create or to move, so that they read the lake. Raises ConfigurationError,
-        Unavailable."""
+        """BigQuery tables to create or move, so they read the lake. Raises ConfigurationError, Unavailable."""
         rules = self.reader.catalog().convention.lake_in_bigquery
         if rules is None or self.lake_tables is None:
             return [], []
@@ -187,8 +186,8 @@ class CatalogCommands:
     def move_readers(
         self, changed: Collection[TableReference], is_late: Callable[[], bool]
     ) -> Mapping[TableReference, str]:
-        """After a load: let BigQuery's tables read the newest files of these tables of the lake. Returns why some are
-        behind. Raises ConfigurationError."""
+        """Let BigQuery's tables read the newest files of changed lake tables, after a load. Returns the reasons why
+        some are behind. Raises ConfigurationError."""
         catalog = self.reader.catalog()
         if catalog.unusable:
             refuse_problems("catalog.yaml has mistakes", catalog.unusable)
@@ -198,7 +197,7 @@ class CatalogCommands:
         return self.lake_tables.in_time(is_late).move(rules, changed)
 
     def _plan_readers(self, entries: Collection[CatalogEntry]) -> tuple[list[GrantReading], list[Difference]]:
-        """Missing grants of reading. Raises ConfigurationError, Unavailable."""
+        """Missing grants to readers. Raises ConfigurationError, Unavailable."""
         catalog = self.reader.catalog()
         if not catalog.convention.readers or self.grants is None:
             return [], []
@@ -218,8 +217,7 @@ class CatalogCommands:
         return changes, [Difference(each.place, each.message) for each in (*refused, *left)]
 
     def proposals(self, planned: CatalogPlan) -> list[Proposal]:
-        """A plan's steps, ready to run: topics first, then their ACLs, then schemas, then buckets, then BigQuery's
-        tables, then readers."""
+        """A plan's steps, ready to run: topics, then their ACLs, schemas, buckets, BigQuery's tables, and readers."""
         admin, subjects = self.open_admin(), self.open_subjects()
 
         def register(schema: SchemaFile) -> None:
@@ -239,7 +237,7 @@ class CatalogCommands:
         return topics + schemas + storage + lake + readers
 
     def described_elsewhere(self, company: str, domain: str, env: str) -> dict[str, str]:
-        """Topics that entries of other companies and domains describe, with the paths of these. Raises
+        """Topics that entries of other companies and domains describe, with these entries' paths. Raises
         ConfigurationError."""
         entries = (each for each in self.reader.catalog().entries if each.place.env == env)
         return {
@@ -256,8 +254,9 @@ class CatalogCommands:
         team: str = "",
         without: Collection[str] = (),
     ) -> tuple[list[DraftFile], tuple[Difference, ...], tuple[Difference, ...]]:
-        """First entries for the topics of the broker, ``without`` some; those left out since the broker has no such
-        topic or KBQ cannot use its schema, and since the registry gave none. Raises Unavailable."""
+        """First entries for the broker's topics, ``without`` some; the topics that were left out because the broker
+        does not have them or KBQ cannot use their schemas; and those for which the registry did not answer. Raises
+        Unavailable."""
         topics = self.open_admin().topics()
         wanted = {t: live for t, live in topics.items() if (t in only if only else not t.startswith("_"))}
         wanted = {topic: live for topic, live in wanted.items() if topic not in without}
@@ -297,14 +296,15 @@ def commands_of(
 
 
 def _datasets(entries: Iterable[CatalogEntry]) -> set[str]:
-    """The datasets that entries name; records choose the others."""
+    """The datasets that entries name. Records choose the others."""
     return {name for e in entries if (name := e.settings.destination.dataset.text) and "{" not in name}
 
 
 def _compared(
     wanted: Iterable[SchemaFile], subjects: SubjectRegistry
 ) -> tuple[list[SchemaFile], list[CatalogProblem], tuple[Difference, ...]]:
-    """Schemas to register, why the registry would refuse some, and subjects that it could not compare."""
+    """Schemas to register, problems for which the registry would reject some, and subjects that it could not
+    compare."""
 
     def compare(schema: SchemaFile) -> Iterable[tuple[SchemaFile, list[CatalogProblem]]]:
         if not subjects.is_registered(schema.subject, schema.text, schema.schema_type):
@@ -318,8 +318,8 @@ def _compared(
 def _of_each(
     asked: Iterable[Asked], ask: Callable[[Asked], Iterable[Found]]
 ) -> tuple[list[Found], list[tuple[Asked, Unavailable]]]:
-    """Answers about schemas, and those about which the registry gave none. Raises Unavailable if it answers about none
-    of the first ones: then it is away."""
+    """Answers about schemas, and the schemas for which the registry gave no answer. Raises Unavailable if it gives no
+    answer for the first ones: then it is down."""
     found: list[Found] = []
     failed: list[tuple[Asked, Unavailable]] = []
     answers = 0
@@ -335,14 +335,14 @@ def _of_each(
 
 
 def _known(topic: str, names: frozenset[str], subjects: SubjectRegistry) -> KnownSchemas | Difference:
-    """The registry's schemas of a topic, or why KBQ cannot use them. Omits schemas that refer to others, and a key's
-    schema in another language than the value's. Raises Unavailable."""
+    """The registry's schemas of a topic, or the reason why KBQ cannot use them. Omits schemas that refer to others, and
+    a key's schema of another type than the value's. Raises Unavailable."""
     latest = {
         part: subjects.latest(f"{topic}-{part}") for part in ("value", "key") if f"{topic}-{part}" in names
     }
     kind = latest["value"].schema_type
     if kind not in _ENCODINGS:
-        return Difference(topic, f"KBQ does not know schemas of the type {kind}")
+        return Difference(topic, f"KBQ does not support schemas of the type {kind}")
     whole = {part: s.schema for part, s in latest.items() if s.schema_type == kind and not s.has_references}
     for part, text in whole.items():
         try:
@@ -359,7 +359,7 @@ def _is_change_data(text: str) -> bool:
     try:
         return is_envelope(parse(load_schema(text)))
     except EncodingError:
-        return False  # whoever validates the schema says why
+        return False  # the validation of the schema reports the reason
 
 
 def protobuf_fields(schema: str) -> Iterable[tuple[str, str]]:

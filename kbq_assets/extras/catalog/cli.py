@@ -52,10 +52,10 @@ def catalog() -> None:
 @json_option
 @pass_commands
 def validate(commands: CatalogCommands, registry: bool, env: str, as_json: bool) -> None:
-    """Check every entry, defaults and schemas; exit with 1 if there is a mistake, or something could not be checked.
+    """Check all entries, defaults and schemas; exit code 1 if there is a mistake or something could not be checked.
 
-    Each mistake names file, line, key, and the correction. Only --registry needs a network, so
-    a CI job can run it on every change.
+    Each mistake has a file, a line, a key and a correction. Only --registry needs a network, so a CI job can run this
+    on every change.
     """
     found = commands.reader.catalog()
     compiled, not_compiled = commands.protobuf_problems()
@@ -70,7 +70,7 @@ def validate(commands: CatalogCommands, registry: bool, env: str, as_json: bool)
         for problem in problems:
             click.echo(str(problem))
         envs = ", ".join(found.envs) or "none"
-        counted = _count(problems) if problems or not not_compiled else "not all of it was checked"
+        counted = _count(problems) if problems or not not_compiled else "not everything was checked"
         click.echo(f"{len(found.entries)} entries, environments: {envs}; {counted}")
     sys.exit(1 if problems or not_compiled else 0)
 
@@ -84,9 +84,9 @@ def validate(commands: CatalogCommands, registry: bool, env: str, as_json: bool)
 def show(
     commands: CatalogCommands, deployment: Deployment, topic: str | None, env: str, as_json: bool
 ) -> None:
-    """List the entries of an environment, or show everything about one topic or table, defaults included.
+    """List the entries of an environment, or show everything about one topic or table, including defaults.
 
-    Columns are the table's own where the warehouse answers, else those of the catalog's schema.
+    Columns are the table's own if the warehouse answers, otherwise those of the catalog's schema.
     """
     from kbq_assets.extras.catalog.site import site_topics
     from kbq_assets.pipelines.catalog.reader import time_source
@@ -94,7 +94,7 @@ def show(
     entries = commands.entries(env)
     if commands.reader.catalog().problems:
         click.echo(
-            "the catalog has mistakes: some of it is missing here; next: kbq catalog validate", err=True
+            "the catalog has mistakes, so a part of it is missing here; next: kbq catalog validate", err=True
         )
     if topic is not None:
         entry, files = _named(entries, topic), commands.reader.files()
@@ -133,8 +133,8 @@ def show(
 @json_option
 @pass_commands
 def diff(commands: CatalogCommands, env: str, as_json: bool) -> None:
-    """Compare the catalog with broker, registry, buckets and grants; exit with 1 if `kbq catalog apply` would change
-    them, with 75 if the registry could not compare a subject."""
+    """Compare the catalog with broker, registry, buckets and grants. Exit code 1 if `kbq catalog apply` would change
+    them, 75 if the registry could not compare a subject."""
     planned = commands.plan(env)
     lines = planned.lines
     others = [str(difference) for difference in planned.differences]
@@ -147,24 +147,24 @@ def diff(commands: CatalogCommands, env: str, as_json: bool) -> None:
             click.echo(f"by hand: {line}")
         _show_unknown(planned)
         if not lines and not others and not planned.unknown:
-            click.echo("the broker is as the catalog says")
+            click.echo("the broker matches the catalog")
     sys.exit(1 if lines else _code(planned))
 
 
 @catalog.command()
 @click.option(
-    "--ddl", is_flag=True, help="Only print the statements that let BigQuery read the lake; change nothing."
+    "--ddl", is_flag=True, help="Only print the SQL that lets BigQuery read the lake; change nothing."
 )
 @env_option
 @yes_option
 @pass_commands
 def apply(commands: CatalogCommands, env: str, yes: bool, ddl: bool) -> None:
-    """Change broker and registry to match the catalog: shows the changes, then asks.
+    """Make broker and registry match the catalog. Shows the changes, then asks.
 
-    It creates topics, adds partitions, alters settings, adds ACLs if catalog.yaml has `access`, registers schemas,
-    sets storage classes of buckets if it has `lifecycle`, lets BigQuery read the newest state of a lake if it has
-    `lake_in_bigquery`, and lets `access.readers` read tables and buckets. It deletes nothing, removes no partition and
-    no grant, and changes no setting that the catalog does not name.
+    Creates topics, adds partitions, alters settings and registers schemas. According to catalog.yaml, it also adds ACLs
+    (`access`), sets storage classes of buckets (`lifecycle`), lets BigQuery read the newest state of a lake
+    (`lake_in_bigquery`), and grants read access to tables and buckets (`access.readers`). It deletes nothing, removes
+    no partition and no grant, and changes no setting that the catalog does not name.
     """
     if ddl:
         changes, left = commands.plan_lake(commands.sound_entries(env))
@@ -181,7 +181,7 @@ def apply(commands: CatalogCommands, env: str, yes: bool, ddl: bool) -> None:
     if proposals:
         confirm(proposals, yes=yes)
     elif not planned.unknown:
-        click.echo("the broker is as the catalog says")
+        click.echo("the broker matches the catalog")
     sys.exit(_code(planned))
 
 
@@ -196,8 +196,8 @@ def _code(planned: CatalogPlan) -> int:
 
 @catalog.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--company", required=True, help="First folder of the new entries.")
-@click.option("--domain", required=True, help="Second folder.")
+@click.option("--company", required=True, help="First folder level of the new entries.")
+@click.option("--domain", required=True, help="Second folder level.")
 @click.option("--env", default="prod", show_default=True, help="Environment of the cluster.")
 @click.option("--topic", "topics", multiple=True, help="Only these topics.")
 @pass_deployment
@@ -211,11 +211,11 @@ def init(
     env: str,
     topics: tuple[str, ...],
 ) -> None:
-    """Write catalog.yaml, defaults.yaml, and a first entry, with the registry's schemas, for every topic of the
-    cluster that has no entry yet; existing files stay as they are.
+    """Write catalog.yaml, defaults.yaml, and a first entry with the registry's schemas for every topic of the cluster
+    that has none yet. Existing files do not change.
 
-    It leaves out a topic that the broker does not have or whose schema it cannot use, and exits with 1, or whose schema
-    the registry does not give, with 75. KBQ extracts a topic only after a person adds `archiver` to its consumers.
+    A topic is left out if the broker does not have it or its schema cannot be used (exit code 1), or if the registry
+    does not return its schema (75). KBQ extracts a topic only after you add `archiver` to its consumers.
     """
     from kbq_assets.core.catalog.starter import draft_root
 
@@ -234,7 +234,7 @@ def init(
 
 
 def end_with_left_out(unusable: Sequence[Difference], unknown: Sequence[Difference]) -> None:
-    """Name the topics without a new entry; if there are any, end with their exit code."""
+    """Print the topics that were left out, and exit with their code if there are any."""
     for each in (*unusable, *unknown):
         click.echo(f"left out: {each}", err=True)
     if unusable or unknown:
@@ -242,13 +242,13 @@ def end_with_left_out(unusable: Sequence[Difference], unknown: Sequence[Differen
 
 
 def show_described(folder: Path, described: Mapping[str, str]) -> None:
-    """Name the entries that topics have already."""
+    """Print the entries that topics already have."""
     for topic, path in sorted(described.items()):
         click.echo(f"kept {folder / path}, the entry of {topic}")
 
 
 def write_drafts(folder: Path, drafts: Iterable[DraftFile]) -> None:
-    """Write files that are not there yet."""
+    """Write files that do not exist yet."""
     for draft in drafts:
         path = folder / draft.path
         if path.exists():
@@ -274,9 +274,9 @@ def site(
     state: bool,
     env: str,
 ) -> None:
-    """Write the catalog as searchable pages, with owners, columns, personal data and first queries.
+    """Write the catalog as searchable pages with owners, columns, personal data and first queries.
 
-    Any web server can serve the folder, and a browser can open index.html directly.
+    Any web server can serve the folder, or you can open index.html in a browser.
     """
     from kbq_assets.extras.catalog.site import site_topics, write_site
 
@@ -305,7 +305,7 @@ def schema() -> None:
 
 
 def target(entry: CatalogEntry) -> str:
-    """The destination of an entry's rows, for people."""
+    """The destination of an entry's rows, as text."""
     return entry.settings.destination.target(entry.topic)
 
 
@@ -354,7 +354,7 @@ def _columns_and_query(topic: SiteTopic) -> list[str]:
 
 
 def _yaml(value: object, indent: str = "") -> list[str]:
-    """A document as YAML: nested keys, and everything else as JSON, which YAML contains."""
+    """A document as YAML: nested keys, with all other values as JSON, which is valid YAML."""
     lines = []
     assert isinstance(value, dict)
     for key, child in value.items():
@@ -366,11 +366,11 @@ def _yaml(value: object, indent: str = "") -> list[str]:
 
 
 def _stored(deployment: Deployment, table: TableReference) -> tuple[Column, ...] | None:
-    """The columns of a table; None, with a line, if the warehouse does not answer."""
+    """The columns of a table. If the warehouse does not answer, print a line and return None."""
     try:
         return deployment.warehouse.columns(table)
     except KbqError as error:
-        click.echo(f"{table}: its columns are the catalog's; {error.message}", err=True)
+        click.echo(f"{table}: the columns are those of the catalog, because: {error.message}", err=True)
         return None
 
 

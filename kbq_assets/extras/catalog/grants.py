@@ -1,4 +1,4 @@
-"""Grants of reading tables, lakes and backups: planned against what is granted, then made."""
+"""Grants to readers of tables, lakes and backups: plans those that are missing, then makes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from kbq_assets.ports.readers import Readers
 
 @dataclass(frozen=True)
 class ReaderGrants:
-    """What can be read, and who grants it: tables in BigQuery, objects in buckets. Both open on first use."""
+    """The places that can be read, and the ports that grant it: for tables in BigQuery, and for objects in buckets.
+    Both open when they are first used."""
 
     places: DataPlaces
     open_tables: Callable[[], Readers]
@@ -41,7 +42,7 @@ class ReaderGrants:
     def plan(
         self, rules: ReaderRules, entries: Collection[CatalogEntry], topics: Collection[str]
     ) -> tuple[list[GrantReading], list[Difference]]:
-        """Missing grants, and what is left to people. Raises ConfigurationError, Unavailable."""
+        """Missing grants, and differences to fix by hand. Raises ConfigurationError, Unavailable."""
         wanted, refused = wanted_readers(rules, self.places, entries, topics)
         live = {place: self._of(place.kind).readers(place) for place in wanted}
         grants, left = plan_readers(wanted, live)
@@ -55,7 +56,7 @@ class ReaderGrants:
 
 
 def grants_of(settings: Settings) -> ReaderGrants:
-    """Grants where the settings put tables, lakes and backups, with the loader's credentials."""
+    """Grants for the tables, lakes and backups of the settings, made with the loader's credentials."""
     backup, google = settings.backup, settings.google
 
     def tables() -> Readers:

@@ -1,4 +1,4 @@
-"""Lets BigQuery read the tables of lakes: plan and steps of the section `lake_in_bigquery`."""
+"""Lets BigQuery read the tables of lakes: the plan and the steps for the section `lake_in_bigquery`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.lake_tables import ExternalTables, LakeMetadata
 
-#: How often tables are looked at again that others move at the same time.
+#: Attempts to move a table while other processes move it too.
 _ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True)
 class LakeTables:
-    """The lakes of the settings, and BigQuery, which open on first use."""
+    """The lakes of the settings, and BigQuery. They open when they are first used."""
 
     lakes: tuple[LakeAddress, ...]
     open_metadata: Callable[[LakeAddress], LakeMetadata]
@@ -43,10 +43,10 @@ class LakeTables:
         datasets: Collection[str],
         only: Collection[TableReference] | None = None,
     ) -> tuple[list[PointAtMetadata], list[LeftToPeople]]:
-        """Tables to create or to move, all or ``only`` those of some of the lake, and what is left to people. Raises
-        ConfigurationError, Unavailable."""
+        """BigQuery tables to create or move, for all tables of the lake or ``only`` some, and differences to fix by
+        hand. Raises ConfigurationError, Unavailable."""
         refused = [
-            LeftToPeople(SECTION, f"{lake.folder} is a folder, which BigQuery cannot read")
+            LeftToPeople(SECTION, f"{lake.folder} is a folder, and BigQuery cannot read it")
             for lake in self.lakes
             if lake.folder is not None
         ]
@@ -61,14 +61,14 @@ class LakeTables:
         return changes, [*refused, *unreadable, *left]
 
     def in_time(self, is_late: Callable[[], bool]) -> LakeTables:
-        """The same, which do nothing in BigQuery once it ``is_late``."""
+        """The same tables, but BigQuery raises Unavailable once ``is_late`` returns True."""
         return replace(self, open_tables=lambda place: InTime(self.open_tables(place), is_late))
 
     def move(
         self, rules: LakeInBigQuery, changed: Collection[TableReference]
     ) -> Mapping[TableReference, str]:
-        """Move BigQuery's tables of ``changed`` tables of the lake; creates none. Returns why some are behind. A table
-        that another loader moved meanwhile is looked at again: its plan may be older."""
+        """Move BigQuery's tables of ``changed`` lake tables; create none. Return the reasons why some are behind. If
+        another loader moved a table meanwhile, it is planned again, because the other plan may be older."""
         behind: dict[TableReference, str] = {}
         left = frozenset(changed)
         for _ in range(_ATTEMPTS):
@@ -78,7 +78,7 @@ class LakeTables:
             if not left:
                 break
             behind = {table: why for table, why in behind.items() if table not in left}
-        return behind | dict.fromkeys(left, "other loaders move it")
+        return behind | dict.fromkeys(left, "other loaders are moving it")
 
     def _move(
         self, rules: LakeInBigQuery, changed: Collection[TableReference]
@@ -102,7 +102,7 @@ class LakeTables:
         return {sources[change.table.table]: error for change, error in moved if error is not None}
 
     def proposals(self, rules: LakeInBigQuery, changes: Iterable[PointAtMetadata]) -> list[Proposal]:
-        """The changes, ready to run."""
+        """The changes as proposals."""
         planned = list(changes)
         tables = self.open_tables(rules.place) if planned else None
         return [Proposal(str(each), (), partial(tables.point, each)) for each in planned if tables]
@@ -110,7 +110,7 @@ class LakeTables:
 
 @dataclass(frozen=True)
 class InTime:
-    """BigQuery's tables until it ``is_late``, and Unavailable from then on: a load does not wait for long."""
+    """BigQuery's tables, but Unavailable once ``is_late`` returns True, so that a load does not wait for long."""
 
     tables: ExternalTables
     is_late: Callable[[], bool]
@@ -123,7 +123,7 @@ class InTime:
 
     def _open(self) -> ExternalTables:
         if self.is_late():
-            raise Unavailable("there was no time left for it", next_step="wait for the next load")
+            raise Unavailable("no time was left for it", next_step="wait for the next load")
         return self.tables
 
 

@@ -1,4 +1,4 @@
-"""The catalog as pages: an index with search in the browser, and a page per topic. They need no server."""
+"""The catalog as web pages: an index with search in the browser, and a page per topic. They need no server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kbq_assets.pipelines.observation.status import TableStatus
 
 @dataclass(frozen=True)
 class TableSummary:
-    """The state of a table. ``loaded`` and ``complete_until`` are times for people, "" for never."""
+    """The state of a table. ``loaded`` and ``complete_until`` are times as text, "" for never."""
 
     rows: int
     pending_rows: int
@@ -31,7 +31,7 @@ class TableSummary:
 
 @dataclass(frozen=True)
 class SiteTopic:
-    """A topic of the site. ``query`` is "" if its table is unknown, ``standing`` None if no state was read."""
+    """A topic of the site. ``query`` is "" if its table is unknown; ``standing`` is None if no state was read."""
 
     entry: CatalogEntry
     dataset: Dataset
@@ -51,8 +51,8 @@ def site_topics(
     statuses: Iterable[TableStatus] = (),
     stored: Callable[[TableReference], tuple[Column, ...] | None] = lambda _: None,
 ) -> list[SiteTopic]:
-    """The topics of an environment, in order. ``statuses`` have rows and times, if the state was read; ``stored``
-    answers with the columns that a table has, None if it is not there or was not asked for."""
+    """The topics of an environment, in order. ``statuses`` have rows and times if the state was read. ``stored``
+    returns the columns of an existing table, or None."""
     known = {status.table: _standing(status) for status in statuses}
     found = []
     for entry in sorted(entries, key=lambda entry: entry.topic):

@@ -1,4 +1,4 @@
-"""``kbq init``: settings, a catalog and first checks, from a few questions or options."""
+"""``kbq init``: writes settings and a catalog with first checks, from a few questions or options."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _CATALOG = Path("catalog")
 @click.option(
     "--warehouse", help="duckdb:PATH or bigquery://project?location=EU; by default DuckDB below KBQ_HOME."
 )
-@click.option("--company", help="First folder of the catalog's entries.")
-@click.option("--domain", help="Second folder, and the dataset of the tables.")
+@click.option("--company", help="First folder level of the catalog's entries.")
+@click.option("--domain", help="Second folder level, and the dataset of the tables.")
 @click.option("--env", help="Environment of this Kafka, such as prod.")
 @click.option("--team", help="Owner of the tables.")
 @click.option(
@@ -48,9 +48,9 @@ def init(
     team: str | None,
     topics: tuple[str, ...],
 ) -> None:
-    """Write kbq.toml and a catalog with first checks into this folder; existing files and entries stay as they are.
+    """Write kbq.toml and a catalog with first checks to this folder. Existing files and entries do not change.
 
-    In a terminal it asks for what no option says; elsewhere it takes the defaults.
+    In a terminal, it asks for values that no option gives; otherwise it uses the defaults.
     """
     settings = {
         "KBQ_KAFKA_BOOTSTRAP_SERVERS": _asked(bootstrap_servers, "Kafka, host:port (empty: kbq local)"),
@@ -64,10 +64,10 @@ def init(
     company, domain = _asked(company, "company", "company"), _asked(domain, "domain", "main")
     env, team = _asked(env, "environment", "prod"), _asked(team, "team that owns the tables")
     topics = topics or tuple(
-        _asked(None, "topics to load, with blanks between (empty: choose later)").split()
+        _asked(None, "topics to load, separated by blanks (empty: choose later)").split()
     )
     _write_settings({name: value for name, value in settings.items() if value})
-    reopen()  # with the file
+    reopen()  # the new file now counts
     _check()
     _write_catalog(company, domain, env, team, topics)
 
@@ -87,14 +87,14 @@ def _write_settings(settings: dict[str, str]) -> None:
     if path.exists():
         click.echo(f"kept {path}")
         return
-    head = "# Settings of KBQ in this folder; the environment wins. `kbq settings` lists all.\n"
+    head = "# Settings of KBQ in this folder. The environment takes precedence. `kbq settings` lists all.\n"
     path.write_text(head + "".join(setting_line(*each) for each in settings.items()), encoding="utf-8")
     click.echo(f"wrote {path}")
 
 
 @pass_deployment
 def _check(deployment: Deployment) -> None:
-    """Raises ConfigurationError if the settings of this folder are not in force."""
+    """Raise ConfigurationError if the settings of this folder are not in force."""
     settings: Settings = deployment.settings
     if settings.catalog.source_topics != _CATALOG.absolute():
         raise ConfigurationError(
@@ -109,7 +109,7 @@ def _write_catalog(
 ) -> None:
     described = commands.described_elsewhere(company, domain, env) if _CATALOG.is_dir() else {}
     show_described(_CATALOG, described)
-    # A further team's entries name it: the defaults name the first one.
+    # The defaults name the first team, so entries of another team must name it.
     own = team if (_CATALOG / "defaults.yaml").exists() else ""
     drafts, unusable, unknown = commands.drafts(
         company, domain, env, archived=frozenset(topics), team=own, without=described
@@ -118,7 +118,7 @@ def _write_catalog(
     what = (
         "review the entries"
         if topics
-        else "add archiver to the consumers of what to load, review the entries"
+        else "add archiver to the consumers of the topics to load, review the entries"
     )
     click.echo(f"next: {what} (personal data, partition_time), then")
     click.echo("  kbq doctor && kbq extract && kbq load")

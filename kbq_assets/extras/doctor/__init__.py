@@ -1,1 +1,1 @@
-"""`kbq doctor`: checks of the environment around KBQ."""
+"""`kbq doctor`: checks the environment of KBQ."""

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """The result of a check. ``warn``: works, but may soon fail."""
+    """The result of a check. ``warn``: it works, but may soon fail."""
 
     OK = "ok"
     WARN = "warn"
@@ -16,7 +16,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One finding: ``found`` describes the situation, ``fix`` what to do about it."""
+    """One finding. ``found`` describes the situation, and ``fix`` what to do about it."""
 
     name: str
     outcome: Outcome

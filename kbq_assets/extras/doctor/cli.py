@@ -36,9 +36,9 @@ from kbq_assets.pipelines.spine import Spine
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.registry import LatestSchema, SchemaRegistry, SubjectRegistry, WriterSchemas
 
-# An id that no registry has assigned: a working registry answers NotFound.
+# An id that no registry has assigned, so a working registry answers NotFound.
 UNUSED_SCHEMA_ID = 2_147_483_647
-# On these file systems rename and locks are not atomic, or not visible to every client.
+# On these file systems, renames and locks are not atomic, or not visible to every client.
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smbfs", "smb3", "afpfs", "9p", "fuse.sshfs", "fuse.s3fs")
 CHECKED_PACKAGES = ("pyspark", "dagster", "duckdb", "confluent-kafka", "numba", "numpy", "pyarrow")
 START = "kbq local up"
@@ -46,14 +46,14 @@ START = "kbq local up"
 
 @dataclass(frozen=True)
 class LocalServices:
-    """The broker and the registry of `kbq local`: their addresses and checks."""
+    """The addresses and checks of the broker and the registry of `kbq local`."""
 
     bootstrap_servers: str
     registry_url: str
     checks: Callable[[], Iterable[Check]]
 
     def serve(self, settings: Settings) -> bool:
-        """Whether the settings name one of them."""
+        """Whether the settings name the local broker or the local registry."""
         return (
             self.bootstrap_servers == settings.kafka.bootstrap_servers
             or self.registry_url == settings.registry.url
@@ -62,7 +62,7 @@ class LocalServices:
 
 @dataclass(frozen=True)
 class Doctor:
-    """The configuration that the doctor examines. ``of_warehouse`` opens it for another of several warehouses."""
+    """The configuration to check. ``of_warehouse`` opens it for another of several warehouses."""
 
     deployment: Deployment
     open_registry: Callable[[], WriterSchemas]
@@ -71,7 +71,7 @@ class Doctor:
     of_warehouse: Callable[[str], Spine]
 
     def deployments(self, chosen: str = "") -> tuple[Deployment, ...]:
-        """The deployment for each warehouse, or for the chosen one alone."""
+        """The deployment for each warehouse, or only for the chosen one."""
         names = [each.name for each in self.deployment.settings.warehouses]
         if chosen or len(names) == 1:
             return (self.deployment,)
@@ -86,12 +86,12 @@ pass_doctor: Part[Doctor] = Part("doctor")
 @click.option("--gcp", is_flag=True, help="Check Google Cloud instead: identities, permissions, locations.")
 @pass_doctor
 def doctor(patient: Doctor, as_json: bool, gcp: bool) -> None:
-    """Check Java, ports, folders, versions, warehouse, broker and registry; exit with 1 if something must be fixed.
+    """Check Java, ports, folders, versions, warehouse, broker and registry; exit code 1 if something must be fixed.
 
-    With --gcp: check what the identities of extraction and loading lack on Google Cloud, and print the commands that
-    grant it. It changes nothing, except for a scratch table per dataset, which it drops again.
+    With --gcp, check the permissions of extraction and loading on Google Cloud, and print the commands that grant
+    missing ones. Changes nothing, but creates a scratch table per dataset and drops it again.
 
-    Of several warehouses it checks each, or the one that `kbq --warehouse` names.
+    If there are several warehouses, checks all of them, or the one in `kbq --warehouse`.
     """
     checks, chosen = [], chosen_warehouse()
     for check in _examine_google(patient, chosen) if gcp else examine(patient, chosen):
@@ -104,7 +104,7 @@ def doctor(patient: Doctor, as_json: bool, gcp: bool) -> None:
 
 
 def examine(patient: Doctor, chosen: str = "") -> Iterator[Check]:
-    """Every check, dependencies first; of every warehouse, or of the chosen one."""
+    """All checks, dependencies first, for every warehouse or only the chosen one."""
     deployment, local = patient.deployment, patient.local
     settings = deployment.settings
     yield python_version(sys.version_info[:2])
@@ -138,7 +138,7 @@ def _warehouse(deployment: Deployment) -> Check:
 
 
 def examine_topics(patient: Doctor, *, has_broker: bool, has_registry: bool) -> Iterator[Check]:
-    """Everything that the chosen topics need."""
+    """Checks of everything that the chosen topics need."""
     from kbq_assets.extras.doctor import topics
 
     deployment = patient.deployment
@@ -169,14 +169,14 @@ def _examine_google(patient: Doctor, chosen: str) -> Iterator[Check]:
     sources, settings = patient.deployment.sources, patient.deployment.settings
     entries, policy_tags = sources.read(), bool(sources.datasets().policy_tags)
     if not (yield from examine_google(settings)):
-        return  # every other query would fail in the same way, and take its time
+        return  # every other query would fail in the same way, and slowly
     for own in (each.settings for each in patient.deployments(chosen)):
         checks = examine_project(own, datasets_of(entries, own.warehouse_area), policy_tags=policy_tags)
         yield from (replace(check, name=f"{prefix(own)}{check.name}") for check in checks)
 
 
 def python_version(found: tuple[int, ...]) -> Check:
-    """Dagster runs on 3.11 to 3.14."""
+    """Whether Dagster supports this version of Python: 3.11 to 3.14."""
     text = ".".join(map(str, found))
     if (3, 11) <= found < (3, 15):
         return Check("python", Outcome.OK, text)
@@ -184,7 +184,7 @@ def python_version(found: tuple[int, ...]) -> Check:
 
 
 def package_version(name: str) -> Check:
-    """Whether the installed version is one that this project requires."""
+    """Whether a version that this project requires is installed."""
     fix = "install the locked versions: make setup"
     try:
         found = version(name)
@@ -221,11 +221,11 @@ def folder(path: Path) -> Iterator[Check]:
     if problem:
         yield Check("staging folder", Outcome.FAIL, problem, fix)
     else:
-        yield Check("staging folder", Outcome.OK, "writable; rename replaces, fsync works, case matters")
+        yield Check("staging folder", Outcome.OK, "writable; rename replaces, fsync works, case-sensitive")
 
 
 def file_system_of(path: Path) -> str:
-    """The type of the file system that holds ``path``, such as ``ext4``; empty if unknown."""
+    """The type of the file system of ``path``, such as ``ext4``; "" if unknown."""
     real, best = existing(path).resolve(), ("", "")
     with contextlib.suppress(OSError, psutil.Error):
         for partition in psutil.disk_partitions(all=True):
@@ -259,13 +259,14 @@ def registry(settings: Settings, local: LocalServices, open_registry: Callable[[
     except KbqError as error:
         fix = START if is_local else error.next_step or "set KBQ_REGISTRY_URL and its credentials"
         return Check("registry", Outcome.FAIL, f"{url}: {error.message}", fix)
-    return Check("registry", Outcome.WARN, f"{url} knows schema {UNUSED_SCHEMA_ID}", "is this a registry?")
+    return Check("registry", Outcome.WARN, f"{url} has schema {UNUSED_SCHEMA_ID}", "is this a registry?")
 
 
 def personal_data(
     sources: Iterable[SourceEntry], open_subjects: Callable[[], SubjectRegistry]
 ) -> Iterator[Check]:
-    """Decisions about fields that a topic's schema does not have, which stop nothing. Raises Unavailable."""
+    """Warnings about decisions for fields that a topic's schema does not have. They stop nothing. Raises
+    Unavailable."""
     decided = {entry.pattern: entry.settings for entry in sources}
     if not any(fields_of(settings.privacy.decisions) for settings in decided.values()):
         return
@@ -280,12 +281,12 @@ def personal_data(
             continue
         if missing:
             found = f"{topic}: its latest schema does not have {', '.join(missing)}"
-            fix = "correct the decision, unless older schemas or other types of records have the field"
+            fix = "correct the decision, unless older schemas or other record types have the field"
             yield Check("personal data", Outcome.WARN, found, fix)
 
 
 def _missing_fields(latest: LatestSchema, settings: TopicSettings) -> list[str]:
-    """Fields with a decision that a schema does not have; none if the schema's fields are unknown."""
+    """Fields with a decision that a schema does not have; empty if the schema's fields are unknown."""
     from kbq_assets.wire.privacy.tags import undeclared as undeclared_in_avro
 
     decisions = settings.privacy.decisions
@@ -314,7 +315,7 @@ def _requirement(name: str) -> Requirement | None:
 
 
 def _folder_problem(path: Path) -> str:
-    """Why swaps fail in this folder, '' if they work. Raises OSError if the folder is unusable."""
+    """The reason why swaps fail in this folder; "" if they work. Raises OSError if the folder is unusable."""
     path.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="kbq-doctor-", dir=path) as name:
         probe = Path(name)

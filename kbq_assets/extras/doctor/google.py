@@ -1,4 +1,4 @@
-"""``kbq doctor --gcp``: each role's permissions on Google Cloud, what is missing, and how to grant it."""
+"""``kbq doctor --gcp``: checks each role's permissions on Google Cloud, and shows how to grant missing ones."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
     from kbq_assets.adapters.gcs import BucketReport
     from kbq_assets.extras.doctor.google_questions import DatasetFacts
 
-#: Google refuses tokens from clocks that are five minutes off.
+#: Google rejects tokens if a clock is five minutes off.
 WARN_SKEW_MS: Final = 60_000
 FAIL_SKEW_MS: Final = 300_000
 _FOLDERS: Final = {CREATE_OBJECTS: CREATES_IN, DELETE_OBJECTS: DELETES_IN}
 
 
 class BucketQuestions(Protocol):
-    """Queries of one identity about the staging area; `examine_bucket` interprets the answers."""
+    """Queries of one identity about the staging area. `examine_bucket` interprets the answers."""
 
     identity: str
 
     def granted(self, wanted: Collection[str]) -> frozenset[str]:
-        """The ``wanted`` permissions that it has for all objects of the bucket."""
+        """The ``wanted`` permissions that the identity has for all objects of the bucket."""
 
     def may_in(self, folder: str, permission: str) -> bool:
-        """Whether it has a permission in one folder."""
+        """Whether the identity has a permission in one folder."""
 
     def location(self) -> tuple[str, tuple[str, ...]]:
         """The bucket's location, and the regions of a configurable dual-region."""
@@ -66,21 +66,21 @@ class WarehouseQuestions(Protocol):
     """Queries of the loader about BigQuery."""
 
     def job_identity(self) -> str:
-        """The identity of jobs. Raises Refused if it may run none."""
+        """The identity of jobs. Raises Refused if it may not run jobs."""
 
     def dataset(self, name: str) -> DatasetFacts:
         """A dataset's location and default expiration."""
 
     def may_list(self, dataset: str) -> bool:
-        """Whether its tables can be listed."""
+        """Whether the dataset's tables can be listed."""
 
     def table_permissions(self, dataset: str) -> frozenset[str]:
-        """Those of `TABLE_PERMISSIONS`, and of setting policy tags, that its tables have. Raises Refused if none can be
-        created."""
+        """The granted permissions on the dataset's tables, of `TABLE_PERMISSIONS` and of setting policy tags. Raises
+        Refused if no table can be created."""
 
 
 def examine_google(settings: Settings) -> Generator[Check, None, bool]:
-    """Every check of the staging area, dependencies first; returns whether the bucket answered."""
+    """All checks of the staging area, dependencies first. Returns whether the bucket answered."""
     place = settings.staging
     if not isinstance(place, Bucket):
         fix = "set KBQ_STAGING=gs://bucket/prefix (docs/google-cloud.md)"
@@ -98,8 +98,8 @@ def examine_google(settings: Settings) -> Generator[Check, None, bool]:
 def examine_project(
     settings: Settings, datasets: Iterable[str], *, policy_tags: bool = False
 ) -> Iterator[Check]:
-    """Every check of the chosen warehouse, if it is BigQuery and loads from a bucket. ``policy_tags``: whether the
-    catalog has any."""
+    """All checks of the chosen warehouse, if it is BigQuery and loads from a bucket. ``policy_tags``: whether the
+    catalog has policy tags."""
     place, warehouse = settings.staging, settings.warehouse
     if isinstance(warehouse, BigQueryProject) and isinstance(place, Bucket):
         yield from examine_warehouse(
@@ -114,7 +114,7 @@ def examine_project(
 def examine_bucket(
     side: Role, place: Bucket, open_questions: Callable[[], BucketQuestions]
 ) -> Generator[Check, None, bool]:
-    """A role's identity, and its permissions in the staging area; returns whether the bucket answered."""
+    """A role's identity, and its permissions in the staging area. Returns whether the bucket answered."""
     name = f"{side} bucket"
     try:
         questions = open_questions()
@@ -135,7 +135,7 @@ def examine_bucket(
 
 
 def examine_safety(open_questions: Callable[[], BucketQuestions]) -> Iterator[Check]:
-    """Properties of the bucket that endanger staged data, which extract and load refuse."""
+    """Properties of the bucket that endanger staged data. Extraction and loading refuse such a bucket."""
     try:
         report = open_questions().safety()
     except KbqError as error:
@@ -154,7 +154,7 @@ def examine_safety(open_questions: Callable[[], BucketQuestions]) -> Iterator[Ch
 
 
 def examine_clock(store_ms: Callable[[], int], local_ms: Callable[[], int]) -> Check:
-    """Whether Google would accept this machine's tokens. KBQ itself uses the store's time."""
+    """Whether this machine's clock is right enough for Google's tokens. KBQ itself uses the store's time."""
     try:
         skew = abs(store_ms() - local_ms())
     except KbqError as error:
@@ -171,8 +171,8 @@ def examine_warehouse(
     open_warehouse: Callable[[], WarehouseQuestions],
     wanted: Collection[str] = TABLE_PERMISSIONS,
 ) -> Iterator[Check]:
-    """The loader's permissions in BigQuery, and whether BigQuery can load from the bucket. ``wanted`` are permissions
-    on tables."""
+    """The loader's permissions in BigQuery, and whether BigQuery can load from the bucket. ``wanted`` are the required
+    permissions on tables."""
     member = "MEMBER"
     try:
         bucket, questions = open_bucket(), open_warehouse()
@@ -219,7 +219,7 @@ def _ask_warehouse(settings: Settings, place: BigQueryProject) -> WarehouseQuest
 
 
 def _missing(side: Role, questions: BucketQuestions) -> Iterator[tuple[str, str]]:
-    """Permissions that a role lacks, and where: everywhere ("") or in folders."""
+    """Permissions that a role lacks, each with its place: "" for everywhere, or a folder."""
     granted = questions.granted(BUCKET_PERMISSIONS)
     for permission in (p for p in BUCKET_PERMISSIONS if p not in granted):
         if permission not in _FOLDERS:
@@ -256,7 +256,7 @@ def _dataset(
             name,
             Outcome.WARN,
             f"its new tables or partitions expire after {found.expiry_days:g} days; tables that KBQ creates do not"
-            " inherit it, a table that others create does, and is not loaded then",
+            " inherit this, but tables that others create do, and KBQ does not load these",
         )
     lacking = list(_lacking(dataset, questions, wanted))
     for permission in lacking:
@@ -280,17 +280,17 @@ def _lacking(dataset: str, questions: WarehouseQuestions, wanted: Collection[str
 def _colocation(name: str, location: str, place: BigQueryProject, bucket: BucketQuestions) -> Check:
     if location.lower() != place.location.lower():
         fix = f"set KBQ_WAREHOUSE=bigquery://{place.project}?location={location}"
-        return Check(name, Outcome.FAIL, f"is in {location}, jobs would run in {place.location}", fix)
+        return Check(name, Outcome.FAIL, f"is in {location}, but jobs would run in {place.location}", fix)
     try:
         found, regions = bucket.location()
     except KbqError as error:
         return Check(
-            name, Outcome.WARN, f"is in {location}; the bucket's location is not known: {error.message}"
+            name, Outcome.WARN, f"is in {location}; the bucket's location is unknown: {error.message}"
         )
     if can_load(found, location, regions):
         return Check(name, Outcome.OK, f"in {location}, the bucket in {found}")
     fix = f"stage to a bucket in {location}: BigQuery loads across locations only into US"
-    return Check(name, Outcome.FAIL, f"is in {location}, the bucket in {found}", fix)
+    return Check(name, Outcome.FAIL, f"is in {location}, but the bucket in {found}", fix)
 
 
 def _denied(name: str, permission: str, where: str, grant: Grant) -> Check:

@@ -25,7 +25,7 @@ from kbq_assets.core.config.google_permissions import CREATE_OBJECTS, SET_CATEGO
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
 from kbq_assets.core.errors import ConfigurationError, NotFound, Refused, Unavailable
 
-#: Timeout in seconds, short because a person waits.
+#: Timeout in seconds. It is short, because a user waits.
 _SECONDS: Final = 10.0
 _DAY_MS: Final = 86_400_000
 #: Lifetime of a scratch table if the doctor is killed.
@@ -33,7 +33,7 @@ _SCRATCH_LIFE: Final = datetime.timedelta(hours=1)
 
 
 class DatasetFacts(NamedTuple):
-    """The properties of a dataset that the doctor judges; ``expiry_days`` is the default of new tables or partitions,
+    """The properties of a dataset that the doctor checks. ``expiry_days`` is the default for new tables or partitions,
     0 for none."""
 
     location: str
@@ -52,13 +52,13 @@ class CloudStorageQuestions:
         self._name = f"gs://{place.name}"
 
     def granted(self, wanted: Collection[str]) -> frozenset[str]:
-        """Those of these permissions that the bucket's policy grants for all of its objects."""
+        """The ``wanted`` permissions that the bucket's policy grants for all of its objects."""
         with _answers(self._name):
             return frozenset(self._bucket.test_iam_permissions(sorted(wanted), **self._patience))
 
     def may_in(self, folder: str, permission: str) -> bool:
-        """Whether a policy's condition grants a permission in a folder. It tries an object that does not
-        exist, with a precondition that fails, so that a permitted call changes nothing either."""
+        """Whether a policy's condition grants a permission in a folder. It tries an object that does not exist, with a
+        precondition that fails, so a permitted call changes nothing either."""
         name = f"{self._place.prefix}/{folder}" if self._place.prefix else folder
         blob = self._bucket.blob(f"{name}kbq-doctor-{uuid.uuid4().hex}")
         try:
@@ -94,7 +94,7 @@ class BigQueryQuestions:
         self._patience = _patience(seconds)
 
     def job_identity(self) -> str:
-        """The identity of jobs. A dry run needs the same permission as a real query."""
+        """The identity of jobs, from a dry run: this needs the same permission as a real query."""
         with _answers(f"project {self._project}"):
             dry = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
             job = self._client.query("SELECT 1", job_config=dry, **self._patience, job_retry=None)
@@ -117,8 +117,8 @@ class BigQueryQuestions:
         return True
 
     def table_permissions(self, dataset: str) -> frozenset[str]:
-        """Those of `TABLE_PERMISSIONS`, and of setting policy tags, that the dataset's tables have, checked on a
-        scratch table that is deleted again. Raises Refused if no table can be created."""
+        """The granted permissions on the dataset's tables, of `TABLE_PERMISSIONS` and of setting policy tags. They are
+        checked on a scratch table that is deleted again. Raises Refused if no table can be created."""
         scratch = bigquery.Table(f"{self._data}.{dataset}._kbq_doctor_{uuid.uuid4().hex}", [_COLUMN])
         scratch.expires = datetime.datetime.now(datetime.UTC) + _SCRATCH_LIFE
         with _answers(f"dataset {dataset}"):
@@ -142,7 +142,7 @@ _COLUMN: Final = bigquery.SchemaField("x", "INT64")
 
 
 def _patience(seconds: float) -> dict[str, Any]:
-    """The time limit of a call and its repetitions."""
+    """The time limit of a call, including its retries."""
     return {"timeout": seconds, "retry": Retry(timeout=seconds)}
 
 
@@ -172,7 +172,8 @@ def _answers(what: str) -> Iterator[None]:
 
 
 def _first(error: BaseException) -> str:
-    """The message of the root cause, without the request's URL; further arguments may be whole answers."""
+    """The message of the root cause, without the request's URL. Other arguments are ignored: they may be whole
+    responses."""
     if isinstance(error, api.RetryError) and error.cause is not None:
         error = error.cause
     while isinstance(error, requests.RequestException | urllib3.exceptions.HTTPError) and error.__context__:

@@ -1,4 +1,4 @@
-"""The places that the settings name: room on disks, each warehouse, and its datasets."""
+"""Checks the places in the settings: disk space, each warehouse, and its datasets."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def existing(path: Path) -> Path:
 
 
 def disk_space(path: Path, name: str = "disk") -> Check:
-    """Whether the disk of a folder has room for the local stack, staged files and the warehouse."""
+    """Whether a folder's disk has room for the local stack, staged files and the warehouse."""
     free = shutil.disk_usage(existing(path)).free
     found = f"{free / GIB:.1f} GiB free for {path}"
     if free >= ENOUGH_DISK:
         return Check(name, Outcome.OK, found)
     outcome = Outcome.WARN if free >= LITTLE_DISK else Outcome.FAIL
     variable = {"disk": "KBQ_HOME", "staging space": "KBQ_STAGING"}.get(name, "KBQ_WAREHOUSE")
-    return Check(name, outcome, found, f"make room, or set {variable} to a folder on a larger disk")
+    return Check(name, outcome, found, f"free some space, or set {variable} to a folder on a larger disk")
 
 
 def disks(by_warehouse: Sequence[Settings]) -> Iterator[Check]:
-    """The room on each disk that KBQ writes to. The settings are those of each warehouse."""
+    """The space on each disk to which KBQ writes. The settings are those of each warehouse."""
     settings = by_warehouse[0]
     places = {"disk": settings.home}
     if isinstance(settings.staging, Folder):
@@ -57,13 +57,13 @@ def disks(by_warehouse: Sequence[Settings]) -> Iterator[Check]:
 
 
 def warehouse(settings: Settings, open_warehouse: Callable[[], Warehouse]) -> Check:
-    """Whether the chosen warehouse can be read, and a DuckDB file or a lake's folder be made."""
+    """Whether the chosen warehouse can be read, and whether a DuckDB file or a lake's folder can be created."""
     place, name = settings.warehouse, f"{prefix(settings)}warehouse"
     if isinstance(place, BigQueryProject):
         return Check(name, Outcome.OK, "BigQuery, see kbq doctor --gcp")
     path = place.path if isinstance(place, DuckDbFile) else place.folder
     if path is not None and not os.access(existing(path), os.W_OK):
-        fix = "set KBQ_WAREHOUSE to a place where this user may write"
+        fix = "set KBQ_WAREHOUSE to a place to which this user may write"
         return Check(name, Outcome.FAIL, f"{existing(path)} is not writable", fix)
     try:
         found = len(open_warehouse().tables())
@@ -73,8 +73,8 @@ def warehouse(settings: Settings, open_warehouse: Callable[[], Warehouse]) -> Ch
 
 
 def datasets_of(entries: Iterable[SourceEntry], warehouse: str) -> list[str]:
-    """The datasets of the topics that go to a warehouse, by its stored name. Those that records choose are not known
-    beforehand."""
+    """The datasets of the topics that go to a warehouse, given its stored name. Datasets that records choose are
+    unknown beforehand."""
     all_ = (entry.settings.destination for entry in entries)
     own = [each for each in all_ if warehouse in (each.warehouses or (FIRST_WAREHOUSE,))]
     named = {name for each in own for name in (each.dataset.text, each.error_dataset)}
@@ -82,5 +82,5 @@ def datasets_of(entries: Iterable[SourceEntry], warehouse: str) -> list[str]:
 
 
 def prefix(settings: Settings) -> str:
-    """The name of the chosen one of several warehouses, in front of a check's name."""
+    """The prefix of a check's name: the chosen warehouse, if there are several."""
     return f"{settings.warehouses[settings.chosen].name} " if len(settings.warehouses) > 1 else ""

@@ -1,5 +1,5 @@
-"""Causes for which the next extraction of the chosen topics would fail: keys, compilers, schemas, brokers out of
-reach."""
+"""Checks for problems that would fail the next extraction of the chosen topics: keys, compilers, schemas, unreachable
+brokers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kbq_assets.worker.adapters import open_pseudonyms, open_seal_key
 if TYPE_CHECKING:
     from kbq_assets.ports.registry import WriterSchemas
 
-#: A broker that does not accept a connection in this time is out of reach.
+#: A broker that does not accept a connection within this time is unreachable.
 _SECONDS = 3.0
 _SHOWN = 5
 
@@ -36,7 +36,7 @@ def chosen(settings: Settings, entries: Iterable[SourceEntry], on_broker: Iterab
     """Whether there is a topic to extract."""
     entries, place = list(entries), settings.catalog.source_topics
     if not entries:
-        fix = "name a topic in the list, one in each line"
+        fix = "add topics to the list, one per line"
         if place.is_dir():
             fix = "add archiver to the consumers of an entry: kbq catalog init writes first entries"
         return Check("topics", Outcome.FAIL, f"{place} chooses no topic", fix)
@@ -60,10 +60,10 @@ def keys(settings: Settings, entries: Iterable[SourceEntry]) -> Iterator[Check]:
     new_key = "kbq pii new-key pseudonyms.json, then KBQ_PII_KEYS=file:$PWD/pseudonyms.json on every worker"
     keygen = "kbq pii keygen seal.key, then KBQ_PII_SEAL_KEY=file:$PWD/seal.key.pub on every worker"
     if pseudonyms:
-        found = f"{_some(pseudonyms)}: fields become pseudonyms, and there is no key"
+        found = f"{_some(pseudonyms)}: fields become pseudonyms, but there is no key"
         yield _key("pseudonym keys", lambda: open_pseudonyms(settings), found, new_key)
     if sealed:
-        found = f"{_some(sealed)}: error rows must be sealed, and there is no key"
+        found = f"{_some(sealed)}: error rows must be sealed, but there is no key"
         yield _key("seal key", lambda: open_seal_key(settings), found, keygen)
 
 
@@ -76,17 +76,17 @@ def _key(name: str, open_key: Callable[[], object], missing: str, fix: str) -> C
 
 
 def protoc(entries: Iterable[SourceEntry]) -> Iterator[Check]:
-    """Whether schemas of Protobuf topics can be compiled here."""
+    """Whether schemas of Protobuf topics can be compiled on this machine."""
     topics = [entry.pattern for entry in entries if entry.settings.records.format == "protobuf"]
     if topics and importlib.util.find_spec("grpc_tools") is None:
         fix = "pip install 'kbq-assets[protobuf]', on Spark's workers too"
-        yield Check("protoc", Outcome.FAIL, f"not installed, and {_some(topics)} need it", fix)
+        yield Check("protoc", Outcome.FAIL, f"not installed, but {_some(topics)} need it", fix)
     elif topics:
         yield Check("protoc", Outcome.OK, f"installed, for {len(topics)} entries")
 
 
 def schemas(topics: Mapping[str, TopicSettings], registry: WriterSchemas) -> Iterator[Check]:
-    """Topics whose latest schema cannot be staged. Topics without a subject of the usual name are not judged."""
+    """Topics whose latest schema cannot be staged. Topics without a subject of the usual name are not checked."""
     read = 0
     for topic, settings in sorted(topics.items()):
         if settings.records.format in ("json", "json_columns") or settings.records.framing == "none":
@@ -109,7 +109,7 @@ def schemas(topics: Mapping[str, TopicSettings], registry: WriterSchemas) -> Ite
 
 
 def _problem(topic: str, settings: TopicSettings, registry: WriterSchemas) -> str:
-    """Why records of the latest schema would stop the topic; "" if they would not."""
+    """The reason why records of the latest schema would stop the topic; "" if they would not."""
     from kbq_assets.wire.files.encode import RejectedSchema
     from kbq_assets.worker.named_fields import NamedFields
     from kbq_assets.worker.routes import Routes
@@ -141,23 +141,23 @@ def _problem(topic: str, settings: TopicSettings, registry: WriterSchemas) -> st
 
 
 def brokers(addresses: Iterable[tuple[str, int]]) -> Iterator[Check]:
-    """Brokers that the cluster names and this machine cannot reach: reading their partitions would fail."""
+    """Brokers of the cluster that this machine cannot reach. Reading their partitions would fail."""
     addresses = sorted(set(addresses))
     with ThreadPoolExecutor(max_workers=max(1, min(32, len(addresses)))) as pool:
         problems = list(pool.map(_unreachable, addresses))
     for (host, port), problem in zip(addresses, problems, strict=True):
         if problem:
-            found = f"the cluster names {host}:{port}, which this machine cannot reach: {problem}"
-            fix = "correct advertised.listeners of that broker, or name resolution and firewalls between"
+            found = f"the cluster advertises {host}:{port}, but this machine cannot reach it: {problem}"
+            fix = "correct that broker's advertised.listeners, or name resolution and firewalls in between"
             yield Check("brokers", Outcome.FAIL, found, fix)
     if addresses and not any(problems):
-        yield Check("brokers", Outcome.OK, f"{len(addresses)} reachable, as the cluster names them")
+        yield Check("brokers", Outcome.OK, f"{len(addresses)} reachable at the cluster's addresses")
 
 
 def _unreachable(address: tuple[str, int]) -> str:
     try:
         socket.create_connection(address, timeout=_SECONDS).close()
-    except (OSError, UnicodeError) as error:  # a name that no resolver takes
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no resolver accepts
         return getattr(error, "strerror", None) or str(error) or type(error).__name__
     return ""
 

@@ -1,4 +1,4 @@
-"""``kbq files``: batches of files in a bucket or folder, and decisions about them."""
+"""``kbq files``: applies batches of files from a bucket or folder, and records decisions about them."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _batch = click.option("--batch", required=True, help="The batch's directory, as 
 
 @click.group()
 def files() -> None:
-    """Apply batches of files (`KBQ_FILES`): a success object makes a directory a batch."""
+    """Apply batches of files (`KBQ_FILES`). A directory with a success object is a batch."""
 
 
 @files.command()
 @_prefixes
-@click.option("--decisions", is_flag=True, help="Also list what operators decided.")
+@click.option("--decisions", is_flag=True, help="Also list the decisions of operators.")
 @json_option
 @each_warehouse
 @pass_deployment
 def status(deployment: Deployment, prefixes: tuple[str, ...], decisions: bool, as_json: bool) -> None:
-    """Show each table's batches that are not applied, and why. Exit code 1 if one waits for a person."""
+    """Show each table's unapplied batches, and why they wait. Exit code 1 if one waits for an operator."""
     batches = open_file_batches(deployment)
     report = batches.status(prefixes)
     if as_json:
@@ -65,7 +65,8 @@ def status(deployment: Deployment, prefixes: tuple[str, ...], decisions: bool, a
 @each_warehouse
 @pass_deployment
 def run(deployment: Deployment, prefixes: tuple[str, ...], as_json: bool) -> None:
-    """Apply every batch that is ready. Exit code 1 if one waits for a person, 75 if the next run has work left."""
+    """Apply every batch that is ready. Exit code 1 if one waits for an operator, 75 if work is left for the next
+    run."""
     report = open_file_batches(deployment).run(prefixes)
     echo_json(_document(report)) if as_json else _print(report)
     if report.needs_person:
@@ -76,12 +77,12 @@ def run(deployment: Deployment, prefixes: tuple[str, ...], as_json: bool) -> Non
 @files.command()
 @_prefix
 @_batch
-@click.option("--reason", default="", help="Why; kept in the table's list of decisions.")
+@click.option("--reason", default="", help="The reason, for the table's list of decisions.")
 @yes_option
 @one_warehouse
 @pass_deployment
 def retry(deployment: Deployment, prefix: str, batch: str, reason: str, yes: bool) -> None:
-    """Apply a batch that failed or was set aside, with the files that it has now."""
+    """Apply a failed or blocked batch after all, with its current files."""
     files_of = open_file_batches(deployment)
     _confirm("retry", batch, yes, lambda: files_of.retry(prefix, batch, reason, user()))
 
@@ -89,32 +90,35 @@ def retry(deployment: Deployment, prefix: str, batch: str, reason: str, yes: boo
 @files.command()
 @_prefix
 @_batch
-@click.option("--reason", required=True, help="Why; kept in the table's list of decisions.")
+@click.option("--reason", required=True, help="The reason, for the table's list of decisions.")
 @yes_option
 @one_warehouse
 @pass_deployment
 def skip(deployment: Deployment, prefix: str, batch: str, reason: str, yes: bool) -> None:
-    """Go on without a batch, whose rows you applied by hand or give up."""
+    """Skip a batch, because you applied its rows by hand or give them up."""
     files_of = open_file_batches(deployment)
     _confirm("skip", batch, yes, lambda: files_of.skip(prefix, batch, reason, user()))
 
 
 @files.command()
 @_prefix
-@click.option("--from", "first", required=True, help="The first batch: its path, or the beginning of one.")
-@click.option("--reason", required=True, help="Why; kept in the table's list of decisions.")
+@click.option(
+    "--from", "first", required=True, help="The first batch: its path, or the beginning of the path."
+)
+@click.option("--reason", required=True, help="The reason, for the table's list of decisions.")
 @yes_option
 @one_warehouse
 @pass_deployment
 def again(deployment: Deployment, prefix: str, first: str, reason: str, yes: bool) -> None:
-    """Apply settled batches again, from one on, in the order of their paths.
+    """Apply settled batches again, from a given one on, in the order of their paths.
 
-    Rows that the batches appended before stay: delete them first, or load into partitions that are replaced.
+    Rows that the batches appended before stay in the table. Delete them first, or load into partitions that are
+    replaced.
     """
     files_of = open_file_batches(deployment)
     batches = files_of.settled_from(prefix, first)
     lines = (
-        f"{len(batches)} batches, from {min(batches)} to {max(batches)}, are applied again by the next run",
+        f"the next run applies {len(batches)} batches again, from {min(batches)} to {max(batches)}",
         "rows that they appended before stay in the table: delete them first",
     )
     title = f"apply batches of {prefix} again"
@@ -136,7 +140,7 @@ def _print(report: FilesReport) -> None:
         shown.add_row(each.prefix, *map(number, (each.applied, each.rows, len(each.batches))), last)
     out = console()
     if not report.tables and not report.homeless:
-        click.echo("no batch was found")
+        click.echo("no batches were found")
         return
     out.print(shown)
     for each in report.tables:

@@ -1,11 +1,11 @@
-"""Batches of files in Dagster: an asset per table prefix with a partition per batch, a check that no batch waits for a
-person, the job that applies batches, and the sensor that polls for success objects.
+"""Batches of files in Dagster: an asset per table prefix with a partition per batch, a check that no batch waits for an
+operator, the job that applies batches, and the sensor that polls for success objects.
 
-The job materializes the partitions of batches that it applies. A backfill, or a run of the asset, applies settled
-batches again; its configuration must give a reason, so that nobody does it by one click.
+The job materializes the partitions of the batches that it applies. A backfill, or a run of the asset, applies settled
+batches again. Its configuration must give a reason, so nobody does it with a single click.
 """
 
-# Dagster reads the annotation of `context`: no postponed annotations here.
+# No postponed annotations here: Dagster reads the annotation of `context`.
 
 import functools
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ from kbq_assets.pipelines.filebatches.runner import FileBatches, FilesReport, Pr
 
 FILES_TAG = "kbq/files"
 _SHOWN = 20
-#: Dagster's tag of a retry, or of a run that a person executes again: the first run's id.
+#: Dagster's tag of a retry, or of a run that a user re-executes. Its value is the first run's id.
 _FIRST_RUN_TAG = "dagster/root_run_id"
 
 _POOL = "kbq_files"
@@ -42,7 +42,7 @@ _Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 def file_definitions(
     deployment: Deployment, clients: GoogleClients | None, translator: AssetTranslator
 ) -> dg.Definitions:
-    """Everything of batches of files; nothing without KBQ_FILES."""
+    """The definitions for batches of files; empty without KBQ_FILES."""
     if not deployment.settings.extras.files.location:
         return dg.Definitions()
     opened = functools.cache(lambda: open_file_batches(deployment, clients))
@@ -50,7 +50,8 @@ def file_definitions(
 
 
 def definitions_of(settings: Settings, translator: AssetTranslator, batches: Open) -> dg.Definitions:
-    """``batches`` opens them when a run or tick needs them, and to find the tables that have a state."""
+    """The definitions. ``batches`` opens them when a run or tick needs them, and to find the tables that have a
+    state."""
     prefixes = _known(batches)
     keys = [asset_key(translator, prefix) for prefix in prefixes]
     job = _job(translator, batches, 2 * int(settings.run.load_wait_seconds) + 1800)
@@ -73,12 +74,12 @@ def partitions(translator: AssetTranslator, prefix: str) -> dg.DynamicPartitions
 
 
 def partition_key(prefix: str, batch: str) -> str:
-    """`historical/2020/01/02/03` of `shop/orders/historical/2020/01/02/03`; `.` is the prefix itself."""
+    """`historical/2020/01/02/03` for `shop/orders/historical/2020/01/02/03`; `.` for the prefix itself."""
     return batch.removeprefix(prefix).strip("/").replace("...", "..%2E") or "."
 
 
 def _known(batches: Open) -> list[str]:
-    """The table prefixes that have a state. A store that is away hides them until the code is loaded again."""
+    """The table prefixes that have a state. If the store does not answer, none until the code is reloaded."""
     try:
         return sorted(batches().states.prefixes())
     except KbqError:
@@ -100,9 +101,9 @@ def _spec(translator: AssetTranslator, prefix: str) -> dg.AssetSpec:
 
 
 class BackfillReason(dg.Config):
-    """Why batches are applied again."""
+    """The reason for applying batches again."""
 
-    reason: str = Field(description="Why; kept in the table's list of decisions.")
+    reason: str = Field(description="The reason, for the table's list of decisions.")
 
 
 def _asset(translator: AssetTranslator, prefix: str, batches: Open) -> dg.AssetsDefinition:
@@ -133,7 +134,7 @@ def _asset(translator: AssetTranslator, prefix: str, batches: Open) -> dg.Assets
 def _check(translator: AssetTranslator, prefix: str, batches: Open) -> dg.AssetChecksDefinition:
     @dg.asset_check(asset=asset_key(translator, prefix), name=BATCHES_APPLY)
     def no_batch_waits_for_a_person() -> dg.AssetCheckResult:
-        """Whether a batch failed, is blocked by its configuration, or was set aside by a rule."""
+        """Fails if a batch failed, is blocked by its configuration, or was set aside by a rule."""
         [report] = batches().status([prefix]).tables or [PrefixReport(prefix)]
         found = _evaluation(translator, report)
         return dg.AssetCheckResult(
@@ -150,7 +151,7 @@ def _evaluation(translator: AssetTranslator, report: PrefixReport) -> dg.AssetCh
         asset_key=asset_key(translator, report.prefix),
         check_name=BATCHES_APPLY,
         passed=not lines,
-        description="\n".join(lines[:_SHOWN]) or "no batch waits for a person",
+        description="\n".join(lines[:_SHOWN]) or "no batch waits for an operator",
         metadata={"batches": len(lines), "next": f"kbq files status {report.prefix}"},
     )
 
@@ -169,11 +170,11 @@ def _job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.JobDefi
 
 
 class ApplyAgain(dg.Config):
-    """The batches that are applied again."""
+    """The batches to apply again."""
 
     table_prefix: str = Field(description="The table prefix, such as shop/orders.")
-    first_batch: str = Field(description="The first batch: its path, or the beginning of one.")
-    reason: str = Field(description="Why; kept in the table's list of decisions.")
+    first_batch: str = Field(description="The first batch: its path, or the beginning of the path.")
+    reason: str = Field(description="The reason, for the table's list of decisions.")
 
 
 def _again_job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.JobDefinition:
@@ -185,7 +186,7 @@ def _again_job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.J
         yield from _applied(context, translator, own.run([prefix]))
         yield dg.Output(None)
 
-    @bounded_job("Apply settled batches of files again, from one on.", seconds, FILES_TAG)
+    @bounded_job("Apply settled batches of files again, from a given one on.", seconds, FILES_TAG)
     def files_again_job() -> None:
         apply_file_batches_again()
 
@@ -195,22 +196,22 @@ def _again_job(translator: AssetTranslator, batches: Open, seconds: int) -> dg.J
 def _decide(
     context: StepContext, own: FileBatches, prefix: str, reason: str, choose: Callable[[], dict[str, int]]
 ) -> None:
-    """Decide that batches are applied again, once for a run and its retries: Dagster retries a run whose worker died.
+    """Decide to apply batches again, only once for a run and its retries: Dagster retries a run whose worker died.
     Raises Failure."""
     by = f"Dagster run {context.run.tags.get(_FIRST_RUN_TAG, context.run.run_id)}"
     try:
         if any(entry.by == by for entry in own.decisions(prefix)):
-            context.log.info(f"{by} has decided this: what is left of it is applied")
+            context.log.info(f"{by} has already decided this: applying the remaining batches")
             return
         chosen = choose()
         own.again(prefix, chosen, reason, by)
     except (NotFound, Refused) as error:
         raise dg.Failure(str(error), allow_retries=False) from error
-    context.log.info(f"{len(chosen)} batches from {min(chosen)} on are applied again")
+    context.log.info(f"applying {len(chosen)} batches again, from {min(chosen)} on")
 
 
 def _applied(context: StepContext, translator: AssetTranslator, report: FilesReport) -> Iterator[_Event]:
-    """The events of a run. Raises Failure if a table prefix could not be worked on."""
+    """The events of a run. Raises Failure if a table prefix failed."""
     yield from _events(context, translator, report)
     failed = [each for each in report.tables if each.error and not each.transient]
     if failed or report.homeless:
@@ -220,7 +221,7 @@ def _applied(context: StepContext, translator: AssetTranslator, report: FilesRep
 
 
 def _events(context: StepContext, translator: AssetTranslator, report: FilesReport) -> Iterator[_Event]:
-    """A materialization per batch that was applied, in the partition of its path, and the check of each prefix."""
+    """A materialization for each applied batch, in the partition of its path, and the check of each prefix."""
     for table in report.tables:
         keys = [partition_key(table.prefix, each.path) for each in table.done]
         if keys:
@@ -254,12 +255,12 @@ def _sensor(
         now = [each for table in report.tables for each in table.batches]
         if any(each.state in (BatchState.READY, BatchState.IN_FLIGHT) for each in now):
             return dg.SensorResult(run_requests=[dg.RunRequest()])
-        waiting = f"; {len(now)} batches wait: kbq files status shows for what" if now else ""
+        waiting = f"; {len(now)} batches wait: kbq files status shows the reasons" if now else ""
         return skipped(context, f"no batch is ready{waiting}")
 
     return dg.SensorDefinition(
         name="file_batch_sensor",
-        description="Requests a run when a success object has made a batch that is ready.",
+        description="Requests a run when a batch with a success object is ready.",
         evaluation_fn=evaluate,
         job=job,
         minimum_interval_seconds=seconds,

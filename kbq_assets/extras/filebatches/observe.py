@@ -1,4 +1,4 @@
-"""Batches of files as `kbq check`, `kbq status`, notices and metrics show them."""
+"""Batches of files for `kbq check`, `kbq status`, notices and metrics."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from kbq_assets.pipelines.filebatches.runner import NEEDS_PERSON, FileBatches, F
 if TYPE_CHECKING:
     from kbq_assets.adapters.google.clients import GoogleClients
 
-#: The subject of problems that belong to no table prefix.
+#: The subject of problems without a table prefix.
 _SOURCE = "KBQ_FILES"
 
 
 def arrivals(deployment: Deployment, clients: GoogleClients | None = None) -> Callable[[], Arrivals]:
-    """Reads the batches of files of a deployment, with Google's ``clients`` if given."""
+    """A function that reads a deployment's batches of files, with Google's ``clients`` if given."""
     return arrivals_reader(lambda: open_file_batches(deployment, clients))
 
 
 def arrivals_reader(open_batches: Callable[[], FileBatches]) -> Callable[[], Arrivals]:
-    """Reads the status of all table prefixes. It never raises: an error is a problem or, if it may pass, unknown."""
+    """A function that reads the status of all table prefixes. It never raises: a permanent error is a problem, and with
+    a temporary one, the status is unknown."""
     opened = functools.cache(open_batches)
 
     def read() -> Arrivals:
@@ -47,8 +48,8 @@ def arrivals_reader(open_batches: Callable[[], FileBatches]) -> Callable[[], Arr
 
 
 def arrivals_of(report: FilesReport, now_ms: int, patience: int) -> Arrivals:
-    """The table prefixes of a report at ``now_ms``. A batch may wait ``patience`` seconds after its upload, 0: for
-    ever. Batches without a table are one entry, however many there are."""
+    """The table prefixes of a report at ``now_ms``. A batch may wait ``patience`` seconds after its upload, or forever
+    if that is 0. All batches without a table are one entry."""
     found = [_of_prefix(each, now_ms, patience) for each in report.tables]
     if report.homeless:
         lines = tuple(f"{path or 'the root'}: {why}" for path, why in report.homeless.items())
@@ -59,7 +60,7 @@ def arrivals_of(report: FilesReport, now_ms: int, patience: int) -> Arrivals:
 
 
 def commands_of(report: PrefixReport) -> tuple[str, ...]:
-    """The two ways on from the first batch that waits for a person; none if none waits."""
+    """The two commands for the first batch that waits for an operator; empty if none waits."""
     if not report.stopped:
         return ()
     batch = f"{shlex.quote(report.prefix)} --batch {shlex.quote(report.stopped[0].path)}"
@@ -67,7 +68,7 @@ def commands_of(report: PrefixReport) -> tuple[str, ...]:
 
 
 def _overdue(waiting: Sequence[PlannedBatch], now_ms: int, patience: int) -> list[str]:
-    """The first batch that waits for a person's validation, or that has waited too long for anything, in words."""
+    """A message about the first batch that waits for an operator's validation, or that has waited too long."""
     for each in waiting:
         if each.by_person:
             return [f"{each.path} waits: {each.why}"]

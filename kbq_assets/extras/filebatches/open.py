@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def open_file_batches(deployment: Deployment, clients: GoogleClients | None = None) -> FileBatches:
-    """Batches of files of `KBQ_FILES`. Google's clients are ``clients`` if given. Raises ConfigurationError if it
-    is not set, or is the staging area."""
+    """The batches of files in `KBQ_FILES`. ``clients`` replace Google's default clients. Raises ConfigurationError if
+    KBQ_FILES is not set, or is the staging area."""
     settings = deployment.settings
     own = settings.extras.files
     if not own.location:
         raise ConfigurationError("KBQ_FILES is not set", next_step="docs/file-batches.md")
     if parse_staging(own.location) == settings.staging:
         raise ConfigurationError(
-            "KBQ_FILES is the staging area", next_step="give batches of files a folder or prefix of their own"
+            "KBQ_FILES is the staging area", next_step="use another folder or prefix for batches of files"
         )
     source = open_store_at(settings, own.location, clients.storage(Role.LOAD) if clients else None)
     return FileBatches(

@@ -1,1 +1,1 @@
-"""Metrics of KBQ: `kbq serve`, Prometheus families."""
+"""Metrics of KBQ: `kbq serve` and Prometheus families."""

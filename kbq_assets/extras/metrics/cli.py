@@ -23,8 +23,9 @@ from kbq_assets.pipelines.observation.observer import Observer
 def serve(observer: Observer, host: str, port: int) -> None:
     """Serve /healthcheck, /status, /version and /metrics until interrupted.
 
-    There is no authentication: on another address than loopback, put an authenticating proxy in front. State and broker
-    are read every KBQ_SERVE_SECONDS in the background. If one is away, its last values are shown, with their age.
+    There is no authentication: if the address is not loopback, put an authenticating proxy in front. State and broker
+    are read in the background every KBQ_SERVE_SECONDS. If one does not answer, its last values are shown with their
+    age.
     """
     from kbq_assets.extras.metrics.service import server
 

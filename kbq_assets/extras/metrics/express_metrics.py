@@ -1,6 +1,7 @@
-"""Metrics with the names of Kafka BigQuery Express: its dashboards and alerts keep working (docs/monitoring.md).
+"""Metrics with the names of Kafka BigQuery Express, so its dashboards and alerts keep working (docs/monitoring.md).
 
-Its counters live in its processes. These are derived from state, so they outlive short runs and never fall.
+Its counters are in the memory of its processes. These are computed from state, so they outlive short runs and never
+decrease.
 """
 
 from __future__ import annotations

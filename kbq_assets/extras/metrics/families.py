@@ -1,4 +1,4 @@
-"""Measurements: families of samples, in Prometheus' terms."""
+"""Metric families and samples, in Prometheus's terms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kbq_assets.core.protocol.totals import Histogram
 COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
 HISTOGRAM: Final = "histogram"
-#: Maximum values of one label in a family; the rest, by name, is one sample.
+#: Maximum number of values of a label in a family. The remaining ones, by name, form one sample.
 MAX_LABEL_VALUES: Final = 1_000
 OTHER: Final = "_other"
 
@@ -21,7 +21,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Sample:
-    """One line: the family's name and ``suffix``, labels, value."""
+    """One line of output: the family's name with ``suffix``, labels, and value."""
 
     value: float
     labels: Labels
@@ -30,7 +30,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Family:
-    """Samples of one name. ``kind`` is counter, gauge or histogram; a counter's name gets no suffix."""
+    """Samples with one name. ``kind`` is counter, gauge or histogram. A counter's name gets no suffix."""
 
     name: str
     kind: str
@@ -66,7 +66,7 @@ def bounded(
     join: Callable[[Iterable[float]], float] = sum,
     most: int = MAX_LABEL_VALUES,
 ) -> dict[str, float]:
-    """The first ``most`` values by name; joins the rest under `_other`."""
+    """The first ``most`` values by name, with the rest joined as `_other`."""
     names = sorted(values)
     kept = {name: values[name] for name in names[:most]}
     if rest := [values[name] for name in names[most:]]:

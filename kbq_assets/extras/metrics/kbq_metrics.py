@@ -33,14 +33,14 @@ from kbq_assets.pipelines.observation.checks import waiting_files
 from kbq_assets.pipelines.observation.status import Status
 from kbq_assets.pipelines.protocol.state import Versioned
 
-#: Maximum workers shown one by one, the busiest first.
+#: Maximum number of workers that are shown, the busiest first.
 _MAX_WORKERS = 64
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The readings behind the metrics. ``jobs_per_day`` is a table's quota, 0 without one; ``by_partition`` labels lag
-    by partition instead of topic. Without a ``broker`` there is no lag."""
+    """The readings behind the metrics. ``jobs_per_day`` is a table's quota, 0 for none. ``by_partition`` labels lag by
+    partition instead of topic. Without ``broker``, there is no lag."""
 
     state: StateReading
     status: Status
@@ -100,7 +100,7 @@ def _lag(measured: Measured) -> Iterator[Family]:
     broker, positions = measured.broker, measured.state.positions
     if broker is None:
         return
-    # A partition without a position is new: all of its records wait.
+    # A partition without a position is new, so all of its records are unread.
     records = {tp: max(0, at.latest - positions.get(tp, at.earliest)) for tp, at in broker.offsets.items()}
     ages = {tp: broker.ages.get(tp, 0) if count else 0 for tp, count in records.items()}
     per = "partition" if measured.by_partition else "topic"
@@ -228,7 +228,7 @@ def _hours(found: Mapping[str, TableState]) -> Iterator[Family]:
 
 
 def _quotas(found: Mapping[str, TableState], now_ms: int) -> Iterator[Family]:
-    """Use of BigQuery's quotas, those of partitions included."""
+    """Use of BigQuery's quotas, including those of partitions."""
     limits = LoadLimits()
     jobs = {table: value.jobs.submitted for table, value in found.items()}
     for name, text, counts in (
@@ -292,7 +292,7 @@ def _runs(totals: Mapping[str, RunTotals]) -> Iterator[Family]:
 
 
 def _costs(extraction: RunTotals) -> Iterator[Family]:
-    """Costs per topic with its owner. Omits topics beyond the bound: a sum of several owners has no owner."""
+    """Costs per topic with its owner. Topics beyond the maximum are omitted, because their sum would have no owner."""
     topics = sorted(extraction.costs.items())[:MAX_LABEL_VALUES]
     for name, text, attribute in (
         ("kbq_cost_total", "Cost of reading a topic: processor seconds", "cost"),
@@ -327,7 +327,7 @@ def _workers(name: str, text: str, workers: Iterable[WorkerUse], attribute: str)
 
 
 def arrival_families(found: Arrivals, now_ms: int) -> Iterator[Family]:
-    """How many batches failed, are parked or wait, and the age of the oldest that waits."""
+    """Numbers of failed, parked and waiting batches, and the age of the oldest waiting one."""
     for name, text, attribute in (
         ("kbq_failed_file_batches", "Batches of files whose job failed", "failed"),
         ("kbq_parked_file_batches", "Batches of files that configuration or rules keep back", "parked"),

@@ -1,6 +1,6 @@
 """Readings of the service: changed state, the broker's offsets, the age of unread records.
 
-Each reading is complete or fails; the caller keeps the last complete one.
+A reading is complete or fails. The caller keeps the last complete one.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
-#: Steps of the age of an unread record, in seconds. Each is one request to the broker, until no partition lags so far.
+#: Steps of the age of an unread record, in seconds. Each step takes one request to the broker; the steps end when no
+#: partition has older records.
 AGES: Final = (15, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 172_800, 604_800)
 _COUNT_SECONDS: Final = 60.0
-#: Seconds without a sign of life after which a run counts as dead.
+#: A run without a sign of life for this long (in milliseconds) counts as dead.
 _SILENT_MS: Final = int(4 * SIGN_SECONDS * 1000)
 
 
 @dataclass(frozen=True)
 class StateReading:
-    """The staging area at a moment. ``signs`` are those of live runs."""
+    """The staging area at one time. ``signs`` are those of live runs."""
 
     view: LoadView
     totals: Mapping[str, RunTotals]
@@ -52,7 +53,7 @@ class StateReading:
 
 @dataclass(frozen=True)
 class BrokerReading:
-    """The broker at a moment. ``ages``: lower bounds in seconds for the age of the first unread record."""
+    """The broker at one time. ``ages`` are lower bounds, in seconds, of the age of the first unread record."""
 
     cluster_id: str
     described: Mapping[str, TopicDescription]
@@ -61,7 +62,7 @@ class BrokerReading:
 
 
 class FileCount:
-    """The number of staged and done files, listed at most once a minute, since a bucket charges for each thousand."""
+    """The numbers of staged and done files. They are listed at most once a minute, because listings cost money."""
 
     def __init__(self, store: ObjectStore, clock: Clock) -> None:
         self._store = store
@@ -70,7 +71,7 @@ class FileCount:
         self._counts = (0, 0)
 
     def now(self) -> tuple[int, int]:
-        """Numbers of staged files and done files, at most a minute old. Raises Unavailable."""
+        """The numbers of staged and done files, at most a minute old. Raises Unavailable."""
         now = self._clock.monotonic()
         if now >= self._due:
             staged, done = (sum(1 for _ in self._store.paths(prefix)) for prefix in (STAGING, DONE))
@@ -79,7 +80,7 @@ class FileCount:
 
 
 def read_state(cache: StateCache, blocks: FindBlocks, files: tuple[int, int]) -> StateReading:
-    """Read the staging area; the caller has counted its ``files``. Raises MissingState, Unavailable."""
+    """Read the staging area. ``files`` are its numbers of staged and done files. Raises MissingState, Unavailable."""
     now_ms = cache.store.now_ms()
     view = read_view(cache, blocks)
     staged, done = files
@@ -90,7 +91,7 @@ def read_state(cache: StateCache, blocks: FindBlocks, files: tuple[int, int]) ->
 
 
 def _totals(cache: StateCache) -> dict[str, RunTotals]:
-    """Totals of runs; none if one of them cannot be read, so that a counter never falls."""
+    """Totals of runs. Raises the error of an unreadable one, so that a counter never decreases."""
     found = cache.read(RunTotals, [totals_path(kind) for kind in KINDS], {})
     for error in found:
         if isinstance(error, KbqError) and not isinstance(error, NotFound):
@@ -105,7 +106,7 @@ def read_broker(
     positions: Mapping[TopicPartition, int],
     now_ms: int,
 ) -> BrokerReading:
-    """Read the broker. ``positions`` are the state's, if known. Raises Unavailable."""
+    """Read the broker. ``positions`` are those in the state, if known. Raises Unavailable."""
     described = reader.topics()
     selected = select_topics(sources, described)
     offsets = reader.offsets(partitions_of(described[topic] for topic in selected))
@@ -120,13 +121,13 @@ def _ages(
     positions: Mapping[TopicPartition, int],
     now_ms: int,
 ) -> dict[TopicPartition, int]:
-    """The highest step that each partition's first unread record has reached, by Kafka time."""
+    """The highest step of `AGES` that each partition's first unread record has reached, by Kafka timestamps."""
     ages = dict.fromkeys(lagging, 0)
     for seconds in AGES:
         if not lagging:
             break
         later = reader.offsets_for_time(lagging, now_ms - seconds * 1000)
-        # The first record of that age or younger lies beyond the position, so the record at the position is older.
+        # If the first record of that age or younger lies beyond the position, the record at the position is older.
         lagging = [tp for tp in lagging if later.get(tp, 0) > positions[tp]]
         ages.update(dict.fromkeys(lagging, seconds))
     return ages

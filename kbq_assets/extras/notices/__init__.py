@@ -1,1 +1,1 @@
-"""Notices: who is notified of failures and news."""
+"""Notices: notifies people of problems and news."""

@@ -1,4 +1,4 @@
-"""``kbq notify``: report what is wrong or new."""
+"""``kbq notify``: reports problems and news."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ pass_notices: Part[NoticePorts] = Part("notices")
 
 @click.command()
 @click.option("--test", is_flag=True, help="Send a test message to every notifier.")
-@click.option("--dry-run", is_flag=True, help="Show what is wrong or new; send nothing.")
+@click.option("--dry-run", is_flag=True, help="Show problems and news; send nothing.")
 @json_option
 @pass_notices
 def notify(ports: NoticePorts, test: bool, dry_run: bool, as_json: bool) -> None:
-    """Send the notifiers of KBQ_NOTIFY what is wrong or new, or has ended, since their last message.
+    """Send new and ended problems, and news, to the notifiers in KBQ_NOTIFY, since their last message.
 
-    Dagster's daemon does this every minute; without it, run this after `kbq load`. Exit code 75 if a notifier did
-    not accept its message: the next run sends it again.
+    Dagster's daemon does this every minute. Without it, run this command after `kbq load`. Exit code 75 if a notifier
+    did not accept its message; the next run sends it again.
 
     \b
       kbq notify --test
       kbq notify --dry-run
     """
     if test and dry_run:
-        raise click.UsageError("--test sends, --dry-run does not")
+        raise click.UsageError("use --test or --dry-run, not both")
     if dry_run:
         return _show(observe(ports.observed, ports.store.now_ms()).conditions, as_json)
     if not ports.notifiers:
-        raise ConfigurationError("there is no notifier", next_step="set KBQ_NOTIFY, see `kbq settings`")
+        raise ConfigurationError("there are no notifiers", next_step="set KBQ_NOTIFY, see `kbq settings`")
     now_ms = ports.store.now_ms()
     deliveries = send_now(ports.notifiers, trial_message(now_ms)) if test else send_changes(ports)
     _print(deliveries, as_json)
@@ -51,7 +51,7 @@ def _show(conditions: Sequence[Condition], as_json: bool) -> None:
     for condition in conditions:
         click.echo("\n".join(condition.lines))
     if not conditions:
-        click.echo("nothing is wrong, nothing is new")
+        click.echo("no problems, no news")
 
 
 def _print(deliveries: Sequence[Delivery], as_json: bool) -> None:

@@ -1,6 +1,6 @@
-"""Two sensors: `notice_sensor` reports what is wrong or new, `run_failure_sensor` reports failed runs.
+"""Two sensors: `notice_sensor` reports problems and news, and `run_failure_sensor` reports failed runs.
 
-Both run by default if `KBQ_NOTIFY` is set. Dagster gets the news too, as observations of tables and topics.
+Both are on by default if `KBQ_NOTIFY` is set. Dagster also gets the news, as observations of tables and topics.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def notice_definitions(
     status = dg.DefaultSensorStatus.RUNNING if settings.notifiers else dg.DefaultSensorStatus.STOPPED
     run_failure_sensor = dg.run_failure_sensor(
         name="run_failure_sensor",
-        description="Reports failed runs that Dagster does not retry: of a job that keeps failing, the first.",
+        description="Reports failed runs that Dagster does not retry. If a job keeps failing, only the first run.",
         minimum_interval_seconds=settings.every_seconds,
         default_status=status,
     )
     notice_sensor = dg.SensorDefinition(
         name="notice_sensor",
-        description="Reports what is wrong or new, once, and when it has ended.",
+        description="Reports each problem once, and again when it ends; and news.",
         evaluation_fn=_notice_sensor(translator, ports),
         minimum_interval_seconds=settings.every_seconds,
         default_status=status,
@@ -63,7 +63,7 @@ def _notice_sensor(
 ) -> Callable[[dg.SensorEvaluationContext], dg.SensorResult]:
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         opened, events = ports(), list[dg.AssetObservation]()
-        # Dagster is a notifier with a ledger, as any other.
+        # Dagster is a notifier with a ledger, like any other.
         dagster = Notifier("dagster", "dagster", lambda message: events.extend(_news(translator, message)))
         opened = dataclasses.replace(opened, notifiers=(*opened.notifiers, dagster))
         shown = _shown(send_changes(opened, _counts(context.instance, translator)))
@@ -73,7 +73,7 @@ def _notice_sensor(
 
 
 def _news(translator: AssetTranslator, message: Message) -> Iterator[dg.AssetObservation]:
-    """An observation for each piece of news, of the asset that it is about."""
+    """An observation for each piece of news, on the asset that it is about."""
     for item in message.items:
         if item.severity == INFO and item.phase != RESOLVED:
             is_topic, name = item.kind == NEW_TOPIC, item.subject
@@ -84,7 +84,8 @@ def _news(translator: AssetTranslator, message: Message) -> Iterator[dg.AssetObs
 
 
 def _counts(instance: dg.DagsterInstance, translator: AssetTranslator) -> Observation:
-    """Whether the last count of the warehouse failed. A poll itself counts nothing: a count is a query that costs."""
+    """The condition of the last count of the warehouse, if it failed. A poll does not count, because queries cost
+    money."""
     key = dg.AssetCheckKey(translator.warehouse_tables, COUNTS_AGREE)
     record = instance.get_latest_asset_check_evaluation_record(key)
     check = record.evaluation if record else None
@@ -97,7 +98,7 @@ def _counts(instance: dg.DagsterInstance, translator: AssetTranslator) -> Observ
 
 
 def _on_failure(ui_url: str, ports: OpenPorts) -> Callable[[dg.RunFailureSensorContext], dg.SkipReason]:
-    #: Subjects that this process reported. Another process may report one of them again.
+    #: Subjects that this process has reported. Another process may report one of them again.
     reported: set[str] = set()
 
     def evaluate(context: dg.RunFailureSensorContext) -> dg.SkipReason:
@@ -108,7 +109,7 @@ def _on_failure(ui_url: str, ports: OpenPorts) -> Callable[[dg.RunFailureSensorC
             return dg.SkipReason(NOBODY)
         failed = failed_run(run, _error(context), ui_url)
         if failed.subject in reported and not _succeeded_before(context.instance, run):
-            return dg.SkipReason(f"{failed.subject} is reported already")
+            return dg.SkipReason(f"{failed.subject} was already reported")
         for_all = [notifier for notifier in opened.notifiers if not notifier.team]
         shown = _shown(send_now(for_all, Message((failed,), time.time_ns() // 1_000_000)))
         reported.add(failed.subject)
@@ -118,7 +119,7 @@ def _on_failure(ui_url: str, ports: OpenPorts) -> Callable[[dg.RunFailureSensorC
 
 
 def _succeeded_before(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Whether the last run of the job that ended before this one succeeded."""
+    """Whether the job's last ended run before this one succeeded."""
     tags = {tag: run.tags[tag] for tag in (_BACKFILL_TAG,) if tag in run.tags}
     runs = instance.get_runs(dg.RunsFilter(job_name=run.job_name, statuses=_ENDED, tags=tags), limit=20)
     ended = [r for r in runs if r.run_id != run.run_id and r.tags.get(_WILL_RETRY_TAG) != "true"]
@@ -126,7 +127,7 @@ def _succeeded_before(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
 
 
 def failed_run(run: dg.DagsterRun, error: str, ui_url: str) -> Condition:
-    """A failed run: its job, id, the error in a line, and a link if the UI's address is known."""
+    """The condition of a failed run: its job, id, the error in one line, and a link if the UI's address is known."""
     subject, short = run.job_name, run.run_id[:8]
     if backfill := run.tags.get(_BACKFILL_TAG):
         subject = f"backfill {backfill}"
@@ -139,7 +140,7 @@ def failed_run(run: dg.DagsterRun, error: str, ui_url: str) -> Condition:
 
 
 def _error(context: dg.RunFailureSensorContext) -> str:
-    """The error of the step that failed. KBQ's own error names the next step; its cause does not."""
+    """The error of the failed step. KBQ's own error is preferred to its cause, because it has the next step."""
     for event in context.get_step_failure_events():
         messages, error = [], event.step_failure_data.error
         while error is not None:
@@ -151,7 +152,8 @@ def _error(context: dg.RunFailureSensorContext) -> str:
 
 
 def _shown(deliveries: Iterable[Delivery]) -> str:
-    """A line for the tick: the texts sent, by notifier. Raises Unavailable if one failed: only red ticks report it."""
+    """A line for the tick: the texts sent, by notifier. Raises Unavailable if one failed, because only a failed tick
+    shows that."""
     deliveries = tuple(deliveries)
     if failed := failures(deliveries):
         raise Unavailable("\n".join(failed))

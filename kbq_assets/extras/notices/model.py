@@ -1,8 +1,8 @@
-"""Conditions that are wrong or new, and the messages about them.
+"""Conditions (problems and news), and the messages about them.
 
-A condition is reported once, again if there is more of it, and when it ends. News, such as a new table, is reported
-once. Each notifier has a ledger, written after sending: a message may arrive twice, but none is lost. Repetition,
-grouping and silence are Alertmanager's task (docs/notices.md).
+A problem is reported once, again if it grows, and when it ends. News, such as a new table, is reported once. Each
+notifier has a ledger that is written after sending, so a message may arrive twice, but none is lost. Repetition,
+grouping and silencing are Alertmanager's task (docs/notices.md).
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from kbq_assets.core.observation.check_names import ERROR, WARN
 from kbq_assets.core.protocol.codec import Stored, stored_as
 
 INFO: Final = "info"
-#: Kinds of conditions besides the names of the checks. More may be added.
+#: Kinds of conditions other than names of checks. More may be added.
 QUARANTINED, FAILED_RUN = "quarantined_files", "failed_run"
 UNREACHABLE, BROKEN_STATE, BROKEN_SETTINGS = "unreachable", "broken_state", "broken_settings"
 NEW_TABLE, NEW_COLUMNS, NEW_TOPIC = "new_table", "new_columns", "new_topic"
 CONTRADICTION, LAKE_BEHIND = "contradicting_schema", "lake_table_behind"
-#: Conditions of the installation: they are no team's.
+#: Conditions of the installation. They belong to no team.
 OF_NO_TOPIC: Final = frozenset({UNREACHABLE, BROKEN_STATE, BROKEN_SETTINGS, NEW_TOPIC})
 #: Phases of a condition in a message.
 NEW, RESOLVED, TEST = "new", "resolved", "test"
-#: Everything, as kinds that could not be observed.
+#: Stands for all kinds, if nothing could be observed.
 ALL: Final = "*"
-#: Items that a message names; it counts the others.
+#: Number of items that a message names. It only counts the others.
 SHOWN_ITEMS: Final = 20
 _TEXT: Final = 600
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Something wrong with, or new about, one object.
+    """A problem with one object, or news about it.
 
-    ``size``: how much of it there is; more is reported again. ``lasts``: its end is reported too. ``mark`` tells
-    events of one subject apart.
+    ``size``: its extent; if it grows, the condition is reported again. ``lasts``: whether its end is reported too.
+    ``mark`` distinguishes events of one subject.
     """
 
     kind: str
@@ -57,12 +57,12 @@ class Condition:
 
     @property
     def title(self) -> str:
-        """Its severity, or that it has ended, with kind and subject."""
+        """The severity, or `resolved`, with kind and subject."""
         return f"{RESOLVED if self.phase == RESOLVED else self.severity}: {self.kind}: {self.subject}"
 
     @property
     def lines(self) -> Iterator[str]:
-        """The title with the text; then a line for each command and the link."""
+        """The title with the text, then a line for each command and for the link."""
         yield f"{self.title}: {self.text[:_TEXT]}" if self.text else self.title
         yield from (f"  next: {command}" for command in self.commands)
         if self.link:
@@ -71,14 +71,14 @@ class Condition:
 
 @dataclass(frozen=True)
 class Message:
-    """Changes that a notifier is sent at once."""
+    """Changes that are sent to a notifier in one message."""
 
     items: tuple[Condition, ...]
     time_ms: int
 
     @property
     def title(self) -> str:
-        """The title of its first item, and the number of the others."""
+        """The title of the first item, and the number of the others."""
         more = len(self.items) - 1
         return self.items[0].title + (f", and {more} more" if more else "")
 
@@ -96,10 +96,11 @@ class Message:
 
 @dataclass(frozen=True)
 class Notifier:
-    """A receiver of messages. ``name`` is its ledger's, ``shown`` its name for people; neither holds a secret.
+    """A receiver of messages. ``name`` is the name of its ledger, and ``shown`` the name to display; neither contains a
+    secret.
 
-    ``send`` returns when the receiver has the message. It raises KbqError, without a secret. With a ``team`` it gets
-    conditions of that team's topics and tables alone.
+    ``send`` returns when the receiver has the message. It raises KbqError, without a secret. A notifier with a ``team``
+    gets only conditions of that team's topics and tables.
     """
 
     name: str
@@ -108,7 +109,7 @@ class Notifier:
     team: str = ""
 
     def concerned(self, found: Iterable[Condition], teams: Mapping[str, Collection[str]]) -> list[Condition]:
-        """The conditions that it gets. ``teams``: whose a subject is."""
+        """The conditions that the notifier gets. ``teams`` are the teams of each subject."""
         return [c for c in found if not self.team or self.team in teams.get(c.subject, ())]
 
 
@@ -124,7 +125,7 @@ class Reported(Stored):
 
 @dataclass(frozen=True)
 class Ledger(Stored):
-    """`notices/<notifier>.json`: the conditions that a notifier knows, by their keys."""
+    """`notices/<notifier>.json`: the conditions that were reported to a notifier, by key."""
 
     reported: Mapping[str, Reported] = field(default_factory=dict, metadata=stored_as("told"))
 
@@ -133,7 +134,7 @@ class Ledger(Stored):
     ) -> tuple[tuple[Condition, ...], Ledger]:
         """The changes to report, and the ledger after them.
 
-        ``unseen`` are kinds and keys that could not be observed: their conditions stay.
+        ``unseen`` are kinds and keys that could not be observed. Their conditions stay in the ledger.
         """
         conditions, known = {condition.key: condition for condition in found}, self.reported
         gone = {k: r for k, r in known.items() if k not in conditions and not {ALL, k, r.kind} & unseen}

@@ -1,5 +1,5 @@
-"""Problems: failed checks, quarantined files, a broker or state that is unreachable. News: tables, columns, topics
-without a catalog entry, variants of contradicting schemas."""
+"""Observes problems: failed checks, quarantined files, an unreachable broker or state. And news: tables, columns,
+topics without a catalog entry, variants of contradicting schemas."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ from kbq_assets.pipelines.observation.status import TableStatus
 
 @dataclass(frozen=True)
 class Observed:
-    """The inputs of a poll. ``uncatalogd``: those of the broker's other topics that the catalog lacks, each with the
-    command that adds it. ``teams``: whose the named topics are, and tables by the topics that feed them."""
+    """The inputs of a poll. ``uncatalogd`` returns the broker's other topics that are not in the catalog, each with the
+    command that adds it. ``teams`` returns the teams of the named topics, and of tables by the topics that feed
+    them."""
 
     checks: Callable[[], CheckReport]
     tables: Callable[[], tuple[TableStatus, ...]]
     uncatalogd: Callable[[Iterable[str]], Iterable[tuple[str, str]]]
     evolutions: Callable[[], Iterable[Evolution]]
     teams: Callable[[Iterable[str]], Mapping[str, frozenset[str]]]
-    #: why BigQuery's tables of a lake are behind it
+    #: returns the reasons why BigQuery's tables of a lake are behind it
     behind: Callable[[], Mapping[str, str]] = dict
 
 
@@ -56,7 +57,7 @@ def teams_of(
 ) -> Mapping[str, frozenset[str]]:
     """The teams of topics and tables, by name.
 
-    ``owners``: the team of a topic, "" if it has none; ``feeds``: the topics of a table.
+    ``owners`` has the team of each topic, "" if there is none; ``feeds`` has the topics of each table.
     """
     tables = {
         str(table): frozenset(owners.get(topic, "") for topic in topics) for table, topics in feeds.items()
@@ -64,12 +65,12 @@ def teams_of(
     return {topic: frozenset({team}) for topic, team in owners.items()} | tables
 
 
-#: A variant whose state cannot be read at the moment is no news when it can.
+#: A variant whose state temporarily cannot be read must not be news later.
 _KEPT: Final = frozenset({model.CONTRADICTION})
 
 
 def observe(world: Observed, now_ms: int) -> Observation:
-    """Everything that is wrong now, and what is new. Raises Unavailable if the store does not answer."""
+    """All current problems and news. Raises Unavailable if the store does not answer."""
     try:
         report, tables, evolutions = world.checks(), world.tables(), tuple(world.evolutions())
     except StateError as error:
@@ -77,12 +78,12 @@ def observe(world: Observed, now_ms: int) -> Observation:
         return Observation((broken,), frozenset({model.ALL}))
     except (
         ConfigurationError
-    ) as error:  # such as a mistake in the catalog: nothing runs until it is corrected
+    ) as error:  # for example a mistake in the catalog: nothing runs until it is corrected
         broken = Condition(
             model.BROKEN_SETTINGS, "settings and catalog", error.message, commands=(error.next_step,)
         )
         return Observation((broken,), frozenset({model.ALL}))
-    # A stopped topic is behind, and its data is old: only the stop is reported.
+    # A stopped topic has a lag and old data too, but only the stop is reported.
     stopped = [result.subject for result in report.failures if result.check == PARTITIONS_RUN]
     unseen = _KEPT | {f"{kind}/{topic}" for topic in stopped for kind in (LAG_SHORT, DATA_FRESH)}
     failures = (result for result in report.failures if not _is_quarantine(result))
@@ -97,7 +98,7 @@ def observe(world: Observed, now_ms: int) -> Observation:
         found.append(Condition(model.UNREACHABLE, "broker", broker[0], commands=("kbq doctor",)))
         unseen |= {model.NEW_TOPIC}
     for topic, command in world.uncatalogd(report.others):
-        text = "the broker has it, the catalog does not"
+        text = "it is on the broker, but not in the catalog"
         found.append(Condition(model.NEW_TOPIC, topic, text, INFO, (command,), lasts=False))
     for each in evolutions:
         found.append(
@@ -115,7 +116,7 @@ def observe(world: Observed, now_ms: int) -> Observation:
 
 
 def _of_check(result: CheckResult) -> Condition:
-    # The number of stopped partitions or batches is a size. A lag is not: it changes at every poll.
+    # The number of stopped partitions or batches is a size. A lag is not, because it changes at every poll.
     size = int(result.numbers.get("partitions", result.numbers.get("stopped_batches", 0)))
     blocked = "; its files are not loaded until this passes" if result.blocks else ""
     commands = tuple(filter(None, result.commands))
@@ -125,7 +126,7 @@ def _of_check(result: CheckResult) -> Condition:
 
 
 def _is_quarantine(result: CheckResult) -> bool:
-    """Whether a check fails for quarantined files alone: they are a condition of their own."""
+    """Whether a check fails only because of quarantined files. They are a condition of their own."""
     only = result.check == ROWS_MATCH and not (result.numbers["jobs"] or result.numbers["problems"])
     return only and result.numbers["quarantined_files"] > 0
 
@@ -134,8 +135,8 @@ def _quarantined(tables: Iterable[TableStatus]) -> Iterator[Condition]:
     for table in tables:
         if size := table.quarantined_files:
             text = (
-                f"{size} files that no load job accepts were set aside; the others are loaded. Hours of their rows are"
-                " not complete until you continue without them: the second command"
+                f"{size} files that the warehouse rejected were set aside; the others are loaded. The hours of their"
+                " rows do not become complete until you continue without them, with the second command"
             )
             commands = ("kbq quarantine list", f"kbq resume --table {table.table}")
             yield Condition(model.QUARANTINED, str(table.table), text, WARN, commands, size=size, lasts=False)
@@ -143,7 +144,7 @@ def _quarantined(tables: Iterable[TableStatus]) -> Iterator[Condition]:
 
 def _of_lake(behind: Mapping[str, str]) -> Iterator[Condition]:
     for table, why in behind.items():
-        text = f"BigQuery reads it as it was before: {why}"
+        text = f"BigQuery still reads its old rows: {why}"
         yield Condition(model.LAKE_BEHIND, table, text, WARN, ("kbq catalog apply",))
 
 

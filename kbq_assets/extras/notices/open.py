@@ -1,4 +1,4 @@
-"""The sources of notices, for one deployment."""
+"""Opens the ports of notices for one deployment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbq_assets.pipelines.protocol.evolutions import read_evolutions
 
 
 def notice_ports(deployment: Deployment, observer: Observer, notifiers: Sequence[Notifier]) -> NoticePorts:
-    """The ports of notices: state and checks as the observer reads them, teams as the source list names them."""
+    """The ports of notices: state and checks from the observer, teams from the source list."""
     store, sources = deployment.load_store, deployment.sources
 
     def teams(subjects: Iterable[str]) -> Mapping[str, frozenset[str]]:

@@ -1,4 +1,4 @@
-"""Send each notifier what it does not know yet."""
+"""Sends changes to notifiers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from kbq_assets.extras.notices.observe import Observation, Observed, observe
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
 
-#: Time limit of a poll's sending: Dagster ends a tick after 60 seconds.
+#: Time limit for sending in a poll, because Dagster ends a tick after 60 seconds.
 SEND_SECONDS: Final = 45.0
-#: Dagster's sensor observes counts of the warehouse; a poll makes none.
+#: A poll does not count the warehouse's rows. Dagster's sensor observes the counts of others.
 _NO_COUNTS: Final = Observation(unseen=frozenset({COUNTS_AGREE}))
 _LOGGER: Final = logging.getLogger("kbq.notices")
 
 
 @dataclass(frozen=True)
 class NoticePorts:
-    """The sources of notices, their notifiers, and the store that keeps the ledgers."""
+    """The sources of notices, the notifiers, and the store of their ledgers."""
 
     store: ObjectStore
     observed: Observed
@@ -34,7 +34,7 @@ class NoticePorts:
 
 @dataclass(frozen=True)
 class Delivery:
-    """The text sent to one notifier, "" for nothing, and its error, "" for none."""
+    """The text sent to one notifier ("" for nothing), and the error ("" for none)."""
 
     notifier: str
     sent: str = ""
@@ -42,7 +42,7 @@ class Delivery:
 
 
 def send_changes(ports: NoticePorts, more: Observation = _NO_COUNTS) -> tuple[Delivery, ...]:
-    """Send each notifier what it does not know yet. Raises Unavailable if the store does not answer."""
+    """Send each notifier the changes since its last message. Raises Unavailable if the store does not answer."""
     if not ports.notifiers:
         return ()
     now_ms = ports.store.now_ms()
@@ -58,7 +58,7 @@ def send_changes(ports: NoticePorts, more: Observation = _NO_COUNTS) -> tuple[De
 
 
 def send_now(notifiers: Sequence[Notifier], message: Message) -> tuple[Delivery, ...]:
-    """Send each notifier a message, without ledgers."""
+    """Send a message to each notifier, without ledgers."""
 
     def send(notifier: Notifier) -> Delivery:
         notifier.send(message)
@@ -88,7 +88,7 @@ def _send_changes(store: ObjectStore, notifier: Notifier, found: Observation, no
 
 
 def _to_each(notifiers: Sequence[Notifier], send: Callable[[Notifier], Delivery]) -> tuple[Delivery, ...]:
-    """One delivery for each notifier. One that fails or hangs does not stop the others."""
+    """One delivery for each notifier. If one fails or hangs, the others still get theirs."""
     pool = ThreadPoolExecutor(max(1, len(notifiers)), "kbq-notify")
     sending = {notifier.shown: pool.submit(send, notifier) for notifier in notifiers}
     wait(sending.values(), SEND_SECONDS)
@@ -100,7 +100,7 @@ def _to_each(notifiers: Sequence[Notifier], send: Callable[[Notifier], Delivery]
 
 
 def failures(deliveries: Iterable[Delivery]) -> tuple[str, ...]:
-    """Why notifiers did not accept their messages."""
+    """The errors of notifiers that did not accept their messages."""
     return tuple(f"{d.notifier}: {d.failure}" for d in deliveries if d.failure)
 
 
@@ -109,5 +109,5 @@ def _delivery(shown: str, future: Future[Delivery]) -> Delivery:
         return Delivery(shown, failure=f"no answer within {SEND_SECONDS:.0f} s")
     if (error := future.exception()) is None:
         return future.result()
-    # The text of another error may hold a secret.
+    # The text of another error may contain a secret.
     return Delivery(shown, failure=str(error) if isinstance(error, KbqError) else type(error).__name__)

@@ -1,6 +1,6 @@
-"""The notifiers of `KBQ_NOTIFY`: webhooks by KBQ's HTTP client; Slack and all others by Apprise.
+"""The notifiers in `KBQ_NOTIFY`: webhooks use KBQ's HTTP client; Slack and all others use Apprise.
 
-Opening a notifier reads no secret and connects to nothing: what is wrong with one shows when it sends.
+Opening a notifier reads no secret and opens no connection, so its problems show only when it sends.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.extras.notices.model import Message, Notifier
 from kbq_assets.ports.clock import Clock
 
-#: ``sha256=`` and the HMAC-SHA-256 of the body, in hex.
+#: The header with ``sha256=`` and the HMAC-SHA-256 of the body, in hex.
 SIGNATURE: Final = "X-KBQ-Signature"
-#: The form of a webhook's document. Fields may be added to it.
+#: The version of a webhook's document. Fields may be added without a new version.
 VERSION: Final = 2
-#: KBQ's names and Apprise's.
+#: Apprise's names for KBQ's severities.
 _TYPES: Final = {"error": "failure", "warn": "warning"}
 
 
 def open_notifiers(settings: NotifySettings, clock: Clock) -> tuple[Notifier, ...]:
-    """The notifiers of `KBQ_NOTIFY`, in its order."""
+    """The notifiers in `KBQ_NOTIFY`, in order."""
     senders = {"webhook": _post}
     return tuple(
         Notifier(
@@ -60,10 +60,10 @@ def signature(key: str, body: bytes) -> str:
 
 
 def _notify(spec: NotifierSpec, settings: NotifySettings, clock: Clock, message: Message) -> None:
-    """Send plain text by Apprise."""
+    """Send plain text with Apprise."""
     import apprise
 
-    apprise.logger.setLevel(logging.CRITICAL)  # its log shows addresses, which may be secrets
+    apprise.logger.setLevel(logging.CRITICAL)  # its log shows addresses, and these may be secrets
     asset = apprise.AppriseAsset(
         app_id="KBQ",
         http_redirects=False,
@@ -74,11 +74,11 @@ def _notify(spec: NotifierSpec, settings: NotifySettings, clock: Clock, message:
     service = apprise.Apprise(asset=asset)
     if not service.add(resolve("KBQ_NOTIFY", spec.target)):
         raise ConfigurationError(
-            f"Apprise does not know the address of {spec.shown}",
+            f"Apprise does not recognize the address of {spec.shown}",
             next_step="correct it, then kbq notify --test",
         )
     title, kind = " ".join(message.title.split()), _TYPES.get(message.severity, "info")
     if not service.notify(message.text, title, kind, body_format=apprise.NotifyFormat.TEXT):
         raise Unavailable(
-            f"{spec.shown} does not accept the message", next_step="see why with the command apprise -vv URL"
+            f"{spec.shown} does not accept the message", next_step="the command apprise -vv URL shows why"
         )

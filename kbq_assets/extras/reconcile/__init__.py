@@ -1,1 +1,1 @@
-"""Reconciliation: every record of the broker is in the warehouse once, or accounted for."""
+"""Reconciliation: checks that every record of the broker is in the warehouse once, or accounted for."""

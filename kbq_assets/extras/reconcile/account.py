@@ -1,4 +1,4 @@
-"""The account of one partition: the broker's records against the warehouse's rows, and what explains a difference."""
+"""The account of one partition: compares the broker's records with the warehouse's rows, and explains differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kbq_assets.core.topics.error_tables import ERROR_TABLE, is_error_table
 from kbq_assets.extras.reconcile.findings import DELETE_ROWS, Finding, read_again
 from kbq_assets.ports.kafka import RecordSource
 
-#: Maximum offsets named per finding; the rest is counted.
+#: Maximum number of offsets that a finding names. It only counts the others.
 SHOWN = 10
 #: A producers' log by offset: `row:<dataset>.<table>`, `error` or `skip`.
 Expected = Mapping[int, str]
@@ -25,13 +25,13 @@ Expected = Mapping[int, str]
 
 @dataclass(frozen=True)
 class Judgement:
-    """Offsets of records that extraction would stage, and why others could not be judged ("": all were)."""
+    """Offsets of records that extraction would stage, and the reason why others could not be judged ("": all were)."""
 
     rows: Sequence[int] = ()
     problem: str = ""
 
 
-#: Judges records that are in no table: extraction reads them again, and stages nothing.
+#: Judges records that are in no table, by extracting them again without staging anything.
 Judge = Callable[[Commit, TopicPartition, Sequence[int]], Judgement]
 
 
@@ -39,8 +39,9 @@ Judge = Callable[[Commit, TopicPartition, Sequence[int]], Judgement]
 class PartitionAccount:
     """The account of one partition since its topic's start or its last reset.
 
-    ``read`` are records that the broker delivers again below ``position``; ``gaps`` are positions without one.
-    ``unread`` are positions above it. ``retired`` are records that the broker no longer has: only counted.
+    ``read`` are the records below ``position`` that the broker still has; ``gaps`` are positions without a record.
+    ``unread`` are positions above ``position``. ``retired`` are records that the broker no longer has, so they are only
+    counted.
     """
 
     topic_partition: TopicPartition
@@ -55,7 +56,7 @@ class PartitionAccount:
     errors: int
     quarantined: int
     unread: int
-    #: what the commit counts, after what replays replaced and erasures deleted
+    #: the commit's counts, adjusted for replays and erasures
     totals: Counts
     findings: tuple[Finding, ...] = ()
 
@@ -74,13 +75,13 @@ class PartitionAccount:
 
     @property
     def accounted(self) -> bool:
-        """Whether nothing is missing, doubled or unknown."""
+        """Whether nothing is missing, duplicated or unknown."""
         return not self.findings
 
 
 @dataclass
 class WarehouseRows:
-    """Rows of one partition and epoch in the warehouse: the number of rows per offset and table."""
+    """The number of rows of one partition and epoch in the warehouse, by table and offset."""
 
     tables: dict[TableReference, Mapping[int, int]] = field(default_factory=dict)
 
@@ -97,8 +98,8 @@ class WarehouseRows:
 
 @dataclass(frozen=True)
 class UnloadedFiles:
-    """Staged files of a partition whose rows are in no table: they wait to be loaded, or are in quarantine. Of the rows
-    in tables an erasure is ``deleting`` some."""
+    """Staged files of a partition whose rows are in no table, because they wait to be loaded or are in quarantine. An
+    erasure is ``deleting`` this number of rows from tables."""
 
     pending: Sequence[StagedFile] = ()
     quarantined: Sequence[StagedFile] = ()
@@ -106,16 +107,16 @@ class UnloadedFiles:
 
     @property
     def pending_rows(self) -> int:
-        """Rows that the next load brings."""
+        """Rows that wait for the next load."""
         return sum(file.rows for file in self.pending)
 
     @property
     def quarantined_rows(self) -> int:
-        """Rows of files that no load job accepts."""
+        """Rows of files that the warehouse rejected."""
         return sum(file.rows for file in self.quarantined)
 
     def outside(self, offsets: Iterable[int]) -> list[int]:
-        """Offsets that lie in none of the files' ranges."""
+        """Offsets outside the files' ranges."""
         files = (*self.pending, *self.quarantined)
         ranges = _merged(sorted((f.name.first_offset, f.until) for f in files))
         firsts = [first for first, _ in ranges]
@@ -134,23 +135,23 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Witnesses:
-    """The sources of an account. ``expected`` is the producers' log. ``compacts``: whether the broker removes old
-    records of a topic. ``skips_nulls``: whether the topic's records without a value become no rows."""
+    """The sources of an account. ``expected`` is the producers' log. ``compacts``: whether the broker compacts a topic.
+    ``skips_nulls``: whether a topic's records without a value are skipped."""
 
     source: RecordSource
     expected: Callable[[TopicPartition], Expected | None]
     compacts: Callable[[str], bool]
     skips_nulls: Callable[[str], bool]
     judge: Judge
-    #: what erasures left out of a commit's partition
+    #: the erased offsets of a commit's partition
     erased: Callable[[Commit, int], Offsets] = lambda commit, partition: ()
-    #: whose rows are compared
+    #: the warehouse whose rows are compared
     warehouse: str = FIRST_WAREHOUSE
 
 
 @dataclass
 class Account:
-    """Settles one partition."""
+    """Accounts for one partition."""
 
     commit: Commit
     tp: TopicPartition
@@ -169,7 +170,7 @@ class Account:
         is_read, delivered = True, list[int]()
         try:
             delivered = self._delivered(earliest) if self.broker else []
-        except (StateError, NotFound) as error:  # a damaged batch, or another log
+        except (StateError, NotFound) as error:  # a damaged batch or another log
             is_read = False
             text = f"{self._place}: the broker's records cannot be compared: {error.message}"
             self.findings.append(Finding(text, error.next_step or "kbq plan", is_unknown=True))
@@ -213,7 +214,7 @@ class Account:
         return delivered
 
     def _ranges(self, earliest: int) -> Iterator[OffsetRange]:
-        """[earliest, position) without the gaps that an operator accepted: nobody reads these, and some cannot be
+        """[earliest, position) without the gaps that an operator accepted. These were not extracted, and some cannot be
         read."""
         first = earliest
         for gap in sorted(self.state.accepted_gaps, key=lambda gap: gap.first):
@@ -223,7 +224,7 @@ class Account:
         yield OffsetRange(self.tp, first, max(first, self.state.next))
 
     def _find_doubled(self) -> None:
-        """Report offsets with several rows, in one table or in two."""
+        """Report offsets with several rows, in one table or in several."""
         where: dict[int, list[str]] = defaultdict(list)
         for table, rows in self.rows.tables.items():
             for offset, count in rows.items():
@@ -235,8 +236,8 @@ class Account:
             )
 
     def _find_unknown(self, stored: Collection[int], delivered: list[int], earliest: int) -> int:
-        """Report rows of an offset that holds no record, or that is not committed; return the number of rows whose
-        record the broker has compacted away."""
+        """Report rows at offsets without a record, or beyond the commit; return the number of rows whose records the
+        broker has compacted away."""
         known = set(delivered)
         beyond = [o for o in sorted(stored) if o >= self.state.next]
         absent = [o for o in sorted(stored) if earliest <= o < self.state.next and o not in known]
@@ -249,7 +250,7 @@ class Account:
     def _find_missing(self, missing: list[int], delivered: int, retired: int, earliest: int) -> None:
         skipped = self._totals.skipped
         excused = self.waiting.pending_rows + skipped + self.waiting.quarantined_rows + self._totals.erased
-        # Records that the broker no longer has are only compared by number.
+        # Of records that the broker no longer has, only the number is compared.
         missing_retired = self.state.totals.records - delivered - retired
         elsewhere = self.waiting.outside(o for o in missing if not has(self._erased, o))
         unexplained = len(missing) + missing_retired - excused
@@ -281,7 +282,7 @@ class Account:
             tables = [str(t) for t, rows in self.rows.tables.items() if offset in rows]
             wanted = self._wanted(outcome)
             if tables != wanted:
-                kind = "missing" if not tables else "in another table than the producers' log says"
+                kind = "missing" if not tables else "not in the table that the producers' log names"
                 wrong[kind].append(f"{offset} (expected {' '.join(wanted) or 'nowhere'})")
         if len(wrong["missing"]) == pending:
             del wrong["missing"]
@@ -305,7 +306,7 @@ class Account:
 
     @property
     def _totals(self) -> Counts:
-        """The rows extracted, as replays and erasures changed them."""
+        """Counts of the extracted rows, adjusted for replays and erasures."""
         return sum(self.state.changes_of(self.witnesses.warehouse).values(), self.state.totals)
 
     @property

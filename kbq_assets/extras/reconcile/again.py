@@ -1,6 +1,6 @@
-"""Reads ranges of the broker again, by the rules of extraction, and commits nothing.
+"""Reads ranges of the broker again by the rules of extraction, without committing anything.
 
-It tells whether a record without a row is one that extraction skips.
+This shows whether extraction skips a record that has no row.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from kbq_assets.extras.reconcile.account import Judgement
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore, ObjectWriter, StoredFile, StoredObject
 from kbq_assets.worker.unit import WorkerPorts, extract_unit
 
-#: Most ranges that one judgement reads again: each is a request to the broker.
+#: Most ranges that one judgement reads again. Each takes a request to the broker.
 MOST_RANGES: Final = 500
 
 
 @dataclass(frozen=True)
 class Again:
-    """Extraction of a range whose files nobody needs. ``settings`` are those of the topics that the source list
+    """Extracts ranges again without keeping the files. ``settings`` are those of the topics that the source list
     selects."""
 
     open_ports: Callable[[], WorkerPorts]
     settings: Mapping[str, TopicSettings]
 
     def judge(self, commit: Commit, tp: TopicPartition, offsets: Sequence[int]) -> Judgement:
-        """Which of these records extraction would stage today."""
+        """The records among these that extraction would stage today."""
         if tp.topic not in self.settings:
             return Judgement(problem="the source list no longer selects the topic")
         runs = list(_runs(offsets))
         if len(runs) > MOST_RANGES:
-            return Judgement(problem=f"they lie in {len(runs)} places, more than are read again")
+            return Judgement(problem=f"they are in {len(runs)} ranges, more than can be read again")
         rows: list[int] = []
         while runs:
             first, until = runs.pop()
             outcome = self.stage(commit, OffsetRange(tp, first, until))
             if outcome.stop is not None and outcome.stop.reason != "unknown_schema":
-                # It is committed, so an operator accepted its bad records.
+                # The range is committed, so an operator accepted any bad records.
                 outcome = self.stage(commit, OffsetRange(tp, first, until), accepts=True)
             if problem := outcome.failure or (outcome.stop.message if outcome.stop else ""):
                 return Judgement(sorted(rows), problem)
@@ -58,13 +58,13 @@ class Again:
         return Judgement(sorted(rows))
 
     def stage(self, commit: Commit, range_: OffsetRange, *, accepts: bool = False) -> UnitOutcome:
-        """Extract a range into a store that keeps nothing; ``accepts``: as after `kbq resume --as-errors`."""
+        """Extract a range into a store that keeps nothing. ``accepts`` has the effect of `kbq resume --as-errors`."""
         return self.extract(commit, range_, ScratchStore(self.open_ports().store), accepts=accepts)
 
     def extract(
         self, commit: Commit, range_: OffsetRange, scratch: ScratchStore, *, accepts: bool, key: str = ""
     ) -> UnitOutcome:
-        """Extract a range into a scratch store; ``key`` is the pseudonyms' key, "" for today's."""
+        """Extract a range into a scratch store. ``key`` is the id of the pseudonym key, "" for the current one."""
         settings, ports = self.settings[range_.topic_partition.topic], self.open_ports()
         if key and (known := ports.pseudonyms()):
             earlier = dataclasses.replace(known, current=key)
@@ -96,7 +96,7 @@ def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _commit_at(commit: Commit, range_: OffsetRange) -> Commit:
-    """A commit that stands where the range begins: extraction reads nothing that is committed."""
+    """A commit whose position is the beginning of the range, because extraction reads nothing below the position."""
     partition, first = range_.topic_partition.partition, range_.from_offset
     state = PartitionCommit(next=first, start=first)
     return dataclasses.replace(commit, partitions={**commit.partitions, partition: state}, given_up=())
@@ -104,7 +104,7 @@ def _commit_at(commit: Commit, range_: OffsetRange) -> Commit:
 
 @dataclass
 class ScratchStore:
-    """A store over a real one: state objects stay in memory, and staged files vanish unless it ``keeps_files``."""
+    """A store over a real one. State objects stay in memory, and staged files are dropped unless ``keeps_files``."""
 
     real: ObjectStore
     keeps_files: bool = False
@@ -112,12 +112,12 @@ class ScratchStore:
     files: list[str] = field(default_factory=list)
 
     def discard(self) -> None:
-        """Delete the files that were kept. The clean-up deletes those that fail here."""
+        """Delete the kept files. If this fails, the clean-up deletes them."""
         if self.files:
             self.real.delete_many(self.files)
 
     def get(self, path: str) -> StoredObject:
-        """Read an object, the changed one if it was changed here."""
+        """Read an object. If it was changed here, this is the changed one."""
         return self.written.get(path) or self.real.get(path)
 
     def create(self, path: str, data: bytes) -> int:
@@ -129,7 +129,7 @@ class ScratchStore:
         raise PreconditionFailed(f"{path} exists")
 
     def create_empty(self, paths: Iterable[str]) -> Mapping[str, Exception]:
-        """Do nothing: these are hints for others."""
+        """Do nothing, because these are hints for others."""
         return {}
 
     def swap(self, path: str, data: bytes, generation: int) -> int:
@@ -185,7 +185,7 @@ class ScratchStore:
 
 @dataclass
 class _Nothing:
-    """A staged file that nobody keeps."""
+    """A staged file that is not kept."""
 
     path: str
     size: int = 0

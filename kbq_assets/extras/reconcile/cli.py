@@ -61,23 +61,24 @@ def reconcile(
     values: str,
     as_json: bool,
 ) -> None:
-    """Compare the broker, the warehouse and the producers' log, record by record; exit with 1 if they differ.
+    """Compare the broker, the warehouse and the producers' log, record by record. Exit code 1 if they differ.
 
-    Each run counts again: offsets from the broker, rows from the warehouse. It compares the commit's own counters
-    and never trusts them. It names the offset of a missing or doubled record, and the command that follows. A stopped
-    partition also fails it; unread records do not.
+    Each run reads the broker's offsets and the warehouse's rows again. The commit's own counters are compared, but
+    never trusted. The output has the offsets of missing and duplicated records, and the next commands. The exit code is
+    also 1 if a partition is stopped, but not for unread records.
 
-    With --counts one query per table counts rows and offsets instead, and compares the counts with the rows
-    loaded and committed. The output states what counts cannot show.
+    With --counts, one query per table counts rows and offsets instead, and the counts are compared with the rows loaded
+    and committed. The output states what counts cannot show.
     """
     if not counts and (tables or since):
-        raise click.UsageError("--table and --since go with --counts")
+        raise click.UsageError("--table and --since need --counts")
     if counts:
         _reconcile_counts(reconciler, topics, tables, since, as_json=as_json)
     result = reconciler.reconcile(frozenset(topics) or None, values)
     if unknown := set(topics) - set(result.topics):
         raise NotFound(
-            f"nothing was extracted of {', '.join(sorted(unknown))}", next_step="kbq status lists the topics"
+            f"nothing was extracted from {', '.join(sorted(unknown))}",
+            next_step="kbq status lists the topics",
         )
     if as_json:
         echo_json(reconciliation_json(result))
@@ -109,7 +110,7 @@ def _reconcile_counts(
 
 
 def reconciliation_json(result: Reconciliation) -> dict[str, object]:
-    """An account as a document. ``produced`` is the producers' count if they keep one, else the broker's."""
+    """An account as a document. ``produced`` is the producers' count if there is one, otherwise the broker's."""
     return {
         "accounted": result.accounted,
         "verdict": result.verdict,
@@ -129,7 +130,7 @@ def reconciliation_json(result: Reconciliation) -> dict[str, object]:
 
 
 def render_reconciliation(result: Reconciliation) -> RenderableType:
-    """An account for people: a line per partition, totals, pending rows, findings, the verdict."""
+    """An account as text: a line per partition, totals, pending rows, findings, the verdict."""
     notes = [Text(f"{_name(a)}: {other}") for a in result.partitions if (other := _other(a))]
     notes += [Text(note, style="yellow") for note in result.notes]
     notes += [Text(str(account)) for account in result.upserts if not account.is_unknown]

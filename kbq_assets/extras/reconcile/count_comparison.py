@@ -1,8 +1,8 @@
 """Compares counts that must agree, and explains differences: the pure half of `reconcile_counts`.
 
-The chain has three links: the warehouse's rows and the loaded rows of the tables' states; loaded, pending and
-quarantined rows and the staged rows of the commits; the commits' positions and the broker's. Loads and
-extractions may run meanwhile, so each is read before and after, and a count must lie between the two.
+There are three comparisons: the warehouse's rows with the loaded rows in the tables' states; loaded, pending and
+quarantined rows with the staged rows in the commits; the commits' positions with the broker's. Loads and extractions
+may run meanwhile, so states and commits are read before and after, and a count must lie between the two.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from kbq_assets.ports.warehouse import KafkaRange, OffsetSummary
 class TableCount:
     """One topic, partition and epoch in one table.
 
-    ``loaded`` are the rows of jobs recorded in the table's state; ``in_flight`` those of jobs not yet recorded, or
-    recorded during the count. ``first`` and ``last`` offset are None without rows. ``notes`` are differences that
-    may be right.
+    ``loaded`` are the rows of jobs recorded in the table's state; ``in_flight`` are those of jobs that were not yet
+    recorded, or were recorded during the count. The offsets ``first`` and ``last`` are None without rows. ``notes`` are
+    differences that may be legitimate.
     """
 
     table: TableReference
@@ -55,13 +55,13 @@ class TableCount:
 
     @property
     def suspicious(self) -> bool:
-        """Whether there are too many rows: one may be doubled, here or in another table."""
+        """Whether there are too many rows. One may be duplicated, in this table or in another one."""
         return self.duplicates > 0 or self.rows > self.loaded + self.in_flight
 
 
 @dataclass(frozen=True)
 class PartitionCount:
-    """One partition since its last reset: rows committed for all its tables, and where they are according to state.
+    """One partition since its last reset: the rows committed for all its tables, and their places according to state.
 
     ``unread`` are positions on the broker above ``position``. ``notes`` name what could not be compared.
     """
@@ -89,8 +89,8 @@ def count_table(
     whole: bool,
     expired: int = 0,
 ) -> list[TableCount]:
-    """Compare a table's rows with its state, read before and after. ``whole``: all rows were counted. ``expired``: so
-    many rows may be gone because they are older than the table keeps them (`may_have_expired`)."""
+    """Compare a table's rows with its state, read before and after. ``whole``: whether all rows were counted.
+    ``expired``: the number of rows that may be gone because of their age (`may_have_expired`)."""
     before, after = map(loaded_rows, states)
     changing = [replaced_rows(state) for state in states]
     rows_in_flight: Counter[KafkaRange] = Counter()
@@ -99,7 +99,7 @@ def count_table(
     counts = []
     for range_ in sorted({*summary, *((*after, *rows_in_flight) if whole else ())}, key=_order):
         known = [rows.get(range_, 0) for rows in (before, after)]
-        # A replacement is in the table before the state says so.
+        # A replacement is in the table before it is in the state.
         possible = [*known, *(n + change.get(range_, 0) for n, change in zip(known, changing, strict=True))]
         loaded = min(possible)
         in_flight = max(possible) - loaded + rows_in_flight[range_]
@@ -109,9 +109,9 @@ def count_table(
 
 
 def may_have_expired(state: TableState, first_kept: date, kept: Iterable[OffsetSummary]) -> int:
-    """The most rows of a table that can be gone because they are older than ``first_kept``.
+    """The maximum number of a table's rows that can be gone because they are older than ``first_kept``.
 
-    Rows that its state lists for later hours must be among the ``kept`` ones, those with this event date or a later
+    Rows that the state lists for later hours must be among the ``kept`` rows, which have this event date or a later
     one. Rows whose hour the state no longer lists may have any age.
     """
     first_hour = (first_kept - date(1970, 1, 1)).days * 24
@@ -139,11 +139,11 @@ def _judged(count: TableCount, state: TableState, whole: bool, has_expired: bool
     differing = sum(m.actual - m.expected for m in state.mismatches)
     jobs = f"; rows of its jobs that differ from their files: {differing:+}" if state.mismatches else ""
     if count.rows > most:
-        findings.append(Finding(f"{where}: {count.rows} rows, {most} were loaded{jobs}", DELETE_ROWS))
+        findings.append(Finding(f"{where}: {count.rows} rows, but {most} were loaded{jobs}", DELETE_ROWS))
     if whole and count.rows < count.loaded:
         why = "they are older than the table keeps rows" if has_expired else "deleted or lost"
         fewer = Finding(
-            f"{where}: {count.rows} rows, {count.loaded} were loaded ({why}){jobs}",
+            f"{where}: {count.rows} rows, but {count.loaded} were loaded ({why}){jobs}",
             f"kbq reconcile --topic {count.range.topic} names the offsets",
         )
         (notes if has_expired else findings).append(fewer)
@@ -151,7 +151,7 @@ def _judged(count: TableCount, state: TableState, whole: bool, has_expired: bool
 
 
 def unknown_offsets(count: TableCount, ledgers: Mapping[TopicPartition, PartitionHistory]) -> Iterable[str]:
-    """Rows in a table that no commit can have staged."""
+    """Findings about rows in a table that no commit can have staged."""
     tp = count.range.topic_partition
     where = f"{count.table}: {range_name(count.range)}"
     if count.first is None or count.last is None:
@@ -171,7 +171,7 @@ def unknown_offsets(count: TableCount, ledgers: Mapping[TopicPartition, Partitio
         )
     elif count.range.epoch >= ledger.state.since:
         if count.last >= ledger.state.next:
-            yield f"{where}: offset {count.last}, but extraction stands at {ledger.state.next}"
+            yield f"{where}: offset {count.last}, but extraction is at {ledger.state.next}"
         if count.first < ledger.state.start:
             yield f"{where}: offset {count.first}, but extraction began at {ledger.state.start}"
 
@@ -217,12 +217,12 @@ def _compared_with_books(ledger: PartitionHistory, books: Books) -> tuple[list[s
 
 
 def _refused(ledger: PartitionHistory, books: Books) -> list[str]:
-    """Rows of files that no load job accepts, unless an operator accepted their loss."""
+    """Findings about rows of files that the warehouse rejected, unless an operator accepted their loss."""
     return [
         Finding(
             f"{ledger.topic_partition}: {table}: {rows} rows are in quarantine and in no table",
-            f"kbq quarantine list --table {table} shows why no load job accepts their files; kbq quarantine retry "
-            f"loads them once that is fixed; kbq resume --table {table} accepts the loss",
+            f"kbq quarantine list --table {table} shows why the files were rejected; kbq quarantine retry loads them "
+            f"once you have fixed that; kbq resume --table {table} accepts the loss",
         )
         for table in sorted(books.tables[ledger.topic_partition])
         if (rows := sum(books.refused[table, range_] for range_ in ledger.ranges))
@@ -235,9 +235,9 @@ def _compared_with_broker(
     if broker is None:
         return []
     if state.next > broker.latest:
-        return [f"{tp}: extraction stands at {state.next}, the broker ends at {broker.latest}"]
+        return [f"{tp}: extraction is at {state.next}, but the broker ends at {broker.latest}"]
     if state.next < broker.earliest:
-        return [f"{tp}: extraction stands at {state.next}, the broker begins at {broker.earliest}"]
+        return [f"{tp}: extraction is at {state.next}, but the broker begins at {broker.earliest}"]
     return []
 
 

@@ -16,7 +16,7 @@ from kbq_assets.extras.reconcile.count_comparison import PartitionCount, TableCo
 from kbq_assets.extras.reconcile.counts import BLIND, BLIND_SINCE, CountReport
 from kbq_assets.pipelines.observation.documents import document
 
-#: Maximum findings and notes shown; `--json` has all.
+#: Maximum number of findings and notes to show; `--json` has all.
 SHOWN: Final = 50
 _TOTALS: Final = "committed loaded pending quarantined skipped erased lost unread"
 
@@ -46,7 +46,7 @@ def _partition_json(count: PartitionCount) -> dict[str, object]:
 
 
 def render_counts(report: CountReport) -> RenderableType:
-    """A report for people: a line per table, the partitions' sums, notes, findings, the verdict."""
+    """A report as text: a line per table, the partitions' sums, notes, findings, the verdict."""
     parts: list[RenderableType] = [_tables(report), Text(_sums(report))]
     parts += [Text(line, style="yellow") for line in _capped(_notes(report))]
     parts += [Text(line, style="red") for line in _capped(report.findings)]
@@ -99,6 +99,6 @@ def _capped(lines: tuple[str, ...]) -> list[str]:
 
 @contextmanager
 def tables_counted() -> Iterator[Callable[[TableReference, int], None]]:
-    """Shows the number of tables counted so far, on a terminal."""
+    """Show the number of tables counted so far, on a terminal."""
     with progress_bar("counting") as show:
         yield lambda name, tables: show(description=f"counted {name}", total=tables, advance=1)

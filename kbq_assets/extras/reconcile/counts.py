@@ -1,7 +1,7 @@
 """The quick reconciliation: counts instead of records, for tables of any size.
 
-One query per table reads only metadata columns, the broker reports its offsets, and no record is read. `BLIND` names
-what counts cannot show; `reconcile` reads every offset and finds that too.
+One query per table reads only metadata columns, the broker reports its offsets, and no record is read. `BLIND` lists
+what counts cannot show. `reconcile` reads every offset, so it finds that too.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from kbq_assets.ports.warehouse import KafkaRange, Warehouse
 
 #: Commits by topic and shard.
 _Commits: TypeAlias = Mapping[tuple[str, int], Commit]
-#: Maximum offsets named per topic, partition and epoch.
+#: Maximum number of offsets named per topic, partition and epoch.
 SHOWN: Final = 10
 #: Differences that counts cannot show.
 BLIND: Final = (
-    "equal numbers of missing and surplus rows in one table and partition, if no offset is doubled there; rows under a "
+    "equal numbers of missing and extra rows in one table and partition, if no offset is duplicated there; rows with a "
     "wrong offset below the position; rows changed in place"
 )
-#: Differences that a count of some rows cannot show either.
+#: Further differences that a count of only some rows cannot show.
 BLIND_SINCE: Final = (
     "missing rows, offsets in two tables, and rows with an older event_date, such as late records"
 )
@@ -46,8 +46,8 @@ BLIND_SINCE: Final = (
 
 @dataclass(frozen=True)
 class CountPorts:
-    """The ports of a quick reconciliation. ``first_kept``: the first event date that a table with rows of these topics
-    keeps; None if the warehouse never drops old rows of it."""
+    """The ports of a quick reconciliation. ``first_kept`` returns the first event date that a table with rows of some
+    topics keeps; None if the warehouse never drops the table's old rows."""
 
     store: ObjectStore
     offsets: OffsetReader
@@ -57,20 +57,20 @@ class CountPorts:
 
 @dataclass(frozen=True)
 class CountSelection:
-    """The scope of a count. ``since`` counts rows of this event date or a later one; None counts all."""
+    """The scope of a count. ``since`` is the first event date to count; None counts all rows."""
 
     since: date | None = None
     topics: frozenset[str] | None = None
     tables: frozenset[TableReference] | None = None
 
     def has_partition(self, tp: TopicPartition, books: Books) -> bool:
-        """Whether to compare a partition's commit: one of these topics, with rows of one of these tables."""
+        """Whether to compare a partition's commit: it is of a chosen topic, and has rows in a chosen table."""
         if self.topics is not None and tp.topic not in self.topics:
             return False
         return self.tables is None or bool(self.tables & books.tables[tp])
 
     def has_table(self, table: TableReference, found: TableState) -> bool:
-        """Whether to name a table: one of these, with rows of one of these topics."""
+        """Whether to include a table: it is chosen, and has rows of a chosen topic."""
         if self.tables is not None and table not in self.tables:
             return False
         return self.topics is None or any(key.partition("/")[0] in self.topics for key in found.marks)
@@ -78,7 +78,8 @@ class CountSelection:
 
 @dataclass(frozen=True)
 class CountReport:
-    """All counts. ``problems`` are findings of no single table or partition; ``notes`` name what was not compared."""
+    """All counts. ``problems`` are findings without a single table or partition; ``notes`` say what was not
+    compared."""
 
     since: date | None
     tables: tuple[TableCount, ...]
@@ -112,15 +113,15 @@ def reconcile_counts(
 ) -> CountReport:
     """Compare the warehouse's counts with tables' states, commits and the broker's offsets. Changes nothing.
 
-    ``at_once`` queries run in parallel; ``on_table`` gets each counted table and the number of tables.
-    ``name_doubled`` also queries the doubled offsets. Raises Unavailable, NotFound for a topic or table that was never
-    extracted or loaded.
+    ``at_once`` queries run in parallel. ``on_table`` is called with each counted table and the number of tables.
+    ``name_doubled`` also queries the duplicated offsets. Raises Unavailable; NotFound for a topic or table that was
+    never extracted or loaded.
     """
     selection = selection or CountSelection()
     topics = state.topic_registry(ports.store)
     _check_known(selection.topics, topics.topics)
     earlier = _commits(ports.store, topics)
-    # In the order of E6 and L1, so that a file that moves meanwhile is found.
+    # Read in the order of E6 and L1, to find a file that moves meanwhile.
     tables = state.table_registry(ports.store)
     _check_known(selection.tables, tables.tables)
     backlog = [f for t in tables.tables for c in state.read_backlog(ports.store, t) for f in c.value.files]
@@ -149,7 +150,7 @@ def reconcile_counts(
 
 
 def _notes(selection: CountSelection, states: Mapping[TableReference, TableState]) -> tuple[str, ...]:
-    """The chosen tables that are parked, and those that are not compared."""
+    """Notes about the chosen tables that are parked, and those that are not compared."""
     named = {table: found for table, found in states.items() if selection.has_table(table, found)}
     return (*_parked(named), *map(not_compared, with_statements(named)))
 
@@ -166,7 +167,7 @@ def _unreadable(
 
 
 def with_statements(states: Mapping[TableReference, TableState]) -> list[TableReference]:
-    """The tables whose rows are not those of their topics one by one, in order."""
+    """The tables with statements, in order: their rows do not correspond to single records."""
     return sorted(table for table, found in states.items() if found.has_statements)
 
 
@@ -177,7 +178,7 @@ def not_compared(table: TableReference) -> str:
 def _check_known(chosen: Collection[object] | None, known: Collection[object]) -> None:
     if unknown := set(chosen or ()) - set(known):
         names = ", ".join(sorted(map(str, unknown)))
-        raise NotFound(f"nothing is known of {names}", next_step="kbq status lists topics and tables")
+        raise NotFound(f"nothing is known about {names}", next_step="kbq status lists topics and tables")
 
 
 def _commits(store: ObjectStore, registry: TopicRegistry) -> _Commits:
@@ -194,7 +195,7 @@ def _files(commits: _Commits) -> Iterable[StagedFile]:
 
 
 def _not_given_up(files: Iterable[StagedFile], commits: _Commits) -> list[StagedFile]:
-    """Files without those that a reset gave up: late backlog chunks may still name them (E9)."""
+    """Files that no reset gave up. Late backlog chunks may still name given-up files (E9)."""
     given_up = {path for commit in commits.values() for path in commit.given_up}
     return [file for file in files if file.path not in given_up]
 
@@ -217,7 +218,7 @@ def _count_tables(
 
 
 def _count_table(ports: CountPorts, table: TableReference, since: date | None) -> list[TableCount]:
-    """Count one table between two readings of its state; None if the state cannot be read."""
+    """Count one table between two reads of its state. Empty if the state cannot be read, or if it has statements."""
     before = _table_state(ports.store, table)
     if before is None or before.has_statements:
         return []
@@ -256,7 +257,8 @@ def _count_partitions(
 
 
 def _doubled(warehouse: Warehouse, counts: Iterable[TableCount], since: date | None) -> list[str]:
-    """Doubled offsets of partitions with too many rows, searched in all tables that hold the partition."""
+    """Findings about duplicated offsets in partitions with too many rows. All tables with the partition are
+    searched."""
     holders: dict[KafkaRange, set[TableReference]] = defaultdict(set)
     suspicious = set()
     for count in counts:

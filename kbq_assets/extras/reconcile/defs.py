@@ -1,6 +1,6 @@
-"""The count of the warehouse in Dagster: an asset check, a job, and a daily schedule that is off by default."""
+"""The warehouse's count in Dagster: an asset check, a job, and a daily schedule that is off by default."""
 
-# Dagster reads the annotation of `context`: no postponed annotations here.
+# No postponed annotations here: Dagster reads the annotation of `context`.
 
 from collections.abc import Callable
 
@@ -33,7 +33,7 @@ def reconcile_definitions(reconciler: Reconciler, translator: AssetTranslator) -
     return dg.Definitions(
         asset_checks=[check(warehouse_counts_agree)],
         jobs=[job],
-        # A count costs bytes on BigQuery, so it is off until someone turns it on.
+        # BigQuery bills a count, so the schedule is off by default.
         schedules=[dg.ScheduleDefinition(name="reconcile_schedule", job=job, cron_schedule="0 4 * * *")],
     )
 
@@ -47,7 +47,7 @@ def _reconcile_job(counted: Callable[[], dg.AssetCheckEvaluation]) -> dg.JobDefi
 
     op = dg.op(name="reconcile", out=dg.Out(dg.Nothing))(reconcile)
 
-    @bounded_job("Count the warehouse and compare with what was loaded and committed.", 7200)
+    @bounded_job("Count the warehouse's rows and compare them with the rows loaded and committed.", 7200)
     def reconcile_job() -> None:
         op()
 
@@ -55,7 +55,7 @@ def _reconcile_job(counted: Callable[[], dg.AssetCheckEvaluation]) -> dg.JobDefi
 
 
 def counts_check(key: dg.AssetKey, report: CountReport) -> dg.AssetCheckEvaluation:
-    """Whether the warehouse has the rows that were loaded and committed; tables that differ come first."""
+    """The check that the warehouse has the rows that were loaded and committed. Tables that differ come first."""
     counts = sorted(report.tables, key=lambda count: not count.findings)
     scope = "all rows" if report.since is None else f"rows since {report.since}"
     numbers: Metadata = {
@@ -64,7 +64,7 @@ def counts_check(key: dg.AssetKey, report: CountReport) -> dg.AssetCheckEvaluati
         "rows": sum(count.rows for count in counts),
         "duplicates": sum(count.duplicates for count in counts),
     }
-    if counts:  # Dagster refuses a table without rows
+    if counts:  # Dagster rejects a table without rows
         numbers["counts"] = dg.MetadataValue.table([_count_record(count) for count in counts[:SHOWN_LINES]])
     if report.findings:
         numbers["next"] = dg.MetadataValue.md("\n".join(f"- {f}" for f in report.findings[:SHOWN_LINES]))

@@ -8,14 +8,14 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 
 
 class Finding(str):
-    """A difference in words. ``is_unknown``: nobody can say whether something is missing."""
+    """A difference, as text. ``is_unknown``: whether it is unknown if something is missing."""
 
     __slots__ = ("is_unknown", "next_step")
     next_step: str
     is_unknown: bool
 
     def __new__(cls, text: str, next_step: str = "", *, is_unknown: bool = False) -> Finding:
-        """A finding, with the command that follows it."""
+        """A finding, with the operator's next command."""
         found = super().__new__(cls, text)
         found.next_step, found.is_unknown = next_step, is_unknown
         return found
@@ -26,15 +26,15 @@ class Finding(str):
 
 
 def next_steps(findings: Iterable[str]) -> list[str]:
-    """The commands that follow findings, each once."""
+    """The distinct next commands of findings."""
     steps = (finding.next_step for finding in findings if isinstance(finding, Finding))
     return [step for step in dict.fromkeys(steps) if step]
 
 
 def read_again(tp: TopicPartition, offset: int) -> str:
-    """How records that are missing in the warehouse are read again."""
+    """The command that reads missing records again."""
     options = f"--topic {tp.topic} --partition {tp.partition}"
     return f"kbq reset {options} --from-offset {offset} reads from there again, in a new epoch"
 
 
-DELETE_ROWS = "delete the rows that are too many in the warehouse, then kbq reconcile --counts"
+DELETE_ROWS = "delete the extra rows in the warehouse, then kbq reconcile --counts"

@@ -1,7 +1,7 @@
-"""Keys of upsert tables that are pseudonyms: after a rotation, one key of a record has several pseudonyms.
+"""Pseudonyms as keys of upsert tables: after a rotation, one key may have several pseudonyms.
 
-A comparison asks only which records have the same key, and equal values have equal pseudonyms under one key. So it does
-not matter under which one the table's keys are hidden, as long as it is a single one.
+A comparison only needs to know which records have the same key. Under one pseudonym key, equal values have equal
+pseudonyms. So it does not matter which pseudonym key a table uses, as long as it is a single one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kbq_assets.core.topics.personal import Decision, Pseudonyms
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import Warehouse
 
-#: What follows "." in ASCII: every pseudonym under a key is between `<key id>.` and `<key id>/`.
+#: The character after "." in ASCII: every pseudonym under a key is between `<key id>.` and `<key id>/`.
 _AFTER_POINT: Final = "/"
 
 
@@ -32,8 +32,8 @@ def has_several_pseudonyms(
     decisions: Collection[Decision],
     known: Pseudonyms | None,
 ) -> bool:
-    """Whether a key may be in the table under several pseudonyms: the table's keys are not all hidden under one and the
-    same key of pseudonyms. Raises Unavailable, JobFailed."""
+    """Whether a key may be in the table under several pseudonyms, because the table's keys do not all use the same
+    pseudonym key. Raises Unavailable, JobFailed."""
     hidden = {common_name(each.path) for each in decisions if each.action == "pseudonym"}
     numbers = [number for number, path in enumerate(rule.key) if common_name(path) in hidden]
     statements = warehouse.statements
@@ -57,7 +57,7 @@ def _others(
     columns: tuple[Column, ...],
     numbers: Collection[int],
 ) -> Iterator[str]:
-    """Queries for keys beyond two limits: in the table, and among its deleted keys."""
+    """Queries for keys outside two limits, in the table and in its deleted keys."""
     dialect, remembered = statements.dialect, deleted_columns(columns)
     for number in numbers:
         prefix = "b" if dialect is BIGQUERY and columns[number].type == "BYTES" else ""

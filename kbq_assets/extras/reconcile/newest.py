@@ -1,4 +1,4 @@
-"""The account of a table that shows the newest record of each key: its rows against the records of its topics."""
+"""The account of a table with the newest record of each key: compares its rows with the records of its topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PER_PART: Final = 100_000
 
 
 class RecordPlace(NamedTuple):
-    """Where a record is in Kafka."""
+    """The position of a record in Kafka."""
 
     topic: str
     partition: int
@@ -30,9 +30,10 @@ class RecordPlace(NamedTuple):
 
 
 class KeyedRecord(NamedTuple):
-    """A record that was applied: its key (None: it has none), Kafka's time, and whether it deletes its key.
+    """An applied record: its key (None: it has none), Kafka's timestamp, and whether it deletes its key.
 
-    ``rows`` of the table have its place; ``is_remembered``: the table remembers it as a deletion.
+    ``rows``: the number of the table's rows with its position. ``is_remembered``: whether the table stores it as a
+    deletion.
     """
 
     place: RecordPlace
@@ -45,7 +46,7 @@ class KeyedRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class UpsertAccount:
-    """How the records of a table ended: as a row, superseded by a newer one of their key, or deleted with it."""
+    """What became of a table's records: a row, superseded by a newer record of the key, or deleted with the key."""
 
     table: TableReference
     rows: int = 0
@@ -65,7 +66,7 @@ class UpsertAccount:
 
 @dataclass
 class NamedRecords:
-    """How many there are, and the first few."""
+    """The number of some records, and the first few of them."""
 
     count: int = 0
     first: list[tuple[RecordPlace, str]] = field(default_factory=list)
@@ -87,9 +88,9 @@ class NamedRecords:
 
 @dataclass
 class OtherRows:
-    """Rows at no place of a record that was applied. ``undecided`` are those whose records Kafka no longer has.
-    ``repaired``: those that a function made of bad records, with keys that these may lack. ``has_several_pseudonyms``:
-    a key may have several rows (hidden_keys.py)."""
+    """Rows without an applied record at their position. ``undecided`` are those whose records Kafka no longer has.
+    ``repaired`` are those that a function made from bad records; their keys may differ from the records'.
+    ``has_several_pseudonyms``: whether a key may have several rows (hidden_keys.py)."""
 
     rows: int = 0
     unknown: NamedRecords = field(default_factory=NamedRecords)
@@ -101,7 +102,7 @@ class OtherRows:
 
 @dataclass
 class _PartOfKeys:
-    """The newest record of each key of a part, and the keys in two partitions."""
+    """The newest record of each key in a part, and the keys that are in two partitions."""
 
     newest: dict[tuple[Any, ...], KeyedRecord] = field(default_factory=dict)
     torn: set[tuple[Any, ...]] = field(default_factory=set)
@@ -109,7 +110,7 @@ class _PartOfKeys:
 
 @dataclass
 class NewestAccount:
-    """Settles one table, a part of its keys at a time."""
+    """Accounts for one table, one part of its keys at a time."""
 
     table: TableReference
     rule: StatementRule
@@ -117,7 +118,7 @@ class NewestAccount:
     other: OtherRows
     #: the offset below which every record of a partition is deleted (Debezium's truncations)
     truncations: Mapping[TopicPartition, int] = field(default_factory=dict)
-    #: the end of the last record that an erasure forgot in a partition
+    #: the end of the last erased record in each partition
     erased: Mapping[TopicPartition, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     _doubled: NamedRecords = field(default_factory=NamedRecords)
@@ -128,7 +129,7 @@ class NewestAccount:
     _truncated: NamedRecords = field(default_factory=NamedRecords)
 
     def settle(self) -> UpsertAccount:
-        """Compare the rows with the records that were applied."""
+        """Compare the rows with the applied records."""
         rows, superseded, deleted, torn = self.other.rows, 0, 0, 0
         for number in self.spill.parts:
             part = self._newest_of(number)
@@ -140,7 +141,7 @@ class NewestAccount:
                 self._judge(record, part)
             deleted += self._judge_keys(part)
         if torn:
-            self._unknown(f"{torn} keys are in two partitions, whose records do not compare")
+            self._unknown(f"{torn} keys are in two partitions, whose records cannot be compared")
         if self.other.undecided:
             self._unknown(f"Kafka no longer has the records of {self.other.undecided} rows")
         if self.other.repaired:
@@ -169,7 +170,7 @@ class NewestAccount:
         return (record.time, record.place.offset) if by_time else (record.place.offset,)
 
     def _judge(self, record: KeyedRecord, part: _PartOfKeys) -> None:
-        """Compare the rows of a record with what must be there."""
+        """Compare the rows of a record with the expected ones."""
         if record.rows > 1:
             self._doubled.add(record.place, f" ({record.rows} rows)")
         if record.rows and self.rule.deletes != MARK and self._is_truncated(record):
@@ -183,13 +184,13 @@ class NewestAccount:
                 self._older.add(record.place, f" (newest: {newest.place})")
 
     def _judge_keys(self, part: _PartOfKeys) -> int:
-        """Note keys without their row; the number of those that are deleted."""
+        """Record keys without their row; return the number of deleted keys."""
         deleted, marks = 0, self.rule.deletes == MARK
         for newest in self._decided(part):
             is_truncated = self._is_truncated(newest)
             deleted += newest.deletes or is_truncated
             if is_truncated:
-                continue  # whether its row was ever written depends on the batches
+                continue  # it depends on the batches whether its row was ever written
             if (marks or not newest.deletes) and not newest.rows:
                 (self._perhaps_erased if self._may_be_erased(newest) else self._missing).add(newest.place)
             if newest.deletes and not newest.is_remembered:
@@ -201,7 +202,7 @@ class NewestAccount:
         return offset < self.truncations.get(TopicPartition(topic, partition), 0)
 
     def _may_be_erased(self, record: KeyedRecord) -> bool:
-        """Whether a newer record of its key may have been erased, with the key's row."""
+        """Whether a newer record of the key may have been erased, together with the key's row."""
         topic, partition, offset = record.place
         return offset < self.erased.get(TopicPartition(topic, partition), 0)
 
@@ -212,23 +213,23 @@ class NewestAccount:
         may_be_newer = bool(self.other.undecided) and self.rule.tie == TIMESTAMP
         may_be_newer = may_be_newer or bool(self.other.repaired)
         several = self.other.has_several_pseudonyms
-        note = "several rows of a key, whose pseudonyms changed: " if several else ""
+        note = "several rows of a key, because pseudonyms changed: " if several else ""
         self._name(f"{note}doubled rows", self._doubled, DELETE_ROWS, is_unknown=several)
         self._name(
             f"{note}rows that are older than their key's newest record", self._older, is_unknown=several
         )
         self._name("rows of records before the last truncation", self._truncated, DELETE_ROWS)
-        self._name("rows of no record that was applied", self.other.unknown, DELETE_ROWS)
+        self._name("rows without an applied record", self.other.unknown, DELETE_ROWS)
         for text in self.other.strange:
-            self._add(f"rows of no record that was applied: {text}", DELETE_ROWS)
+            self._add(f"rows without an applied record: {text}", DELETE_ROWS)
         self._name("keys without their newest row", self._missing, is_unknown=may_be_newer)
         self._name(
             "keys without a row, whose newest record may be one that was erased",
             self._perhaps_erased,
-            "to forget all records of such a key: kbq erase start TOPIC --key-file FILE; do not reset the topic",
+            "to erase all records of such a key: kbq erase start TOPIC --key-file FILE; do not reset the topic",
             is_unknown=True,
         )
-        self._name("deletions that are not remembered", self._forgotten)
+        self._name("deletions that are not stored", self._forgotten)
 
     def _name(
         self, what: str, places: NamedRecords, next_step: str = "", *, is_unknown: bool = False

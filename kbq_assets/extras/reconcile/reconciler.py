@@ -1,4 +1,4 @@
-"""Reconciliation of one deployment: by records, or only by counts."""
+"""Reconciliation of one deployment, by records or only by counts."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from kbq_assets.ports.kafka import RecordSource
 from kbq_assets.ports.topics import TopicAdmin
 from kbq_assets.worker.unit import WorkerPorts
 
-#: Queries that a warehouse of many machines answers in parallel; a DuckDB file takes one.
+#: Queries that BigQuery runs in parallel. A DuckDB file or a lake takes one.
 QUERIES_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True)
 class Reconciler:
-    """Compares broker, warehouse and, if there is one, the producers' log. Changes nothing."""
+    """Compares the broker, the warehouse and, if there is one, the producers' log. Changes nothing."""
 
     deployment: Deployment
     open_source: Callable[[], RecordSource]
@@ -38,7 +38,7 @@ class Reconciler:
     open_admin: Callable[[], TopicAdmin]
 
     def reconcile(self, only: frozenset[str] | None = None, values: str = SAMPLE) -> records.Reconciliation:
-        """The account of every record, with values of a sample, all or none of the rows."""
+        """The account of every record. ``values`` of a sample of rows, of all, or of none are compared."""
         deployment = self.deployment
         ports = records.ReconcilePorts(
             deployment.load_store,
@@ -54,7 +54,7 @@ class Reconciler:
         return records.reconcile(ports, only=only, values=values)
 
     def _compacts(self, topic: str) -> bool:
-        """Whether the broker compacts a topic, as far as the credentials may see."""
+        """Whether the broker compacts a topic; False if the credentials do not show it."""
         return "compact" in self._policies.get(topic, "")
 
     @cached_property
@@ -68,7 +68,7 @@ class Reconciler:
         *,
         on_table: Callable[[TableReference, int], None] = lambda table, tables: None,
     ) -> counting.CountReport:
-        """Compare counts of the warehouse with those committed and loaded. Reads no record."""
+        """Compare the warehouse's counts with those committed and loaded. Reads no record."""
         is_remote = isinstance(self.deployment.settings.warehouse, BigQueryProject)
         at_once = QUERIES_AT_ONCE if is_remote else 1
         return counting.reconcile_counts(self._count_ports(), selection, at_once=at_once, on_table=on_table)
@@ -79,7 +79,7 @@ class Reconciler:
 
         def first_kept(table: TableReference, topics: frozenset[str]) -> date | None:
             days = options(table, topics).expiry_days
-            # The warehouse drops a day's rows `days` days after it began, or ended: one day less is sure.
+            # The warehouse drops a day's rows `days` days after its beginning or its end, so one day less is safe.
             return self._today - timedelta(days - 1) if days else None
 
         return counting.CountPorts(
@@ -87,7 +87,7 @@ class Reconciler:
         )
 
     def count_check(self) -> CheckResult:
-        """A count of all rows as one check."""
+        """A count of all rows, as one check."""
         report = self.counts()
         tables = len({count.table for count in report.tables})
         if report.accounted:
@@ -98,8 +98,8 @@ class Reconciler:
 
     @property
     def counted_since(self) -> date | None:
-        """The first event date that Dagster's count reads, None for all. It follows the local clock: an error of a day
-        only costs bytes."""
+        """The first event date that Dagster's count reads; None for all. It uses the local clock, because an error of a
+        day only costs some bytes."""
         days = self.deployment.settings.run.reconcile_days
         return self._today - timedelta(days) if days else None
 

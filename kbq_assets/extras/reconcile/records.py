@@ -1,8 +1,8 @@
-"""Reconciliation: every record of the broker is in the warehouse once, or accounted for by name.
+"""Reconciliation: checks that every record of the broker is in the warehouse once, or accounted for.
 
-It uses three independent witnesses: the broker (read again), the warehouse (rows by epoch, partition and offset), and,
-if there is one, the producers' own log. The commit only shows how far extraction got and how much it skipped; its
-counters are compared, never trusted. `counts` compares numbers first, for every table and epoch.
+It uses three independent sources: the broker (read again), the warehouse (rows by epoch, partition and offset), and the
+producers' own log, if there is one. The commit only shows how far extraction got and how much it skipped; its counters
+are compared, but never trusted. `counts` first compares numbers, for every table and epoch.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets.worker.unit import WorkerPorts
 
-#: Maximum paths named per finding.
+#: Maximum number of paths that a finding names.
 SHOWN = 3
 
 
 @dataclass(frozen=True)
 class ReconcilePorts:
-    """The ports of a reconciliation. ``expected`` is the producers' log, None for partitions that it does not have.
+    """The ports of a reconciliation. ``expected`` is the producers' log; None for partitions that are not in it.
 
-    ``sources`` is the source list. ``compacts``: whether the broker compacts a topic. ``worker`` reads records again as
-    extraction does. ``count`` has the ports of `reconcile_counts`.
+    ``sources`` is the source list. ``compacts``: whether the broker compacts a topic. ``worker`` opens the ports that
+    read records again like an extraction. ``count`` has the ports of `reconcile_counts`.
     """
 
     store: ObjectStore
@@ -80,8 +80,8 @@ class ReconcilePorts:
 class Reconciliation:
     """The accounts of all partitions.
 
-    ``problems`` are findings of no single partition. ``stops`` wait for an operator, ``unread_new`` are positions of
-    partitions that were never extracted: nothing of these is missing, but it is not in the warehouse yet either.
+    ``problems`` are findings without a single partition. ``stops`` wait for an operator. ``unread_new`` are positions
+    of partitions that were never extracted; they are not missing, but not in the warehouse yet.
     """
 
     partitions: tuple[PartitionAccount, ...]
@@ -90,7 +90,7 @@ class Reconciliation:
     stops: tuple[PartitionStop, ...] = ()
     unread_new: int = 0
     values: ValueReport = field(default_factory=ValueReport)
-    #: tables that show the newest record of each key
+    #: tables with the newest record of each key
     upserts: tuple[UpsertAccount, ...] = ()
 
     @property
@@ -106,7 +106,7 @@ class Reconciliation:
 
     @property
     def verdict(self) -> str:
-        """`yes`, `no`, or `unknown` if nothing is known to be wrong but something could not be compared."""
+        """`yes`, `no`, or `unknown` if no difference was found but something could not be compared."""
         if self.accounted:
             return "yes"
         return "unknown" if all(finding.is_unknown for finding in self.findings) else "no"
@@ -127,9 +127,9 @@ class Reconciliation:
         return list(dict.fromkeys((*next_steps(self.findings), *of_stops)))
 
     def totals(self, topic: str | None = None) -> dict[str, int]:
-        """Records produced, staged, loaded, in error, skipped: of one topic or of all.
+        """Numbers of records produced, staged, loaded, in error and skipped, of one topic or of all.
 
-        ``produced`` is the producers' count if they keep one, else the broker's.
+        ``produced`` is the producers' count if there is one, otherwise the broker's.
         """
         chosen = [a for a in self.partitions if topic in (None, a.topic_partition.topic)]
         return {
@@ -150,8 +150,8 @@ class Reconciliation:
 def reconcile(
     ports: ReconcilePorts, *, only: frozenset[str] | None = None, values: str = NONE
 ) -> Reconciliation:
-    """Compare broker, warehouse and producers' log for every committed partition, and the ``values`` of rows: of a
-    sample, of all, or of none. Raises Unavailable."""
+    """Compare the broker, the warehouse and the producers' log for every committed partition. Also compare the
+    ``values`` of a sample of rows, of all, or of none. Raises Unavailable."""
     registry = state.topic_registry(ports.store)
     counted = reconcile_counts(
         ports.count,
@@ -185,7 +185,7 @@ def reconcile(
 
 
 def _with_statements(store: ObjectStore) -> dict[TableReference, set[str]]:
-    """Tables that statements change, and their topics: their records are no rows one by one."""
+    """Tables with statements, and their topics. Their rows do not correspond to single records."""
     states = {t: found.value for t, found in state.read_table_states(store).items()}
     return {
         table: {mark.partition("/")[0] for mark in states[table].marks} for table in with_statements(states)
@@ -198,7 +198,7 @@ def _upserts(
     settings: Mapping[str, TopicSettings],
     changed: Mapping[TableReference, set[str]],
 ) -> tuple[UpsertAccount, ...]:
-    """The accounts of tables that statements change, as far as the commits feed them."""
+    """The accounts of tables with statements that the commits feed."""
     own = [c for c in commits if c.topic in set().union(*changed.values())]
     broker = ports.offsets.offsets([c.topic_partition(p) for c in own for p in c.partitions])
     files = _Files.read(ports.store, own)
@@ -228,8 +228,8 @@ def _upserts(
 
 
 def _given_in_part(commits: Iterable[Commit], warehouse: str) -> tuple[dict[str, Finding], frozenset[str]]:
-    """Topics that gave the warehouse a part of their records, and those that gave it none. Nothing says which records
-    it got, so their rows are counted alone."""
+    """Topics that gave the warehouse only a part of their records, and those that gave it none. It is unknown which
+    records it got, so their rows are only counted."""
     given, every = Counter[str](), Counter[str]()
     partly = set()
     for commit in commits:
@@ -240,7 +240,7 @@ def _given_in_part(commits: Iterable[Commit], warehouse: str) -> tuple[dict[str,
             if others:
                 partly.add(commit.topic)
     nothing = frozenset(topic for topic in partly if not given[topic])
-    text = "{}: the warehouse was given {:,} of {:,} rows, which were counted, and not compared one by one"
+    text = "{}: the warehouse was given {:,} of {:,} rows; they were counted, but not compared one by one"
     return {
         topic: Finding(text.format(topic, given[topic], every[topic]), is_unknown=True)
         for topic in sorted(partly - nothing)
@@ -293,7 +293,7 @@ def _warehouse_rows(
 
 
 def _epochs(commits: Iterable[Commit]) -> dict[TopicPartition, range]:
-    """Epochs whose rows count: a reset of other partitions raises the epoch too (E9)."""
+    """The epochs whose rows count. A reset of other partitions also raises the epoch (E9)."""
     return {
         c.topic_partition(p): range(found.since, c.epoch + 1)
         for c in commits
@@ -303,19 +303,19 @@ def _epochs(commits: Iterable[Commit]) -> dict[TopicPartition, range]:
 
 @dataclass(frozen=True)
 class _Files:
-    """Staged files whose rows are in no table, of the partitions' current epochs."""
+    """Staged files in the partitions' current epochs whose rows are in no table."""
 
     pending: Mapping[TopicPartition, list[StagedFile]]
     quarantined: Mapping[TopicPartition, list[StagedFile]]
-    #: size of each staged object
+    #: sizes of staged objects
     sizes: Mapping[str, int] = field(default_factory=dict)
     #: rows that erasures are deleting
     deleting: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, store: ObjectStore, commits: Iterable[Commit]) -> _Files:
-        """Files of commits, backlogs, and quarantine. Tables are read last: a file that a load deletes meanwhile is
-        loaded then."""
+        """Read the files of commits, backlogs and quarantine. Tables are read last: if a load deletes a file meanwhile,
+        the table shows it as loaded."""
         commits = list(commits)
         given_up = {path for commit in commits for path in commit.given_up}
         registry = state.table_registry(store)
@@ -337,13 +337,13 @@ class _Files:
         return UnloadedFiles(self.pending.get(tp, ()), self.quarantined.get(tp, ()), self.deleting.get(tp, 0))
 
     def missing(self) -> list[Finding]:
-        """Files that a load cannot read: they are gone, or have another size than the commit lists."""
+        """Findings about files that a load cannot read: they are gone, or their sizes differ from the commit's."""
         found: dict[tuple[TableReference, str], list[str]] = defaultdict(list)
         for file in (file for files in self.pending.values() for file in files):
             if file.path not in self.sizes:
                 found[file.table, "are gone"].append(file.path)
             elif self.sizes[file.path] != file.bytes:
-                found[file.table, "have another size than was staged"].append(file.path)
+                found[file.table, "have another size than when they were staged"].append(file.path)
         return [
             Finding(
                 f"{table}: {len(paths)} staged files {what}: {', '.join(paths[:SHOWN])}",
@@ -366,7 +366,7 @@ def _by_partition(
 def _deleting(
     states: Mapping[TableReference, TableState], epochs: Mapping[TopicPartition, range]
 ) -> Counter[TopicPartition]:
-    """Rows per partition that erasures delete, of tables that wait for that: commits count them afterwards."""
+    """Rows by partition that erasures are deleting from waiting tables. Commits count the deletion afterwards."""
     found: Counter[TopicPartition] = Counter()
     for table in states.values():
         if (replacing := table.definition.replacing) and replacing.erasure:
@@ -381,7 +381,7 @@ def _is_loaded(file: StagedFile, states: Mapping[TableReference, TableState]) ->
 
 
 def _never_read(planned: ExtractionPlan, snapshot: Snapshot) -> int:
-    """Positions of partitions that no commit has."""
+    """The number of positions in partitions that no commit has."""
     starts = {a.topic_partition: a.start for a in planned.additions}
     for creation in planned.creations:
         starts |= {TopicPartition(creation.topic, p): start for p, start in creation.starts.items()}

@@ -1,4 +1,4 @@
-"""Records in temporary files, by a hash of their keys: a table of any size is compared in the memory of a part."""
+"""Stores records in temporary files by a hash of their keys, so comparing a table needs only the memory of one part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Spill(Generic[RecordT]):
     """Parts of records. All records of one key are in one part."""
 
     def __init__(self, records: int, per_part: int) -> None:
-        """Make the parts that this many ``records`` need."""
+        """Make as many parts as ``records`` records need."""
         self.parts = range(max(1, min(_MOST_PARTS, -(-records // per_part))))
         self._buffers: list[list[RecordT]] = [[] for _ in self.parts]
         self._files: list[IO[bytes]] = []

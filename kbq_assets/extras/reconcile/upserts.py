@@ -1,10 +1,11 @@
-"""Accounts of upsert tables: extraction reads the topics again, and the newest record of each key is the table's row.
+"""Accounts of upsert tables: extracts the topics again, and checks that each key's newest record is the table's row.
 
-A verdict needs a table that nobody loads meanwhile. It names what it cannot decide: records that Kafka no longer has,
-a topic that the source list does not select, keys under several pseudonyms. Of change events the newest one of a key
-counts too: a truncation deletes every key of its topic's older ones.
+The table must not be loaded meanwhile. Findings name what cannot be decided: records that Kafka no longer has, a topic
+that the source list does not select, keys with several pseudonyms. For change events, the newest event of a key counts
+too, and a truncation deletes every key of its topic's older events.
 
-Memory holds the positions of one partition's rows and one part of the keys (spill.py), whatever the topics have.
+Memory only holds the positions of one partition's rows and one part of the keys (spill.py), however large the topics
+are.
 """
 
 from __future__ import annotations
@@ -48,18 +49,18 @@ from kbq_assets.ports.warehouse import KafkaRange, Warehouse
 from kbq_assets.wire.arrow.container import read_blocks, read_header
 
 _MOST_DELETIONS: Final = 2**31 - 1
-#: Staged files of a partition that are not applied.
+#: Returns the staged files of a partition that are not applied.
 WaitingFiles = Callable[[TopicPartition], Iterable[StagedFile]]
 
 
 class _NotCompared(KbqError):
-    """Why a table cannot be compared."""
+    """A table cannot be compared, for the reason in the message."""
 
 
 @dataclass(frozen=True)
 class UpsertComparison:
-    """Compares tables with their topics. ``read_states`` reads the tables' states as they are now; ``waiting`` are the
-    files that no statement applied."""
+    """Compares tables with their topics. ``read_states`` reads the tables' current states; ``waiting`` returns the
+    files that no statement has applied."""
 
     again: Again
     warehouse: Warehouse
@@ -68,13 +69,13 @@ class UpsertComparison:
     read_states: Callable[[], Mapping[TableReference, TableState]]
     waiting: WaitingFiles
     compacts: Callable[[str], bool]
-    #: what erasures left out of a commit's partition
+    #: the erased offsets of a commit's partition
     erased: Callable[[Commit, int], Offsets]
 
     def of(
         self, table: TableReference, topics: Collection[str], commits: Collection[Commit]
     ) -> UpsertAccount:
-        """The account of a table that these topics feed; ``commits`` are theirs. Raises Unavailable."""
+        """The account of a table that some topics feed. ``commits`` are the topics'. Raises Unavailable."""
         return replace(self._of(table, topics, commits), topics=tuple(sorted(topics)))
 
     def _of(
@@ -102,13 +103,15 @@ class UpsertComparison:
         return {tp: offsets[-1] for tp, offsets in found.items() if offsets}
 
     def _rule(self, topics: Collection[str], commits: Collection[Commit], state: TableState) -> StatementRule:
-        """The rule by which every record became a row. Raises _NotCompared."""
+        """The rule that every record was applied with. Raises _NotCompared."""
         if not topics:
             raise _NotCompared("nothing was applied yet", next_step="kbq load")
         if state.in_flight is not None:
             raise _NotCompared("a batch is in flight", next_step="kbq load, then kbq reconcile")
         if missing := sorted(set(topics) - {commit.topic for commit in commits}):
-            raise _NotCompared(f"{', '.join(missing)} feed it too", next_step="kbq reconcile without --topic")
+            raise _NotCompared(
+                f"{', '.join(missing)} also feed it", next_step="kbq reconcile without --topic"
+            )
         rule = state.definition.statements.rule
         for topic in topics:
             settings = self.settings.get(topic)
@@ -118,7 +121,7 @@ class UpsertComparison:
                 rule = settings.statement.rule  # its first batch was skipped
             for kind in (settings.statement.rule.kind, rule.kind):
                 if kind != UPSERT:
-                    raise _NotCompared(f"load={kind} does not keep the newest record of each key alone")
+                    raise _NotCompared(f"load={kind} does not keep only the newest record of each key")
         if state.definition.statements.appended:
             raise _NotCompared(
                 "rows were appended since its last statement", next_step="the next batch converts them"
@@ -148,19 +151,19 @@ def _loaded_meanwhile(table: TableReference) -> Finding:
 
 @dataclass
 class _Rows:
-    """The table's rows of one partition by epoch and offset, and the offsets of the deletions that it remembers; None
-    if it remembers none."""
+    """The table's rows of one partition by epoch and offset, and the offsets of the deletions that it stores; None if
+    it stores none."""
 
     tp: TopicPartition
     epochs: dict[int, dict[int, int]]
     remembered: set[int] | None
 
     def take(self, offset: int) -> int:
-        """How many rows are at the place of a record that was applied."""
+        """Remove the rows at the position of an applied record; return their number."""
         return sum(positions.pop(offset, 0) for positions in self.epochs.values())
 
     def knows_deletion(self, offset: int) -> bool:
-        """Whether a deletion needs nothing more to be remembered."""
+        """Whether the table stores a deletion, or need not."""
         return self.remembered is None or offset in self.remembered
 
 
@@ -178,7 +181,7 @@ class _RecordsOfTable:
     truncations: dict[TopicPartition, int] = field(default_factory=dict)
 
     def read(self, commits: Collection[Commit]) -> None:
-        """Read all partitions, and then what is left of the table's rows."""
+        """Read all partitions, and then the rest of the table's rows."""
         known = {c.topic_partition(p): c for c in commits for p in c.partitions}
         ranges = self.owner.warehouse.kafka_ranges(self.table)
         own: dict[TopicPartition, list[KafkaRange]] = {tp: [] for tp in sorted(known)}
@@ -203,7 +206,7 @@ class _RecordsOfTable:
         self._add_others(commit, rows)
 
     def _remembered(self, tp: TopicPartition) -> set[int] | None:
-        """The offsets of the partition's deletions; None if their rows stay, or nobody can read them."""
+        """The offsets of the partition's deletions; None if their rows stay, or if they cannot be read."""
         statements = self.owner.warehouse.statements
         if self.rule.deletes == MARK or statements is None:
             return None
@@ -219,7 +222,7 @@ class _RecordsOfTable:
             return None
 
     def _add_others(self, commit: Commit, rows: _Rows) -> None:
-        """Judge the rows at whose place no record was applied."""
+        """Judge the rows without an applied record at their position."""
         state, first = commit.partitions[rows.tp.partition], self._first(commit, rows.tp.partition)
         compacts = self.owner.compacts(rows.tp.topic)
         replayed = self._replayed(rows.tp) if any(rows.epochs.values()) else frozenset()
@@ -259,7 +262,9 @@ class _RecordsOfTable:
         """The extracted records of a partition that can be read again, in portions that fit into memory."""
         state, first = commit.partitions[tp.partition], self._first(commit, tp.partition)
         if first > state.start or (state.since > 1 and state.start > 0):
-            self._unknown(f"{tp}: records below offset {first} cannot be read again, and are not compared")
+            self._unknown(
+                f"{tp}: records below offset {first} cannot be read again, so they are not compared"
+            )
         gaps = state.accepted_gaps
         edges = [first, *(edge for gap in gaps for edge in (gap.first, gap.until)), state.next]
         bounds = sorted({min(max(edge, first), state.next) for edge in edges})
@@ -288,7 +293,7 @@ class _RecordsOfTable:
     def _of_file(
         self, file: StagedFile, scratch: ScratchStore, waiting: Iterable[StagedFile], rows: _Rows
     ) -> Iterator[KeyedRecord]:
-        import fastavro  # not for every run of a driver
+        import fastavro  # most runs of a driver do not need it
 
         pending = [(f.name.first_offset, f.until) for f in waiting if f.name.schema_id == file.name.schema_id]
         with scratch.open_read(file.path) as stream:

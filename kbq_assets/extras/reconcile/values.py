@@ -1,4 +1,4 @@
-"""Whether rows have the values of their records: a sample of them, or all."""
+"""Checks that rows have the values of their records, for a sample of rows or for all."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from kbq_assets.extras.reconcile.findings import Finding, read_again
 from kbq_assets.ports.warehouse import EVERYTHING, Comparable, KafkaRange, LoadJob, Warehouse
 
 SAMPLE, ALL, NONE = CHOICES = ("sample", "all", "none")
-#: A sample: ranges of a partition, positions of a range, and partitions.
+#: The size of a sample: ranges per partition, positions per range, and partitions.
 SAMPLE_RANGES: Final = 2
 SAMPLE_POSITIONS: Final = 500
 SAMPLE_PARTITIONS: Final = 100
-#: Positions that are compared at once, and bytes of their values, by the partition's average.
+#: Positions that are compared at once, and their bytes by the partition's average.
 CHUNK: Final = 20_000
 CHUNK_BYTES: Final = 64 * 1024 * 1024
-#: Ranges of a topic whose files one job per table and schema compares.
+#: Ranges of a topic whose files are compared by one job per table and schema.
 GROUP: Final = 50
 #: Most differing rows named per table.
 SHOWN: Final = 3
@@ -35,8 +35,8 @@ NO_VALUES: Final = "this warehouse does not compare values"
 
 @dataclass(frozen=True)
 class ValueReport:
-    """Rows that were compared, those that differ, why others were not compared, and the topics of those. ``excluded``
-    are columns that cannot be compared, and why."""
+    """The number of compared rows, findings about those that differ, reasons why others were not compared, and the
+    topics of these. ``excluded`` are columns that cannot be compared, with the reasons."""
 
     compared: int = 0
     findings: tuple[Finding, ...] = ()
@@ -61,7 +61,7 @@ def compare_values(
     broker: dict[TopicPartition, BrokerOffsets],
     choice: str = SAMPLE,
 ) -> ValueReport:
-    """Compare rows with the records that the broker still has. Each run samples other ranges."""
+    """Compare rows with the records that the broker still has. Each run samples different ranges."""
     commits = list(commits)
     if not warehouse.compares:
         return ValueReport(problems=(NO_VALUES,), uncompared=tuple(sorted({c.topic for c in commits})))
@@ -86,7 +86,7 @@ def compare_values(
 
 @dataclass
 class _Found:
-    """The columns that rows of one extraction share with the tables."""
+    """The result of comparing rows of one extraction with the tables."""
 
     compared: int = 0
     differing: dict[tuple[TableReference, KafkaRange, int], tuple[str, ...]] = field(default_factory=dict)
@@ -97,8 +97,8 @@ class _Found:
 def _compare(
     again: Again, commit: Commit, ranges: Sequence[OffsetRange], warehouse: Warehouse
 ) -> ValueReport:
-    """Compare the rows of ranges with those that extraction makes of their records today. A row may have pseudonyms of
-    an earlier key: it differs if it does so under every key."""
+    """Compare the rows of ranges with those that extraction makes from their records today. A row may have pseudonyms
+    of an earlier key, so it differs only if it differs under every key."""
     topic = commit.topic
     if (settings := again.settings.get(topic)) is None:
         why = f"{topic}: the source list no longer selects the topic"
@@ -127,15 +127,16 @@ class _Comparison:
     warehouse: Warehouse
 
     def keys(self) -> list[str]:
-        """The pseudonyms' keys that rows may have, today's first; "" if the topic has no pseudonyms."""
+        """Ids of the pseudonym keys that rows may have, the current one ("") first. Only "" if the topic has no
+        pseudonyms."""
         if all(decision.action != "pseudonym" for decision in self.settings.privacy.decisions):
             return [""]
         known = self.again.open_ports().pseudonyms()
         return [""] if known is None else ["", *(key for key in sorted(known.keys) if key != known.current)]
 
     def of(self, ranges: Sequence[OffsetRange], key: str, limit: int) -> _Found:
-        """Extract ranges under a key of pseudonyms and compare. The files lie in the staging area for that long; the
-        clean-up would delete them."""
+        """Extract ranges under a pseudonym key, and compare the rows. Meanwhile the files are in the staging area,
+        where the clean-up may delete them."""
         found, store = _Found(), ScratchStore(self.again.open_ports().store, keeps_files=True)
         files: dict[tuple[TableReference, str, int], list[StagedFile]] = {}
         try:
@@ -149,7 +150,7 @@ class _Comparison:
                     files.setdefault((file.table, file.fingerprint, since), []).append(file)
             for (_, _, since), of_schema in files.items():
                 self._add(found, of_schema, since, store, limit)
-        except (KbqError, OSError) as error:  # the staging area may be read-only, or the clean-up was faster
+        except (KbqError, OSError) as error:  # a read-only staging area, or a clean-up that was faster
             found.problems.append(f"{ranges[0]}: {error}")
         finally:
             store.discard()
@@ -158,8 +159,8 @@ class _Comparison:
     def _add(
         self, found: _Found, files: Sequence[StagedFile], since: int, store: ScratchStore, limit: int
     ) -> None:
-        """Compare files of one table and schema. Rows of epochs before ``since`` may be those of another log: the topic
-        may have been deleted and created again."""
+        """Compare files of one table and schema. Rows of epochs before ``since`` may be of another log, because the
+        topic may have been recreated."""
         warehouse, table = self.warehouse, files[0].table
         schema = store.get(schema_path(files[0].fingerprint)).data.decode()
         uris = tuple(store.uri(file.path) for file in files)
@@ -174,13 +175,13 @@ class _Comparison:
         if rows.skipped:
             found.problems.append(
                 f"{table}: {rows.skipped} of {rows.compared + rows.skipped} rows of {self.commit.topic} have another "
-                f"{REST}: its inferred columns may have grown since"
+                f"{REST}: the inferred columns may have grown since then"
             )
         found.differing |= {(table, row.range, row.offset): row.columns for row in rows.differing}
 
     def _comparable(self, table: TableReference) -> tuple[Comparable, str]:
-        """The comparable part of a table's rows, and why the rest is not. Columns of JSON documents only grow, and
-        types stay: if the side column is the same, the columns are."""
+        """The comparable part of a table's rows, and the reason why the rest is not comparable. Columns of JSON
+        documents only grow, and types stay, so if the side column is the same, the columns are too."""
         if not is_error_table(table):
             is_inferred = self.settings.records.format == "json_columns"
             return Comparable(same=(REST,), null_lists=True) if is_inferred else EVERYTHING, ""
@@ -188,7 +189,7 @@ class _Comparison:
             return Comparable(
                 frozenset({"message", "value"})
             ), "`value` may be sealed, each time in other bytes"
-        return Comparable(frozenset({"message"})), ""  # its wording is a release's
+        return Comparable(frozenset({"message"})), ""  # its wording depends on the release
 
 
 def _finding(table: TableReference, range_: KafkaRange, offset: int, columns: Sequence[str]) -> Finding:
@@ -196,7 +197,7 @@ def _finding(table: TableReference, range_: KafkaRange, offset: int, columns: Se
     return Finding(
         f"{table}: {tp} epoch {range_.epoch}: offset {offset} differs from the broker's record in "
         f"{', '.join(columns)}",
-        f"if the topic's options are those that the row was staged under: {read_again(tp, offset)}",
+        f"if the topic still has the options that the row was staged with: {read_again(tp, offset)}",
     )
 
 
@@ -211,5 +212,5 @@ def _chosen(commit: Commit, whole: OffsetRange, choice: str, chance: random.Rand
         starts = sorted(chance.sample(starts, SAMPLE_RANGES))
     for start in starts:
         end = min(start + size, until)
-        if not any(gap.first < end and start < gap.until for gap in gaps):  # nobody reads these, or can
+        if not any(gap.first < end and start < gap.until for gap in gaps):  # accepted gaps may be unreadable
             yield OffsetRange(tp, start, end)

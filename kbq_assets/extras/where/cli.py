@@ -1,4 +1,4 @@
-"""``kbq where``: where a record, a staged file or a load job's files are."""
+"""``kbq where``: shows where a record, a staged file or a load job's files are."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from kbq_assets.pipelines.operate.operator import Operator
 from kbq_assets.ports.kafka import RecordSource
 
 _NOWHERE = (
-    "no row, file or gap holds it: it may be a control record, an aborted transaction, a record that compaction or\n"
-    "`skip` left out, or one whose table dropped it; `kbq reconcile` accounts for all of a topic"
+    "no row, file or gap contains it: it may be a control record, part of an aborted transaction, left out by\n"
+    "compaction or `skip`, or dropped by its table; `kbq reconcile` accounts for all records of a topic"
 )
 
 
@@ -53,14 +53,20 @@ pass_adapters: Part[HasSource] = Part("adapters")
 @click.argument("topic", required=False)
 @click.argument("partition", type=click.IntRange(min=0), required=False)
 @click.argument("offset", type=click.IntRange(min=0), required=False)
-@click.option("--time", "moment", metavar="TIME", help="The first record of each partition at or after it.")
-@click.option("--key", help="Records with this key, as text. Reads all of the topic, or of the partition.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Records with a key.")
+@click.option("--time", "moment", metavar="TIME", help="The first record of each partition at or after TIME.")
+@click.option("--key", help="Records with this key, as text. Reads the whole topic or partition.")
 @click.option(
-    "--file", "path", metavar="PATH", help="A staged file or one of the backup: its path or address."
+    "--limit",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="With --key: maximum number of records.",
+)
+@click.option(
+    "--file", "path", metavar="PATH", help="A staged file or a file of the backup, by its path or address."
 )
 @click.option("--job", "job_id", metavar="ID", help="A load job: kbq-….")
-@click.option("--query/--no-query", default=True, help="Search the tables too; BigQuery bills the query.")
+@click.option("--query/--no-query", default=True, help="Also search the tables; BigQuery bills the query.")
 @json_option
 @pass_adapters
 @pass_operator
@@ -79,8 +85,8 @@ def where(
     query: bool,
     as_json: bool,
 ) -> None:
-    """Where a record is: not extracted yet, in a staged file, in a table, in the error table, in quarantine, given up;
-    and in which file and block of the backup.
+    """Show where a record is: not extracted yet, in a staged file, in a table, in the error table, in quarantine, or
+    given up; and in which file and block of the backup.
 
     Exit code 1 if it is nowhere.
 
@@ -95,7 +101,7 @@ def where(
     asked = [each is not None for each in (offset, moment, key, path, job_id)]
     if sum(asked) != 1 or (topic is None) != (path is not None or job_id is not None):
         raise click.UsageError(
-            "name a topic, a partition and an offset; a topic and --time or --key; --file; or --job"
+            "give a topic, a partition and an offset; or a topic and --time or --key; or --file; or --job"
         )
     view = read_view(operator.deployment.load_cache, operator.deployment.blocks)
     if path is not None or job_id is not None:
@@ -122,14 +128,14 @@ def _show_files(
         found = locate_file(view, path, warehouse)
     _print(found, as_json)
     if not found and not as_json:
-        click.echo("nothing is known of it")
+        click.echo("nothing is known about it")
     sys.exit(ExitCode.DONE if explained(found) else ExitCode.FAILED)
 
 
 def _show(
     operator: Operator, view: LoadView, records: Iterable[Record], *, one: bool, query: bool, as_json: bool
 ) -> NoReturn:
-    """Show where records are, and end. ``one``: an offset was asked for."""
+    """Show where records are, and exit. ``one``: whether an offset was given."""
     found = [RecordPlaces(record, *_places(operator, view, record, query=query)) for record in records]
     if one:
         _print(found[0].places, as_json)
@@ -145,7 +151,7 @@ def _show(
 
 @dataclasses.dataclass(frozen=True)
 class RecordPlaces:
-    """A record's places: without its copies, and with them."""
+    """A record's places: ``own`` without copies in the backup, ``places`` with them."""
 
     record: Record
     own: list[Place]
@@ -158,7 +164,8 @@ class RecordPlaces:
         return {"partition": tp.partition, "offset": offset, "places": places}
 
     def explains(self, *, query: bool) -> bool:
-        """Whether something is known of it. A copy explains no missing row, unless the topic has no tables."""
+        """Whether the places explain where the record is. A copy does not explain a missing row, unless the topic has
+        no tables."""
         return explained(self.own or self.places) or (not query and bool(self.own))
 
 
@@ -173,7 +180,7 @@ def _print_each(found: list[RecordPlaces]) -> None:
 def _places(
     operator: Operator, view: LoadView, record: Record, *, query: bool
 ) -> tuple[list[Place], list[Place]]:
-    """Where a record is without its copies, and with them."""
+    """A record's places, without its copies and with them."""
     copies = locate_copies(operator.backups, *record)
     is_known = not copies or bool(view.commit_paths(record[0].topic))
     found = locate(view, *record, operator.deployment.warehouse if query else None) if is_known else []

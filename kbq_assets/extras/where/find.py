@@ -1,4 +1,4 @@
-"""Finds records by time or by key: in Kafka, and in the backup what Kafka no longer has."""
+"""Finds records by time or by key, in Kafka and, if Kafka no longer has them, in the backup."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RecordFinder:
                 yield tp, offset
 
     def with_key(self, topic: str, partition: int | None, key: bytes) -> Iterator[tuple[TopicPartition, int]]:
-        """All records with a key, in order. Reads all of the partitions. Raises NotFound, Unavailable."""
+        """All records with a key, in order. Reads whole partitions. Raises NotFound, Unavailable."""
         from kbq_assets.pipelines.erasure.backup_files import matching
         from kbq_assets.pipelines.erasure.search import WantedKeys
 
@@ -64,14 +64,14 @@ class RecordFinder:
         found = self.operator.deployment.offsets.topics((topic,)).get(topic)
         if found is None:
             raise NotFound(
-                f"topic {topic} is not on the broker", next_step="check the name; kbq where takes offsets"
+                f"topic {topic} is not on the broker", next_step="check the name, or give an offset"
             )
         return found
 
     def _backup(
         self, described: TopicDescription, tp: TopicPartition
     ) -> tuple[ObjectStore | None, tuple[Window, ...]]:
-        """The copies of a partition in the backup's present epoch; none if they are of another log."""
+        """The copies of a partition in the backup's current epoch; empty if they are of another log."""
         try:
             area = self.operator.backups.area(tp.topic)
             commit = state.read(area, Commit, commit_path_of(tp)).value

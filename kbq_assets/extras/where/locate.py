@@ -1,4 +1,4 @@
-"""Where a record, a staged file or a load job's files are now, from the state of one view."""
+"""Locates a record, a staged file or a load job's files, from the state in one view."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from kbq_assets.pipelines.protocol.erasures import erased_of
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import ErrorQuery, JobStatus, KafkaRange, Warehouse
 
-if TYPE_CHECKING:  # it loads kernels
+if TYPE_CHECKING:  # this loads kernels
     from kbq_assets.wire.backup.read import BlockPlace
 
-#: Load jobs of a table, the newest first, among which the job of a file is looked for. BigQuery answers ten a second.
+#: Number of a table's newest load jobs in which the job of a file is searched. BigQuery answers ten per second.
 _JOBS: Final = 100
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a record is, may be or was. ``kind``: commit, staged file, quarantine, table, error table, backup, load job
-    or replay. ``block``: of a record in a backup's file."""
+    """A place where a record is, may be or was. ``kind``: commit, staged file, quarantine, table, error table, backup,
+    load job or replay. ``block``: the record's block in a backup's file."""
 
     kind: str
     name: str
@@ -51,12 +51,12 @@ class Place:
 
 
 def locate(view: LoadView, tp: TopicPartition, offset: int, warehouse: Warehouse | None) -> list[Place]:
-    """Where the record of an offset is. Without a warehouse no query is made. Raises Unavailable."""
+    """The places of the record at an offset. Without a warehouse, no query is made. Raises Unavailable."""
     commit = next((c for c in view.commits if c.topic == tp.topic and tp.partition in c.partitions), None)
     if commit is None:
         return [_no_commit(view, tp)]
     if has(erased_of(view.cache.store, commit, tp.partition), offset):
-        found = [Place("commit", str(tp), "erased: nothing reads it again", ("kbq erase list",))]
+        found = [Place("commit", str(tp), "erased: it is never read again", ("kbq erase list",))]
     else:
         found = [_in_commit(commit.partitions[tp.partition], tp, offset)]
     found += [place for table in view.tables for place in _in_files(view, table, tp, offset)]
@@ -66,7 +66,7 @@ def locate(view: LoadView, tp: TopicPartition, offset: int, warehouse: Warehouse
 
 
 def locate_copies(backups: Backups, tp: TopicPartition, offset: int) -> list[Place]:
-    """The backup's files with an offset, and its block there, or why they are not known. Reads the files up to it."""
+    """The backup's files with an offset, and the offset's blocks, or an error. Reads each file up to the offset."""
     try:
         files = backups.copies(tp, offset)
         return [_copied_record(backups.area(tp.topic), file, offset) for file in files]
@@ -86,7 +86,7 @@ def _copied_record(area: ObjectStore, file: StagedFile, offset: int) -> Place:
         verify = f"kbq backup verify --topic {name.range.topic_partition.topic}"
         return replace(copy, text=f"{copy.text}: {error.message}", commands=(verify,))
     if found is None:
-        return replace(copy, text=f"{copy.text}; none has offset {offset}: it has no record, or was erased")
+        return replace(copy, text=f"{copy.text}; none is at offset {offset}: it has no record, or was erased")
     at = f"block {found.block} at byte {found.byte}, record {found.index} of the block (from 0)"
     return replace(copy, text=f"{copy.text}: {at}", block=found)
 
@@ -99,7 +99,7 @@ def _copy(file: StagedFile) -> Place:
 
 
 def path_in_store(text: str) -> str:
-    """The path of a file below the root of its store, from a path, an address (``gs://…``) or a place on a disk."""
+    """The path of a file below the root of its store, given a path, an address (``gs://…``) or a path on a disk."""
     parts = text.split("/")
     if len(parts) >= 5 and parts[-5] == AREAS.rstrip("/"):
         return "/".join(parts[-5:])
@@ -110,7 +110,8 @@ def path_in_store(text: str) -> str:
 
 
 def locate_file(view: LoadView, path: str, warehouse: Warehouse) -> list[Place]:
-    """Where a staged file is, its copy in quarantine, or the load job that took it. Raises InvalidName, Unavailable."""
+    """The places of a staged file: the file, its copy in quarantine, or the load job that loaded it. Raises
+    InvalidName, Unavailable."""
     if path.startswith(AREAS):
         number = path.split("/")[1]
         return [Place("replay", path, f"a file of replay {number}", (f"kbq replay status {number}",))]
@@ -124,12 +125,12 @@ def locate_file(view: LoadView, path: str, warehouse: Warehouse) -> list[Place]:
 
 
 def _gone(view: LoadView, name: StagedFileName, path: str, warehouse: Warehouse) -> list[Place]:
-    """A file that no state lists any more: loaded, or not."""
+    """The places of a file that no state lists any more."""
     mark = _state(view, name.table).marks.get(name.mark_key, 0)
     until = (
         f"{name.table} has everything of its schema below offset {mark}"
         if mark
-        else "nothing is loaded of it"
+        else "nothing of it is loaded"
     )
     if mark <= name.first_offset:
         why = f"no commit, backlog or quarantine lists it: its attempt failed, or it was given up; {until}"
@@ -141,12 +142,14 @@ def _gone(view: LoadView, name: StagedFileName, path: str, warehouse: Warehouse)
                 Place("staged file", path, f"{_what(name)}: loaded"),
                 Place("load job", job.job_id, text, (f"kbq where --job {job.job_id}",)),
             ]
-    which = f"none of the last {_JOBS} jobs read it under this name: it was merged, or another attempt's was loaded"
+    which = (
+        f"none of the last {_JOBS} jobs read it under this name: it was merged, or another attempt was loaded"
+    )
     return [Place("staged file", path, f"{_what(name)}: {until}; {which}")]
 
 
 def _jobs(view: LoadView, table: TableReference, warehouse: Warehouse) -> Iterator[JobStatus]:
-    """The ended load jobs of a table that the warehouse still knows, the newest first."""
+    """Ended load jobs of a table that the warehouse still has, newest first."""
     current = _state(view, table)
     for number in range(current.sequence, max(0, current.sequence - _JOBS), -1):
         job_id = f"kbq-{current.uuid}-{number}"
@@ -156,18 +159,18 @@ def _jobs(view: LoadView, table: TableReference, warehouse: Warehouse) -> Iterat
 
 
 def locate_copy(backups: Backups, path: str) -> list[Place]:
-    """The range and the place of a backup's file. Raises InvalidName."""
+    """The range and the location of a backup's file. Raises InvalidName."""
     range_ = BackupFileName.parse(path).range
     found = [_copy(file) for file in backups.copies(range_.topic_partition, range_.from_offset)]
     if own := [copy for copy in found if copy.name == path]:
         return own
-    why = "it was merged, an erasure wrote it again" if found else "it is older than KBQ_BACKUP_DAYS"
+    why = "it was merged, or an erasure rewrote it" if found else "it is older than KBQ_BACKUP_DAYS"
     gone = f"the backup lists no such file: {why}, or its attempt failed"
     return [Place("backup", path, gone, ("kbq backup status", "kbq clean")), *found]
 
 
 def locate_job(view: LoadView, job_id: str, warehouse: Warehouse) -> list[Place]:
-    """The files of a load job: of one in flight, or of an ended one that the warehouse still knows. Raises
+    """The files of a load job that is in flight, or of an ended one that the warehouse still has. Raises
     Unavailable."""
     for table in view.tables:
         in_flight = _state(view, table).in_flight
@@ -178,7 +181,7 @@ def locate_job(view: LoadView, job_id: str, warehouse: Warehouse) -> list[Place]
     job = warehouse.get_job(job_id, warehouse.project, warehouse.location)
     if job is None:
         return []
-    outcome = f"failed: {job.error.message}" if job.error else f"loaded {job.output_rows:,} rows in all"
+    outcome = f"failed: {job.error.message}" if job.error else f"loaded {job.output_rows:,} rows in total"
     outcome = outcome if job.state == "DONE" else job.state
     if not job.source_uris:
         return [
@@ -188,7 +191,7 @@ def locate_job(view: LoadView, job_id: str, warehouse: Warehouse) -> list[Place]
 
 
 def _from_uri(uri: str) -> str:
-    """The records of a file by its address; "" if it is none of KBQ's."""
+    """A description of a file's records, from its address; "" if it is not a file of KBQ."""
     try:
         return f"{_what(StagedFileName.parse(path_in_store(uri)))}: "
     except InvalidName:
@@ -204,7 +207,7 @@ def _no_commit(view: LoadView, tp: TopicPartition) -> Place:
         broken = view.commit_objects.get(path)
         if isinstance(broken, KbqError):
             return Place("commit", path, broken.message, (broken.next_step,))
-    return Place("commit", tp.topic, f"{tp} is not extracted yet, or no topic of KBQ", ("kbq plan",))
+    return Place("commit", tp.topic, f"{tp} is not extracted yet, or KBQ does not extract it", ("kbq plan",))
 
 
 def _in_commit(partition: PartitionCommit, tp: TopicPartition, offset: int) -> Place:
@@ -238,7 +241,7 @@ def _in_files(
     for bad in current.quarantined:
         if _covers(bad.file, tp, offset):
             path, retry = quarantine_path(bad.file.path), f"kbq quarantine retry {bad.file.path}"
-            why = "given up, and deleted" if bad.dropped else f"for {table}: {bad.error}"
+            why = "given up and deleted" if bad.dropped else f"for {table}: {bad.error}"
             yield Place("quarantine", path, why, () if bad.dropped else (retry,))
 
 
@@ -253,7 +256,7 @@ def _of_file(view: LoadView, table: TableReference, current: TableState, file: S
     if file.path in view.given_up:
         text = "given up by a reset"
     elif in_flight is not None and file in in_flight.files:
-        text = f"job {in_flight.job_id} loads it into {table}"
+        text = f"job {in_flight.job_id} is loading it into {table}"
     elif current.is_loaded(file):
         text = f"loaded into {table}"
     elif current.parked is not None:
@@ -292,5 +295,5 @@ def _state(view: LoadView, table: TableReference) -> TableState:
 
 
 def explained(places: Iterable[Place]) -> bool:
-    """Whether a record is somewhere, or why it is not."""
+    """Whether places show where a record is, or why it is nowhere."""
     return any(place.kind != "commit" or not place.text.startswith("extracted") for place in places)

@@ -1,1 +1,1 @@
-"""Backups: planned with the tables, verified, kept for a time (PROTOCOL, Backup)."""
+"""Backups: planned with the tables, verified, and kept for a retention time (PROTOCOL, Backup)."""

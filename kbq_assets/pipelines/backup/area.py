@@ -1,4 +1,5 @@
-"""A backup's store as the pipelines see it: commits and manifests under the names that tables' have (PROTOCOL B1)."""
+"""A backup's store as the pipelines see it: commits and manifests have the same names as those of tables (PROTOCOL
+B1)."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from kbq_assets.ports.object_store import ObjectStore
 
 
 class BackupArea(MappedStore):
-    """An ObjectStore over the backup's place: files keep their names, state objects lie next to them. Its ``name`` is
-    that of core/backup/areas.py."""
+    """An ObjectStore over the backup's location. Files keep their names, and state objects are next to them. ``name``
+    is the area's name in core/backup/areas.py."""
 
     def __init__(self, shared: ObjectStore, name: str = REGULAR) -> None:
         super().__init__(shared)

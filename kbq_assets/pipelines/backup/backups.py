@@ -1,4 +1,4 @@
-"""Backups of one deployment, for people: status, verification, the operator's commands, clean-up."""
+"""Backups of one deployment: status, verification, the operator's commands, clean-up."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Backups:
         return read_backups(deployment.sources.read(), deployment.offsets, deployment.backup_area)
 
     def copies(self, tp: TopicPartition, offset: int) -> list[StagedFile]:
-        """The files with an offset, one per epoch of the backup; none for a topic without a backup. Raises Unavailable,
-        StateError."""
+        """The files that contain an offset, one per epoch of the backup; empty for a topic without a backup. Raises
+        Unavailable, StateError."""
         try:
             area = self.area(tp.topic)
             commit = state.read(area, Commit, commit_path_of(tp)).value
@@ -57,8 +57,8 @@ class Backups:
     def verify(
         self, topic: str, *, partition: int | None = None, first: int = 0, until: int | None = None
     ) -> Verified:
-        """Read a topic's backup again, after writing schemas that are missing and that the registry has."""
-        # It loads kernels: not for commands that read no record.
+        """Write missing schemas that the registry has, then read a topic's backup and verify it."""
+        # This loads kernels, and commands that read no record do not need them.
         from kbq_assets.pipelines.backup.verify import verify_topic
 
         area = self.area(topic)
@@ -73,8 +73,8 @@ class Backups:
         return found
 
     def merge(self, topic: str, *, plan: bool = False) -> MergeReport:
-        """Merge small files of a topic's backup; with ``plan``, say how many there are."""
-        # It loads kernels.
+        """Merge small files of a topic's backup; with ``plan``, only count them."""
+        # This loads kernels.
         from kbq_assets.pipelines.backup.merge import merge_topic, plan_topic
 
         area = self.area(topic)
@@ -91,7 +91,7 @@ class Backups:
         return commands.propose_accept_gap(self.area(tp.topic), self.deployment.offsets, tp)
 
     def reset(self, topic: str, partition: int | None, at: str) -> Proposal:
-        """Begin a new epoch of the backup, and keep what it has (B5)."""
+        """Begin a new epoch of the backup, and keep its files (B5)."""
         area, reader = self.area(topic), self.deployment.offsets
         described = reader.topics((topic,)).get(topic)
         if described is None:
@@ -112,23 +112,23 @@ class Backups:
                     state.change(area, Commit, commit_path(topic, shard), partial(change, shard))
 
         lines = [f"{TopicPartition(topic, p)}: position {start}" for p, start in sorted(starts.items())]
-        return Proposal(f"reset the backup of {topic}", ("keeps every file that it has", *lines), apply)
+        return Proposal(f"reset the backup of {topic}", ("keeps all its files", *lines), apply)
 
     def clean(self) -> list[CleaningReport]:
-        """Retention and orphans, in every area that was ever used."""
+        """Apply retention and delete orphans, in every area that was ever used."""
         days = self.deployment.settings.backup.days
         areas = self.areas(Role.LOAD)
         return [clean_backups(area, days) for area in areas if state.topic_registry(area).topics]
 
     def area(self, topic: str) -> BackupArea:
-        """Where a topic is backed up: by its options, or else where it is found. Raises NotFound."""
+        """The area of a topic's backup: the one in its options, or the one where it is found. Raises NotFound."""
         settings = self.deployment.sources.select([topic]).get(topic)
         if settings is not None and (area := area_of(settings)):
             return self.deployment.backup_area(area)
         for found in self.areas():
             if topic in state.topic_registry(found).topics:
                 return found
-        raise NotFound(f"{topic} has no backup", next_step="backup=true among the topic's options")
+        raise NotFound(f"{topic} has no backup", next_step="set the topic's option backup=true")
 
     def areas(self, role: Role = Role.EXTRACT) -> Iterator[BackupArea]:
         personal = self.deployment.settings.backup.personal_location

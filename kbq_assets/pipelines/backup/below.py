@@ -1,4 +1,4 @@
-"""Reads from backups what tables lack and Kafka has deleted (PROTOCOL B9)."""
+"""Reads records from backups that Kafka deleted before the tables had them (PROTOCOL B9)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOGGER: Final = logging.getLogger("kbq.extract")
 def read_below(
     planned: ExtractionPlan, found: Snapshot, open_area: OpenArea, limits: WindowLimits
 ) -> ExtractionPlan:
-    """The plan that reads from backups what they have of positions that retention took. The rest stops as before."""
+    """The plan, with positions that retention deleted read from backups. Positions without a copy still stop."""
     return below.with_copies(planned, _units(below.below_log_start(planned), found, open_area, limits))
 
 
@@ -40,14 +40,14 @@ def _units(
             copies = _copies(open_area, area, commit, tp)
             if copies is None:
                 continue
-            # A replay's log ends where its range does (R9).
+            # A replay's log ends at the end of its range (R9).
             copies = replace(copies, until=min(copies.until, found.offsets[tp].latest))
             if copies.until > commit.partitions[tp.partition].next:
                 yield below.unit_of(commit, tp.partition, topic.settings, copies, limits)
 
 
 def _copies(open_area: OpenArea, area: str, commit: Commit, tp: TopicPartition) -> Copies | None:
-    """The copies of a partition from the tables' position on; None if the backup cannot tell."""
+    """The copies of a partition from the tables' position on; None if the backup cannot be used."""
     try:
         backup = state.read(open_area(area), Commit, commit_path_of(tp)).value
     except KbqError as error:

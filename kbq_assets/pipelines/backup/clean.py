@@ -1,4 +1,4 @@
-"""Retention and orphans of backups (PROTOCOL B6)."""
+"""Applies the retention of backups, and deletes their orphans (PROTOCOL B6)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kbq_assets.ports.object_store import ObjectStore
 
 
 def clean_backups(store: ObjectStore, days: int, replaced_ms: int = backup.DAY_MS) -> CleaningReport:
-    """Drop windows that are older than ``days`` (0: none), then delete files and manifests that no commit lists; for
-    ``replaced_ms`` after a merge, readers still find the files that it read. Safe while extractions run. Raises
-    UnsupportedFormat, and deletes nothing, if a newer release works here."""
-    # Listing first, commits second: what is committed in between counts as committed.
+    """Drop windows older than ``days`` (0: none), then delete files and manifests that no commit lists. Files that a
+    merge has replaced stay for ``replaced_ms``, for readers. Safe while extractions run. If a newer release works here,
+    raises UnsupportedFormat and deletes nothing."""
+    # List the files before reading commits: a file that is committed in between counts as committed.
     listed = {e.path: e.updated_ms for e in store.list(BACKUP) if e.path.startswith(BACKUP)}
     manifests = listed_manifests(store)
     commits = state.read_commits(store, skips=())
@@ -38,7 +38,7 @@ def clean_backups(store: ObjectStore, days: int, replaced_ms: int = backup.DAY_M
 
 
 def void_merges(store: ObjectStore, topic: str) -> None:
-    """End merges of a topic that are under way without effect: what they wrote is orphans (PROTOCOL B10)."""
+    """End running merges of a topic without effect. The files that they wrote become orphans (PROTOCOL B10)."""
     registry = state.topic_registry(store)
     for shard in registry.topics[topic].active if topic in registry.topics else ():
         state.change_head(store, commit_path(topic, shard), voided)
@@ -47,7 +47,8 @@ def void_merges(store: ObjectStore, topic: str) -> None:
 def _expired(
     store: ObjectStore, commit: Versioned[Commit], listed: dict[str, int], before_ms: int
 ) -> Versioned[Commit]:
-    """A commit without its old windows, after its swap. If somebody else was faster, the next clean-up does it."""
+    """Swap a commit without its old windows, and return it. If another process was faster, the next clean-up does
+    it."""
     try:
         return state.swap(store, commit, backup.expire(commit.value, listed, before_ms))
     except PreconditionFailed:

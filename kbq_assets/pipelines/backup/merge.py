@@ -1,5 +1,6 @@
-"""Merges small files of a backup, while copies, readers and erasures go on (PROTOCOL B10). It loads arrays: not for
-every command."""
+"""Merges small files of a backup, while copies, readers and erasures continue (PROTOCOL B10).
+
+This module imports numpy, so commands import it only when they need it."""
 
 from __future__ import annotations
 
@@ -21,18 +22,18 @@ from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.wire.backup.merge import BlockMerger, OtherHeader
 from kbq_assets.wire.files.read_container import DamagedFile
 
-#: So many bytes are merged by one swap.
+#: Bytes that one swap merges.
 _BATCH_BYTES: Final = 4 << 30
-#: So many smaller files are read at once, whole; others as they are copied.
+#: Number of small files that are read at once, and their largest size. Larger files are streamed.
 _READS: Final = 32
 _READ_BYTES: Final = 4 << 20
-#: Others that begin a merge again and again, each voiding ours.
+#: Attempts while other processes begin merges that void ours.
 _TRIES: Final = 5
 
 
 @dataclass
 class MergeReport:
-    """``before`` files became ``after``. ``damaged`` are files that stay as they are, and why."""
+    """``before`` files became ``after``. ``damaged`` files are unchanged; the values are the reasons."""
 
     before: int = 0
     after: int = 0
@@ -50,7 +51,7 @@ def plan_topic(store: ObjectStore, topic: str) -> MergeReport:
 
 
 def merge_topic(store: ObjectStore, topic: str, new_attempt: Callable[[], str]) -> MergeReport:
-    """Merge until nothing is left that is worthwhile. Raises NotFound without a backup; Unavailable."""
+    """Merge until no merge is worthwhile. Raises NotFound without a backup; Unavailable."""
     report = MergeReport()
     for shard in _shards(store, topic):
         _merge_shard(store, topic, commit_path(topic, shard), new_attempt, report)
@@ -77,14 +78,14 @@ def _merge_shard(
     in_vain = 0
     while runs := _first(plan_merges(state.read(store, Commit, path).value, apart)):
         known = len(apart)
-        # Before the first file: from now on, no clean-up takes them for orphans.
+        # Swap the number before the first file is written: from now on, no clean-up deletes our files as orphans.
         number = state.change_head(store, path, begun).value.merges
         ages = {entry.path: entry.updated_ms for entry in store.list(f"{BACKUP}{topic}/")}
         merger = _Merger(store, number, new_attempt, ages, apart, report.damaged)
         merged = [(run, window) for run in runs if (window := merger.write(run)) is not None]
         now = state.change(store, Commit, path, partial(ended, number=number, merged=merged)).value
         listed = {file.path for file in now.files}
-        # What another process replaced meanwhile is gone, and not damaged.
+        # A file that another process replaced meanwhile is gone, not damaged.
         report.damaged = {each: why for each, why in report.damaged.items() if each in listed}
         done = [run for run, window in merged if window.files[0].path in listed]
         for run in done:
@@ -92,13 +93,13 @@ def _merge_shard(
         in_vain = 0 if done or len(apart) > known else in_vain + 1
         if in_vain == _TRIES:
             raise Unavailable(
-                f"{topic}: other processes changed the files that were merged {_TRIES} times",
+                f"{topic}: other processes changed the merged files {_TRIES} times",
                 next_step="run the command again",
             )
 
 
 def _first(runs: Iterator[MergeRun]) -> list[MergeRun]:
-    """As many as one swap lists."""
+    """As many runs as one swap merges."""
     chosen: list[MergeRun] = []
     for run in runs:
         if chosen and sum(each.bytes for each in chosen) + run.bytes > _BATCH_BYTES:
@@ -109,7 +110,7 @@ def _first(runs: Iterator[MergeRun]) -> list[MergeRun]:
 
 @dataclass(frozen=True)
 class _Merger:
-    """One merge. ``apart`` gets files that no file before them goes with."""
+    """One merge. It adds files to ``apart`` that must not be merged with the file before them."""
 
     store: ObjectStore
     number: int
@@ -119,7 +120,7 @@ class _Merger:
     damaged: dict[str, str]
 
     def write(self, run: MergeRun) -> Window | None:
-        """The window of the merged file; None if a file does not go with the others."""
+        """The window of the merged file; None if a file cannot be merged with the others."""
         path = run.name(self.number, self.new_attempt()).format()
         sink = self.store.open_write(path)
         merger = BlockMerger(sink, hashlib.sha256(path.encode()).digest()[:16])
@@ -142,19 +143,19 @@ class _Merger:
             raise
         if (stored.size, stored.crc32c) != (merger.size, merger.crc32c):
             raise KbqError(
-                f"{path}: the store has other bytes than were written", next_step="kbq backup compact"
+                f"{path}: the store's bytes differ from those written", next_step="kbq backup compact"
             )
         file = StagedFile(path, 0, 0, 0, stored.size, 0, stored.crc32c, "", content=merger.content)
         return run.merged(file, max(w.written_ms or self.ages.get(w.files[0].path, 0) for w in run.windows))
 
     def _set_apart(self, run: MergeRun, bad: StagedFile, error: KbqError) -> None:
-        """A damaged file is merged with none before it, and none after it."""
+        """Do not merge a damaged file with the file before it or the file after it."""
         files = run.files
         self.damaged[bad.path] = error.message
         self.apart.update(file.path for file in files[files.index(bad) : files.index(bad) + 2])
 
     def _opened(self, files: Sequence[StagedFile]) -> Iterator[tuple[StagedFile, Callable[[], BinaryIO]]]:
-        """Each file, and how to open it: small ones are read ahead, many at once."""
+        """Each file with a function that opens it. Small files are read ahead, many at once."""
         for begin in range(0, len(files), _READS):
             part = files[begin : begin + _READS]
             yield from zip(part, parallel(self._opener, part), strict=True)

@@ -16,11 +16,12 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
-#: Commands that `kbq backup` has, too.
+#: Commands that `kbq backup` also has.
 _OWN: Final = ("kbq resume", "kbq accept-gap", "kbq reset")
 #: Opens the store of an area (core/backup/areas.py).
 OpenArea = Callable[[str], ObjectStore]
-#: Plans the topics of one output, whose options it is asked about, by the commits of a store.
+#: Plans the topics of one output by the commits of a store. The second argument decides by a topic's options whether it
+#: has that output.
 PlanOutput = Callable[[ObjectStore, Callable[[TopicSettings], bool]], ExtractionPlan]
 
 
@@ -31,8 +32,8 @@ def plan_backups(
     plan_output: PlanOutput,
     only: frozenset[str] | None,
 ) -> dict[str, ExtractionPlan]:
-    """The plan of each area with a topic. If an area is out of reach, the plan has a stop of each of its topics, and
-    the tables go on."""
+    """The plan of each area that has a topic. If an area does not answer, its plan has a stop for each of its topics,
+    and the tables continue."""
     sources = tuple(sources)
     wanted = {copied_area(entry.settings) for entry in sources}
     found: dict[str, ExtractionPlan] = {}
@@ -49,7 +50,7 @@ def plan_backups(
 
 
 def in_area(area: str) -> Callable[[TopicSettings], bool]:
-    """Whether a topic's backup is in an area."""
+    """A function that returns whether a topic's backup is in an area."""
     return lambda settings: copied_area(settings) == area
 
 
@@ -64,13 +65,13 @@ def _unreachable(
 
 
 def _is_own(command: str) -> bool:
-    """Whether backups have such a command of their own."""
+    """Whether backups have their own version of a command."""
     return command.startswith(_OWN) and not command.endswith("--gone")
 
 
 def backup_commands(commands: Iterable[str]) -> tuple[str, ...]:
-    """The commands that resume a backup, from those that resume the tables. A copy has no bad records and no pinned
-    schemas."""
+    """The commands that resume a backup, derived from those that resume the tables. Options for bad records and pinned
+    schemas are left out, because copies have neither."""
     of_tables = ("--as-errors", "--new-schemas")
     return tuple(
         command.replace("kbq ", "kbq backup ", 1) if _is_own(command) else command

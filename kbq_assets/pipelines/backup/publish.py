@@ -1,4 +1,4 @@
-"""Publishes the windows of backups: each area has commits and a publisher of its own (B1)."""
+"""Publishes the windows of backups. Each area has its own commits and its own publisher (B1)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Prepare = Callable[[ObjectStore, ExtractionPlan], list[Unit]]
 
 
 class BackupPublishers:
-    """The backups of one run. An area that fails delays neither the tables nor other areas."""
+    """The backups of one run. If an area fails, it delays neither the tables nor other areas."""
 
     def __init__(
         self, open_area: Callable[[str], ObjectStore], offsets: OffsetReader, clock: Clock, pool: Executor
@@ -39,8 +39,8 @@ class BackupPublishers:
         self._failures: dict[TopicPartition, str] = {}
 
     def prepare(self, planned: ExtractionPlan, units: Iterable[Unit], prepare: Prepare) -> list[Unit]:
-        """Create the commits that backups need; return the run's ``units`` with those of the backups alone. Where an
-        area cannot be prepared, tables are read alone."""
+        """Create the commits that backups need, and return the run's ``units`` with the units that only backups need.
+        If an area cannot be prepared, only the tables are read."""
         units = list(units)
         for area, backup in planned.backups.items():
             self._stops += backup.stops
@@ -53,7 +53,7 @@ class BackupPublishers:
         return units
 
     def add(self, outcome: UnitOutcome) -> None:
-        """Publish the windows and the stop of an outcome with its area's next swap."""
+        """Add an outcome's windows and its stop to its area's next swap."""
         tp, area = outcome.unit.range.topic_partition, area_of(outcome.unit.settings)
         if outcome.failure:
             self._failures[tp] = outcome.failure
@@ -68,12 +68,12 @@ class BackupPublishers:
         self._publishers[area].add(outcome)
 
     def flush_due(self) -> None:
-        """As `Publisher.flush_due`, for every area."""
+        """`Publisher.flush_due` for every area."""
         for publisher in self._publishers.values():
             publisher.flush_due()
 
     def flush(self) -> None:
-        """Publish everything, and wait for it."""
+        """Publish everything, and wait until it is published."""
         for publisher in self._publishers.values():
             publisher.flush()
 

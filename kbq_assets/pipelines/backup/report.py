@@ -1,4 +1,4 @@
-"""The report of a run about backups."""
+"""A run's report about backups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 
 @dataclass(frozen=True)
 class BackupReport:
-    """The copies that a run added to backups, and its failures."""
+    """The windows that a run added to backups, its stops and its failures."""
 
     windows: Mapping[TopicPartition, tuple[Window, ...]] = field(default_factory=dict)
     stops: tuple[PartitionStop, ...] = ()

@@ -1,4 +1,4 @@
-"""Progress and stops of backups: checks, status and metrics all read it."""
+"""Progress and stops of backups, for checks, status and metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kbq_assets.ports.object_store import ObjectStore
 
 @dataclass(frozen=True)
 class BackupStatus:
-    """The progress of the backup of a partition. ``lag`` counts positions up to the broker's last stable offset."""
+    """The progress of a partition's backup. ``lag`` counts positions up to the broker's last stable offset."""
 
     topic_partition: TopicPartition
     epoch: int
@@ -33,8 +33,8 @@ class BackupStatus:
 
 @dataclass(frozen=True)
 class BackupsStatus:
-    """The backups of all topics, and what stops them. ``topics`` are those of the broker that ask for one; ``late``
-    has lags above ``max_lag_records``."""
+    """The backups of all topics, and their stops. ``topics`` are those on the broker that should have a backup;
+    ``late`` has the lags above ``max_lag_records``."""
 
     partitions: tuple[BackupStatus, ...] = ()
     stops: tuple[PartitionStop, ...] = ()
@@ -43,8 +43,8 @@ class BackupsStatus:
 
 
 def read_backups(sources: Iterable[SourceEntry], reader: OffsetReader, open_area: OpenArea) -> BackupsStatus:
-    """The status of all backups. An area out of reach has a stop per topic, and no positions. Asks nobody if no topic
-    has a backup. Raises Unavailable if the broker does not answer."""
+    """The status of all backups. An area that does not answer has a stop per topic and no positions. If no topic has a
+    backup, nothing is read. Raises Unavailable if the broker does not answer."""
     sources = tuple(sources)
     if not any(area_of(entry.settings) for entry in sources):
         return BackupsStatus()

@@ -1,4 +1,4 @@
-"""Finds the first copy at or after a time, as a broker does for its records (PROTOCOL R9)."""
+"""Finds the first copy at or after a time, like a broker's offsets for times (PROTOCOL R9)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kbq_assets.wire.files.read_container import DamagedFile
 
 
 def offset_at(store: ObjectStore, windows: Iterable[Window], time_ms: int) -> int | None:
-    """The first offset with a timestamp at or after a time; None if there is none. Reads the files of windows that may
-    have one, up to that record. Raises Refused if one is damaged or gone."""
+    """The first offset with a timestamp at or after a time; None if there is none. Reads only files of windows that may
+    have such a record, up to the record. Raises Refused if a file is damaged or gone."""
     for window in windows:
         if 0 < window.newest_ms < time_ms:
             continue
@@ -35,6 +35,6 @@ def _offset_in(store: ObjectStore, file: StagedFile, time_ms: int) -> int | None
     except (DamagedFile, NotFound) as error:
         raise Refused(
             f"{store.uri(file.path)}: {error.message}",
-            next_step="kbq backup verify shows the damage; offsets as ends need no look into files",
+            next_step="kbq backup verify shows the damage; if you give offsets instead of times, no file is read",
         ) from error
     return None

@@ -1,4 +1,5 @@
-"""Reads backups again: sizes and checksums by the store's listing, then every row by its hash (PROTOCOL B3, B7)."""
+"""Verifies backups: sizes and checksums against the store's listing, then every record by its hash (PROTOCOL B3,
+B7)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from kbq_assets.wire.files.read_container import DamagedFile, Readable
 
 @dataclass(frozen=True)
 class Damage:
-    """A file that is not what was committed."""
+    """A file that differs from its entry in the commit."""
 
     path: str
     topic_partition: TopicPartition
@@ -31,7 +32,8 @@ class Damage:
 
 @dataclass
 class Verified:
-    """The files that were read. ``missing_schemas`` are ids that records name and the backup does not have."""
+    """Totals of the files that were read. ``missing_schemas`` are schema ids in records that the backup does not
+    have."""
 
     files: int = 0
     records: int = 0
@@ -41,7 +43,7 @@ class Verified:
 
 
 def files_of(commit: Commit, partition: int | None, first: int, until: int | None) -> Iterator[StagedFile]:
-    """The files of a commit with positions of a range, in all epochs."""
+    """A commit's files with positions in a range, in all epochs."""
     for number, found in sorted(commit.partitions.items()):
         if partition in (None, number):
             for window in found.windows:
@@ -52,7 +54,7 @@ def files_of(commit: Commit, partition: int | None, first: int, until: int | Non
 def verify_topic(
     store: ObjectStore, topic: str, *, partition: int | None = None, first: int = 0, until: int | None = None
 ) -> Verified:
-    """Read the files of a topic's backup again. Raises NotFound if it has none."""
+    """Read and verify the files of a topic's backup. Raises NotFound if it has none."""
     registry = state.topic_registry(store)
     if topic not in registry.topics:
         raise NotFound(f"{topic} has no backup", next_step="kbq backup status lists the topics that have one")
@@ -98,7 +100,7 @@ def _read(store: ObjectStore, file: StagedFile, stored: StoredFile | None) -> in
             rows += len(chunk)
     content = FILE_HASH * is_of_file + hashed.hexdigest()
     if (rows, content) != (file.rows, file.content):
-        raise DamagedFile(f"it has {rows} records with hash {content}, not what was committed")
+        raise DamagedFile(f"it has {rows} records with hash {content}; the commit has other values")
     return rows
 
 

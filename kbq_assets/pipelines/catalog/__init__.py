@@ -1,1 +1,1 @@
-"""The catalog as pipelines use it: topics to extract, datasets, schemas."""
+"""The catalog for pipelines: topics to extract, datasets, schemas."""

@@ -23,15 +23,15 @@ from kbq_assets.pipelines.catalog.reader import CatalogReader, environment, sche
 
 @dataclass(frozen=True)
 class Datasets:
-    """Datasets by table and by topic. ``policy_tags`` are BigQuery's, by level of personal data."""
+    """Datasets by table and by topic. ``policy_tags`` are BigQuery's policy tags by level of personal data."""
 
     tables: Mapping[TableReference, Dataset]
     policy_tags: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, Dataset] = field(default_factory=dict)
 
     def notes(self, table: TableReference, topics: Iterable[str] = ()) -> TableNotes:
-        """Descriptions and labels that loads keep current on a table. Tables that records name, and those of other
-        schema versions, get column descriptions and policy tags of the first of their ``topics``."""
+        """Descriptions and labels that loads keep up to date on a table. A table that records name, or that is for
+        another schema version, gets the column descriptions and policy tags of the first of its ``topics``."""
         if (dataset := self.tables.get(table)) is not None:
             return notes_of(dataset, self.policy_tags)
         found = next((self.topics[topic] for topic in sorted(topics) if topic in self.topics), None)
@@ -41,7 +41,7 @@ class Datasets:
 
 
 class DatasetReader:
-    """The datasets of the current catalog; rebuilt after a change."""
+    """The datasets of the current catalog. They are rebuilt after a change."""
 
     def __init__(self, catalog: CatalogReader, env: str) -> None:
         self._catalog = catalog
@@ -71,7 +71,7 @@ def catalog_datasets(entries: Iterable[CatalogEntry], files: CatalogFiles) -> li
 
 
 def value_schema(entry: CatalogEntry, files: CatalogFiles) -> str:
-    """The Avro schema of an entry's rows, "" if the catalog has none; Protobuf would need a compiler."""
+    """The Avro schema of an entry's rows; "" if the catalog has none, or if it is Protobuf, which needs a compiler."""
     if entry.settings.records.format in ("json_columns", "json_schema"):
         folders = (f"{entry.place.folder}/{entry.place.env}", entry.place.folder)
         texts = (files.schemas.get(f"{folder}/schemas/value.json") for folder in folders)

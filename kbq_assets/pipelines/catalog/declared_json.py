@@ -1,6 +1,6 @@
-"""Schemas of JSON topics in the catalog, `schemas/value.json`: first columns, known fields, tags.
+"""Schemas of JSON topics in the catalog, `schemas/value.json`: the first columns, known fields, tags.
 
-Without a registry, workers get a schema with the topic's settings, reduced to types and tags.
+Workers get such a schema with the topic's settings, reduced to types and tags, so they need no registry.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kbq_assets.core.topics.json.declared import declared, tagged, tags_any_name
 from kbq_assets.core.topics.json.inference import InferredField, InferredSchema
 from kbq_assets.core.topics.personal import Decision, fields_of, undecided
 
-#: The settings travel with each task.
+#: Limited, because each task carries the settings.
 _MOST_CHARACTERS: Final = 100_000
 _SCHEMAS: Final = frozenset({"items", "then", "else"})
 _MAPS: Final = frozenset({"properties", "dependentSchemas", "dependencies", "$defs", "definitions"})
@@ -29,7 +29,7 @@ _DECIDE: Final = "pii: {fields: {email: pseudonym, …}}, or remove archiver fro
 def with_declared(
     entry: CatalogEntry, files: CatalogFiles
 ) -> tuple[CatalogEntry, tuple[CatalogProblem, ...]]:
-    """An entry with its schema, and mistakes in the schema."""
+    """An entry with its schema, and the schema's mistakes."""
     if entry.encoding not in ("json", "json-schema"):
         return entry, ()
     path = _path(entry, files)
@@ -47,13 +47,16 @@ def with_declared(
 
 
 def _sent(entry: CatalogEntry, schema: Any) -> str:
-    """The schema that tasks get: whole only if they validate by it."""
+    """The schema that tasks get. It is whole only if they validate values with it."""
     return json.dumps(schema, separators=(",", ":")) if entry.settings.records.validate else compact(schema)
 
 
 def _unvalidated(entry: CatalogEntry) -> Iterator[CatalogProblem]:
     if entry.settings.records.validate and entry.encoding == "json":
-        message, hint = "no schema to validate values by", "add schemas/value.json, or encoding: json-schema"
+        message, hint = (
+            "no schema to validate values with",
+            "add schemas/value.json, or encoding: json-schema",
+        )
         yield CatalogProblem(entry.place.path, 1, "records.validate", message, hint)
 
 
@@ -65,8 +68,8 @@ def _path(entry: CatalogEntry, files: CatalogFiles) -> str | None:
 
 
 def own_decisions(entry: CatalogEntry, files: CatalogFiles) -> list[Decision]:
-    """The decisions of an entry's own file, about its schema's fields. Inherited ones may be for other topics, other
-    types of records, or records older than the schema."""
+    """Decisions in an entry's own file, about fields of its schema. Inherited decisions are left out, because they may
+    be for other topics, other record types, or records older than the schema."""
     own = files.documents[entry.place.path].find("pii.fields")
     paths = own.fields if own is not None else {}
     return [decision for decision in entry.settings.privacy.decisions if decision.path in paths]
@@ -84,7 +87,7 @@ def _problems(entry: CatalogEntry, files: CatalogFiles, path: str, schema: Any) 
         and (not decisions or entry.settings.privacy.others == "keep")
     ):
         yield CatalogProblem(
-            path, 1, "", "tags fields of any name, and they would be kept", "pii: {others: drop, …}"
+            path, 1, "", "tags fields of any name, but they would be kept", "pii: {others: drop, …}"
         )
     known = [*_paths(_columns(schema).root.fields)]
     for field in undeclared(schema, fields_of(own_decisions(entry, files))):
@@ -120,7 +123,7 @@ def _paths(fields: Iterable[InferredField], place: str = "") -> Iterator[str]:
 def compact(schema: Any) -> str:
     """A schema as text, reduced to types and tags."""
     pruned = _pruned(schema)
-    # The pruned part may be referred to.
+    # A reference may point into the pruned part.
     whole = pruned if _columns(pruned) == _columns(schema) else schema
     return json.dumps(whole, separators=(",", ":"))
 

@@ -1,4 +1,4 @@
-"""Reads the catalog: entries, sources of extraction, and schemas checked against tables and registry."""
+"""Reads the catalog: its entries, the topics to extract, and schemas, checked against tables and registry."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from kbq_assets.ports.registry import SubjectRegistry
 if TYPE_CHECKING:
     from kbq_assets.wire.records.program import Program
 
-#: For checks of decisions, which do not depend on the key.
+#: For checks of decisions, because these do not depend on the key.
 _ANY_KEY = Pseudonyms("any", {"any": bytes(32)})
-#: Mistakes in a message; `kbq catalog validate` shows all.
+#: Most mistakes in a message; `kbq catalog validate` shows all.
 _SHOWN = 5
 _SCHEMA_TYPES = {"avro": "AVRO", "json-schema": "JSON", "protobuf": "PROTOBUF"}
 
 
 class CatalogReader:
-    """The current catalog: read at each use, checked again after a change."""
+    """The current catalog. It is read at each use, and checked again after a change."""
 
     def __init__(self, read_files: Callable[[], CatalogFiles], defaults: TopicSettings) -> None:
         self._read_files = read_files
@@ -53,7 +53,7 @@ class CatalogReader:
         return self._read_files()
 
     def catalog(self) -> Catalog:
-        """Entries and mistakes. Raises ConfigurationError if there is no folder."""
+        """The entries and their mistakes. Raises ConfigurationError if there is no folder."""
         files = self._read_files()
         if self._last is None or self._last[0] != files:
             self._last = (files, read_catalog(files, self._defaults))
@@ -61,7 +61,7 @@ class CatalogReader:
 
 
 def read_catalog(files: CatalogFiles, defaults: TopicSettings | None = None) -> Catalog:
-    """Entries and mistakes, including those of Avro schemas."""
+    """The entries and their mistakes, including those of Avro schemas."""
     built = build_catalog(files.documents, defaults)
     faults = defaultdict(set, {path: set(found) for path, found in built.faults.items()})
     entries = []
@@ -84,8 +84,8 @@ def read_catalog(files: CatalogFiles, defaults: TopicSettings | None = None) -> 
 
 
 def sources(catalog: Catalog, env: str, origin: str) -> tuple[SourceEntry, ...]:
-    """The archived topics of one environment; those with mistakes wait. Raises ConfigurationError for a mistake in
-    catalog.yaml, or an ambiguous environment."""
+    """The archived topics of one environment. Entries with mistakes wait. Raises ConfigurationError for a mistake in
+    catalog.yaml, or for an ambiguous environment."""
     if catalog.unusable:
         refuse_problems(f"the catalog {origin} has mistakes in its own file", catalog.unusable)
     env = environment(catalog, env)
@@ -94,7 +94,7 @@ def sources(catalog: Catalog, env: str, origin: str) -> tuple[SourceEntry, ...]:
 
 
 def refuse_mistakes(catalog: Catalog) -> None:
-    """Raises ConfigurationError for a catalog with mistakes."""
+    """Raise ConfigurationError if the catalog has mistakes."""
     if catalog.problems:
         refuse_problems("the catalog has mistakes", catalog.problems)
 
@@ -102,15 +102,15 @@ def refuse_mistakes(catalog: Catalog) -> None:
 def refuse_problems(
     message: str, problems: Sequence[CatalogProblem], command: str = "kbq catalog validate"
 ) -> NoReturn:
-    """Raises ConfigurationError with the first problems; ``command`` shows all."""
+    """Raise ConfigurationError with the first problems. ``command`` shows all."""
     shown = "\n".join(f"  {problem}" for problem in problems[:_SHOWN])
     more = f"\n  …and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
     raise ConfigurationError(f"{message}:\n{shown}{more}", next_step=f"fix them: {command}")
 
 
 def uncatalogd(catalog: Catalog, env: str, origin: str, topics: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Topics that need an entry and have none in any environment, each with the command that writes one. A person
-    replaces the words in capitals. Empty for a catalog with mistakes."""
+    """Topics that need an entry but have none in any environment, each with the command that writes one. The user
+    replaces the words in capitals. Empty if the catalog has mistakes."""
     known = {entry.topic for entry in catalog.entries}
     for topic in topics if not catalog.problems else ():
         if topic not in known and not catalog.convention.ignores(topic):
@@ -136,7 +136,7 @@ def environment(catalog: Catalog, env: str) -> str:
 
 
 def schema_files(entry: CatalogEntry, files: CatalogFiles, time_fields: str = "") -> list[SchemaFile]:
-    """An entry's schemas; files of its environment override files of its topic. ``time_fields`` is the convention's."""
+    """An entry's schemas. Files of its environment override those of its topic. ``time_fields`` is the convention's."""
     extension = EXTENSIONS.get(entry.encoding)
     rules = parse_rules(entry.document, time_fields)
     found = []
@@ -152,7 +152,7 @@ def schema_files(entry: CatalogEntry, files: CatalogFiles, time_fields: str = ""
 
 
 def judged(schema: SchemaFile, registry: SubjectRegistry) -> Iterator[CatalogProblem]:
-    """Why the registry would refuse a schema. Raises Unavailable."""
+    """Problems for which the registry would reject a schema. Raises Unavailable."""
     for message in registry.incompatibilities(schema.subject, schema.text, schema.schema_type):
         yield CatalogProblem(schema.path, 1, "", f"not compatible with subject {schema.subject}: {message}")
 
@@ -161,7 +161,7 @@ def _check_schema(entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles) 
     if schema.schema_type == "JSON":
         yield from json_problems(schema)
     if schema.schema_type != "AVRO":
-        return  # Protobuf needs a compiler: not at every run
+        return  # Protobuf needs a compiler, so it is not checked at every run
     try:
         document = json.loads(schema.text)
         root = parse(document)
@@ -169,7 +169,7 @@ def _check_schema(entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles) 
         yield CatalogProblem(schema.path, getattr(error, "lineno", 1), "", f"not JSON: {error}")
         return
     except EncodingError as error:
-        if schema.part == "value":  # a key's schema is not used: it may be wrong
+        if schema.part == "value":  # a key's schema is not used, so it may be wrong
             yield CatalogProblem(schema.path, 1, "", error.message, error.next_step)
         return
     if schema.part == "value":
@@ -194,7 +194,7 @@ def _check_value(
         if entry.archived:
             yield from _check_personal(entry, schema, files, record, is_union=is_union)
     if is_union:
-        return  # no one table has its columns
+        return  # no single table has its columns
     yield from _check_time(entry, schema, files, root)
     if staged is not None:
         yield from _check_columns(entry, schema, files)
@@ -203,13 +203,13 @@ def _check_value(
 
 
 def _check_key(entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles) -> Iterator[CatalogProblem]:
-    """Columns of a key, or of a version, that the table does not have: no row could be loaded."""
+    """Key or version columns that the table does not have. No row could be loaded."""
     statement = entry.settings.statement
     there = [column.name for column in columns_of_entry(entry, schema.text) if column.type]
     for option, paths in (("key", statement.key), ("version", (statement.version,))):
         for name in (path.partition(".")[0] for path in paths if path):
             if not name.startswith("_") and name not in there:
-                message = f"{schema.path} makes no column {name!r}"
+                message = f"{schema.path} does not make a column {name!r}"
                 yield entry_mistake(entry, files, f"loading.{option}", message, meant(name, there))
 
 
@@ -226,7 +226,7 @@ def _check_columns(entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles)
 
 
 def time_source(entry: CatalogEntry, files: CatalogFiles) -> str:
-    """The source of an entry's business time by its Avro schema, for people; "" if it has none."""
+    """A description of the source of an entry's business time, by its Avro schema; "" if it has none."""
     business = entry.settings.records.event_date
     if business is None:
         return ""
@@ -239,13 +239,13 @@ def time_source(entry: CatalogEntry, files: CatalogFiles) -> str:
         chosen = choose_field(parse(json.loads(values[0].text)), business)
     except (ValueError, RecursionError, EncodingError):
         return "unknown: the schema has mistakes"
-    return "the Kafka time: no field has one" if chosen is None else f"{chosen.path}: {chosen.why}"
+    return "the Kafka time, because no field has a time" if chosen is None else f"{chosen.path}: {chosen.why}"
 
 
 def _check_time(
     entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles, root: AvroType
 ) -> Iterator[CatalogProblem]:
-    """Business times that the entry's schema lacks. In a writer's schema that is no mistake: the Kafka time counts."""
+    """Business times that the entry's schema does not have. Writers' schemas need none: the Kafka time is used."""
     business = entry.settings.records.event_date
     if business is None or business.is_automatic or choose_field(root, business) is not None:
         return
@@ -255,7 +255,7 @@ def _check_time(
 
 
 def _deciding_fields(entry: CatalogEntry) -> list[str]:
-    """The fields that choose a record's table."""
+    """Paths of the fields that determine a record's table."""
     inputs = (name.partition(".") for name in entry.settings.destination.template.inputs)
     return [path for source, _, path in inputs if source == "field"]
 
@@ -263,7 +263,7 @@ def _deciding_fields(entry: CatalogEntry) -> list[str]:
 def _check_destination(
     entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles, root: AvroType, program: Program
 ) -> Iterator[CatalogProblem]:
-    """Fields of templates that the entry's schema lacks; a writer's schema may lack them."""
+    """Fields of templates that the entry's schema does not have. Writers' schemas need not have them."""
     for slot, path in enumerate(_deciding_fields(entry), program.captures - program.routes):
         if slot not in program.filled:
             what = f"{schema.path} has no field {path!r}, which names the tables of {entry.topic}"
@@ -273,8 +273,8 @@ def _check_destination(
 def _check_personal(
     entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles, document: Any, *, is_union: bool
 ) -> Iterator[CatalogProblem]:
-    """Tagged fields without a decision, decisions about no field, impossible decisions."""
-    # Imports numpy: not for every run of a driver.
+    """Tagged fields without a decision, decisions about missing fields, impossible decisions."""
+    # These import numpy, which most runs of a driver do not need.
     from kbq_assets.wire.privacy.avro import rewriter
     from kbq_assets.wire.privacy.tags import check_decided, undeclared
 

@@ -1,4 +1,4 @@
-"""The fields of Avro, JSON and Protobuf schemas, and the catalog's rules for them, without a registry."""
+"""The fields of Avro, JSON and Protobuf schemas, and the catalog's rules for them. Needs no registry."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kbq_assets.core.catalog.schema_rules import SchemaField, SchemaRules
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 from kbq_assets.core.topics.json.declared import declared
 
-#: The fields of a Protobuf schema as dotted paths with their types. Raises EncodingError for other text,
+#: Returns the fields of a Protobuf schema as dotted paths, with their types. Raises EncodingError for other text,
 #: ConfigurationError if protoc is not installed.
 ProtobufFields = Callable[[str], Iterable[tuple[str, str]]]
-#: How each kind of schema spells a time.
+#: The form of a time in each kind of schema.
 _AVRO_TIME: Final = "logicalType timestamp-millis, timestamp-micros or date"
 _JSON_TIME: Final = '"format": "date-time" or "date"'
 _PROTOBUF_TIME: Final = "google.protobuf.Timestamp"
@@ -30,7 +30,8 @@ _JSON_KINDS: Final[Mapping[str, str]] = {"string": "text", "integer": "number", 
 
 @dataclass(frozen=True)
 class SchemaFile:
-    """A schema of an entry: ``value.avsc`` or ``key.avsc`` in the folder ``schemas`` of its topic or environment."""
+    """A schema of an entry, such as ``value.avsc`` or ``key.avsc`` in the folder ``schemas`` of its topic or
+    environment."""
 
     path: str
     part: str
@@ -40,7 +41,7 @@ class SchemaFile:
     rules: SchemaRules
 
     def problems(self, fields: Sequence[SchemaField], time: str, root: str = "") -> Iterator[CatalogProblem]:
-        """The rules that these fields break; paths of mandatory ones begin at ``root``."""
+        """The rules that the fields break. Paths of mandatory fields begin at ``root``."""
         for where, message, hint in self.rules.broken(fields, time, root):
             yield CatalogProblem(self.path, self._line_of(where.rpartition(".")[2]), where, message, hint)
 
@@ -55,7 +56,7 @@ def avro_problems(schema: SchemaFile, root: AvroType) -> Iterator[CatalogProblem
 
 
 def json_problems(schema: SchemaFile) -> Iterator[CatalogProblem]:
-    """Mistakes in a JSON Schema: not JSON, values that are not objects, rules that it breaks."""
+    """Mistakes in a JSON Schema: it is not JSON, its values are not objects, or it breaks rules."""
     try:
         document = json.loads(schema.text)
     except (ValueError, RecursionError) as error:
@@ -63,7 +64,7 @@ def json_problems(schema: SchemaFile) -> Iterator[CatalogProblem]:
         return
     if schema.part == "value" and "RECORD" not in declared(document).kinds:
         yield CatalogProblem(
-            schema.path, 1, "", "does not describe objects, which rows need", '"type": "object"'
+            schema.path, 1, "", "does not describe objects, but rows need them", '"type": "object"'
         )
         return
     fields = [SchemaField(path, _json_kinds(each)) for path, each in _properties(document)]
@@ -73,7 +74,7 @@ def json_problems(schema: SchemaFile) -> Iterator[CatalogProblem]:
 def compiled_problems(
     schemas: Iterable[SchemaFile], fields_of: ProtobufFields
 ) -> tuple[list[CatalogProblem], str]:
-    """Mistakes in Protobuf schemas, and why they were not checked if protoc is not installed."""
+    """Mistakes in Protobuf schemas, and a message if they were not checked because protoc is not installed."""
     try:
         return [problem for schema in schemas for problem in protobuf_problems(schema, fields_of)], ""
     except ConfigurationError as error:
@@ -81,7 +82,7 @@ def compiled_problems(
 
 
 def protobuf_problems(schema: SchemaFile, fields_of: ProtobufFields) -> Iterator[CatalogProblem]:
-    """Mistakes in a Protobuf schema. Raises ConfigurationError without protoc."""
+    """Mistakes in a Protobuf schema. Raises ConfigurationError if protoc is not installed."""
     try:
         found = list(fields_of(schema.text))
     except EncodingError as error:
@@ -89,13 +90,13 @@ def protobuf_problems(schema: SchemaFile, fields_of: ProtobufFields) -> Iterator
         yield CatalogProblem(schema.path, 1, "", error.message, hint)
         return
     fields = [SchemaField(path, frozenset({_protobuf_kind(kind)})) for path, kind in found]
-    # Paths begin with the message; records are of the first one.
+    # Paths begin with the message. Records have the first message.
     root = found[0][0].partition(".")[0] + "." if found else ""
     yield from schema.problems(fields, _PROTOBUF_TIME, root)
 
 
 def _avro_kinds(node: AvroType) -> frozenset[str]:
-    """The kinds of a field. A time is no number, though Avro writes it as one."""
+    """The kinds of a field. A time is not a number, although Avro writes it as one."""
     if isinstance(node, Union):
         return frozenset().union(*map(_avro_kinds, node.branches))
     logical = [str(value) for value in node.values_of("logicalType")]
@@ -108,7 +109,7 @@ def _avro_kinds(node: AvroType) -> frozenset[str]:
 
 
 def _properties(schema: Any, where: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Properties at any depth, with dotted paths; those of definitions begin at the definition."""
+    """Properties at any depth, with dotted paths. Paths in definitions begin at the definition."""
     if isinstance(schema, list):
         for each in schema:
             yield from _properties(each, where)
@@ -129,7 +130,8 @@ def _properties(schema: Any, where: str = "") -> Iterator[tuple[str, Mapping[str
 
 
 def _json_kinds(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The kinds of a property: all without a type, since references and alternatives are not followed."""
+    """The kinds of a property. Without a type, it has all kinds, because references and alternatives are not
+    followed."""
     if schema.get("format") in ("date-time", "date"):
         return frozenset({"text", "time"})
     if not schema.keys() & {"type", "enum", "const"}:

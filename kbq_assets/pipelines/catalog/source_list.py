@@ -1,4 +1,5 @@
-"""The topics to extract and their options, read again at each use: operators edit the list while KBQ runs."""
+"""The topics to extract and their options. They are read at each use, because operators edit the list while KBQ
+runs."""
 
 from __future__ import annotations
 
@@ -43,11 +44,11 @@ class SourceList:
         return reader.CatalogReader(self.open_catalog(folder), self._defaults)
 
     def read(self) -> tuple[SourceEntry, ...]:
-        """The topics to extract, as the list or the catalog names them now; warehouses by their stored names (W2)."""
+        """The topics to extract, from the current list or catalog. Warehouses have their stored names (W2)."""
         return tuple(map(self._fitted, self._read()))
 
     def _fitted(self, entry: SourceEntry) -> SourceEntry:
-        """An entry in this installation, which may lack what it asks for."""
+        """The entry, with a mistake if this installation cannot do what it requires."""
         if entry.mistake is not None:
             return entry
         try:
@@ -75,7 +76,7 @@ class SourceList:
             alone = ", to an empty file if there are no topics" if self.settings.extras.files.location else ""
             raise ConfigurationError(
                 f"the source list {path} cannot be read: {error.strerror}",
-                next_step=f"run in the folder of kbq.toml, set KBQ_SOURCE_TOPICS{alone}, or begin with kbq init",
+                next_step=f"run in the folder of kbq.toml, set KBQ_SOURCE_TOPICS{alone}, or start with kbq init",
             ) from error
         return _parsed(text, path.name, *self._default_options)
 
@@ -83,15 +84,15 @@ class SourceList:
         return select_topics(self.read(), topics)
 
     def known(self, topics: Collection[str]) -> Mapping[str, TopicSettings]:
-        """As `select`, for those who take the others for topics that left the list. Raises ConfigurationError if nobody
-        knows the options of one."""
+        """Like `select`, for callers that treat the other topics as removed from the list. Raises ConfigurationError if
+        the options of a topic are unknown."""
         lines = SourceLines(self.read())
         for topic, mistake in lines.unknown(topics).items():
             raise ConfigurationError(f"{topic} waits: {mistake.message}", next_step=mistake.next_step)
         return lines.settings_of(topics)
 
     def unknown(self, topics: Collection[str]) -> Mapping[str, EntryMistake]:
-        """Those topics whose options nobody knows, and why."""
+        """The topics with unknown options, each with the mistake."""
         return SourceLines(self.read()).unknown(topics)
 
     def restarts(self, topics: Collection[str]) -> bool:
@@ -99,7 +100,7 @@ class SourceList:
         return all(settings.extraction.restart == "auto" for settings in self.select(topics).values())
 
     def datasets(self) -> Datasets:
-        """Descriptions of the tables whose names do not depend on records."""
+        """Descriptions of tables whose names do not depend on records."""
         if self.settings.catalog.source_topics.is_dir():
             return self._dataset_reader.read()
         return source_datasets([entry for entry in self.read() if entry.mistake is None])
@@ -107,7 +108,7 @@ class SourceList:
     def table_options(
         self, lines: SourceLines | None = None
     ) -> Callable[[TableReference, frozenset[str]], TableOptions]:
-        """Options of new tables and labels of load jobs, from one reading of the list."""
+        """A function that returns options of new tables and labels of load jobs, from one read of the list."""
         selection, datasets = lines or SourceLines(self.read()), self.datasets()
         return lambda table, topics: table_options(
             table, topics, selection.settings_of(topics), datasets.notes(table, topics)
@@ -139,7 +140,7 @@ class SourceList:
 
 @functools.lru_cache(maxsize=4)
 def _parsed(text: str, origin: str, *defaults: *tuple[str, int, str, bool]) -> tuple[SourceEntry, ...]:
-    """A list's entries, from its text: a cycle reads the list many times, and it seldom changes."""
+    """A list's entries, from its text. Cached, because a cycle reads the list many times and it seldom changes."""
     return parse_source_list(text, origin, _defaults(*defaults))
 
 

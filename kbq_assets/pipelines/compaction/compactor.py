@@ -23,8 +23,8 @@ from kbq_assets.ports.compaction import Compacts, OpenRewriter
 
 @dataclass(frozen=True)
 class Compactor:
-    """Plans and compacts the tables of one warehouse, and drops what they need not keep. ``open_readers``: what
-    moves the readers of a lake; None: nothing."""
+    """Compacts the tables of one warehouse, and drops what they need not keep. ``open_readers`` opens the port that
+    lets BigQuery's tables of a lake read new files; without it, they keep reading the old ones."""
 
     deployment: Deployment
     open_rewriter: OpenRewriter
@@ -35,7 +35,7 @@ class Compactor:
         return isinstance(self.deployment.warehouse, Compacts)
 
     def chosen(self, names: Iterable[str]) -> tuple[TableReference, ...]:
-        """The tables of these names, all tables for none. Raises ConfigurationError for a warehouse that is no lake,
+        """The named tables; all tables for no names. Raises ConfigurationError if the warehouse is not a lake,
         NotFound."""
         wanted = tuple(TableReference.parse(name) for name in names)
         self._compacts()
@@ -47,11 +47,11 @@ class Compactor:
         return wanted or known
 
     def plan(self, table: TableReference) -> CompactionPlan:
-        """The plan of `compact`. Raises NotFound, Unavailable, ConfigurationError."""
+        """What `compact` would do. Raises NotFound, Unavailable, ConfigurationError."""
         return self._of(table).plan()
 
     def compact(self, table: TableReference, chosen: ChosenFiles | None = None) -> CompactionReport:
-        """Compact a table, or ``chosen`` files of it, whatever its policy says. An error of it is in the report."""
+        """Compact a table, or its ``chosen`` files regardless of its policy. An error is in the report."""
         report = self._of(table, chosen).run()
         follow_lake(self.deployment, self.open_readers, (table,) if report.commits else ())
         return report
@@ -62,14 +62,14 @@ class Compactor:
         return plan_expiry(view, self._days(table), self._now_ms())
 
     def expire(self, table: TableReference) -> ExpiryReport:
-        """Drop a table's old rows, snapshots and orphans. An error of it is in the report."""
+        """Drop a table's old rows, snapshots and orphans. An error is in the report."""
         report = expire_table(self._compacts().compaction, table, self._days(table), self._now_ms())
         is_changed = report.rows or report.tidied.snapshots
         follow_lake(self.deployment, self.open_readers, (table,) if is_changed else ())
         return report
 
     def _days(self, table: TableReference) -> int:
-        """How many days of rows the topics of a table keep (`partition_expiry_days`), 0 for all."""
+        """Days for which a table keeps rows, by its topics' `partition_expiry_days`; 0 for all rows."""
         return self._options_of(table).expiry_days
 
     def _options_of(self, table: TableReference) -> TableOptions:
@@ -101,6 +101,6 @@ class Compactor:
         if isinstance(warehouse, Compacts):
             return warehouse
         raise ConfigurationError(
-            "this warehouse has no files to compact or to expire: BigQuery and DuckDB keep their own storage in order",
+            "this warehouse has no files to compact or expire: BigQuery and DuckDB maintain their own storage",
             next_step="choose an iceberg: warehouse; kbq --warehouse NAME chooses one of several",
         )

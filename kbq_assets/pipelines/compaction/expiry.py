@@ -11,14 +11,14 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.compaction.table import existing_view
 from kbq_assets.ports.compaction import Compaction, Tidied
 
-#: How often rows are dropped anew from a table that moved, before the next run goes on.
+#: Attempts to drop rows from a table that changes meanwhile. Then the next run continues.
 _ATTEMPTS: Final = 20
 
 
 @dataclass(frozen=True)
 class ExpiryReport:
-    """The rows and files dropped from a table. ``message`` says why it was left early, ``transient`` whether the next
-    run may go on."""
+    """The rows and files dropped from a table. ``message`` is the reason for stopping early; ``transient``: whether the
+    next run may continue."""
 
     table: TableReference
     rows: int = 0
@@ -47,5 +47,6 @@ def _drop(compaction: Compaction, table: TableReference, days: int, now_ms: int)
         if not plan.paths or compaction.drop_files(view, plan.paths):
             return plan
     raise TransientError(
-        f"{table} changed {_ATTEMPTS} times while its old rows were dropped", next_step="the next run goes on"
+        f"{table} changed {_ATTEMPTS} times while its old rows were dropped",
+        next_step="the next run continues",
     )

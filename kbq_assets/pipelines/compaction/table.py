@@ -1,4 +1,4 @@
-"""Compacts lake tables: read the table -> plan -> rewrite -> one commit; planned anew if the table moved (C2)."""
+"""Compacts lake tables: read the table -> plan -> rewrite -> one commit. If the table changed, plan again (C2)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from kbq_assets.core.errors import KbqError, NotFound, TransientError
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import IN_PROCESS_BYTES, Compaction, OpenRewriter, Rewriter, TableMoved
 
-#: How often a round is planned anew before the next run goes on.
+#: Attempts of a round. Then the next run continues.
 ATTEMPTS: Final = 20
 
 
 @dataclass(frozen=True)
 class CompactionReport:
-    """The result for a table. ``failures`` are partitions that keep their files, and why. ``message`` says why the
-    table was left early, ``transient`` whether the next run may go on. ``hours`` are those of replaced files."""
+    """The result for a table. ``failures`` are the errors of partitions that keep their files. ``message`` is the
+    reason for stopping early; ``transient``: whether the next run may continue. ``hours`` are those of replaced
+    files."""
 
     table: TableReference
     files_before: int = 0
@@ -53,7 +54,7 @@ def existing_view(compaction: Compaction, table: TableReference) -> LakeView:
 
 
 class TableCompaction:
-    """One table's compaction, round by round. ``rule`` is what its topics ask for."""
+    """One table's compaction, round by round. The rule is what its topics require."""
 
     def __init__(
         self,
@@ -78,11 +79,11 @@ class TableCompaction:
         #: new files that are not committed yet, with the view that they were written for
         self._done: dict[FileGroup, Rewritten] = {}
         self._written_for = ("", -1)
-        #: groups whose input files did not exist, and in which snapshot
+        #: groups whose input files did not exist, with the snapshot
         self._gone: dict[FileGroup, int] = {}
 
     def plan(self) -> CompactionPlan:
-        """The plan of `run`."""
+        """What `run` would do."""
         return self._plan(self._view())
 
     def _plan(self, view: LakeView) -> CompactionPlan:
@@ -95,7 +96,7 @@ class TableCompaction:
         try:
             plan = self.plan()
             with self._rewriter(plan) as rewriter:
-                for _ in plan.groups:  # each round commits a group, or gives one up
+                for _ in plan.groups:  # each round commits a group or gives one up
                     if not self._round(rewriter):
                         break
         except KbqError as error:
@@ -113,11 +114,11 @@ class TableCompaction:
 
     @cached_property
     def _rule(self) -> CompactionRule:
-        """The rule that the table's topics set; read once, as part of the run."""
+        """The rule that the table's topics set. It is read once, as part of the run."""
         return self._read_rule()
 
     def _round(self, rewriter: Rewriter) -> bool:
-        """Replace the files of some groups by one commit. Returns False if nothing is left to do."""
+        """Replace the files of some groups in one commit. Returns False if nothing is left to do."""
         try:
             for _ in range(ATTEMPTS):
                 view = self._view()
@@ -130,11 +131,11 @@ class TableCompaction:
             self._discard(list(self._done))
         raise TransientError(
             f"{self._table} changed {ATTEMPTS} times while it was compacted",
-            next_step="the next run goes on; check which other program writes to the table",
+            next_step="the next run continues; check which other program writes to the table",
         )
 
     def _attempt(self, rewriter: Rewriter, view: LakeView, wanted: Sequence[FileGroup]) -> bool:
-        """Rewrite what is not written yet, and commit; groups that fail are given up. False: plan anew."""
+        """Rewrite groups that are not written yet, and commit. Failed groups are given up. False: plan again."""
         if self._written_for != (view.layout, view.number):
             self._discard(list(self._done))
             self._written_for = view.layout, view.number
@@ -144,7 +145,7 @@ class TableCompaction:
             return False
         if not self._done:
             return True
-        committing, self._done = self._done, {}  # whatever interrupts the commit, no file of it may go (C7)
+        committing, self._done = self._done, {}  # if the commit is interrupted, do not delete its files (C7)
         try:
             self._compaction.replace_files(view, list(committing.values()))
         except TableMoved:
@@ -155,8 +156,8 @@ class TableCompaction:
         return True
 
     def _take(self, view: LakeView, results: Iterable[Rewritten]) -> bool:
-        """Keep results that may be committed. False if the plan is too old, since inputs are gone. If the table still
-        lists them, they are lost, and their partition fails."""
+        """Keep results that may be committed. False if input files are gone, because the plan is too old. If the table
+        still lists these files, they are lost, and their partition fails."""
         is_current = True
         for each in results:
             if each.gone and self._gone.get(each.task.group) != view.snapshot:

@@ -1,1 +1,1 @@
-"""Erases records from everything that KBQ keeps (PROTOCOL, Erasure)."""
+"""Erases records from everything that KBQ stores (PROTOCOL, Erasure)."""

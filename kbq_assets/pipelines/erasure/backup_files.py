@@ -1,5 +1,6 @@
-"""Backups under an erasure: records are found by key, and files written again without them (PROTOCOL X5). It loads
-arrays: not for every command."""
+"""Erasure in backups: finds records by key, and rewrites files without them (PROTOCOL X5).
+
+This module imports numpy, so commands import it only when they need it."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class TopicBackup:
     area: BackupArea
     topic: str
     commits: dict[int, Commit]
-    #: how files are written again, and Spark for many bytes of them
+    #: the codec of rewritten files, and what opens Spark for many bytes of them
     codec: str = ""
     open_tasks: OpenCopies | None = None
 
@@ -52,18 +53,18 @@ class TopicBackup:
     def of(
         cls, area: BackupArea, topic: str, codec: str = "", open_tasks: OpenCopies | None = None
     ) -> TopicBackup:
-        """As its commits list it now."""
+        """The backup, by its current commits."""
         return cls(area, topic, shards_of(area, topic, required=False), codec, open_tasks)
 
     def files(self) -> Iterator[tuple[Commit, StagedFile]]:
-        """Every file with its commit, in order."""
+        """Every file, with its commit, in order."""
         for _, commit in sorted(self.commits.items()):
             for _, found in sorted(commit.partitions.items()):
                 for window in found.windows:
                     yield from ((commit, file) for file in window.files)
 
     def until(self, ids: tuple[str, str], tp: TopicPartition, first: int) -> int:
-        """The end of the copies that adjoin from a position on, of the log with these ids."""
+        """The end of the contiguous copies from a position on, in the log with these ids."""
         commit = self.commits.get(shard_of(tp.partition))
         if (
             commit is None
@@ -78,14 +79,14 @@ class TopicBackup:
         return matching(self.area, file, chosen)
 
     def left(self, erasure: Erasure) -> Iterator[tuple[StagedFile, Offsets]]:
-        """Files that have records of an erasure, with their offsets. Raises Refused for a file that cannot be read."""
+        """Files with records of an erasure, and the records' offsets. Raises Refused for a file that cannot be read."""
         with self._searched(erasure, lambda shard: "") as results:
             for _, result in results:
                 if result.found:
                     yield result.task.file, result.found
 
     def rewrite(self, erasure: Erasure, new_attempt: Callable[[], str]) -> int:
-        """Write those files again without the records; return how many. The old ones become orphans (B6)."""
+        """Rewrite the files of `left` without the records; return their number. The old files become orphans (B6)."""
         numbers = {
             shard: state.change_head(self.area, commit_path(self.topic, shard), begun).value.merges
             for shard in self.commits
@@ -99,7 +100,7 @@ class TopicBackup:
         return count
 
     def _replace(self, commit: Commit, result: SearchedCopy, number: int) -> None:
-        """List the new file in place of the old one, which no clean-up took for an orphan so far (B10)."""
+        """List the new file instead of the old one. Until now, no clean-up could delete it as an orphan (B10)."""
         assert result.new is not None
         erased = sets.size(result.found)
         change = partial(rewritten, old=result.task.file, new=result.new, erased=erased, number=number)
@@ -109,7 +110,7 @@ class TopicBackup:
     def _searched(
         self, erasure: Erasure, new_attempt: Callable[[int], str]
     ) -> Iterator[Iterator[tuple[Commit, SearchedCopy]]]:
-        """The outcome of each file that may have such records: by Spark tasks if these are many bytes."""
+        """The outcome of each file that may have records of an erasure. Many bytes are searched by Spark tasks."""
         chosen = [
             (commit, CopyTask(self.area.name, file, wanted, self.codec, new_attempt(commit.shard)))
             for commit, file in self.files()
@@ -130,7 +131,7 @@ def _readable(result: SearchedCopy, number: int) -> SearchedCopy:
     """The outcome of a file. Raises Refused if it cannot be read."""
     if result.error:
         raise Refused(
-            f"{result.task.file.path} may have erased records and cannot be read: {result.error}",
+            f"{result.task.file.path} may have erased records, but cannot be read: {result.error}",
             next_step=f"kbq backup verify --topic {result.task.table}, then kbq erase resume {number}",
         )
     return result

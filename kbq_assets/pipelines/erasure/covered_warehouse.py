@@ -1,4 +1,4 @@
-"""One of the warehouses that an erasure covers. If it is out of reach, it delays itself alone: its rows wait."""
+"""One of the warehouses of an erasure. If it does not answer, only its own rows wait."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ErasedWarehouse:
-    """A warehouse, with its deployment, and Spark for many bytes of a lake."""
+    """A warehouse's deployment, and Spark for many bytes of a lake."""
 
     live: Deployment
     open_rewriter: OpenRewriter
@@ -35,61 +35,62 @@ class ErasedWarehouse:
     def of(cls, spine: Spine) -> ErasedWarehouse:
 
         def open_rewriter() -> AbstractContextManager[Rewriter]:
-            return spine.compactor.open_rewriter()  # imports Spark: not for every erasure
+            return spine.compactor.open_rewriter()  # imports Spark, which few erasures need
 
         return cls(spine.deployment, open_rewriter)
 
     @property
     def name(self) -> str:
-        """Its name in stored state, "" for the first."""
+        """The warehouse's name in stored state; "" for the first."""
         return self.live.settings.warehouse_area
 
     @property
     def tables(self) -> ErasureTables:
-        """The warehouse's part. Raises Refused if it has none."""
+        """The warehouse's operations for erasures. Raises Refused if it has none."""
         if (found := self.live.warehouse.erasures) is None:
             raise Refused(
                 f"rows of {self._named('this warehouse')} cannot be erased yet",
-                next_step="docs/erasure.md names what has to be deleted by hand",
+                next_step="docs/erasure.md lists what you must delete by hand",
             )
         return found
 
     def find(
         self, topic: str, column: str, value: str, limit: int
     ) -> tuple[list[TableReference], Mapping[TableReference, RowPlaces]]:
-        """The tables that a topic may feed, and the rows of all that have a column. Raises Unavailable."""
+        """The tables that a topic may feed, and the matching rows of all tables that have the column. Raises
+        Unavailable."""
         erased = ErasedTopic.read(self.live, topic)
         tables = erased.tables(self.live)
         fed = [table for table in tables if erased.may_feed(table)]
         return fed, self.tables.find(tables, topic, column, value, limit)
 
     def statement_gaps(self, topic: str) -> Iterator[str]:
-        """Tables whose former rows no search by column sees."""
+        """Lines about tables whose earlier rows a search by column cannot find."""
         for table in ErasedTopic.read(self.live, topic).statement_tables():
             yield (
-                f"{self.label}{table}: records that other ones replaced, and deleted keys, are found by --key alone: a"
-                " reset would bring them back"
+                f"{self.label}{table}: replaced records and deleted keys are found only by --key, but a reset would"
+                " bring them back"
             )
 
     def sql_tables(self, topic: str) -> list[str]:
-        """Tables that the user's own SQL keeps, with the warehouse's name."""
+        """Tables that the user's own SQL maintains, with the warehouse's name."""
         return [f"{self.label}{table}" for table in ErasedTopic.read(self.live, topic).sql_tables()]
 
     def plan(self, erasure: Erasure) -> Iterator[str]:
-        """The rows and files that an erasure deletes. Raises Refused."""
+        """Lines about the rows and files that an erasure deletes. Raises Refused."""
         try:
             counted = count_rows(self.live, self.tables, erasure)
         except TransientError as error:
-            yield f"{self._named('the warehouse')} is out of reach, and the erasure waits for it: {error.message}"
+            yield f"{self._named('the warehouse')} does not answer, so the erasure waits for it: {error.message}"
         else:
             for table, rows in counted.items():
                 yield f"{self.label}{table}: {sum(each.rows for each in rows.values()):,} rows are deleted"
         if files := list(self._staged(erasure).left()):
             rows_left = sum(left for _, left in files)
-            yield f"{self.label}staged: {len(files):,} files are written again without {rows_left:,} rows"
+            yield f"{self.label}staged: {len(files):,} files are rewritten without {rows_left:,} rows"
 
     def keeps(self, erasure: Erasure) -> Iterator[str]:
-        """Where the warehouse itself keeps deleted rows, and until when."""
+        """Lines about where, and how long, the warehouse itself keeps deleted rows."""
         try:
             erased = ErasedTopic.read(self.live, erasure.topic)
             tables = [table for table in erased.tables(self.live) if erased.may_feed(table)]
@@ -98,7 +99,7 @@ class ErasedWarehouse:
             yield f"beyond reach: what {self._named('the warehouse')} keeps is unknown: {error.message}"
 
     def delete(self, number: int) -> KbqError | None:
-        """Delete the rows; return why that did not end, and note it in the erasure."""
+        """Delete the rows. Return the error if that failed, and store its message in the erasure."""
         found: KbqError | None = None
         try:
             RowDeleter(self.live, self.tables, self.open_rewriter).run(number)
@@ -109,7 +110,7 @@ class ErasedWarehouse:
 
     def left(self, erasure: Erasure) -> Iterator[str]:
         """The rows and files that an erasure has not deleted. Raises Unavailable."""
-        # Files first: one that a job loads meanwhile is in its table by the second search.
+        # Search the files first: if a job loads one meanwhile, the search of the tables finds it.
         for each, left in self._staged(erasure).left():
             yield f"{self.label}{each.file.path}: {left} rows"
         for table, rows in count_rows(self.live, self.tables, erasure).items():
@@ -123,13 +124,13 @@ class ErasedWarehouse:
         state.change(self.live.store, Erasure, erasure_path(number), noted)
 
     def _staged(self, erasure: Erasure) -> StagedRows:
-        from kbq_assets.pipelines.erasure.staged import StagedRows  # arrays: not for every command
+        from kbq_assets.pipelines.erasure.staged import StagedRows  # imports numpy
 
         return StagedRows(self.live, erasure)
 
     @property
     def label(self) -> str:
-        """The beginning of lines about it."""
+        """The prefix of lines about this warehouse."""
         return f"{self.name}: " if self.name else ""
 
     def _named(self, unnamed: str) -> str:

@@ -1,15 +1,15 @@
 """Erasures of one deployment: plan, run, resume, verify (PROTOCOL X1 to X6).
 
-    begin     the erasure is written: which records it forgets
-    log       the erasure log has it, then every commit knows: nobody reads the records again, or publishes them
-    replays   refuses while one has copies
-    rows      for each warehouse: tables wait; staged files are written again, rows deleted from all tables in one
-              transaction (in a lake, one commit per table). A warehouse that fails delays no other one
-    copies    backup files that have some are written again
-    clean     files of dead runs, and old backup files
+    begin     write the erasure, with the records that it erases
+    log       enter it into the erasure log, then into every commit: no process reads or publishes the records again
+    replays   refuse to continue while a replay has copies
+    rows      for each warehouse: make tables wait, rewrite staged files, delete rows from all tables in one transaction
+              (in a lake, in one commit per table). A warehouse that fails delays no other one
+    copies    rewrite backup files that have some of the records
+    clean     delete files of dead runs, and old backup files
     done      once a search finds nothing
 
-Every step can be repeated, and whoever repeats it continues: a crash loses nothing but time.
+Every step can be repeated, and any process can continue, so a crash costs only time.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Erasures:
-    """Erases records from everything that a deployment keeps, in all of its warehouses."""
+    """Erases records from everything that a deployment stores, in all of its warehouses."""
 
     spine: Spine
     open_source: Callable[[], RecordSource]
-    #: Spark, for many bytes of backups; None: this process
+    #: opens Spark for many bytes of backups; None: this process does the work
     open_copies: OpenCopies | None = None
 
     @property
@@ -74,7 +74,7 @@ class Erasures:
 
     @cached_property
     def _places(self) -> tuple[ErasedWarehouse, ...]:
-        """Every warehouse, the first first."""
+        """All warehouses, beginning with the first."""
         others = map(self.spine.for_warehouse, self.live.settings.other_warehouses)
         return tuple(map(ErasedWarehouse.of, (self._first, *others)))
 
@@ -86,7 +86,7 @@ class Erasures:
         return found.value
 
     def all(self) -> list[Erasure]:
-        """All erasures, in order: none is ever deleted."""
+        """All erasures, in order. None is ever deleted."""
         return [self.find(number) for number in self._numbers()]
 
     def _numbers(self) -> list[int]:
@@ -96,9 +96,9 @@ class Erasures:
     def propose(
         self, topic: str, chosen: PersonRecords, by_hand: Collection[str] = ()
     ) -> tuple[Erasure, Proposal]:
-        """The proposal of an erasure; applying it erases. ``by_hand``: tables with the user's own SQL, whose other rows
-        the user deletes. Raises Refused for records out of reach."""
-        from kbq_assets.pipelines.erasure.search import Search  # arrays: not for every command
+        """An erasure and its proposal. Applying the proposal erases the records. ``by_hand`` are tables with the user's
+        own SQL, where the user deletes rows of several records. Raises Refused for records that cannot be erased."""
+        from kbq_assets.pipelines.erasure.search import Search  # imports numpy
 
         self._check_alone(topic)
         check_replays(self.live, topic, f"kbq erase start {topic}")
@@ -106,13 +106,13 @@ class Erasures:
         number = max(self._numbers(), default=0) + 1
         search = Search(self._places, self.open_source())
         erasure, gaps = search.run(number, ErasedTopic.read(self.live, topic), chosen)
-        gaps = (*gaps, *(f"{table}: rows that your SQL made of several records" for table in of_sql))
+        gaps = (*gaps, *(f"{table}: rows that your SQL made from several records" for table in of_sql))
         lines = (*self._plan(erasure), *(f"not searched: {line}" for line in gaps))
         return erasure, Proposal(f"erasure {number} of {topic}", lines, lambda: self._start(erasure))
 
     def _plan(self, erasure: Erasure) -> Iterable[str]:
-        """The tables and files of an erasure, and the places beyond its reach."""
-        yield f"forgets {erasure.records:,} records, and keeps those of the same person from these positions on:"
+        """Lines about an erasure's tables and files, and about the places that it cannot reach."""
+        yield f"erases {erasure.records:,} records, and keeps those of the same person from these positions on:"
         for number, each in sorted(erasure.partitions.items()):
             yield f"  {erasure.topic}[{number}]: {size(each.offsets):,} records below {each.until}"
         for place in self._places:
@@ -120,20 +120,20 @@ class Erasures:
         copies = [at for area in self._areas(erasure) for at in self._copies(area, erasure).left(erasure)]
         if copies:
             records = sum(size(found) for _, found in copies)
-            yield f"backup: {len(copies):,} files are written again without {records:,} records"
+            yield f"backup: {len(copies):,} files are rewritten without {records:,} records"
         known = state.table_registry(self.live.load_store).warehouses
         removed = sorted(name for name, status in known.items() if status == REMOVED)
         yield from beyond_reach(self._places, removed, erasure)
 
     def _check_sql(self, topic: str, by_hand: Collection[str]) -> list[str]:
-        """The tables that the user's own SQL keeps. Raises Refused for one that the user did not name."""
+        """The tables that the user's own SQL maintains. Raises Refused if the user did not name one of them."""
         found = [table for place in self._places for table in place.sql_tables(topic)]
         for table in found:
             if table not in by_hand:
                 raise Refused(
-                    f"{table} is kept by your own SQL: nobody knows which of its rows come from which records",
-                    next_step="delete those that it made of several records by hand (docs/erasure.md), and add"
-                    f" --by-hand '{table}': the erasure deletes the rows that have a record's position",
+                    f"{table} is maintained by your own SQL, so KBQ does not know which records its rows come from",
+                    next_step="delete rows that it made from several records by hand (docs/erasure.md), and add"
+                    f" --by-hand '{table}': the erasure deletes only rows that have a record's position",
                 )
         return found
 
@@ -149,7 +149,8 @@ class Erasures:
     def _start(self, erasure: Erasure) -> None:
         if not erasure.records:
             raise Refused(
-                "there is no such record, or all are erased", next_step="check the key or the column's value"
+                "there are no such records, or all are erased",
+                next_step="check the key or the column's value",
             )
         try:
             self.live.store.create(erasure_path(erasure.number), codec.dumps(erasure))
@@ -162,11 +163,11 @@ class Erasures:
     # Steps --------------------------------------------------------------------------------------------------------
 
     def resume(self, number: int) -> Erasure:
-        """Go on until the erasure is done. Raises Refused and Unavailable, which name what to do first."""
+        """Continue until the erasure is done. Raises Refused and Unavailable, with the next step."""
         erasure, live = self.find(number), self.live
         if erasure.phase == ErasurePhase.DONE:
             for place in self._places:
-                place.delete(number)  # nothing is left: tables go on that a process entered late
+                place.delete(number)  # nothing is left; this frees tables that a late process made wait
             return erasure
         if erasure.phase == ErasurePhase.BEGUN:
             version = log.enter(live.store, erasure)
@@ -192,12 +193,12 @@ class Erasures:
         return backup_areas(self.live, erasure.topic)
 
     def _copies(self, area: BackupArea, erasure: Erasure) -> TopicBackup:
-        from kbq_assets.pipelines.erasure.backup_files import TopicBackup  # arrays: not for every command
+        from kbq_assets.pipelines.erasure.backup_files import TopicBackup  # imports numpy
 
         return TopicBackup.of(area, erasure.topic, self.live.settings.backup.codec, self.open_copies)
 
     def _rewrite(self, erasure: Erasure) -> None:
-        """Write backup files again without the records, and count the files."""
+        """Rewrite backup files without the records, and count the files."""
         for area in self._areas(erasure):
             files = self._copies(area, erasure).rewrite(erasure, lambda: uuid.uuid4().hex[:20])
             if files:
@@ -205,12 +206,12 @@ class Erasures:
                 state.change(self.live.store, Erasure, erasure_path(erasure.number), counted)
 
     def verify(self, number: int) -> tuple[str, ...]:
-        """Where records of an erasure still are; nothing once it is done. Raises Unavailable."""
+        """Lines about places that still have records of an erasure; empty once it is done. Raises Unavailable."""
         erasure = self.find(number)
         rows = (line for place in self._places for line in place.left(erasure))
         known = log.read_log(self.live.store, erasure.topic)
         is_logged = known is not None and known.version >= number
-        missing = () if is_logged else (f"the erasure log of {erasure.topic} lacks it",)
+        missing = () if is_logged else (f"the erasure log of {erasure.topic} does not have it",)
         copies = (
             f"{file.path}: {size(found)} records"
             for area in self._areas(erasure)
@@ -239,11 +240,11 @@ def _with_files(erasure: Erasure, *, files: int) -> Erasure:
 def beyond_reach(
     places: Iterable[ErasedWarehouse], removed: Iterable[str], erasure: Erasure
 ) -> Iterable[str]:
-    """The places that no command of KBQ's reaches, and until when records stay there: lines of a plan."""
+    """Lines of a plan about places that KBQ cannot reach, and how long records stay there."""
     yield "beyond reach: Kafka, until the topic's retention or a tombstone removes the records"
     for place in places:
         yield from place.keeps(erasure)
     for name in removed:
         yield f"beyond reach: the tables of warehouse {name}, which was removed"
     yield "beyond reach: deleted objects of a bucket, until its soft delete and old versions expire"
-    yield "beyond reach: tables that others derive from these"
+    yield "beyond reach: tables that are derived from these"

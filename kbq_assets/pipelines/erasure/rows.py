@@ -1,5 +1,5 @@
-"""Deletes the rows of an erasure in one warehouse: one job in flight of all tables that have some (PROTOCOL X3), as a
-promotion is. In a lake each table has a job of its own."""
+"""Deletes the rows of an erasure in one warehouse: one job for all tables that have some, like a promotion (PROTOCOL
+X3). In a lake, each table has its own job."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def rows_of(live: Deployment, erasure: Erasure) -> RowPlaces:
 def count_rows(
     live: Deployment, tables: ErasureTables, erasure: Erasure
 ) -> Mapping[TableReference, Mapping[tuple[int, int], ErasedRows]]:
-    """The rows that tables have of an erasure, of those that have some. Deleted keys that a table remembers are rows of
-    it that no job loaded. Raises Unavailable."""
+    """Rows of an erasure by table, for tables that have some. Deleted keys that a table stores count as its rows, but
+    not as loaded ones. Raises Unavailable."""
     topic = ErasedTopic.read(live, erasure.topic)
     return count_in(topic, tables, topic.tables(live), rows_of(live, erasure))
 
@@ -81,8 +81,7 @@ def count_in(
 
 @dataclass(frozen=True)
 class RowDeleter:
-    """Deletes the rows of one erasure in one warehouse. Every step can be repeated, and whoever repeats it
-    continues."""
+    """Deletes the rows of one erasure in one warehouse. Every step can be repeated, and any process can continue."""
 
     live: Deployment
     tables: ErasureTables
@@ -93,8 +92,8 @@ class RowDeleter:
         return warehouse_of(self.live.load_store)
 
     def run(self, number: int) -> None:
-        """Delete until no table has such a row: a replay of error rows may add some meanwhile. Raises Refused,
-        Unavailable; then the same call continues."""
+        """Delete until no table has such a row, because a replay of error rows may add some meanwhile. Raises Refused,
+        Unavailable: call it again to continue."""
         while True:
             give_up_replays(self.live.load_store, self.live.warehouse)
             erasure = self._begin(number)
@@ -115,7 +114,7 @@ class RowDeleter:
             self._record(erasure)
 
     def _free(self, erasure: Erasure) -> None:
-        """Let tables go on that wait for an ended job: a process that came late may have entered them, and died."""
+        """Let tables continue that wait for an ended job: a late process may have made them wait, and died."""
         own, store = self._own(erasure), self.live.load_store
         ended = own.attempt - bool(own.job_id)
         for table, found in state.read_table_states(store).items():
@@ -136,13 +135,13 @@ class RowDeleter:
         return [TableReference.parse(table) for table in sorted(self._own(erasure).deleting)]
 
     def _begin(self, number: int) -> Erasure:
-        """Name a job and its tables, unless one is named. Without rows no job is."""
+        """Store a job id and its tables in the erasure, unless it has a job or there are no rows."""
         staging_id = state.table_registry(self.live.load_store).staging_id
 
         def begun(erasure: Erasure, own: Deletion) -> Deletion:
             if own.job_id or erasure.phase != ErasurePhase.LOGGED:
                 return own
-            # Files first: one that a job loads meanwhile is in its table by the second search.
+            # Search the files first: if a job loads one meanwhile, the search of the tables finds it.
             tables = {str(each.table): 0 for each, _ in self._staged(erasure).left()}
             found = count_rows(self.live, self.tables, erasure)
             tables |= {str(table): sum(rows.rows for rows in found[table].values()) for table in found}
@@ -156,16 +155,16 @@ class RowDeleter:
         return self._change(number, begun)
 
     def _staged(self, erasure: Erasure) -> StagedRows:
-        from kbq_assets.pipelines.erasure.staged import StagedRows  # arrays: not for every command
+        from kbq_assets.pipelines.erasure.staged import StagedRows  # imports numpy
 
         return StagedRows(self.live, erasure)
 
     def _rewrite(self, erasure: Erasure) -> Erasure:
-        """Write staged files again without the rows, note them, then list them in place of the old ones."""
+        """Write new staged files without the rows, note them in the erasure, then list them instead of the old ones."""
         own = self._own(erasure)
         kept = self._staged(erasure).kept()
         if not own.staged or kept != own.staged:
-            # A clean-up took what is not kept for orphans: nothing lists it yet (E6).
+            # A clean-up deleted the other files as orphans, because nothing lists them yet (E6).
             staged = (*kept, *self._staged(erasure).rewritten(own.deleting))
 
             def note(_: Erasure, now: Deletion) -> Deletion:
@@ -177,7 +176,7 @@ class RowDeleter:
         return erasure
 
     def _enter(self, erasure: Erasure, table: TableReference) -> None:
-        """Let a table wait for the deletion."""
+        """Make a table wait for the deletion."""
 
         def check(found: TableState, files: Iterable[StagedFile]) -> None:
             """Any table may wait."""
@@ -185,7 +184,7 @@ class RowDeleter:
         def changed(found: TableState) -> Replacing:
             topic = ErasedTopic.read(self.live, erasure.topic)
             counted = count_in(topic, self.tables, [table], rows_of(self.live, erasure)).get(table, {})
-            # A statement's table has a row for several records: its state counts records.
+            # A table with statements has one row for several records, but its state counts records.
             rows = {
                 key_of(TopicPartition(erasure.topic, partition), epoch): -each.loaded
                 for (partition, epoch), each in counted.items()
@@ -209,7 +208,7 @@ class RowDeleter:
         return ErasureJob(job_id, rows_of(self.live, erasure), tables)
 
     def _delete(self, erasure: Erasure) -> None:
-        """Run the job, or find that it ran. Raises Unavailable, JobFailed."""
+        """Run the job unless it ran before. Raises Unavailable, JobFailed."""
         try:
             self.tables.erase(self._job(erasure), self.open_rewriter)
         except JobAlreadyExists:
@@ -247,17 +246,17 @@ class RowDeleter:
         return any(counted.values())
 
     def _record(self, erasure: Erasure) -> None:
-        """Count what was deleted: in the commits, while every table waits; then each table goes on."""
+        """Count the deleted rows in the commits while every table waits; then let each table continue."""
         job_id, tables = self._own(erasure).job_id, self._tables(erasure)
         waiting = replacing.waiting(self.live, tables, job_id)
         if len(waiting) == len(tables):
             self._count(erasure, waiting)
         replacing.leave(self.live, tables, job_id)
-        # Loads that ended before a table waited may have added rows since the job was named.
+        # Loads that ended before a table waited may have added rows after the job got its id.
         self._end(erasure, {str(table): -sum(each.rows.values()) for table, each in waiting.items()})
 
     def _count(self, erasure: Erasure, waiting: Mapping[TableReference, Replacing]) -> None:
-        """Count what is no row any more, in tables and in staged files."""
+        """Count the rows that were deleted from tables and staged files."""
         rows = [(key, table, n) for table, each in sorted(waiting.items()) for key, n in each.rows.items()]
         rows += [(rows_key(each.new), each.new.table, -each.rows) for each in self._own(erasure).staged]
         changes = [
@@ -274,8 +273,8 @@ class RowDeleter:
             )
 
     def _give_up(self, number: int) -> None:
-        """Let the tables go on as they were, unless the job ran: its id is burned first (R6). Staged files that were
-        written again stay so."""
+        """Burn the job's id, then let the tables continue unchanged. If the job ran, do nothing (R6). Rewritten staged
+        files stay."""
         erasure = state.read(self.live.store, Erasure, erasure_path(number)).value
         job_id, tables = self._own(erasure).job_id, self._tables(erasure)
         if not job_id:
@@ -295,7 +294,7 @@ class RowDeleter:
         self._end(erasure, None)
 
     def _end(self, erasure: Erasure, deleted: Mapping[str, int] | None) -> None:
-        """End the job. ``deleted``: rows by table that it deleted at least, None if it deleted none."""
+        """End the job. ``deleted`` are the rows by table that it deleted at least; None if it deleted none."""
         job_id = self._own(erasure).job_id
 
         def ended(_: Erasure, now: Deletion) -> Deletion:
@@ -316,7 +315,7 @@ class RowDeleter:
 
 
 def _counts(table: TableReference, rows: int) -> Counts:
-    """The counts after a deletion: records stay, and rows that are gone count as erased."""
+    """The change of counts by a deletion: records stay, and deleted rows count as erased."""
     is_error = is_error_table(table)
     return Counts(erased=-rows, errors=rows if is_error else 0, rows={} if is_error else {str(table): rows})
 

@@ -1,4 +1,6 @@
-"""Finds the records of a person: in Kafka by key, in tables by column. It loads arrays: not for every command."""
+"""Finds the records of a person: in Kafka by key, in tables by column.
+
+This module imports numpy, so commands import it only when they need it."""
 
 from __future__ import annotations
 
@@ -38,23 +40,23 @@ from kbq_assets.wire.files.read_container import DamagedFile
 
 @dataclass
 class SearchResult:
-    """Offsets of present partitions and of older rows, and what could not be searched."""
+    """Offsets in current partitions, in older epochs and in copies, and the gaps that could not be searched."""
 
     offsets: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     older: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     copies: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     gaps: list[str] = field(default_factory=list)
-    #: how far a partition was searched, if beyond its position
+    #: the end of the search in each partition, if it lies beyond its position
     until: dict[int, int] = field(default_factory=dict)
 
     def add(self, partition: int, epoch: int, since: int, offsets: sets.Offsets) -> None:
-        """Add rows of an epoch of a partition that began in epoch ``since``."""
+        """Add offsets of an epoch of a partition that began in epoch ``since``."""
         own = self.offsets[partition] if epoch >= since else self.older[f"{partition}/{epoch}"]
         for first, until in sets.pairs(offsets):
             own.update(range(first, until))
 
     def check_size(self) -> None:
-        """Raise Refused for more records than one erasure takes."""
+        """Raise Refused for more records than one erasure can have."""
         sizes = map(len, (*self.offsets.values(), *self.older.values(), *self.copies.values()))
         most = max(sizes, default=0)
         if most > MOST_OFFSETS:
@@ -66,7 +68,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class Search:
-    """Searches everything that knows a person of one topic."""
+    """Searches all places that may have a person's records of one topic."""
 
     places: Sequence[ErasedWarehouse]
     source: RecordSource
@@ -77,7 +79,7 @@ class Search:
         return self.places[0].live
 
     def run(self, number: int, topic: ErasedTopic, chosen: PersonRecords) -> tuple[Erasure, tuple[str, ...]]:
-        """The erasure of what was found, and lines about what was not searched. Raises Refused, Unavailable."""
+        """The erasure of the records found, and lines about what was not searched. Raises Refused, Unavailable."""
         check_same_log(self.live, topic)
         found = SearchResult()
         copies = [TopicBackup.of(area, topic.topic) for area in backup_areas(self.live, topic.topic)]
@@ -91,7 +93,7 @@ class Search:
             found.gaps.append(
                 f"the backup of {topic.topic} before its reset was not searched by column or position"
             )
-        # A column may be searched for several values.
+        # A column may be searched for several values, so gaps may repeat.
         return self._erasure(number, topic, copies, found), tuple(dict.fromkeys(found.gaps))
 
     def _erasure(
@@ -110,7 +112,7 @@ class Search:
             {key: offsets_of(own) for key, own in sorted(each.items()) if own}
             for each in (found.older, found.copies)
         )
-        # Epochs of two areas differ: then the commits tell at the time of the deletion.
+        # Epochs of two areas differ. Then the commits decide, at the time of the deletion.
         commits = copies[0].commits if copies else {}
         copied = epochs_of_log(topic.ids, partitions, commits) if len(copies) < 2 else {}
         times = ErasureTimes(self.live.store.now_ms())
@@ -131,7 +133,7 @@ class Search:
     def _search_columns(
         self, topic: ErasedTopic, columns: Sequence[tuple[str, str]], found: SearchResult
     ) -> None:
-        # Waiting files first: a file that is loaded meanwhile is in its table by then.
+        # Search waiting files first: if one is loaded meanwhile, the search of the tables finds it.
         waiting = self._search_waiting(topic, columns, found)
         for column, value in columns:
             self._search_tables(topic, column, value, found, is_known=column in waiting)
@@ -139,7 +141,7 @@ class Search:
         found.gaps += [line for place in self.places for line in place.statement_gaps(topic.topic)]
 
     def _tombstoned(self, topic: str) -> frozenset[bytes]:
-        """The keys of a topic whose last record is a tombstone."""
+        """Keys of a topic whose last record is a tombstone."""
         if not topic:
             return frozenset()
         described = self.live.offsets.topics((topic,)).get(topic)
@@ -156,7 +158,7 @@ class Search:
     def _search_copies(
         self, topic: ErasedTopic, copies: TopicBackup, keys: frozenset[bytes], found: SearchResult
     ) -> None:
-        """The records that a backup has. Offsets of its former epochs may be of another log."""
+        """Add records in a backup. Offsets in its earlier epochs may be of another log."""
         wanted = WantedKeys.of(keys)
         for commit, file in copies.files():
             name = BackupFileName.parse(file.path)
@@ -179,14 +181,14 @@ class Search:
         found: SearchResult,
         copied_until: int,
     ) -> None:
-        """The records that Kafka still has, those that wait to be extracted too."""
+        """Add records in Kafka, including those that are not extracted yet."""
         broker = self.live.offsets.offsets([tp]).get(tp)
         if broker is None:
             found.gaps.append(f"{tp} is not on the broker: its records were not searched by key")
             return
         if copied_until < broker.earliest:
             found.gaps.append(
-                f"{tp}: neither Kafka nor a backup has everything below {broker.earliest}: rows before it were not"
+                f"{tp}: neither Kafka nor a backup has all records below {broker.earliest}: rows before it were not"
                 " searched by key; --where searches them by column"
             )
         if state.since > 1:
@@ -200,7 +202,7 @@ class Search:
     def _add_positions(
         self, topic: ErasedTopic, positions: Iterable[RecordPosition], found: SearchResult
     ) -> None:
-        """Records that somebody named. Raises Refused for one that is not written yet."""
+        """Add records that the user named. Raises Refused for one that is not written yet."""
         partitions = {tp.partition: (tp, *each) for tp, each in topic.partitions.items()}
         ends = self.live.offsets.offsets([tp for tp in topic.partitions]) if positions else {}
         for partition, offset, epoch in sorted(positions):
@@ -218,7 +220,7 @@ class Search:
     def _search_waiting(
         self, topic: ErasedTopic, columns: Sequence[tuple[str, str]], found: SearchResult
     ) -> set[str]:
-        """Rows in staged files that no table has loaded, and in quarantine; return the columns that these have."""
+        """Add rows in quarantine and in staged files that no table has loaded; return the columns that were found."""
         since = {tp.partition: state.since for tp, (_, state) in topic.partitions.items()}
         search = ColumnSearch(columns)
         for place in self.places:
@@ -232,9 +234,9 @@ class Search:
                 except NotFound:
                     if is_in_job(place.live, each):
                         found.gaps.append(
-                            f"{each.stored} is gone, and a load job in flight may have a copy of it"
+                            f"{each.stored} is gone, but a load job in flight may have a copy of it"
                         )
-                    continue  # or loaded meanwhile
+                    continue  # or it was loaded meanwhile
                 except BadFile as error:
                     found.gaps.append(f"{each.stored} cannot be read: {error.message}")
                     continue
@@ -272,7 +274,7 @@ class Search:
 
 
 def _readable(tp: TopicPartition, state: PartitionCommit, broker: BrokerOffsets) -> Iterator[OffsetRange]:
-    """The log, without the gaps that an operator accepted: some cannot be read."""
+    """Ranges of the log, without gaps that an operator accepted, because some of them cannot be read."""
     first = max(broker.earliest, state.start)
     for gap in sorted(state.accepted_gaps, key=lambda gap: gap.first):
         if gap.until > first:
@@ -284,12 +286,12 @@ def _readable(tp: TopicPartition, state: PartitionCommit, broker: BrokerOffsets)
 
 
 def _new(found: set[int], erased: sets.Offsets) -> sets.Offsets:
-    """The offsets that no earlier erasure has."""
+    """Offsets that no earlier erasure has."""
     return offsets_of(offset for offset in found if not sets.has(erased, offset))
 
 
 def _follow(chunk: Chunk, deleted: set[bytes]) -> None:
-    """Let the next records of a partition change which keys are deleted."""
+    """Update the set of deleted keys with the next records of a partition."""
     for row in range(len(chunk)):
         if key := chunk.key(row):
             (deleted.add if chunk.starts[row] < 0 else deleted.discard)(key)
@@ -297,7 +299,7 @@ def _follow(chunk: Chunk, deleted: set[bytes]) -> None:
 
 @dataclass(frozen=True)
 class WantedKeys:
-    """Wanted keys, and their lengths: most records differ by length already."""
+    """Wanted keys and their lengths. The length alone rules out most records."""
 
     keys: frozenset[bytes]
     lengths: np.ndarray

@@ -1,5 +1,5 @@
-"""Staged files under an erasure, while their tables wait: written again without the rows, wherever they are listed
-(PROTOCOL X3). It loads arrays: not for every command."""
+"""Erasure in staged files: rewrites them without the rows while their tables wait, wherever they are listed (PROTOCOL
+X3). This module imports numpy, so commands import it only when they need it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class StagedRows:
         return warehouse_of(self.live.load_store)
 
     def left(self, tables: Container[str] | None = None) -> Iterator[tuple[WaitingFile, int]]:
-        """Files that have such rows, with their number; of all tables, or of some. A file that is gone counts whole
-        while a job in flight may load a copy of it. Raises Refused for one that cannot be read."""
+        """Files with such rows, and the number of rows; for all tables, or for some. If a file is gone but a job in
+        flight may load a copy of it, all its rows count. Raises Refused for a file that cannot be read."""
         for each in waiting_files(self.live, self.erasure):
             if tables is not None and str(each.table) not in tables:
                 continue
@@ -54,17 +54,17 @@ class StagedRows:
             except NotFound:
                 if is_in_job(self.live, each):
                     yield each, each.file.rows
-                continue  # or loaded meanwhile
+                continue  # or it was loaded meanwhile
             if left_out := pieces[0].left_out:
                 yield each, left_out
 
     def rewritten(self, tables: Container[str]) -> tuple[RewrittenFile, ...]:
-        """New files without the rows, which nothing lists yet. Their tables must wait."""
+        """Write new files without the rows. Nothing lists them yet. The tables must wait."""
         return tuple(self._copy(each) for each, _ in self.left(tables))
 
     def _pieces(self, each: WaitingFile, *, is_known: bool = True) -> tuple[RowFilter, Iterator[bytes]]:
-        """A file's filter, and its bytes without the rows, which compare it with its entry at the end if that is
-        known."""
+        """A file's filter, and its bytes without the rows. With ``is_known``, the file is compared with its entry at
+        the end."""
         name = each.file.name
         wanted = reached(self.live, self.erasure).of_epoch(name.topic_partition.partition, name.epoch)
         rows = RowFilter(wanted)
@@ -78,15 +78,15 @@ class StagedRows:
                         raise BadFile(why)
             except BadFile as error:
                 raise Refused(
-                    f"{each.file.path} may have erased rows and cannot be read: {error.message}",
-                    next_step=f"kbq quarantine drop --table {each.table} if it is in quarantine, else kbq restage"
+                    f"{each.file.path} may have erased rows, but cannot be read: {error.message}",
+                    next_step=f"kbq quarantine drop --table {each.table} if it is in quarantine, otherwise kbq restage"
                     f" {each.file.path}; then kbq erase resume {self.erasure.number}",
                 ) from error
 
         return rows, pieces()
 
     def _copy(self, each: WaitingFile, *, is_known: bool = True) -> RewrittenFile:
-        """A copy without the rows, in a folder of its own attempt: no copy can be taken for one of E11."""
+        """A copy without the rows, in the folder of a new attempt, so it cannot be confused with a copy of E11."""
         store, file = self.live.load_store, each.file
         path = dataclasses.replace(file.name, attempt=uuid.uuid4().hex[:20]).format()
         rows, pieces = self._pieces(each, is_known=is_known)
@@ -109,7 +109,7 @@ class StagedRows:
         return RewrittenFile(file.path, new, rows.left_out)
 
     def kept(self) -> tuple[RewrittenFile, ...]:
-        """The noted files that exist, or that something lists."""
+        """The noted files that exist, or that have replaced their old files."""
         listed = {each.file.path for each in waiting_files(self.live, self.erasure)}
         noted = self.erasure.deletion(self._warehouse).staged
         return tuple(each for each in noted if each.old not in listed or self._exists(each.new))
@@ -119,12 +119,12 @@ class StagedRows:
         return any(each.path in paths for path in paths for each in self.live.load_store.checksums(path))
 
     def replace(self) -> None:
-        """List the new files in place of the old ones, each by one swap per object. Repeatable."""
+        """List the new files instead of the old ones, each by one swap per object. Repeatable."""
         for each in self.erasure.deletion(self._warehouse).staged:
             made = each
             self._replace(made)
             while not self._exists(made.new) and (found := self._listed(made.new)):
-                # A clean-up that ran meanwhile took it for an orphan; the old file is still there (E6).
+                # A clean-up that ran meanwhile deleted it as an orphan. The old file still exists (E6).
                 made = self._again(found, each, made.new)
                 self._replace(made)
 
@@ -132,13 +132,13 @@ class StagedRows:
         return next((w for w in waiting_files(self.live, self.erasure) if w.file.path == file.path), None)
 
     def _again(self, lost: WaitingFile, each: RewrittenFile, copy: StagedFile) -> RewrittenFile:
-        """Another copy of an old file, in place of a ``copy`` that is lost. Raises Unavailable."""
+        """Another copy of an old file, to replace a lost ``copy``. Raises Unavailable."""
         old = dataclasses.replace(each.new, path=each.old, rows=each.new.rows + each.rows)
         try:
             made = self._copy(dataclasses.replace(lost, file=old), is_known=False)
         except NotFound as error:
             raise Unavailable(
-                f"a clean-up that ran meanwhile took {copy.path} for an orphan (E6)",
+                f"a clean-up that ran meanwhile deleted {copy.path} as an orphan (E6)",
                 next_step=f"kbq restage {copy.path}, then kbq erase resume {self.erasure.number}",
             ) from error
         return RewrittenFile(copy.path, made.new, 0)
@@ -153,7 +153,7 @@ class StagedRows:
             commit_path_of(tp),
             lambda commit: with_rewritten(commit, each, self._warehouse),
         )
-        # The commit first: a file that moves to the backlog meanwhile is there by now (E7).
+        # Change the commit first: a file that moves to the backlog meanwhile is there by then (E7).
         _change_if_there(
             partial(
                 state.change, store, BacklogChunk, backlog_path(new.table, new.name.epoch, tp, new.window)

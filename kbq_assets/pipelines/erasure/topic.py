@@ -1,4 +1,4 @@
-"""A topic as an erasure finds it, and what an erasure cannot do yet."""
+"""A topic's commits, tables and waiting files for an erasure, and checks whether it can run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from kbq_assets.pipelines.replay.start import read_replays
 
 @dataclass(frozen=True)
 class ErasedTopic:
-    """Commits of a topic by shard, and the states of all tables."""
+    """A topic's commits by shard, and the states of all tables."""
 
     topic: str
     commits: Mapping[int, Commit]
@@ -38,8 +38,8 @@ class ErasedTopic:
 
     @classmethod
     def read(cls, live: Deployment, topic: str) -> ErasedTopic:
-        """Read it: states first, so that no mark is newer than the commits (L1). Raises NotFound, and Refused for what
-        an erasure cannot reach."""
+        """Read the states before the commits, so no mark is newer than the commits (L1). Raises NotFound; Refused for a
+        topic that cannot be erased."""
         store = live.load_store
         states = state.read_table_states(store)
         commits = shards_of(live.store, topic, required=False) or _backed_up(live, topic)
@@ -61,20 +61,20 @@ class ErasedTopic:
         return dict(sorted(found.items()))
 
     def tables(self, live: Deployment) -> list[TableReference]:
-        """Every table that this staging area may have filled with records of the topic."""
+        """All tables into which this staging area may have loaded records of the topic."""
         known = [t for t, found in self.states.items() if found.rows or found.marks]
         return sorted(
             {*known, *(t for t in live.warehouse.tables() if not is_shadow(t) and self._is_own(live, t))}
         )
 
     def may_feed(self, table: TableReference) -> bool:
-        """Whether a table may have rows of the topic: its state counts some, or nobody knows it."""
+        """Whether a table may have rows of the topic: its state counts some, or it has no counts."""
         found = self.states.get(table)
         keys = {*found.rows, *found.marks} if found else ()
         return not keys or any(key.startswith(f"{self.topic}/") for key in keys)
 
     def with_memories(self, tables: Iterable[TableReference]) -> dict[TableReference, TableReference]:
-        """Tables, and the tables of the keys that upserts deleted in them, each with its target."""
+        """The tables, and their tables of deleted keys (of upserts), each mapped to its target table."""
         found = {}
         for table in tables:
             found[table] = table
@@ -84,11 +84,11 @@ class ErasedTopic:
         return found
 
     def statement_tables(self) -> list[TableReference]:
-        """Tables that have a row for several records."""
+        """Tables with one row for several records."""
         return sorted(t for t in self._fed if self.states[t].has_statements)
 
     def sql_tables(self) -> list[TableReference]:
-        """Tables whose rows the user's own SQL makes. Nobody else knows from which records."""
+        """Tables whose rows the user's own SQL makes. KBQ does not know from which records."""
         return sorted(t for t in self._fed if _rule(self.states[t]).kind == SQL)
 
     @property
@@ -98,7 +98,7 @@ class ErasedTopic:
         return [t for t, found in self.states.items() if any(key.startswith(topic) for key in found.marks)]
 
     def _is_own(self, live: Deployment, table: TableReference) -> bool:
-        """Whether a table without a state is this staging area's: replays of error rows may have made it."""
+        """Whether a table belongs to this staging area. It may have no state if a replay of error rows created it."""
         if table in self.states:
             return True
         stored = live.warehouse.find_table(table)
@@ -109,13 +109,13 @@ class ErasedTopic:
 
 
 def _rule(found: TableState) -> StatementRule:
-    """How a table's rows came to be, or will."""
+    """The rule that makes a table's rows, now or with the job in flight."""
     in_flight = found.in_flight.statement if found.in_flight else None
     return in_flight.rule if in_flight else found.definition.statements.rule
 
 
 def _backed_up(live: Deployment, topic: str) -> Mapping[int, Commit]:
-    """The commits of a topic that has a backup alone. Raises NotFound."""
+    """The commits of a topic that has only a backup. Raises NotFound."""
     for area in backup_areas(live, topic):
         return shards_of(area, topic)
     return shards_of(live.store, topic)
@@ -134,7 +134,7 @@ def check_replays(live: Deployment, topic: str, next_step: str) -> None:
 
 
 def reached(live: Deployment, erasure: Erasure) -> Erasure:
-    """The erasure with the rows of epochs that began since."""
+    """The erasure, extended to the rows of epochs that began later."""
     return reaching(erasure, shards_of(live.store, erasure.topic, required=False).values())
 
 
@@ -157,7 +157,7 @@ def waiting_files(live: Deployment, erasure: Erasure) -> list[WaitingFile]:
 
 
 def unloaded_files(live: Deployment, chosen: Callable[[StagedFile], bool]) -> list[WaitingFile]:
-    """The chosen ones of all staged files that a table may still load, by path."""
+    """The chosen files among all staged files that a table may still load, ordered by path."""
     view = read_view(StateCache(live.load_store))
     waiting = (each for table in view.tables for each in _unloaded(view, table))
     found = {each.file.path: each for each in waiting if chosen(each.file)}
@@ -165,7 +165,8 @@ def unloaded_files(live: Deployment, chosen: Callable[[StagedFile], bool]) -> li
 
 
 def _unloaded(view: LoadView, table: TableReference) -> Iterable[WaitingFile]:
-    """Those of one table. A job in flight may load files that nothing else lists: a reset gave them up."""
+    """The files that one table may still load. The job in flight may have files that nothing else lists, because a
+    reset gave them up."""
     versioned = view.states.get(table)
     known = versioned.value if isinstance(versioned, state.Versioned) else TableState("")
     waiting = [
@@ -178,17 +179,17 @@ def _unloaded(view: LoadView, table: TableReference) -> Iterable[WaitingFile]:
 
 
 def is_in_job(live: Deployment, each: WaitingFile) -> bool:
-    """Whether a job in flight has a file now. If the file is gone, the job may read a copy (E11, L15)."""
+    """Whether the table's job in flight has a file. If the file is gone, the job may read a copy (E11, L15)."""
     found = state.find(live.load_store, TableState, table_state_path(each.table))
     job = found.value.in_flight if found else None
     return job is not None and identity(each.file) in map(identity, job.files)
 
 
 def delete_loaded(live: Deployment, erasure: Erasure) -> None:
-    """Delete staged files with rows of an erasure that every warehouse has loaded (W4): a loader may have died before
-    it did. Raises Unavailable."""
+    """Delete staged files with rows of an erasure that every warehouse has loaded (W4), because a loader may have died
+    before it deleted them. Raises Unavailable."""
     touches, store = reached(live, erasure).touches, live.load_store
-    # The commits first: what is in a job by then is in a state that is read afterwards.
+    # Read the commits before the states: a file that enters a job meanwhile is in a state.
     files = [f for c in shards_of(live.store, erasure.topic, required=False).values() for f in c.files]
     states = state.warehouse_states(store)
     store.delete_many([file.path for file in files if touches(file) and states.is_done_with(file)])
@@ -198,7 +199,7 @@ def _check_reachable(live: Deployment, found: ErasedTopic) -> None:
     topic = found.topic
     if not all(found.ids):
         raise Refused(
-            f"the broker has no id of topic {topic}: a later topic of this name would lose its records",
+            f"the broker has no id for topic {topic}: a later topic with this name would lose its records",
             next_step="upgrade the brokers to 3.0 or later",
         )
     if len({(c.cluster_id, c.topic_id) for c in found.commits.values()}) > 1:
@@ -212,11 +213,11 @@ def backup_areas(live: Deployment, topic: str, role: Role = Role.EXTRACT) -> lis
 
 
 def check_same_log(live: Deployment, found: ErasedTopic) -> None:
-    """Raise Refused if the broker's topic is not the one that the tables were read from."""
+    """Raise Refused if the broker's topic is not the one from which the tables were filled."""
     described = live.offsets.topics((found.topic,)).get(found.topic)
     now = (live.offsets.cluster_id(), described.topic_id) if described else ("", "")
     if now != found.ids:
         raise Refused(
-            f"topic {found.topic} is gone, or was created again: its offsets are of another log",
+            f"topic {found.topic} is gone or was recreated: its offsets are of another log",
             next_step=f"kbq plan --topic {found.topic} shows the commands that fix it",
         )

@@ -1,1 +1,1 @@
-"""Bad records that become rows after all."""
+"""Replays bad records, so they become rows after all."""

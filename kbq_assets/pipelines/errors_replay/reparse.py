@@ -1,9 +1,9 @@
-"""Replays error rows: their raw bytes go through today's parser, and what it makes of them becomes rows.
+"""Replays error rows: parses their raw bytes with today's parser, and inserts the results as rows.
 
-A row is inserted under the coordinates and the epoch of its record, in the transaction that marks its error row
-(`ports.errors_replay`), or by steps (steps.py). The mark decides: a second or concurrent replay finds nothing left. No
-position and no mark of a table moves, so the protocol of loading does not change. Rows of a table of statements come by
-its own statement (target.py).
+A row is inserted with the position and the epoch of its record, in the transaction that marks its error row
+(`ports.errors_replay`), or in steps (steps.py). The mark decides, so a second or concurrent replay finds nothing left.
+No position and no table's mark changes, so loading is not affected. In a table with statements, the table's own
+statement applies the rows (target.py).
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from kbq_assets.ports.kafka import RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, KafkaRange, Warehouse
 
-#: Extracts a unit that is committed already from another source, into a new attempt's folder.
+#: Extracts a committed unit again from another source, into the folder of a new attempt.
 Parse = Callable[[Unit, RecordSource], UnitOutcome]
-#: The value of a bad record as it should have been; None leaves it as it is.
+#: Returns the corrected value of a bad record; None leaves the error row as it is.
 Repair = Callable[[ErrorRow], bytes | None]
-#: Error rows listed at once, without their values.
+#: Number of error rows listed at once, without their values.
 PAGE = 20_000
 
 
 @dataclass(frozen=True)
 class ReplayPorts:
-    """The ports of a replay. ``settings`` returns the options of those topics that the source list selects,
-    ``table_options`` those of a table that some topics feed."""
+    """The ports of a replay. ``settings`` returns the options of the given topics that the source list selects;
+    ``table_options`` returns those of a table that some topics feed."""
 
     store: ObjectStore
     warehouse: Warehouse
@@ -57,8 +57,9 @@ class ReplayPorts:
 
 @dataclass(frozen=True)
 class Selection:
-    """The error rows to replay: of a topic, with a reason, or all; ``repair`` changes their values first.
-    ``out_of_order``: why they come into ordered tables too, behind rows that readers have seen; ``by``: who says so."""
+    """The error rows to replay: those of a topic, those with a reason, or all. ``repair`` changes their values first.
+    ``out_of_order`` is the reason to also add them to ordered tables, after rows that readers have seen; ``by`` is the
+    user."""
 
     topic: str | None = None
     reason: str | None = None
@@ -69,8 +70,8 @@ class Selection:
 
 @dataclass
 class ReplayReport:
-    """Rows added per table; error rows that were resolved without a row, since their keys have newer records; error
-    rows that stay, by reason, with an example of each."""
+    """Rows added by table; error rows that were resolved without a row, because their keys have newer records; error
+    rows that stay, by reason, with an example for each."""
 
     rows: Counter[TableReference] = field(default_factory=Counter)
     superseded: Counter[TableReference] = field(default_factory=Counter)
@@ -87,7 +88,7 @@ class ReplayReport:
 
 
 def waiting(warehouse: Warehouse, topic: str | None = None) -> list[tuple[TableReference, KafkaRange, int]]:
-    """Error rows that were not replayed, by table, partition and epoch. Raises Unavailable."""
+    """Numbers of error rows that were not replayed, by table, partition and epoch. Raises Unavailable."""
     return [
         (table, range_, rows)
         for table in sorted(filter(is_error_table, warehouse.tables()))
@@ -97,8 +98,8 @@ def waiting(warehouse: Warehouse, topic: str | None = None) -> list[tuple[TableR
 
 
 def replay_errors(ports: ReplayPorts, chosen: Selection) -> ReplayReport:
-    """Replay the chosen error rows, once what earlier replays began has ended. Raises Refused if the warehouse cannot,
-    Unavailable and UnknownOutcome: the next replay goes on where this one ended."""
+    """End what earlier replays began, then replay the chosen error rows. Raises Refused if the warehouse cannot do it;
+    Unavailable, UnknownOutcome: the next replay continues where this one ended."""
     replays = replays_of(ports.store, ports.warehouse)
     report = ReplayReport(rows=settle_replays(ports.store, ports.warehouse))
     for errors, range_, _ in waiting(ports.warehouse, chosen.topic):
@@ -118,7 +119,7 @@ class _ErrorsReplay:
     range: KafkaRange
 
     def run(self) -> None:
-        """Replay them page by page. Rows that stay do not come again."""
+        """Replay the error rows page by page. Rows that stay are not tried again."""
         settings = self.ports.settings([self.range.topic]).get(self.range.topic)
         since = self._since() if settings else None
         first = 0
@@ -170,7 +171,7 @@ class _ErrorsReplay:
         records = list(self._repaired([row for row in rows if row not in sealed]))
         if not records:
             return
-        from kbq_assets.pipelines.errors_replay.source import ErrorRowSource  # arrays: not for every driver
+        from kbq_assets.pipelines.errors_replay.source import ErrorRowSource  # imports numpy
 
         outcome = self.ports.parse(self._unit(records, settings), ErrorRowSource(records))
         files = [file for window in outcome.windows for file in window.files]
@@ -195,7 +196,7 @@ class _ErrorsReplay:
         self.report.leave(why, records[:count], f"{count} of {len(records)} records from here on")
 
     def _repaired(self, rows: Sequence[ErrorRow]) -> Iterator[ErrorRow]:
-        """Rows with the values that the function returns. Its errors leave the row as it is."""
+        """Rows with the values that the function returns. If it fails for a row, that row stays as it is."""
         for row in rows:
             if self.chosen.repair is None:
                 yield row
@@ -210,7 +211,7 @@ class _ErrorsReplay:
                 self.report.leave(Left.NOT_REPAIRED, [row], why)
 
     def _unit(self, rows: Sequence[ErrorRow], settings: TopicSettings) -> Unit:
-        """The range of the rows in one window, whose bad records stop nothing."""
+        """A unit for the range of the rows, as one window. Its bad records stop nothing."""
         records = dataclasses.replace(settings.records, error_share=1.0)
         until = rows[-1].offset + 1
         return Unit(
@@ -228,7 +229,7 @@ class _ErrorsReplay:
         records: Sequence[ErrorRow],
         settings: TopicSettings,
     ) -> None:
-        """Add the rows of files of one table and schema. A table that refuses them leaves them alone."""
+        """Add the rows of files of one table and schema. If the table refuses them, the error rows stay."""
         store, count = self.ports.store, sum(file.rows for file in files)
         schema = store.get(schema_path(files[0].fingerprint)).data.decode()
         uris = {store.uri(file.path): file for file in files}
@@ -257,7 +258,8 @@ class _ErrorsReplay:
             self.report.superseded[table] += done.superseded
 
     def _decision(self, files: Sequence[StagedFile]) -> AuditEntry | None:
-        """What an ordered table's state says of the rows of these files; None if no operator lets them in."""
+        """The audit entry of an ordered table for the rows of some files; None if the operator does not add rows out of
+        order."""
         if not self.chosen.out_of_order:
             return None
         first, last = min(f.name.first_offset for f in files), max(f.until for f in files) - 1
@@ -266,7 +268,7 @@ class _ErrorsReplay:
         return AuditEntry(self.ports.store.now_ms(), "", 0, why, self.chosen.by, rows=rows)
 
     def _mark_errors(self) -> None:
-        """Give the error table the column of the mark."""
+        """Add the column of the mark to the error table."""
         bad = self.ports.warehouse.columns(self.errors) or ()
         if bad != (marked := with_mark(bad)):
             self.ports.warehouse.update_columns(self.errors, marked)

@@ -1,4 +1,4 @@
-"""Error rows as a source of records: their raw bytes under their own offsets."""
+"""Error rows as a source of records: their raw bytes at their own offsets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbq_assets.wire.chunk import Chunk, RawRecord
 
 @dataclass(frozen=True)
 class ErrorRowSource:
-    """The records of one partition's error rows, in the order of offsets (`ports.kafka.RecordSource`)."""
+    """The records of one partition's error rows, in offset order (`ports.kafka.RecordSource`)."""
 
     rows: Sequence[ErrorRow]
 

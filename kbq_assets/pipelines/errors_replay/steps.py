@@ -1,11 +1,11 @@
-"""Replays of error rows where no commit changes two tables (PROTOCOL ER7).
+"""Replays of error rows in a warehouse where one commit cannot change two tables (PROTOCOL ER7).
 
-    intent    the error table's state names job, target and error rows, by swap
-    land      the rows are a job of the target
-    mark      their error rows are marked, by a job of the error table under the same id
-    end       the intent goes, by swap
+    intent    swap the job id, the target and the error rows into the error table's state
+    land      add the rows, with a job of the target table
+    mark      mark the error rows, with a job of the error table under the same id
+    end       remove the intent, by swap
 
-Whoever finds an intent ends it first. A job that did not run either runs then, or its id is burned.
+A process that finds an intent ends it first. If its job did not run, it either runs then, or its id is burned.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from kbq_assets.ports.errors_replay import ErrorReplay, ErrorReplays, ErrorRepla
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import JobStatus, KafkaRange, Warehouse
 
-#: Tries against other replays of the same error table.
+#: Attempts while other replays of the same error table are faster.
 _ATTEMPTS: Final = 20
 _AGAIN: Final = "kbq errors replay"
 
 
 class _Open(Exception):
-    """Another replay entered an intent meanwhile."""
+    """Another replay has entered an intent meanwhile."""
 
 
 @dataclass(frozen=True)
 class SteppedReplays:
-    """`ErrorReplays` of a warehouse that replays by steps. ``store`` is its view of the staging area."""
+    """`ErrorReplays` of a warehouse that replays in steps. ``store`` is its view of the staging area."""
 
     store: ObjectStore
     warehouse: Warehouse
     steps: ErrorReplaySteps
 
     def replay(self, replay: ErrorReplay) -> Replayed:
-        """Add the rows whose error rows are not marked, then mark these."""
+        """Add the rows whose error rows are not marked, then mark the error rows."""
         for _ in range(_ATTEMPTS):
             self._settle(replay.errors)
             with suppress(_Open):
@@ -53,8 +53,8 @@ class SteppedReplays:
         raise Unavailable(f"other replays of {replay.errors} were faster {_ATTEMPTS} times", next_step=_AGAIN)
 
     def settle(self, *, gives_up: bool = False) -> Counter[TableReference]:
-        """End the replays that a process began and did not end; return the rows that they added per table. A job that
-        has not run is given up, or runs now."""
+        """End unfinished replays of other processes; return the rows that they added, by table. A job that has not run
+        runs now, or is given up with ``gives_up``."""
         added: Counter[TableReference] = Counter()
         for errors in state.read_table_states(self.store):
             added += self._settle(errors, gives_up=gives_up)
@@ -73,7 +73,7 @@ class SteppedReplays:
         def entered(now: TableState) -> TableState:
             if now.definition.replaying is not None:
                 raise _Open
-            # After the state: what no intent names is marked, or waits (ER7).
+            # Read the error rows after the state: if no intent names one, it is marked, or waits (ER7).
             wanted = self._waiting(replay)
             return begin_replay(now, wanted) if wanted else now
 
@@ -81,7 +81,7 @@ class SteppedReplays:
         return state.change(self.store, TableState, path, entered).value.definition.replaying
 
     def _waiting(self, replay: ErrorReplay) -> ReplayIntent | None:
-        """The rows of the files whose error rows are not marked."""
+        """An intent for the rows of the files whose error rows are not marked; None if there are none."""
         found = self.steps.places(replay)
         [(partition, epoch, own)] = found.places
         known = self.warehouse.positions(replay.errors, KafkaRange(found.topic, partition, epoch))
@@ -90,7 +90,7 @@ class SteppedReplays:
         return ReplayIntent("", replay.table, files, replay.now_ms, offsets) if offsets else None
 
     def _end(self, errors: TableReference, intent: ReplayIntent, *, gives_up: bool = False) -> JobStatus:
-        """End an intent; return what became of its job. Raises JobFailed if the error rows cannot be marked."""
+        """End an intent; return its job's status. Raises JobFailed if the error rows cannot be marked."""
         found = self._status(intent) or self._run(errors, intent, gives_up=gives_up)
         if _has_landed(found):
             with suppress(JobAlreadyExists):
@@ -100,10 +100,11 @@ class SteppedReplays:
         return found
 
     def _run(self, errors: TableReference, intent: ReplayIntent, *, gives_up: bool) -> JobStatus:
-        """Run the job, or give its id up; return its status. Raises UnknownOutcome, Unavailable."""
+        """Run the job or burn its id; return its status. Raises UnknownOutcome, Unavailable."""
         place = self.warehouse.project, self.warehouse.location
         with suppress(JobAlreadyExists):
-            # After the intent is there: who replaces rows of the target looks for intents once it waits.
+            # Check after entering the intent: a process that replaces rows of the target looks for intents once the
+            # target waits.
             if gives_up or self._is_replaced(intent.table):
                 self.warehouse.burn_job(intent.job_id, *place, intent.table)
             else:
@@ -130,7 +131,7 @@ class SteppedReplays:
 
 
 def _has_landed(found: JobStatus) -> bool:
-    """Whether a job added its rows: an id that was given up has no sources."""
+    """Whether a job added its rows. A burned id has no sources."""
     return found.error is None and bool(found.source_uris)
 
 
@@ -139,12 +140,12 @@ def _added(intent: ReplayIntent, found: JobStatus) -> int:
     if found.error is not None:
         raise JobFailed(f"the files do not load into {intent.table}: {found.error.message}")
     if not _has_landed(found):
-        raise Refused(f"rows of {intent.table} are replaced or erased meanwhile", next_step=_AGAIN)
+        raise Refused(f"rows of {intent.table} are being replaced or erased", next_step=_AGAIN)
     return found.output_rows
 
 
 def replays_of(store: ObjectStore, warehouse: Warehouse) -> ErrorReplays:
-    """How a warehouse replays error rows. Raises Refused if it has none of its own."""
+    """The way in which a warehouse replays error rows. Raises Refused if it has none of its own."""
     found = warehouse.errors_replay
     if found is None:
         raise Refused("these tables have no error rows of their own", next_step="kbq errors list")
@@ -152,7 +153,7 @@ def replays_of(store: ObjectStore, warehouse: Warehouse) -> ErrorReplays:
 
 
 def settle_replays(store: ObjectStore, warehouse: Warehouse) -> Counter[TableReference]:
-    """End what replays of error rows began. Each job that has not run runs now. Raises Unavailable, UnknownOutcome."""
+    """End unfinished replays of error rows. A job that has not run runs now. Raises Unavailable, UnknownOutcome."""
     found = warehouse.errors_replay
     return (
         SteppedReplays(store, warehouse, found).settle() if isinstance(found, ErrorReplaySteps) else Counter()
@@ -160,7 +161,7 @@ def settle_replays(store: ObjectStore, warehouse: Warehouse) -> Counter[TableRef
 
 
 def give_up_replays(store: ObjectStore, warehouse: Warehouse) -> None:
-    """The same, before rows are replaced or erased: no job that has not run runs any more."""
+    """End unfinished replays of error rows before rows are replaced or erased. A job that has not run is given up."""
     found = warehouse.errors_replay
     if isinstance(found, ErrorReplaySteps):
         SteppedReplays(store, warehouse, found).settle(gives_up=True)

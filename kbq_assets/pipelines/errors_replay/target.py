@@ -1,4 +1,4 @@
-"""Gives a table what replayed rows need, and renders the statement that applies them (PROTOCOL ER4 to ER6, ER8)."""
+"""Prepares a table for replayed rows, and renders the statement that applies them (PROTOCOL ER4 to ER6, ER8)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MARK: Final = Column(
 
 @dataclass(frozen=True)
 class TargetPorts:
-    """The ports that a table's preparation needs; ``options`` returns its options if some topics feed it."""
+    """The ports that a table's preparation needs. ``options`` returns the options of a table that some topics feed."""
 
     store: ObjectStore
     warehouse: Warehouse
@@ -52,10 +52,13 @@ def prepare(
     is_ordered: bool,
     entry: AuditEntry | None = None,
 ) -> ReplayStatement | None:
-    """Create or alter the table for rows of a staged schema; return the statement that applies them, None if they are
-    added. ``is_ordered``: the topic asks for an order; ``entry``: the decision to add rows out of order, which the
-    table's state gets first (ER8). Raises Refused if the table belongs to another staging area, is gone, or takes no
-    replayed rows; IncompatibleColumn."""
+    """Create or alter the table for rows of a staged schema; return the statement that applies them, or None if they
+    are appended.
+
+    ``is_ordered``: whether the topic has an order. ``entry``: the decision to add rows out of order; it is stored in
+    the table's state first (ER8). Raises Refused if the table belongs to another staging area, is gone, or cannot have
+    replayed rows; IncompatibleColumn.
+    """
     store, warehouse = ports.store, ports.warehouse
     current = _table_state(store, table)
     known = current.value if current else TableState("")
@@ -96,8 +99,11 @@ def _let_in(store: ObjectStore, table: TableReference, entry: AuditEntry, *, is_
 
 
 def _check_accepted(store: ObjectStore, table: TableReference) -> None:
-    """Raise Refused while a promotion of the table can be rolled back. In an upsert table, that would not bring back a
-    row that a promoted one kept out (R11). Elsewhere it takes the row away, and would count it as one of a load."""
+    """Raise Refused while a promotion of the table can be rolled back.
+
+    In an upsert table, the rollback would not restore a row that a promoted one had kept out (R11). In other tables, it
+    would remove the replayed row, and count it as a row of a load.
+    """
     own = (each for each in read_replays(store) if each.warehouse == warehouse_of(store))
     for each in own:
         if each.phase == Phase.PROMOTED and str(table) in each.tables:
@@ -108,17 +114,17 @@ def _check_accepted(store: ObjectStore, table: TableReference) -> None:
 
 
 def with_mark(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Columns with the one that says when a row was replayed."""
+    """The columns, with the column for the time of the replay."""
     return columns if any(c.name == REPLAYED_AT for c in columns) else (*columns, _MARK)
 
 
 def _fence(store: ObjectStore, table: TableReference, current: Versioned[TableState]) -> None:
-    """A loader that has read the table's columns without ours loses its swap, and reads them again. Raises Refused if
-    the state changed meanwhile."""
+    """Swap the state, so a loader that read the columns before our change loses its swap and reads them again. Raises
+    Refused if the state changed meanwhile."""
     try:
         state.swap(store, current, give_up_id(current.value))
     except PreconditionFailed as error:
-        raise Refused(f"{table} is loaded meanwhile", next_step="run it again") from error
+        raise Refused(f"{table} was loaded meanwhile", next_step="run it again") from error
 
 
 def _statement(
@@ -131,7 +137,7 @@ def _statement(
 ) -> ReplayStatement:
     assert warehouse.statements is not None
     upsert = upsert_of(warehouse.statements, table, rule, columns, [columns_of(schema)])
-    upsert = dataclasses.replace(upsert, one_partition=True)  # the rows are those of one partition
+    upsert = dataclasses.replace(upsert, one_partition=True)  # all rows are of one partition
     return ReplayStatement(batch, upsert_sql(upsert), effective_sql(upsert))
 
 

@@ -1,4 +1,4 @@
-"""Marks of partitions that have nothing to read (docs/completeness.md)."""
+"""End marks for partitions that have nothing to read (docs/completeness.md)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def mark_idle(
     marked: Collection[Shard] = (),
     seconds: float = math.inf,
 ) -> None:
-    """Mark partitions that have nothing to read and an old mark, the oldest marks first; skip commits in ``marked``.
+    """Renew old marks of partitions that have nothing to read, the oldest first. Skip the commits in ``marked``.
 
-    No swap begins after ``seconds``. Only complete hours depend on the marks, so a later run makes up for failures.
+    No swap begins after ``seconds``. Failures are ignored: only complete hours depend on the marks, and a later run
+    renews them.
     """
     oldest: dict[Shard, int] = defaultdict(lambda: asked_ms)
     for tp, end in ends.items():

@@ -1,11 +1,11 @@
 """Extraction: one bounded run that brings every selected topic up to date (PROTOCOL, Extraction).
 
-    repair     done files that a dead run did not write (E5), then pruning and backlogs (E7)
-    snapshot   registry and commits, then the broker's topics and offsets
+    repair     write done files that a dead run did not write (E5), then prune commits and move backlogs (E7)
+    snapshot   read the registry and the commits, then the broker's topics and offsets
     plan       pure: core/extraction/planning.py
     prepare    create commits of new topics, add partitions, record gaps
-    read       slices of units as tasks (core/extraction/turns.py); publish windows as they end (E4)
-    charge     cost per topic (core/extraction/cost.py)
+    read       run slices of units as tasks (core/extraction/turns.py); publish windows as they end (E4)
+    charge     store the cost per topic (core/extraction/cost.py)
 
 A crash at any point leaves only orphans and announcements. The next clean-up deletes the orphans, and the next run
 completes the announcements.
@@ -92,7 +92,7 @@ def extract(
 
 @dataclass
 class _TimeLimit:
-    """Until when a run starts tasks, in seconds of a monotonic clock, and when it cancels those that still run."""
+    """The time when a run stops starting tasks, and the time when it cancels running tasks. Monotonic seconds."""
 
     deadline: float
     limits: ExtractionLimits
@@ -104,14 +104,14 @@ class _TimeLimit:
         self.cancel_at = self.deadline + self.limits.grace_seconds
 
     def drain(self, now: float) -> None:
-        """Bring the limit forward: the run is asked to end."""
+        """Bring both times forward, because the run was asked to end."""
         if not self.is_draining:
             self.is_draining = True
             self.deadline = min(self.deadline, now)
             self.cancel_at = min(self.cancel_at, now + self.limits.drain_seconds)
 
     def reason_to_cancel(self, now: float) -> str:
-        """Why running tasks are canceled now, once; "" if they are not."""
+        """The reason to cancel running tasks now; "" if there is none, or if it was returned before."""
         if self.is_cancelled or now < self.cancel_at:
             return ""
         self.is_cancelled = True
@@ -120,7 +120,7 @@ class _TimeLimit:
 
 
 class _Run:
-    """The reading part of one extraction: turns, running tasks, and a publisher."""
+    """The read step of one extraction: turns, running tasks and publishers."""
 
     def __init__(
         self,
@@ -189,8 +189,8 @@ class _Run:
         return [self._usage[topic] for topic in sorted(self._usage)]
 
     def _watch_tasks(self) -> None:
-        """Warn if no task runs. Cancel the tasks that are still running well after the time limit: the next run reads
-        their ranges again."""
+        """Log the engine's complaint, if it has a new one. Cancel tasks that run long after the time limit; the next
+        run reads their ranges again."""
         engine, before = self._ports.engine, self._complaint
         self._complaint = engine.complaint()
         if self._complaint and not before:
@@ -241,7 +241,7 @@ class _Run:
 
 
 def charge(store: ObjectStore, costs: Iterable[Usage], run: str, started_ms: int) -> tuple[Usage, ...]:
-    """Store a run's costs. All windows are published by now, so a failure here affects nothing else."""
+    """Store a run's costs, and return them. All windows are already published, so a failure is only logged."""
     costs = tuple(costs)
     if costs:
         try:

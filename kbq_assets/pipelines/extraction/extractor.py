@@ -27,12 +27,12 @@ from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
 from kbq_assets.ports.kafka import AdvisoryGroups
 
 _LOGGER: Final = logging.getLogger("kbq.extract")
-#: The option's value for a topic whose positions go to no group.
+#: Value of the option if a topic's positions are committed to no group.
 NONE: Final = "none"
-#: Bound of `mark_ends`: with the poll before it, a sensor's tick stays under 10 seconds.
+#: Time limit of `mark_ends`. It keeps a sensor's tick, with the poll before it, under 10 seconds.
 MARK_SECONDS: Final = 4.0
-#: Commits that are published at once, each with up to 16 done files. A bucket answers in tens of milliseconds, and a
-#: cycle of 11,200 partitions has 320 commits and 22,000 done files: 30 s (`make bench-publish`).
+#: Commits published at once, each with up to 16 done files. A bucket answers in tens of milliseconds. A cycle of
+#: 11,200 partitions has 320 commits and 22,000 done files, and takes 30 s (`make bench-publish`).
 PUBLISHING_THREADS: Final = 8
 
 #: An engine for a run with these settings.
@@ -41,8 +41,8 @@ OpenEngine: TypeAlias = Callable[[Settings], ExtractionEngine]
 
 @dataclass(frozen=True)
 class Extractor:
-    """Plans and runs extractions. ``open_engine`` is entered for one run and left after it; ``open_engines`` for many,
-    each with an engine of its own."""
+    """Plans and runs extractions. ``open_engine`` opens the engine of one run; ``open_engines`` opens engines for a
+    series of runs."""
 
     deployment: Deployment
     open_engine: Callable[[], AbstractContextManager[ExtractionEngine]]
@@ -60,7 +60,7 @@ class Extractor:
         )
 
     def chosen(self, topics: Iterable[str]) -> frozenset[str] | None:
-        """Topics that a user named, None for none. Raises ConfigurationError if one is not extracted."""
+        """The topics that a user named; None for no names. Raises ConfigurationError if one is not extracted."""
         wanted = frozenset(topics)
         if not wanted:
             return None
@@ -75,7 +75,7 @@ class Extractor:
         return wanted
 
     def plan(self, only: frozenset[str] | None = None) -> ExtractionPlan:
-        """The work of `extract` now."""
+        """What `extract` would do now."""
         deployment = self.deployment
         return extraction.plan(
             deployment.store,
@@ -95,8 +95,8 @@ class Extractor:
         on_progress: Callable[[extraction.Progress], None] = lambda progress: None,
         is_draining: Callable[[], bool] = lambda: False,
     ) -> extraction.ExtractionReport:
-        """Bring topics up to date, on the given engine or on one that opens when there is something to read. Once
-        ``is_draining``, no task starts, and those that run have ``drain_seconds`` to end."""
+        """Bring topics up to date. Without ``engine``, one opens if there is something to read. Once ``is_draining``
+        returns True, no task starts, and running tasks have ``drain_seconds`` to end."""
         if engine is None:
             with ExitStack() as stack:
                 lazy = OnDemandEngine(lambda: stack.enter_context(self.open_engine()))
@@ -129,7 +129,7 @@ class Extractor:
         return report
 
     def _advised(self, report: extraction.ExtractionReport) -> extraction.ExtractionReport:
-        """Commit what was published to the topics' advisory groups."""
+        """Commit the published positions to the topics' advisory groups."""
         sources, default = self.deployment.sources, self.deployment.settings.kafka.advisory_group
         try:
             topics = sources.select({each.topic_partition.topic for each in report.partitions})
@@ -137,12 +137,12 @@ class Extractor:
             if not positions or self.open_groups is None:
                 return report
             failures = commit_groups(self.open_groups(), positions)
-        except KbqError as error:  # the list was edited meanwhile, the client does not open
+        except KbqError as error:  # the source list was edited meanwhile, or the client does not open
             failures = {default: str(error)}
         return replace(report, advisory_failures=failures)
 
     def poll(self, start: str = "") -> pending.Poll[ExtractionPlan]:
-        """Whether an extraction would do anything: in pages, if very much is staged."""
+        """Whether an extraction would do anything. If very much is staged, it is polled page by page."""
         deployment = self.deployment
         topics = deployment.sources.select(deployment.offsets.topics())
         return pending.poll_records(
@@ -150,10 +150,10 @@ class Extractor:
         )
 
     def mark_ends(self, plans: Iterable[ExtractionPlan], asked_ms: int) -> None:
-        """Note the partitions that are read up to the ends that the broker reported at ``asked_ms``.
+        """Mark the partitions that are read up to the log ends that the broker reported at ``asked_ms``.
 
-        Hours become complete this way if nothing is produced. Reads no record; stops after MARK_SECONDS, and the next
-        call continues.
+        So hours become complete even if nothing is produced. Reads no record. Stops after MARK_SECONDS; the next call
+        continues.
         """
         ends = {tp: end for planned in plans for tp, end in planned.log_ends.items()}
         mark_idle(self.deployment.store, self.deployment.clock, ends, asked_ms, seconds=MARK_SECONDS)
@@ -162,7 +162,7 @@ class Extractor:
 def groups_of(
     published: tuple[PartitionReport, ...], topics: Mapping[str, TopicSettings], default: str
 ) -> dict[str, dict[TopicPartition, int]]:
-    """The positions of each group, by the topics' options; ``default`` is the installation's."""
+    """Positions to commit, by consumer group. ``default`` is the group of topics without the option."""
     found: dict[str, dict[TopicPartition, int]] = {}
     for report in published:
         tp = report.topic_partition
@@ -175,7 +175,7 @@ def groups_of(
 def commit_groups(
     groups: AdvisoryGroups, positions: Mapping[str, Mapping[TopicPartition, int]]
 ) -> dict[str, str]:
-    """Why groups have not got their positions. It raises nothing: a view of a run never fails the run."""
+    """Commit positions to groups; return the errors by group. Raises nothing: advisory groups never fail a run."""
     failures: dict[str, str] = {}
     for group, offsets in sorted(positions.items()):
         try:

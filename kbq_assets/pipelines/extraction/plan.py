@@ -1,4 +1,4 @@
-"""The plan of an extraction, and the small partitions that have waited long enough."""
+"""The plan of an extraction, and the small partitions that no longer wait for more records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kbq_assets.pipelines.protocol.snapshot import Snapshot, read_snapshot
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
-#: A record whose time is this far in the future proves that a clock is wrong: its partition does not wait.
+#: If a record's time is this far in the future, a clock is wrong, so its partition does not wait.
 _CLOCK_SKEW_MS: Final = 60_000
 
 
@@ -34,7 +34,7 @@ def plan(
     limits: ExtractionLimits | None = None,
     open_backup: OpenArea = no_backups,
 ) -> ExtractionPlan:
-    """The plan of `extract` as of now. Changes nothing. Without ``now_ms`` small partitions keep waiting."""
+    """What `extract` would do now. Changes nothing. Without ``now_ms``, small partitions keep waiting."""
     limits, sources = limits or ExtractionLimits(), tuple(sources)
 
     def plan_output(store: ObjectStore, output: Callable[[TopicSettings], bool]) -> ExtractionPlan:
@@ -51,7 +51,7 @@ def plan(
 def _plan_output(
     found: Snapshot, store: ObjectStore, reader: OffsetReader, now_ms: int, limits: ExtractionLimits
 ) -> ExtractionPlan:
-    # Asking a bucket for its time is a call: only a stopped partition that may restart needs it.
+    # Reading the store's time costs a request, and only stopped partitions that may restart need it.
     store_ms = store.now_ms() if any(map(_may_restart, found.topics)) else 0
     planned = found.plan(limits.window, limits.total, now_ms=store_ms)
     if not planned.waiting:
@@ -66,10 +66,10 @@ def _may_restart(snapshot: TopicSnapshot) -> bool:
 
 
 def _ripe(reader: OffsetReader, waiting: Iterable[Waiting], now_ms: int) -> set[TopicPartition]:
-    """Partitions whose hour has ended by their data clock, or whose oldest unread record is old enough by its Kafka
-    time.
+    """Waiting partitions that are due: their hour has ended by their data clock, or the Kafka timestamp of their oldest
+    unread record is old enough.
 
-    If the local clock and the record's time contradict each other, the partition does not wait.
+    If the local clock and that timestamp contradict each other, the partition does not wait.
     """
     first = {w.topic_partition: w.first for w in waiting}
     groups: dict[int, list[TopicPartition]] = defaultdict(list)

@@ -27,7 +27,7 @@ from kbq_assets.ports.object_store import ObjectStore
 
 
 def no_backups(area: str) -> ObjectStore:
-    """There is no place for backups."""
+    """Raise ConfigurationError: there is no place for backups."""
     raise ConfigurationError(f"there is no place for {area} backups", next_step="report a bug")
 
 
@@ -39,13 +39,13 @@ def _random_run() -> str:
 class ExtractionLimits:
     """Bounds of one run."""
 
-    #: after this long no task starts, and none reads on
+    #: time limit: no task starts after it, and running tasks stop reading
     seconds: float = 600.0
-    #: after this much more, tasks that have not ended or never started are canceled
+    #: time after that until unfinished and queued tasks are canceled
     grace_seconds: float = 120.0
-    #: the time that tasks get to end in a run that drains; Kubernetes kills a pod after 30 s
+    #: time that running tasks have to end if the run drains; Kubernetes kills a pod after 30 s
     drain_seconds: float = 20.0
-    #: most that the run reads
+    #: upper bounds of what the run reads
     total: ReadLimits = field(default_factory=ReadLimits)
     slices: SliceLimits = field(default_factory=SliceLimits)
     window: WindowLimits = field(default_factory=WindowLimits)
@@ -55,8 +55,8 @@ class ExtractionLimits:
 
 @dataclass(frozen=True)
 class ExtractionPorts:
-    """The ports of an extraction. ``new_run`` makes the name of a run. With one thread, commits are published in the
-    loop that hands out tasks."""
+    """The ports of an extraction. ``new_run`` makes the name of a run. If ``publishing_threads`` is 1, the loop that
+    submits tasks also publishes the commits."""
 
     store: ObjectStore
     offsets: OffsetReader
@@ -64,15 +64,15 @@ class ExtractionPorts:
     clock: Clock
     new_run: Callable[[], str] = _random_run
     publishing_threads: int = 1
-    #: the store of an area of backups
+    #: opens the store of a backup area
     open_backup: Callable[[str], ObjectStore] = no_backups
-    #: whether the run should end soon, with what its tasks have read
+    #: whether the run should end soon and keep what its tasks have read
     is_draining: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a run: positions of all units, and of those published; ``units`` are in tasks now."""
+    """Progress of a run: ``positions`` of all units, ``published`` positions, and ``units`` in running tasks."""
 
     positions: int
     published: int
@@ -84,7 +84,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """The windows that a run published of one partition, summed up."""
+    """Sums over the windows that a run published of one partition."""
 
     topic_partition: TopicPartition
     first: int
@@ -101,25 +101,25 @@ class ExtractionReport:
     plan: ExtractionPlan
     partitions: tuple[PartitionReport, ...]
     stops: tuple[PartitionStop, ...]
-    #: transient errors; the next run continues there
+    #: transient errors; the next run reads these partitions again
     failures: Mapping[TopicPartition, str]
     #: ranges left for the next run
     unfinished: int
     seconds: float
     costs: tuple[Usage, ...] = ()
-    #: files that were staged and could not be published
+    #: files that were staged but could not be published
     lost_files: int = 0
-    #: processes that read, the busiest first
+    #: worker processes, the busiest first
     workers: tuple[WorkerUse, ...] = ()
     #: new schema variants
     evolved: tuple[Evolution, ...] = ()
-    #: groups that did not get their positions, and why
+    #: errors of advisory groups whose positions were not committed
     advisory_failures: Mapping[str, str] = field(default_factory=dict)
     backup: BackupReport = field(default_factory=BackupReport)
 
     @property
     def totals(self) -> Counts:
-        """Counts over all partitions."""
+        """Counts, summed over all partitions."""
         return total(p.counts for p in self.partitions)
 
     @property

@@ -1,5 +1,4 @@
-"""The state that a plan needs before its units are read: new commits, new partitions, recorded gaps, topics that are
-back."""
+"""Writes the state that a plan's units need: new commits, new partitions, recorded gaps and returned topics."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from kbq_assets.ports.object_store import ObjectStore
 
 
 def prepare(store: ObjectStore, planned: ExtractionPlan, log_store: ObjectStore | None = None) -> list[Unit]:
-    """Create the state that the plan needs, and return its units. ``log_store`` has the erasure logs, if another store
-    has. Raises ConfigurationError for a commit that the store refuses."""
+    """Create the state that the plan needs, and return its units. ``log_store`` is the store of the erasure logs if it
+    is not ``store``. Raises ConfigurationError for a commit that the store refuses."""
     refused = _prepare(store, planned, log_store)
     for error in refused.values():
         raise error
@@ -31,8 +30,8 @@ def prepare(store: ObjectStore, planned: ExtractionPlan, log_store: ObjectStore 
 
 
 def prepare_each(store: ObjectStore, planned: ExtractionPlan) -> tuple[list[Unit], list[PartitionStop]]:
-    """As `prepare`, but a commit that the store refuses stops its own topic: the units of the other commits, and the
-    stops. Raises ConfigurationError if the store refuses all of many."""
+    """Like `prepare`, but a commit that the store refuses stops only its own topic. Return the units of the other
+    commits, and the stops. Raises ConfigurationError if the store refuses many commits and takes none."""
     refused = _prepare(store, planned, None)
     stops = [refused_stop(topic, "its commit is not written", error) for (topic, _), error in refused.items()]
     return [unit for unit in planned.units if _shard(unit.range.topic_partition) not in refused], stops
@@ -41,7 +40,7 @@ def prepare_each(store: ObjectStore, planned: ExtractionPlan) -> tuple[list[Unit
 def _prepare(
     store: ObjectStore, planned: ExtractionPlan, log_store: ObjectStore | None
 ) -> dict[Shard, ConfigurationError]:
-    """Create the state; return why the store refuses some commits."""
+    """Create the state; return the store's refusals by commit."""
     if planned.returned:
         back = partial(TopicRegistry.marked, topics=planned.returned, gone=False)
         state.change(store, TopicRegistry, TOPIC_REGISTRY, back)
@@ -78,7 +77,7 @@ def _add(addition: Addition, commit: Commit) -> Commit:
     partition = addition.topic_partition.partition
     if partition in commit.partitions:
         return commit
-    # A partition of that number may have been reset away: its rows have older epochs.
+    # An earlier partition with this number may have been reset away. Its rows have older epochs.
     since = commit.epoch if commit.epoch > 1 else 0
     starting = commits.starting_at(addition.start, addition.leader_epoch, since)
     return commit.with_partition(partition, starting)

@@ -1,7 +1,7 @@
-"""Publishes finished windows while the loop hands out tasks: one swap per commit for all tables (PROTOCOL E4).
+"""Publishes finished windows while the loop submits tasks: one swap per commit for all tables (PROTOCOL E4).
 
-Shards are published side by side, each in order. The loop adds outcomes and collects results; the store's latency
-delays no task.
+Shards are published in parallel, the swaps of one shard in order. The loop only adds outcomes and collects results, so
+the store's latency delays no task.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
-#: GCS allows about one write per second and object. The same pace is kept everywhere.
+#: GCS allows about one write per object and second. KBQ keeps the same pace on every store.
 SECONDS_BETWEEN_SWAPS: Final = 1.0
-#: Windows that may wait for their swap. Above this, the run hands out no task until all of them are published.
+#: Windows that may wait for their swap. Above this, the run submits no task until all of them are published.
 MOST_WAITING: Final = 20_000
-#: Rebases of a swap on other writers' swaps before the windows are dropped.
+#: Attempts to rebase a swap on other writers' swaps before its windows are dropped.
 _REBASES: Final = 10
 _LOGGER: Final = logging.getLogger("kbq.extract")
 
 
 @dataclass
 class _Published:
-    """The result of one swap for the outcomes that it tried to publish."""
+    """The result of one swap: which outcomes were published, and which failed."""
 
     outcomes: list[UnitOutcome] = field(default_factory=list)
     failures: dict[TopicPartition, str] = field(default_factory=dict)
@@ -76,9 +76,9 @@ class PublishedCounts:
 
 
 class Publisher:
-    """Publishes the windows of a run in the threads of ``pool``. ``published`` windows are known to be in a commit.
+    """Publishes the windows of a run in the threads of ``pool``. ``published`` has the windows known to be in a commit.
 
-    ``ends`` are the log ends that the broker reported at ``asked_ms``. Partitions that are read up to them are marked.
+    ``ends`` are the log ends that the broker reported at ``asked_ms``. Partitions that are read up to them get a mark.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class Publisher:
         self._asked_ms = asked_ms
         self._waiting: dict[Shard, list[UnitOutcome]] = defaultdict(list)
         self._running: dict[Future[_Published], tuple[Shard, int]] = {}
-        #: when it ended, and whether the store refused it
+        #: when each shard's last swap ended, and the store's refusal of it
         self._last_swap: dict[Shard, tuple[float, ConfigurationError | None]] = {}
         self._unpublished = 0
         self.published: dict[TopicPartition, list[Window]] = {}
         self.failures: dict[TopicPartition, str] = {}
-        #: partitions whose windows could not be published, and never will
+        #: partitions whose windows can never be published
         self.stops: list[PartitionStop] = []
         self.counts = PublishedCounts()
 
@@ -118,9 +118,9 @@ class Publisher:
             self._unpublished += len(outcome.windows)
 
     def flush_due(self) -> None:
-        """Begin to publish shards whose last swap was at least a second ago; collect those that have ended.
+        """Start a swap for shards whose last swap was at least a second ago, and collect finished swaps.
 
-        Waits only if very much is unpublished: then until it is published.
+        If more than `MOST_WAITING` windows wait, waits until all are published.
         """
         self._collect()
         ripe = self._clock.monotonic() - SECONDS_BETWEEN_SWAPS
@@ -130,7 +130,7 @@ class Publisher:
             self.flush()
 
     def flush(self) -> None:
-        """Publish everything, and wait for it."""
+        """Publish everything, and wait until it is published."""
         while self._waiting or self._running:
             self._start(list(self._waiting))
             wait(self._running, return_when=FIRST_COMPLETED)
@@ -141,13 +141,13 @@ class Publisher:
         mark_idle(self._store, self._clock, self._ends, self._asked_ms, self._last_swap.keys())
 
     def _start(self, shards: Iterable[Shard]) -> None:
-        """Publish shards in the pool. A shard that is being published waits: swaps of one commit follow each other."""
+        """Publish shards in the pool, except those with a running swap: the swaps of one commit must be in order."""
         busy = {shard for shard, _ in self._running.values()}
         begun = [shard for shard in shards if shard not in busy]
         if not begun:
             return
-        # Ask after reading: a topic that still has the commit's id had it all the time (E2). A client may silently read
-        # on in the new log of a recreated topic.
+        # Ask for the ids after the read: a topic that still has the commit's id had it during the whole read (E2). If a
+        # topic is recreated, a client may silently continue in the new log.
         described = self._pool.submit(self._offsets.topics, frozenset(topic for topic, _ in begun))
         for shard in begun:
             outcomes = self._waiting.pop(shard)
@@ -155,7 +155,7 @@ class Publisher:
             self._running[self._pool.submit(self._publish, shard, outcomes, described)] = shard, windows
 
     def _collect(self) -> None:
-        """Take the results of the swaps that have ended. Raises ConfigurationError if each of many is refused."""
+        """Take the results of finished swaps. Raises ConfigurationError if the store refused all of many."""
         for future in [future for future in self._running if future.done()]:
             shard, windows = self._running.pop(future)
             self._unpublished -= windows
@@ -178,7 +178,7 @@ class Publisher:
         outcomes: list[UnitOutcome],
         described: Future[Mapping[str, TopicDescription]],
     ) -> _Published:
-        """Publish a shard's outcomes. An error of the broker, the store or this commit fails these partitions alone."""
+        """Publish a shard's outcomes. If the broker, the store or the commit has an error, only these outcomes fail."""
         try:
             now = described.result().get(shard[0])
             result = self._swapped(commit_path(*shard), self._timed(outcomes), now.topic_id if now else "")
@@ -202,7 +202,7 @@ class Publisher:
             except NotFound:
                 return _lost(outcomes, f"{path} is gone")
             except LostManifest:
-                continue  # it may have left the head meanwhile: read the head again (M4)
+                continue  # the manifest may have left the head meanwhile: read the head again (M4)
             if is_other_topic(current.value.topic_id, topic_id):
                 return _lost(outcomes, "the topic was recreated while it was read")
             wanted, ours, lost = rebase(current.value, outcomes, self._clock.now_ms(), self._asked_ms, sealed)
@@ -210,12 +210,12 @@ class Publisher:
             try:
                 swap(self._store, current, wanted)
             except (PreconditionFailed, UnknownOutcome):
-                continue  # read again: listed windows are published, by this call or an earlier one
+                continue  # read the head again: windows that it lists are published, whichever attempt wrote them
             return _Published(ours, lost, self._announced(ours))
         return _lost(outcomes, f"{path} changed {_REBASES} times; the next run reads these windows again")
 
     def _announced(self, outcomes: Iterable[UnitOutcome]) -> list[PartitionStop]:
-        """Write done files; return a stop for the topic if the store refuses one of them."""
+        """Write done files. If the store refuses one, return a stop for the topic."""
         if not self._done_files:
             return []
         names = [f.done for o in outcomes for w in o.windows for f in w.files]
@@ -230,8 +230,8 @@ class Publisher:
         described: Future[Mapping[str, TopicDescription]],
         error: Exception,
     ) -> _Published:
-        """Publish each partition alone, as one of them cannot be published. A single one stops: the next run would
-        fail, too (E10)."""
+        """Publish each partition alone, because one of them cannot be published. If there is only one, stop it: the
+        next run would fail too (E10)."""
         by_partition: dict[TopicPartition, list[UnitOutcome]] = defaultdict(list)
         for outcome in outcomes:
             by_partition[outcome.unit.range.topic_partition].append(outcome)
@@ -254,7 +254,7 @@ class Publisher:
         unit, reason = outcomes[0].unit, StopReason.FAILED
         stop = Stop(reason, why, unit.range.from_offset, unit.range.until_offset)
         bare = self._timed([UnitOutcome(unit, stop=stop)])
-        with contextlib.suppress(Exception):  # if the stop cannot be written either, the report alone has it
+        with contextlib.suppress(Exception):  # if the stop cannot be written either, only the report has it
             current = read_head(self._store, path)
             swap(self._store, current, rebase(current.value, bare, self._clock.now_ms())[0])
         return _Published(
@@ -262,14 +262,14 @@ class Publisher:
         )
 
     def _sealed_since(self, known: frozenset[str], head: Commit) -> frozenset[str]:
-        """Files in manifests that were not ``known`` when this publication began: a swap whose outcome is unknown may
-        have moved its own windows there."""
+        """Paths of files in manifests that were not ``known`` when this publication began. A swap with an unknown
+        outcome may have moved its own windows there."""
         since = [entry for entry in head.manifests if entry.name not in known]
         read = manifests.read_parts(self._store, head, since).manifests.values()
         return frozenset(file.path for manifest in read for file in manifest.files)
 
     def _timed(self, outcomes: list[UnitOutcome]) -> list[UnitOutcome]:
-        """Outcomes whose stops have the store's time, from which pauses count (E10)."""
+        """The outcomes, with the store's time in their stops: pauses count from it (E10)."""
         if all(outcome.stop is None and not outcome.has_died for outcome in outcomes):
             return outcomes
         now_ms = self._store.now_ms()

@@ -1,7 +1,7 @@
-"""Repairs before a run plans: done files that a dead run did not write (E5); then commits are pruned (E7).
+"""Repairs before a run plans: write done files that a dead run did not write (E5), then prune commits (E7).
 
-Both read the windows in the heads of commits, and few manifests: those whose done files may be missing, and the oldest
-ones until some cannot leave yet. So a run costs the same whatever waits.
+Both steps read the windows in the heads of commits, and only a few manifests: those whose done files may be missing,
+and the oldest ones until some must stay. So the cost of a run does not depend on how much waits to be loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
 
-#: Manifests that cannot leave yet, after which newer ones are not read.
+#: After this many manifests that cannot leave the commit yet, newer ones are not read.
 MOST_STUCK: Final = 8
 _LOGGER: Final = logging.getLogger("kbq.extract")
 T = TypeVar("T")
@@ -37,8 +37,9 @@ P = ParamSpec("P")
 def repair_and_prune(store: ObjectStore, *, done_files: bool = True) -> list[PartitionStop]:
     """Write missing done files (E5), then drop loaded windows and set parked tables' files aside (E7).
 
-    In this order: a partition's highest done file exists before its window can leave the commit (L7). If one cannot
-    be written now, a later run prunes its commit. Return a stop for each topic whose done files the store refuses.
+    The order matters: a partition's highest done file must exist before its window leaves the commit (L7). If a done
+    file cannot be written now, a later run prunes that commit. Returns a stop for each topic whose done files the
+    store refuses.
     """
     heads = state.read_heads(store, state.topic_registry(store))
     states = state.warehouse_states(store, skips_refused=True)
@@ -65,7 +66,7 @@ def _alone(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T | None:
-    """The result of a function about one commit; None after an error that will not pass: it stops no other commit."""
+    """The result of a function for one commit. Log a permanent error and return None: it stops no other commit."""
     try:
         return function(commit, *args, **kwargs)
     except TransientError:
@@ -79,7 +80,7 @@ def _alone(
 def _expected(
     commit: Versioned[Commit], states: WarehouseStates, existing: frozenset[str]
 ) -> list[DoneFileName]:
-    """Done files of a commit that do not exist."""
+    """Names of a commit's missing done files."""
     files = files_to_announce(commit.value, states)
     return [file.done for file in files if done_path(file.path, file.until) not in existing]
 
@@ -95,7 +96,7 @@ def _examined(
             try:
                 read[entry.name] = read_manifest(store, head.value, entry)
             except LostManifest as lost:
-                # Another extraction may have dropped it: then pruning is theirs, too. If it is lost, readers stop (M4).
+                # If another extraction dropped it, that one prunes too. If it is lost, readers stop (M4).
                 _LOGGER.warning("%s is not pruned: %s", head.path, lost.message)
                 return None
             stuck += not may_leave(read[entry.name].files, states)
@@ -104,7 +105,8 @@ def _examined(
 
 
 def _is_settled(parts: CommitParts) -> bool:
-    """Whether a head needs no swap if no window leaves: its manifests are marked, and it has nothing for one."""
+    """Whether a head needs no swap as long as no window leaves: manifests are marked, and no gap or given-up file is
+    listed."""
     is_marked = all(entry.done or entry.name not in parts.manifests for entry in parts.head.manifests)
     has_gaps = any(partition.accepted_gaps for partition in parts.head.partitions.values())
     return is_marked and not has_gaps and not parts.head.given_up
@@ -124,6 +126,6 @@ def _prune(commit: Versioned[Commit], store: ObjectStore, states: WarehouseState
             state.create(store, path, chunk)
         state.swap_commit(store, commit, planned.commit, draft)
     except PreconditionFailed:
-        return  # somebody extracts: pruning is theirs too
+        return  # another extraction is running, and prunes too
     except TransientError as error:
         _LOGGER.warning("%s is not pruned yet: %s", commit.path, error.message)

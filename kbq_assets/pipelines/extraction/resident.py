@@ -1,8 +1,8 @@
-"""A resident extraction: cycle after cycle on one Spark application.
+"""A resident extraction: repeated cycles on one Spark application.
 
-Starting executors costs more than the work of a short cycle. Nothing depends on the application's life: a cycle is an
-extraction like any other (PROTOCOL, Extraction), so a kill loses at most the work of one cycle. Each cycle reads
-settings, catalog, commits and schemas anew.
+Starting executors takes longer than the work of a short cycle. Nothing depends on how long the application lives: a
+cycle is an extraction like any other (PROTOCOL, Extraction), so a kill loses at most the work of one cycle. Each cycle
+reads settings, catalog, commits and schemas again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Cycles:
     clock: Clock
     wait: Callable[[float], object]
     is_draining: Callable[[], bool]
-    #: why another process must go on, "" while this one may
+    #: why another process must take over; "" if this one may continue
     is_renewed: Callable[[], str]
     every_seconds: float
     #: number of cycles; 0 is no limit
@@ -34,7 +34,7 @@ class Cycles:
 
 @dataclass(frozen=True)
 class CycleEvents:
-    """The output of cycles."""
+    """Callbacks for reports, errors and progress of cycles."""
 
     on_report: Callable[[ExtractionReport], None]
     on_error: Callable[[KbqError], None]
@@ -48,10 +48,11 @@ def run_cycles(
     events: CycleEvents,
     topics: Collection[str] = (),
 ) -> str:
-    """Extract until the loop is asked to end, its limit is reached, or another process must go on; returns the reason.
+    """Extract until the loop is asked to end, its limit is reached, or another process must take over. Returns the
+    reason.
 
-    ``current`` returns an extractor with the settings in force. An error ends its cycle; it ends the loop only in the
-    first cycle, and if waiting would not help. Raises EngineEnded when the application is gone.
+    ``current`` returns an extractor with the settings in force. An error ends its cycle. It ends the loop only if it
+    is permanent and in the first cycle. Raises EngineEnded if the application is gone.
     """
     spark, number = current().deployment.settings.spark, 0
     while True:

@@ -1,4 +1,4 @@
-"""Writes `_backlog/` and `_bqlock`, and takes decisions from what somebody did to them (PROTOCOL F9)."""
+"""Writes `_backlog/` and `_bqlock`, and applies decisions that users make by changing them (PROTOCOL F9)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BacklogViews:
         self._states = states
 
     def decide(self, view: FilesView) -> bool:
-        """Retry or skip failed batches as somebody decided by objects; whether any state changed."""
+        """Retry or skip failed batches as users decided with objects. Returns whether any state changed."""
         if not self._ports.settings.views:
             return False
         decided = False
@@ -52,7 +52,7 @@ class BacklogViews:
         self._states.change(table.prefix, decided)
 
     def show(self, view: FilesView) -> dict[str, str]:
-        """Bring the views up to date; per table prefix, why they could not be written. No load depends on them."""
+        """Bring the views up to date. Returns errors by table prefix; no load depends on the views."""
         problems: dict[str, str] = {}
         for table in view.tables.values() if self._ports.settings.views else ():
             try:
@@ -85,7 +85,7 @@ class BacklogViews:
     def _show_lock(self, prefix: str, now: FileTableState) -> None:
         store, path, held = self._ports.source.store, f"{prefix}/{LOCK}", core.holder(now)
         if held is not None and getattr(held, "shown", False):
-            return  # whoever deletes it decides
+            return  # deleting it is the user's decision
         wanted = core.lock_text(now, held) if held else b""
         try:
             found = store.get(path)
@@ -95,7 +95,7 @@ class BacklogViews:
                     store.create(path, wanted)
             return
         if found.data and not core.is_own_lock(found.data, now.uuid):
-            return  # somebody else's
+            return  # it is not ours
         if not wanted:
             store.delete(path)
         elif found.data != wanted:

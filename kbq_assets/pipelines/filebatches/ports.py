@@ -1,4 +1,4 @@
-"""The ports that apply batches of files."""
+"""The ports for applying batches of files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kbq_assets.ports.object_store import ObjectStore
 
 
 def new_uuid() -> str:
-    """An id that no other state has."""
+    """A unique id for a state."""
     return uuid.uuid4().hex
 
 
 @dataclass(frozen=True)
 class FilePorts:
-    """``store`` has the states, ``source`` the batches. ``area`` is the warehouse's name in stored state."""
+    """The ports. ``store`` has the states, ``source`` the batches. ``area`` is the warehouse's name in stored state."""
 
     settings: FileBatchSettings
     source: FileSource
@@ -37,5 +37,5 @@ class FilePorts:
 
 
 def steering_names(settings: FileBatchSettings) -> frozenset[str]:
-    """Names of objects that steer a table, wherever they lie: no batch has them as files."""
+    """Names of objects that control a table, in any directory. They are never files of a batch."""
     return frozenset(filter(None, (LOCK, BACKFILL, settings.success, settings.start_backfill)))

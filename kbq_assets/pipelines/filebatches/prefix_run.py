@@ -1,4 +1,4 @@
-"""One table prefix in a run: settle its jobs in flight, enter what is ready, submit (PROTOCOL F3 to F5)."""
+"""One table prefix in a run: settle its jobs in flight, enter ready batches, submit jobs (PROTOCOL F3 to F5)."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _NOT_IN_LABEL: Final = re.compile(r"[^0-9a-z_-]+")
 class PrefixStep(Enum):
     """The result of a step of a table prefix."""
 
-    PROGRESS = auto()  # the next step follows at once
-    WAITS = auto()  # for a job
+    PROGRESS = auto()  # take the next step at once
+    WAITS = auto()  # waits for a job
     IDLE = auto()  # nothing to do in this view
 
 
 class PrefixRun:
-    """One table prefix in one view. It ends with a conflict: only a new view may decide then (F2)."""
+    """One table prefix in one view. A conflict ends it: then a new view is needed (F2)."""
 
     def __init__(self, ports: FilePorts, states: FileStates, view: FilesView, table: PrefixView) -> None:
         self._ports = ports
@@ -57,7 +57,7 @@ class PrefixRun:
 
     @property
     def state(self) -> FileTableState | None:
-        """The state as this run last read or wrote it."""
+        """The state that this run last read or wrote."""
         return self._current.value if self._current else None
 
     def step(self) -> PrefixStep:
@@ -93,7 +93,7 @@ class PrefixRun:
         batch, config = self._table.found(planned.path), self._table.configs.get(planned.path)
         objects = self._ports.source.files(batch, self._view.listing) if batch else None
         if batch is None or config is None or objects is None:
-            return False  # another batch is there by now: the next view decides
+            return False  # there is another batch by now: the next view decides
         running, files = self._entry(planned, config, objects), objects.files
         entered = table_batches.enter(
             self._now, running, self._view.listing.sign(self._table.prefix, BACKFILL)
@@ -131,7 +131,7 @@ class PrefixRun:
         )
 
     def _patterns(self, objects: BatchObjects, own: int) -> tuple[str, ...]:
-        """Patterns for the files, if they are too many to name; none if no few patterns match them alone."""
+        """A few patterns that match exactly the files, if the files are too many to name; empty if there are none."""
         most = self._ports.warehouse.limits.files
         if not most < len(objects.files) <= MOST_FILES:
             return ()
@@ -148,22 +148,22 @@ class PrefixRun:
         if not files:
             return "the batch has no files: upload them, then kbq files retry"
         way_on = (
-            f"put its files into several directories, each with a {self._ports.source.success} of its own,"
+            f"put its files into several directories, each with its own {self._ports.source.success},"
             " then kbq files skip this batch"
         )
         if len(files) > limits.files and not running.patterns:
             most = MOST_FILES if len(files) > MOST_FILES else limits.files
-            why = "" if most == MOST_FILES else " or patterns that match them alone"
-            return f"the batch has {len(files):,} files, and a job takes {most:,}{why}: {way_on}"
-        # A local warehouse's limit is for jobs that KBQ forms itself: it reads a batch of any size.
+            why = "" if most == MOST_FILES else " or patterns that match only them"
+            return f"the batch has {len(files):,} files, but a job takes at most {most:,}{why}: {way_on}"
+        # A local warehouse's limit is only for jobs that KBQ forms itself. It reads a batch of any size.
         if limits.partitions and size > limits.bytes:
-            return f"the batch has {size:,} bytes, and a job takes {limits.bytes:,}: {way_on}"
+            return f"the batch has {size:,} bytes, but a job takes at most {limits.bytes:,}: {way_on}"
         return ""
 
     # Jobs
 
     def _settle(self, running: BatchInFlight) -> bool:
-        """Take a job in flight one step further; whether anything changed."""
+        """Take a job in flight one step further. Returns whether anything changed."""
         ports, now_ms = self._ports, self._ports.store.now_ms()
         job = ports.warehouse.get_job(running.job_id, running.project, running.location)
         if job is None:
@@ -173,12 +173,12 @@ class PrefixRun:
         if not job.source_uris and not job.statement:
             self._swap(table_batches.give_up(self._now, running, now_ms))  # the id is burned
         elif not self._is_own(job, running):
-            why = f"foreign_job: {job.job_id} is another job than the state lists; kbq files retry gives it another id"
+            why = f"foreign_job: {job.job_id} is not the job that the state lists; kbq files retry uses another id"
             self._swap(table_batches.fail(self._now, running, why, now_ms))
         elif running.fail_on_zero and job.changed_rows == 0 and job.error is None:
             why = (
-                "a statement changed no row (KBQ_FILES_FAIL_ON_ZERO_DML_ROWS_AFFECTED), and what others of the file"
-                " changed stays: skip the batch, or make sure that a retry may repeat them"
+                "a statement changed no row (KBQ_FILES_FAIL_ON_ZERO_DML_ROWS_AFFECTED), but the changes of the file's"
+                " other statements stay: skip the batch, or make sure that a retry may repeat them"
             )
             self._swap(table_batches.fail(self._now, running, why, now_ms))
         elif job.error is not None:
@@ -196,8 +196,8 @@ class PrefixRun:
         return sorted(job.source_uris) == sorted(self._job(running).source_uris)
 
     def _lost(self, running: BatchInFlight, now_ms: int) -> bool:
-        """The warehouse does not know the id: it never started, or is burned now (F4). Whether the state changed: what
-        was submitted shows at the next poll."""
+        """Handle a job id that the warehouse does not know: it never started, or is burned now (F4). Returns whether
+        the state changed; a submitted job shows at the next poll."""
         warehouse = self._ports.warehouse
         if running.end.burning:
             with contextlib.suppress(JobAlreadyExists):
@@ -206,15 +206,15 @@ class PrefixRun:
         days = warehouse.limits.known_days
         if 0 < days * _DAY_MS < now_ms - running.begin.entered_ms:
             why = (
-                f"old_job: {running.job_id} was entered over {days} days ago, and nobody knows whether it ran"
+                f"old_job: {running.job_id} was entered over {days} days ago, so it is unknown whether it ran"
             )
             self._swap(table_batches.fail(self._now, running, why, now_ms))
             return True
         return self._submit_unchanged(running)
 
     def _submit_unchanged(self, running: BatchInFlight) -> bool:
-        """Submit a job, or give its id up if an object of the batch was replaced or deleted since the batch was listed.
-        Whether the state changed."""
+        """Submit a job. If an object of the batch was replaced or deleted since the listing, give the job's id up
+        instead. Returns whether the state changed."""
         folder, success = running.path, self._ports.source.success
         wanted = {f"{folder}/{success}" if folder else success: running.generation}
         wanted |= {
@@ -257,13 +257,14 @@ class PrefixRun:
 
 
 def digest_of(running: BatchInFlight) -> str:
-    """The digest of a statement's text and files. A label of BigQuery's takes 63 characters."""
+    """The digest of a statement's text and files. It must fit into a BigQuery label, which has at most 63
+    characters."""
     text = "\n".join((running.sql, running.path, *(f"{e.name} {e.generation}" for e in running.files)))
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 def _job_name(config: FileBatchConfig) -> str:
-    """Source, table and partition, as Google's tool names jobs of a `dataSourceName`; "" without one."""
+    """Source, table and partition, like job names in Google's tool for a `dataSourceName`; "" without one."""
     if not config.data_source:
         return ""
     to = config.destination

@@ -1,4 +1,4 @@
-"""Runs and decisions: `FileBatches` applies what is pending, shows it, and takes operators' decisions."""
+"""Runs and decisions: `FileBatches` applies and shows pending batches, and records operators' decisions."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from kbq_assets.pipelines.filebatches.prefix_run import PrefixRun, PrefixStep
 from kbq_assets.pipelines.filebatches.states import FileStates
 from kbq_assets.pipelines.filebatches.view import FilesView, PrefixView, plan_prefix, read_files_view
 
-#: States of batches that wait for a person.
+#: States of batches that wait for an operator.
 NEEDS_PERSON: Final = frozenset(
     {BatchState.FAILED, BatchState.BLOCKED, BatchState.REUPLOADED, BatchState.LATE}
 )
-#: Views in a row that show nothing but other writers' changes.
+#: Most successive views with only conflicts.
 _MOST_CONFLICTS: Final = 5
 _LOGGER: Final = logging.getLogger("kbq.files")
 
 
 class _Came(Enum):
-    """An event in a view after which another view is needed."""
+    """An event that requires another view."""
 
     PROGRESS = auto()
-    CONFLICT = auto()  # another writer was first, or an outcome is unknown
+    CONFLICT = auto()  # another writer was faster, or an outcome is unknown
 
 
 @dataclass(frozen=True)
 class PrefixReport:
     """The result of a run or status for a table prefix: batches that are not applied, and those ``done`` in the run.
-    ``error``: why it could not go on; ``transient``: the next run may."""
+    ``error``: why it could not continue; ``transient``: whether the next run may."""
 
     prefix: str
     batches: Sequence[PlannedBatch] = ()
@@ -69,27 +69,27 @@ class PrefixReport:
 
     @property
     def stopped(self) -> list[PlannedBatch]:
-        """The batches that wait for a person."""
+        """The batches that wait for an operator."""
         return [each for each in self.batches if each.state in NEEDS_PERSON]
 
 
 @dataclass(frozen=True)
 class FilesReport:
-    """All table prefixes, and the batches whose table is unknown."""
+    """All table prefixes, and the batches whose table is unknown, with the reason."""
 
     tables: Sequence[PrefixReport]
     homeless: dict[str, str] = field(default_factory=dict)
 
     @property
     def needs_person(self) -> bool:
-        """Whether anything waits for a person."""
+        """Whether anything waits for an operator."""
         return bool(self.homeless) or any(
             each.stopped or (each.error and not each.transient) for each in self.tables
         )
 
     @property
     def unfinished(self) -> bool:
-        """Whether the next run has work that needs no person."""
+        """Whether the next run has work that needs no operator."""
         going = (BatchState.READY, BatchState.IN_FLIGHT, BatchState.RETRIES)
         return any(each.transient or any(b.state in going for b in each.batches) for each in self.tables)
 
@@ -103,11 +103,11 @@ class FileBatches:
         self._views = BacklogViews(ports, self.states)
 
     def status(self, prefixes: Collection[str] = ()) -> FilesReport:
-        """Pending batches, and why they wait. Changes nothing."""
+        """Pending batches, and the reasons why they wait. Changes nothing."""
         return self._report(read_files_view(self.ports, self.states), prefixes, {})
 
     def run(self, prefixes: Collection[str] = ()) -> FilesReport:
-        """Apply what can be applied. An error of one table prefix stops no other."""
+        """Apply the batches that can be applied. An error of one table prefix stops no other."""
         clock = self.ports.clock
         deadline = clock.monotonic() + self.ports.wait_seconds
         runs: dict[str, PrefixReport] = {}
@@ -126,7 +126,7 @@ class FileBatches:
     def _run_view(
         self, view: FilesView, prefixes: Collection[str], runs: dict[str, PrefixReport], deadline: float
     ) -> set[_Came]:
-        """PrefixStep through all table prefixes until none goes on; what happened that asks for a new view."""
+        """Step through all table prefixes until none makes progress. Returns the events that require a new view."""
         clock, came = self.ports.clock, set[_Came]()
         active = {
             name: PrefixRun(self.ports, self.states, view, table)
@@ -199,13 +199,13 @@ class FileBatches:
     # Decisions
 
     def retry(self, prefix: str, batch: str, reason: str, by: str) -> None:
-        """Apply a batch that failed or was set aside. Raises NotFound, Refused."""
+        """Apply a failed or blocked batch after all. Raises NotFound, Refused."""
         planned = self._stopped(prefix, batch)
         entry = FileDecision(self.ports.store.now_ms(), "retry", batch, reason, by)
         self._decide(prefix, lambda now: table_batches.retry(now, batch, planned.generation, entry))
 
     def skip(self, prefix: str, batch: str, reason: str, by: str) -> None:
-        """Go on without a batch. Raises NotFound, Refused."""
+        """Continue without a batch. Raises NotFound, Refused."""
         planned = self._stopped(prefix, batch)
         entry = FileDecision(self.ports.store.now_ms(), "skip", batch, reason, by)
         self._decide(
@@ -214,7 +214,7 @@ class FileBatches:
         )
 
     def settled_from(self, prefix: str, first: str) -> dict[str, int]:
-        """The settled batches of a table prefix from a path on, as far as the source has them, with their generations.
+        """The settled batches of a table prefix from a path on that the source still has, with their generations.
         Raises NotFound, Unavailable."""
         view = read_files_view(self.ports, self.states)
         table = view.tables.get(prefix, PrefixView(prefix, None))
@@ -225,14 +225,14 @@ class FileBatches:
         chosen = {path: generation for path, generation in found.items() if path >= first}
         if not chosen:
             raise NotFound(
-                f"{prefix} has no batch from {first} on that is settled and still in the source",
+                f"{prefix} has no settled batch from {first} on that is still in the source",
                 next_step=f"the last one is {max(found, default='none')}",
             )
         return chosen
 
     def settled_among(self, prefix: str, choose: Callable[[str], bool]) -> dict[str, int]:
-        """The chosen settled batches, as `settled_from`. Raises Refused if an ordered one comes after the first and is
-        not chosen: later batches build on earlier ones. Raises NotFound, Unavailable."""
+        """The chosen settled batches, in the form of `settled_from`. Raises Refused if an ordered batch after the first
+        one is not chosen, because later batches build on earlier ones. Raises NotFound, Unavailable."""
         found = self.settled_from(prefix, "")
         chosen = {path: generation for path, generation in found.items() if choose(path)}
         if not chosen:
@@ -244,7 +244,7 @@ class FileBatches:
         first = min((path for path in ordered if path in chosen), default="")
         if left := [path for path in ordered if first and path > first and path not in chosen]:
             raise Refused(
-                f"{left[0]} comes after {first} in the order of {prefix}, and is not chosen",
+                f"{left[0]} comes after {first} in the order of {prefix}, but is not chosen",
                 next_step=f"choose all {len(ordered) - ordered.index(first)} batches from {first} on",
             )
         return chosen
@@ -255,7 +255,7 @@ class FileBatches:
         self._decide(prefix, lambda now: table_batches.again(now, batches, entry))
 
     def decisions(self, prefix: str) -> list[FileDecision]:
-        """Operators' decisions about a table prefix, the oldest first. Raises NotFound."""
+        """Operators' decisions about a table prefix, oldest first. Raises NotFound."""
         return self.states.decisions(self.states.read(prefix).value)
 
     def _decide(self, prefix: str, change: table_batches.Change) -> None:
@@ -268,7 +268,7 @@ class FileBatches:
         if found is None:
             stopped = ", ".join(each.path for each in report.stopped) or "no batch"
             raise NotFound(
-                f"{prefix} has no batch {batch} that is not applied",
-                next_step=f"{stopped} waits for a person",
+                f"{prefix} has no unapplied batch {batch}",
+                next_step=f"{stopped} waits for an operator",
             )
         return found

@@ -1,4 +1,4 @@
-"""Reads the source: the objects that are no data in one listing, and the files of a batch when it is entered."""
+"""Reads the source: control objects in one listing, and the files of a batch when it is entered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kbq_assets.core.filebatches.discovery import (
 )
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore
 
-#: Most bytes of a configuration.
+#: Largest size of a configuration, in bytes.
 _MOST_BYTES: Final = 1 << 20
 
 
@@ -27,8 +27,8 @@ class BatchObjects(NamedTuple):
 
 
 class FileSource:
-    """A bucket or folder of batches. ``success`` is the name of success objects, ``steering`` those of all objects that
-    are no data. Configurations are kept by generation."""
+    """A bucket or folder of batches. ``success`` is the name of success objects; ``steering`` has the names of all
+    control objects. Configurations are cached by generation."""
 
     def __init__(self, store: ObjectStore, success: str, steering: frozenset[str]) -> None:
         self.store = store
@@ -56,7 +56,7 @@ class FileSource:
         return self._texts[key]
 
     def files(self, batch: FoundBatch, listing: SourceListing) -> BatchObjects | None:
-        """The objects of a batch now; None if its success object is another one by now. Raises Unavailable."""
+        """The current objects of a batch; None if its success object has changed. Raises Unavailable."""
         objects = [_listed(each) for each in self.store.list(f"{batch.path}/" if batch.path else "")]
         success = f"{batch.path}/{self.success}" if batch.path else self.success
         if not any(each.path == success and each.generation == batch.generation for each in objects):
@@ -66,7 +66,7 @@ class FileSource:
         return BatchObjects(files, tuple(each.path for each in objects if each.path not in own))
 
     def current(self, folder: str, paths: Collection[str]) -> dict[str, int]:
-        """The generations of those of ``paths`` that exist below a directory now. Raises Unavailable."""
+        """The current generations of ``paths`` that exist below a directory. Raises Unavailable."""
         listed = self.store.list(f"{folder}/" if folder else "")
         return {each.path: each.generation for each in listed if each.path in paths}
 

@@ -27,7 +27,7 @@ from kbq_assets.ports.object_store import ObjectStore
 
 
 class FileStates:
-    """The states of one warehouse's table prefixes. Archives never change, so they are read once."""
+    """The states of one warehouse's table prefixes. Archives never change, so each is read once."""
 
     def __init__(self, store: ObjectStore, area: str) -> None:
         self._store = store
@@ -39,11 +39,11 @@ class FileStates:
         return tuple(sorted(self._registry().active))
 
     def read_all(self) -> dict[str, Versioned[FileTableState] | KbqError]:
-        """Every registered state, or why it cannot be read: one stops its own table prefix alone."""
+        """Every registered state, or its error. An unreadable state stops only its own table prefix."""
         return {prefix: self._attempt(prefix) for prefix in self.prefixes()}
 
     def read(self, prefix: str) -> Versioned[FileTableState]:
-        """One state. Raises NotFound if nothing of the prefix was ever applied, MissingState, CorruptState."""
+        """One state. Raises NotFound if no batch of the prefix was ever entered; MissingState, CorruptState."""
         if prefix not in self._registry().active:
             raise NotFound(
                 f"no batch of {prefix} was ever entered", next_step="kbq files status lists the tables"
@@ -54,7 +54,7 @@ class FileStates:
         return found
 
     def register(self, prefix: str, uuid: str) -> Versioned[FileTableState]:
-        """Announce, create and activate a state. Returns an existing one."""
+        """Announce, create and activate a state, or return an existing one."""
         path, own = file_registry_path(self._area), file_state_path(prefix, self._area)
         if self._registry() == PrefixRegistry():
             state.create(self._store, path, PrefixRegistry())
@@ -67,17 +67,17 @@ class FileStates:
         return self.read(prefix)
 
     def swap(self, old: Versioned[FileTableState], value: FileTableState) -> Versioned[FileTableState]:
-        """Replace a state as read; the oldest entries of a full list are archived first. Raises PreconditionFailed,
-        UnknownOutcome: read again."""
+        """Replace a state if it has not changed. The oldest entries of a full list are archived first. Raises
+        PreconditionFailed, UnknownOutcome: read it again."""
         return state.swap(self._store, old, self._with_room(value))
 
     def change(self, prefix: str, function: Callable[[FileTableState], FileTableState]) -> None:
-        """An operator's change. Errors of ``function`` propagate."""
+        """Apply an operator's change. Errors of ``function`` propagate."""
         path = file_state_path(prefix, self._area)
         state.change(self._store, FileTableState, path, lambda now: self._with_room(function(now)))
 
     def applied(self, value: FileTableState) -> dict[str, int]:
-        """The newest settled generation of each path, archived ones included. Raises MissingState, CorruptState."""
+        """The newest settled generation of each path, including archived ones. Raises MissingState, CorruptState."""
         found: dict[str, int] = {}
         for path in self._archives(value):
             if path not in self._archived:
@@ -87,7 +87,7 @@ class FileStates:
         return found | {each.path: each.generation for each in value.applied}
 
     def decisions(self, value: FileTableState) -> list[FileDecision]:
-        """All decisions about a table prefix, the oldest first."""
+        """All decisions about a table prefix, oldest first."""
 
         def chunk(first: int) -> tuple[FileDecision, ...]:
             path = decisions_path(value.prefix, first, self._area)

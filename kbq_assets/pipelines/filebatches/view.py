@@ -1,4 +1,4 @@
-"""One view of all table prefixes: their states first, then the source, as one listing shows it (PROTOCOL F2)."""
+"""One view of all table prefixes: their states are read first, then the source, in one listing (PROTOCOL F2)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from kbq_assets.pipelines.protocol.state import Versioned
 
 @dataclass(frozen=True)
 class PrefixView:
-    """A table prefix: its state (None before its first batch), and the batches that it does not list as applied.
-    ``error``: why its state cannot be read."""
+    """A table prefix: its state (None before its first batch), and the batches that the state does not list as applied.
+    ``error``: the error of an unreadable state."""
 
     prefix: str
     state: Versioned[FileTableState] | None
@@ -49,7 +49,7 @@ class FilesView:
 
 
 def read_files_view(ports: FilePorts, states: FileStates) -> FilesView:
-    """States, then the source. Raises Unavailable, MissingState if the registry is gone."""
+    """Read the states, then the source. Raises Unavailable; MissingState if the registry is gone."""
     found = states.read_all()
     listing = ports.source.listing()
     defaults = SourceDefaults(ports.settings.destination_regex, ports.settings.order_per_table)
@@ -101,8 +101,8 @@ def _table(
 
 
 def _permanent(error: Exception) -> KbqError:
-    """An error of one batch or table prefix, which stops no other. Raises TransientError again: source or store are out
-    of reach."""
+    """The error, as that of one batch or table prefix, which stops no other. Reraises a TransientError: the source or
+    the store does not answer."""
     if isinstance(error, TransientError):
         raise error
     return Defect.of(error)
@@ -111,7 +111,7 @@ def _permanent(error: Exception) -> KbqError:
 def plan_prefix(
     ports: FilePorts, view: FilesView, table: PrefixView, now: FileTableState
 ) -> list[PlannedBatch]:
-    """The state of each batch of a table prefix that is not applied."""
+    """The state of each unapplied batch of a table prefix."""
     settings = ports.settings
     held, validates = _held(ports, view, now)
     rules = BatchRules(settings.on_reupload == "apply", settings.on_late == "park", held, validates)
@@ -120,7 +120,7 @@ def plan_prefix(
 
 
 def _held(ports: FilePorts, view: FilesView, now: FileTableState) -> tuple[str, bool]:
-    """Why ordered batches wait, and whether for a person's validation."""
+    """The reason why ordered batches wait, and whether they wait for an operator's validation."""
     if lock := _foreign_lock(ports, view, now):
         return lock, False
     marker = ports.settings.start_backfill
@@ -138,5 +138,7 @@ def _foreign_lock(ports: FilePorts, view: FilesView, now: FileTableState) -> str
     try:
         data = ports.source.read(ListedObject(path, 1, generation))
     except NotFound:
-        return ""  # it was deleted, or replaced: the next view reads it
-    return "" if is_own_lock(data, now.uuid) else f"{path} is somebody else's: it waits until it is deleted"
+        return ""  # it was deleted or replaced: the next view reads it
+    return (
+        "" if is_own_lock(data, now.uuid) else f"{path} is another program's lock: waits until it is deleted"
+    )

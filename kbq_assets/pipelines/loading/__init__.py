@@ -1,1 +1,1 @@
-"""Loading: committed files become rows, one load job per batch."""
+"""Loading: turns committed files into rows, with one load job per batch."""

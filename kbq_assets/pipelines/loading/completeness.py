@@ -1,6 +1,6 @@
-"""Which hours of tables are complete, judged after a load from its last view (core/loading/completeness.py).
+"""The complete hours of tables, judged after a load from its last view (core/loading/completeness.py).
 
-No call to broker or warehouse is made. A view reads states, then commits, then backlogs. So everything that was
+This calls neither broker nor warehouse. A view reads states, then commits, then backlogs. So everything that was
 committed when a watermark was read is either covered by the state's marks or among the waiting files (PROTOCOL L1).
 """
 
@@ -32,15 +32,15 @@ Verdicts = Mapping[TableReference, Verdict]
 
 
 def judge_tables(view: LoadView, options: TopicOptions) -> Verdicts:
-    """Until when each table is complete, and what delays it. Only topics in ``options`` are extracted now and waited
-    for. Raises what these raise."""
+    """The time until which each table is complete, and what delays it. Tables wait only for topics in ``options``,
+    which are those extracted now. Raises the errors of ``options``."""
     slowest = partitions_to_wait_for(view, view.topics.topics, options)
     return {table: _judge(view, table, slowest) for table in view.tables}
 
 
 @dataclass(frozen=True)
 class TableCompleteness:
-    """A table for people: how far it is complete, and its hours."""
+    """A table's verdict and its hours, for display."""
 
     verdict: Verdict
     hours: TableHours
@@ -51,7 +51,7 @@ class TableCompleteness:
 
 
 def standings(view: LoadView, options: TopicOptions) -> tuple[TableCompleteness, ...]:
-    """Every table, in order. The last load decided what is complete; the verdict shows what is next."""
+    """Every table, in order. The hours are what the last load found complete; the verdict shows what comes next."""
     verdicts = judge_tables(view, options)
     return tuple(TableCompleteness(verdicts[table], _hours_of(view, table)) for table in view.tables)
 
@@ -62,9 +62,8 @@ def known_hours(cache: StateCache) -> Mapping[TableReference, TableHours]:
 
 
 def advance_tables(store: ObjectStore, view: LoadView, options: TopicOptions) -> Verdicts:
-    """Judge a view, and write what is complete now to the tables' states. If a state has changed since the view,
-    leave it
-    to the next run."""
+    """Judge a view, and write newly complete hours to the tables' states. A state that has changed since the view is
+    left to the next run."""
     verdicts = judge_tables(view, options)
     moved = [
         (found, verdict.until)
@@ -106,8 +105,8 @@ def _judge(view: LoadView, table: TableReference, slowest: Mapping[str, SourcePa
 
 
 def _blocked(table: TableReference, current: TableState) -> str:
-    """Why a table cannot be judged, "" if it can. If a job loaded fewer rows than it should (L4), their hours are
-    unknown."""
+    """The reason why a table cannot be judged; "" if it can. If a job loaded fewer rows than it should (L4), the hours
+    of the missing rows are unknown."""
     if current.parked:
         return f"parked: {current.parked.reason}"
     if not current.new_mismatches:
@@ -116,14 +115,14 @@ def _blocked(table: TableReference, current: TableState) -> str:
 
 
 def _refused(current: TableState) -> list[StagedFile]:
-    """Bad files that no operator has seen: the marks are beyond them, and their rows are in no table. Those of
-    the job in flight count already."""
+    """Bad files that no operator has seen, including those of the job in flight. The marks are beyond these files, but
+    their rows are in no table."""
     in_flight = current.in_flight.quarantined if current.in_flight else ()
     return [bad.file for bad in (*current.new_quarantined, *in_flight)]
 
 
 def _with_block(verdict: Verdict, view: LoadView, current: TableState, topics: Collection[str]) -> Verdict:
-    """Add the check that blocks a topic to a verdict about staged files (L9)."""
+    """The verdict. If it waits for staged files and a check blocks a topic, it names the check (L9)."""
     blocked = sorted(topics & view.blocks.keys())
     if verdict.held_by != "staged files" or not blocked:
         return verdict
@@ -135,14 +134,14 @@ def _with_block(verdict: Verdict, view: LoadView, current: TableState, topics: C
 def partitions_to_wait_for(
     view: LoadView, topics: Iterable[str], options: TopicOptions
 ) -> dict[str, SourcePartition]:
-    """The slowest partition of each of the topics that tables wait for."""
+    """The slowest partition of each topic that tables wait for."""
     topics = frozenset(topics)
     known = slowest_partitions(view, options(topics - view.unknown))
     return {**known, **unknown_partitions(view, topics)}
 
 
 def slowest_partitions(view: LoadView, options: Mapping[str, TopicSettings]) -> dict[str, SourcePartition]:
-    """The slowest partition of each topic that is extracted and has complete hours."""
+    """The slowest partition of each extracted topic that reports complete hours."""
     found = {}
     for topic, settings in options.items():
         if settings.checks.complete_after_seconds > 0:
@@ -155,7 +154,7 @@ def slowest_partitions(view: LoadView, options: Mapping[str, TopicSettings]) -> 
 
 
 def unknown_partitions(view: LoadView, topics: Iterable[str]) -> dict[str, SourcePartition]:
-    """Topics whose options nobody knows (L9), each as a partition that has passed no hour."""
+    """A partition that has passed no hour, for each topic with unknown options (L9)."""
     return {
         topic: SourcePartition(TopicPartition(topic, 0), problem=view.blocks[topic].message)
         for topic in view.unknown.intersection(topics)
@@ -169,7 +168,7 @@ def _source_partitions(view: LoadView, topic: str, safety_ms: int) -> Iterator[S
         if isinstance(found, Versioned):
             yield from _partitions(found, safety_ms)
         else:
-            # Its partitions are unknown, so nothing is complete without it.
+            # Without this commit, its partitions are unknown, so no hour is complete.
             tp = TopicPartition(topic, shard * PARTITIONS_PER_SHARD)
             why = "its commit is being created" if isinstance(found, NotFound) else found.message
             yield SourcePartition(tp, safety_ms=safety_ms, problem=why)

@@ -1,7 +1,7 @@
-"""The table `_kbq_completeness` of each dataset: all known hours of its tables, replaced by one load job at a time.
+"""The table `_kbq_completeness` of each dataset: all known hours of its tables. One load job at a time replaces it.
 
-    claim    write the rows to a file, then swap in its name and the next job id: one of two loaders wins
-    submit   a load job that replaces the table's rows; the id runs once
+    claim    write the rows to a file, then swap its name and the next job id into the state: one of two loaders wins
+    submit   submit a load job that replaces the table's rows; a job id runs at most once
     settle   the next run gets the job, and deletes the file. A failed job is repeated with newer rows
 
 Only readers depend on the table, so the next run retries whatever fails.
@@ -30,8 +30,8 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.ports.warehouse import LoadJob, MarksComplete
 
-#: Least time between two writes of a dataset's table, unless KBQ_HOURS_SECONDS says another. BigQuery allows 1,500
-#: jobs per table and day, failed ones included.
+#: Default for KBQ_HOURS_SECONDS: the least time between two writes of a dataset's table. BigQuery allows 1,500 jobs
+#: per table and day, including failed ones.
 PAUSE_MS: Final = 600_000
 _LABELS: Final = {"kbq": "v1"}
 _LOGGER: Final = logging.getLogger("kbq.completeness")
@@ -47,27 +47,27 @@ class HoursTableState(Stored):
     sequence: int = 0
     project: str = ""
     location: str = ""
-    #: the job's file, "" once the job has ended
+    #: the job's file; "" once the job has ended
     path: str = ""
-    #: of the states that the rows come from, "" if the job failed, or a tag
+    #: digest of the table states that the rows come from; "" if the job or a tag failed
     digest: str = ""
-    #: when the job was claimed, by the store's time
+    #: store time when the job was claimed
     at_ms: int = 0
 
     @property
     def job_id(self) -> str:
-        """The id of its job, which runs at most once."""
+        """The id of the last job. An id runs at most once."""
         return f"kbq-{self.uuid}-completeness-{self.sequence}"
 
 
 def publish_hours(ports: LoadPorts, view: LoadView, pause_ms: int = PAUSE_MS) -> set[TableReference]:
-    """Tag complete hours, and write the changed hours of each dataset, unless that was done less than ``pause_ms`` ago.
-    Returns the tables that were tagged. An error is logged, and does not stop the other datasets."""
+    """Tag complete hours, and write the changed hours of each dataset, but at most every ``pause_ms``. Returns the
+    tagged tables. An error is logged and does not stop the other datasets."""
     tagged: set[TableReference] = set()
     since_ms = ports.clock.now_ms() - pause_ms
     for dataset, tables in _datasets(view).items():
         try:
-            # A tag is no load job, so it need not wait for the others.
+            # A tag is not a load job, so the pause does not apply to it.
             _mark(ports, [each for each in tables if _completed_ms(each[1].value.hours) >= since_ms], tagged)
             _publish(ports, dataset, tables, pause_ms, tagged)
         except KbqError as error:
@@ -98,7 +98,7 @@ def _publish(
     if current.value.sequence and now_ms - current.value.at_ms < pause_ms:
         return
     if not _mark(ports, tables, tagged):
-        digest = ""  # so the next run tries again; before the claim, so it does if this one dies
+        digest = ""  # the next run tags again, even if this one dies after the claim
     from kbq_assets.wire.files.hour_rows import hour_file  # with numba: not for every run of a driver
 
     data = hour_file(row for table, found in tables for row in hour_rows(table, found.value.hours))
@@ -109,8 +109,8 @@ def _publish(
 
 
 def _mark(ports: LoadPorts, tables: _Tables, tagged: set[TableReference]) -> bool:
-    """Name complete hours in the warehouse itself, where it has snapshots: their rows were loaded before the view.
-    Returns whether that went well for each table."""
+    """Tag complete hours in a warehouse that has snapshots; their rows were loaded before the view. Returns whether no
+    table failed."""
     warehouse, failed = ports.warehouse, False
     if isinstance(warehouse, MarksComplete):
         for table, found in tables:
@@ -125,7 +125,7 @@ def _mark(ports: LoadPorts, tables: _Tables, tagged: set[TableReference]) -> boo
 
 
 def _completed_ms(hours: TableHours) -> int:
-    """When the latest complete hour was found complete; 0 if it is not known."""
+    """The time when the latest complete hour was found to be complete; 0 if unknown."""
     return hours.completed.get(hours.until, 0)
 
 
@@ -141,9 +141,9 @@ def _read(ports: LoadPorts, dataset: str) -> Versioned[HoursTableState]:
 def _claim(
     ports: LoadPorts, dataset: str, current: Versioned[HoursTableState], data: bytes, digest: str, now_ms: int
 ) -> Versioned[HoursTableState] | None:
-    """Claim the next job with its file; None if another loader was faster."""
+    """Write a file for the next job, and claim the job. None if another loader was faster."""
     warehouse, before = ports.warehouse, current.value
-    # The name is unique to this attempt: a file of another attempt has other rows.
+    # The name is unique to this attempt, because another attempt's file has other rows.
     path = f"{COMPLETENESS}{dataset}/{before.sequence + 1}-{ports.new_uuid()}.avro"
     ports.store.create(path, data)
     wanted = dataclasses.replace(
@@ -188,7 +188,7 @@ def _submit(ports: LoadPorts, dataset: str, last: HoursTableState) -> None:
 def _settled(
     ports: LoadPorts, dataset: str, current: Versioned[HoursTableState]
 ) -> Versioned[HoursTableState]:
-    """The state of the last job: unchanged while it runs, without a path once it has ended."""
+    """The state after a look at the last job: unchanged while it runs, without a path once it has ended."""
     last = current.value
     table = TableReference(dataset, COMPLETENESS_TABLE)
     job = ports.warehouse.get_job(last.job_id, last.project, last.location, table) if last.path else None
@@ -200,7 +200,7 @@ def _settled(
     if job.error is not None:
         _LOGGER.warning("%s.%s: job %s: %s", dataset, COMPLETENESS_TABLE, last.job_id, job.error.message)
     ended = dataclasses.replace(last, path="", digest="" if job.error else last.digest)
-    # Also those that crashes left.
+    # Includes the files that crashes left behind.
     ports.store.delete_many(list(ports.store.paths(f"{COMPLETENESS}{dataset}/")))
     with contextlib.suppress(PreconditionFailed, UnknownOutcome):
         state.swap(ports.store, current, ended)

@@ -26,9 +26,9 @@ from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.statements.limits import over_limit
 from kbq_assets.ports.warehouse import JobError, JobStatus, LoadJob, Warehouse
 
-#: With more bad files than this single files are not the cause: the search ends, and the table is parked.
+#: With more bad files than this, the cause is not single files: the search ends, and the table is parked.
 MAX_BAD_FILES: Final = 20
-#: Tries of a probe. A transient error proves nothing about its files.
+#: Attempts of a probe. A transient error proves nothing about its files.
 _TRIES: Final = 3
 _DAY_MS: Final = 24 * 3600 * 1000
 
@@ -67,7 +67,7 @@ def _submit(
             planned = f"planned {age // _DAY_MS} days ago, then lost"
             return run.park(current, ParkReason.OLD_JOB, f"job {in_flight.job_id} was {planned}")
         elif not warehouse.verifies and staged.unsound(in_flight.sources):
-            # An earlier call with this id may still arrive: burn the id, then decide about the files (L11).
+            # An earlier request with this id may still arrive: burn the id, then decide about the files (L11).
             run.swap(current, table_state.burn(current.value))
         else:
             run.create_scratch(in_flight)
@@ -76,14 +76,14 @@ def _submit(
         # The next step gets the job. If it is not found, it never started, and the same id is submitted again (L3).
         return run.try_again(f"the warehouse does not answer: {error.message}")
     except JobFailed as error:
-        # Refused, not inserted. An earlier call with the same id may still arrive, so burn the id first.
+        # The job was refused, not inserted. An earlier request with its id may still arrive, so burn the id first.
         run.swap(current, table_state.burn(current.value))
         return run.try_again(error.message)
     return CONTINUE
 
 
 def _give_up(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight) -> Turn:
-    """Drop a job whose id is burned. Its files are pending again, unless they are not what the commit lists."""
+    """Drop a job whose id is burned. Its files are pending again unless they differ from the commit's entries."""
     if found := _unsound(run, in_flight):
         return _replan(run, current, found)
     run.swap(current, table_state.give_up(current.value))
@@ -91,7 +91,7 @@ def _give_up(run: TableRun, current: Versioned[TableState], in_flight: JobInFlig
 
 
 def wait_for(run: TableRun, job: JobStatus, in_flight: JobInFlight) -> Turn:
-    """Poll a job that runs, or leave it in flight (L8)."""
+    """Poll a running job later. At the deadline, leave it in flight (L8)."""
     stuck = _cancel_stuck(run, job, in_flight)
     if run.ports.clock.monotonic() >= run.deadline:
         return run.end("waiting", f"job {job.job_id} is {job.state}{stuck}")
@@ -99,7 +99,7 @@ def wait_for(run: TableRun, job: JobStatus, in_flight: JobInFlight) -> Turn:
 
 
 def _cancel_stuck(run: TableRun, job: JobStatus, in_flight: JobInFlight) -> str:
-    """Cancel a job that does not end, once per run. Its final status decides (L5)."""
+    """Cancel a job that does not end, once per run, and return a message. The job's final status decides (L5)."""
     age = (run.ports.store.now_ms() - job.created_ms) / 1000 if job.created_ms else 0.0
     if not 0 < run.options.stuck_seconds < age:
         return ""
@@ -131,7 +131,7 @@ def _record_success(run: TableRun, current: Versioned[TableState], job: JobStatu
 
 
 def finish(run: TableRun, job: JobInFlight) -> None:
-    """Delete loaded files (L4) that no other warehouse waits for (W4). The sweep deletes those that remain."""
+    """Delete loaded files (L4) that no other warehouse waits for (W4). The sweep deletes the rest."""
     run.loaded.append(job)
     unneeded = run.without_needed((*job.files, *(bad.file for bad in job.quarantined)))
     run.finished.extend(unneeded)
@@ -143,7 +143,7 @@ def finish(run: TableRun, job: JobInFlight) -> None:
 
 
 def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight, error: JobError) -> Turn:
-    """Decide what becomes of a job that ended with an error, and so loaded nothing (L5)."""
+    """Decide what to do about a job that ended with an error, and therefore loaded nothing (L5)."""
     if (wait := run.quota_wait(current.value.jobs.submitted, in_flight.files, retry=True)) is not None:
         return wait
     current = dataclasses.replace(current, value=table_state.count_failure(current.value))
@@ -153,7 +153,7 @@ def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlig
         return _replan(run, current, found)
     bad = find_bad_files(run.ports.warehouse, in_flight.files, lambda files: run.load_job(in_flight, files))
     if not bad and current.value.failed.jobs < MAX_RETRIES:
-        # The files load into a scratch table: perhaps the error has passed.
+        # The files did load into a scratch table, so the error may have passed.
         run.swap(current, run.count_job(table_state.retry(current.value)))
         return CONTINUE
     too_much = quarantine.loses_too_much(current.value, bad) if bad else "no bad file found"
@@ -192,14 +192,14 @@ def _isolate(
 
 
 def _unsound(run: TableRun, in_flight: JobInFlight) -> Unsound:
-    """Files of the job that the store no longer has, or that changed (L11): looked up now, in their folders."""
+    """Files of the job that are gone or changed (L11), by a new listing of their folders."""
     files = {file.path: file for file in (*in_flight.sources, *in_flight.files)}
     return StagedContents(run.ports.store, math.inf).unsound(files.values())
 
 
 def _replan(run: TableRun, current: Versioned[TableState], found: Unsound) -> Turn:
-    """Drop a job that loaded nothing, for missing or damaged files. If a reset gave them up, or they are copies that
-    can be made again, the next view plans without them; otherwise park the table."""
+    """Drop a job that loaded nothing because files are missing or damaged. If a reset gave them up, or they are copies
+    that can be made again, the next view plans without them. Otherwise park the table."""
     store = run.ports.store
     commits = state.read_commits(store)
     given_up = {path for commit in commits for path in commit.value.given_up}
@@ -218,7 +218,7 @@ def find_bad_files(
 ) -> list[QuarantinedFile]:
     """The files that do not load, with their errors; at most one more than `MAX_BAD_FILES`.
 
-    Takes about two probes per halving and bad file. Raises Unavailable if the warehouse gives no verdict.
+    For each bad file, takes about two probes per halving. Raises Unavailable if the warehouse gives no verdict.
     """
     bad: list[QuarantinedFile] = []
     stack = [files]
@@ -238,7 +238,7 @@ def find_bad_files(
 def _verdict(warehouse: Warehouse, job: LoadJob) -> JobError | None:
     for _ in range(_TRIES):
         error = warehouse.probe(job)
-        # Bytes that differ from the commit's are no verdict about the file: it never goes to quarantine (L11).
+        # If the bytes differ from the commit's, the error says nothing about the file: no quarantine (L11).
         if error is None or not (error.transient or error.reason == DAMAGED):
             return error
     raise Unavailable(

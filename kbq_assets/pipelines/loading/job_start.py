@@ -45,8 +45,11 @@ from kbq_assets.pipelines.statements.switches import record_switch
 
 
 def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> Turn:
-    """Enter the next batch into the state as the job in flight. The next step submits it. A table whose options
-    contradict it or its records is parked: a failure of each run would show nowhere between two runs (L5)."""
+    """Enter the next batch into the state as the job in flight. The next step submits it.
+
+    If the options contradict the table or its records, park it: between two runs, a mere failure would show nowhere
+    (L5).
+    """
     try:
         return _start(run, view, current)
     except WrongOptions as error:
@@ -90,7 +93,7 @@ def _start(run: TableRun, view: LoadView, current: Versioned[TableState]) -> Tur
 
 
 def _merge(run: TableRun, current: Versioned[TableState], batch: LoadBatch) -> tuple[MergedFile, ...] | None:
-    """Copies of small files for the job (L15); None if the table was parked for damaged ones."""
+    """Merged copies of small files for the job (L15); None if damaged files parked the table."""
     try:
         return merge(run.ports.store, batch.files, run.options.merge_files, run.ports.new_uuid)
     except KbqError:
@@ -103,7 +106,7 @@ def _merge(run: TableRun, current: Versioned[TableState], batch: LoadBatch) -> t
 def _end_without_batch(
     run: TableRun, view: LoadView, current: Versioned[TableState], files: list[StagedFile]
 ) -> Turn:
-    """Drop the table's backlog, which is loaded, unless blocks make files wait (L9)."""
+    """Drop the table's loaded backlog, unless blocks make files wait (L9)."""
     if blocked := blocked_files(current.value, files, view.given_up, view.blocks):
         return run.end("blocked", blocked_by(blocked, view.blocks))
     for path in view.whole_chunks(run.table):
@@ -114,18 +117,18 @@ def _end_without_batch(
 
 
 def _settled(run: TableRun, current: TableState) -> TableState:
-    """Turn the noted change of the table, which is made by now, into a past one."""
+    """The state after the noted change of the table: the change is made by now."""
     return settle_change(current, run.ports.store.now_ms()) if current.definition.changing else current
 
 
 def _prepare_table(
     run: TableRun, view: LoadView, current: Versioned[TableState], batch: LoadBatch
 ) -> tuple[Versioned[TableState], LoadBatch, BatchStatement | None] | None:
-    """Create or alter the table for a batch, after a note of that in its state.
+    """Note the change that a batch needs in the state, then create or alter the table.
 
-    Returns the state with the note, the batch as the table takes it, and its statement, if it has one; None if the
-    table was parked for contradicting schemas, damaged files, or rows that are not of this staging area (L12); or
-    another loader was faster.
+    Returns the state with the note, the batch as the table takes it, and the batch's statement, if it has one. Returns
+    None if another loader was faster, or if the table was parked: for contradicting schemas, damaged files, or rows
+    from another staging area (L12).
     """
     warehouse, staging_id = run.ports.warehouse, view.registry.staging_id
     rule = prepare.rule_for(run, view, current.value, view.files(run.table), batch)
@@ -155,7 +158,7 @@ def _prepare_table(
 def _is_parked(
     run: TableRun, current: Versioned[TableState], stored: StoredTable | None, staging_id: str
 ) -> bool:
-    """Park a table that another staging area feeds, or that is gone (L12)."""
+    """Park a table that another staging area feeds, or that is gone (L12). Returns whether it was parked."""
     found = doubt(current.value, stored, staging_id, run.ports.store.uri(TABLES))
     if found is not None:
         run.park(current, *found)
@@ -169,7 +172,7 @@ def _fit_or_park(
     stored: StoredTable | None,
     pending: Iterable[StagedFile],
 ) -> Fit | None:
-    """The batch as the table takes it; None if the table was parked for contradicting schemas or damaged files."""
+    """The batch as the table takes it; None if contradicting schemas or damaged files parked the table."""
     try:
         fitted = _fit(run, batch, stored, pending)
         if len(fitted.schemas) > 1 and not run.ports.warehouse.limits.mixes_schemas:
@@ -205,7 +208,7 @@ def _fit(run: TableRun, batch: LoadBatch, stored: StoredTable | None, pending: I
 def _change(
     run: TableRun, fitted: Fit, stored: StoredTable | None, options: TableOptions
 ) -> tuple[Column, ...]:
-    """Create, alter or describe the table, and return its columns. No call if nothing differs."""
+    """Create, alter or describe the table if anything differs, and return its columns."""
     warehouse, columns = run.ports.warehouse, fitted.change.columns
     for schema in fitted.schemas:
         columns = noted(columns, columns_of(schema), options.notes)

@@ -1,11 +1,11 @@
 """Loading: committed files become rows under job ids that cannot run twice (PROTOCOL, Loading).
 
-    view      read states, commits and backlogs once for all tables, as far as they changed (view.py)
-    create    states of new tables
-    tables    each runs its own loop (table_loader.py) and yields its turn when it must wait: jobs of many tables run
-              at once. A table whose state changed waits for the next view before it plans again
-    clean     done files of loaded windows
-    judge     which hours are complete now (completeness.py)
+    view      read changed states, commits and backlogs once for all tables (view.py)
+    create    create the states of new tables
+    tables    each table runs its own loop (table_loader.py) and ends its turn when it must wait, so jobs of many tables
+              run at once. A table whose state changed waits for the next view before it plans again
+    clean     delete done files of loaded windows
+    judge     find the hours that are complete now (completeness.py)
 
 A crash at any point leaves states from which the next run continues.
 """
@@ -62,7 +62,7 @@ class LoadReport:
     seconds: float = 0.0
     deleted_done_files: int = 0
     verdicts: Verdicts = field(default_factory=dict)
-    #: commits that the store refuses, and why: the files of their topics wait
+    #: the store's refusals by commit; the files of these topics wait
     refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -80,8 +80,8 @@ def plan(
 ) -> list[LoadBatch]:
     """The next batch of every table, as `load` would submit it now. Changes nothing.
 
-    ``restarts`` decides whether parked tables with files of these topics are tried again, ``blocks`` which topics'
-    files wait for a check. ``topics`` are the options of those that are extracted now.
+    ``restarts`` decides whether parked tables with files of some topics are tried again. ``blocks`` finds the topics
+    whose files wait for a check. ``topics`` returns the options of topics that are extracted now.
     """
     view, limits = read_view(cache or StateCache(store), blocks or LoadBlocks()), limits or LoadLimits()
     now_ms = store.now_ms() if limits.jobs_per_day or _any_may_restart(view) else 0
@@ -133,8 +133,8 @@ def load(
     on_table: Callable[[TableReport], None] = lambda report: None,
     cache: StateCache | None = None,
 ) -> LoadReport:
-    """Load every table's pending files. One table's failure does not stop the others. Raises ConfigurationError if each
-    of many tables or commits is refused."""
+    """Load every table's pending files. One table's failure does not stop the others. Raises ConfigurationError if the
+    store refuses all of many tables or commits."""
     started, options = ports.clock.monotonic(), options or LoadOptions()
     cycle = _Cycle(ports, options, cache or StateCache(ports.store), on_table)
     with pool_of(options.concurrency, "kbq-load") as pool:
@@ -169,7 +169,7 @@ class _Cycle:
         self._ended: list[object] = []
 
     def run(self, only: frozenset[TableReference] | None, pool: Executor) -> None:
-        """Give every table its turns until all have ended."""
+        """Run every table's turns until all have ended."""
         self._view = read_view(self._cache, self._options.blocks)
         self.refused = self._view.refused
         for path, why in self.refused.items():
@@ -193,7 +193,7 @@ class _Cycle:
                 _LOGGER.error("after the load: %s", Defect.of(error), exc_info=error)
 
     def _take_turns(self, pool: Executor) -> None:
-        """Go on until nothing but a pause is left."""
+        """Run turns until no table can continue without a pause."""
         self._start(pool)
         while self._running or self._waiting:
             if self._running:
@@ -206,7 +206,7 @@ class _Cycle:
         self.verdicts = advance_tables(self._ports.store, self._view, self._options.topics)
 
     def _create_states(self) -> None:
-        """Create states of new tables. The next view shows them."""
+        """Create the states of new tables. The next view shows them."""
         view = self._view
         new = [
             table
@@ -218,7 +218,7 @@ class _Cycle:
         self._create(new)
 
     def _create(self, new: list[TableReference]) -> None:
-        """Create states in two swaps of the registry; one by one if some table cannot have one."""
+        """Create states in two swaps of the registry. If that fails for a table, create them one by one."""
         try:
             state.create_table_states(self._ports.store, {table: self._ports.new_uuid() for table in new})
         except Exception as error:
@@ -231,7 +231,7 @@ class _Cycle:
             self._waiting.update(new)
 
     def _start(self, pool: Executor) -> None:
-        """Start turns of due tables, as many as may run at once."""
+        """Start the turns of due tables, up to the limit of concurrency."""
         now = self._ports.clock.monotonic()
         for table in sorted(self._due, key=lambda t: (self._due[t], t)):
             if self._due[table] > now or len(self._running) >= self._options.concurrency:
@@ -253,14 +253,14 @@ class _Cycle:
             else:
                 self._due[table] = self._ports.clock.monotonic() + turn.seconds
         if not done and self._waiting:
-            self._renew_view()  # a search for bad files may take long; the other tables need not wait
+            self._renew_view()  # do not wait for running turns: a search for bad files may take long
 
     def _seconds_to_next(self) -> float:
         now = self._ports.clock.monotonic()
         return max(0.0, min((due - now for due in self._due.values()), default=self._options.poll_seconds))
 
     def _renew_view(self) -> None:
-        """Read a new view for the tables whose state changed."""
+        """Read a new view for tables whose state changed."""
         waiting, self._waiting = sorted(self._waiting), set()
         try:
             self._view = read_view(self._cache, self._options.blocks)
@@ -281,7 +281,7 @@ class _Cycle:
         end_if_all(self._ended)
 
     def _clean_up(self) -> None:
-        """Delete done files of loaded files if a higher one exists (L4, L7). The clean-up retries failures."""
+        """Delete the done files of loaded files if higher ones exist (L4, L7). The clean-up retries failures."""
         finished = (file for loader in self._loaders.values() for file in loader.finished)
         loaded = frozenset(file.done for file in finished)
         names = list(list_done_files(self._ports.store)) if loaded else []

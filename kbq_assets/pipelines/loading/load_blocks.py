@@ -1,7 +1,7 @@
-"""Load blocks: topics whose files a load leaves waiting because a check fails, and why (PROTOCOL L9).
+"""Load blocks: topics whose files a load does not load because a check fails, and the reasons (PROTOCOL L9).
 
-The view that a load reads anyway decides, without a call to broker or warehouse, and nothing is stored. So a check
-that could not run blocks nothing, and a block ends once its cause is gone.
+Blocks are computed from the load's own view, without a call to broker or warehouse, and never stored. So a check that
+could not run blocks nothing, and a block ends once its cause is gone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kbq_assets.pipelines.loading.view import FindBlocks, LoadView
 from kbq_assets.pipelines.protocol.state import Versioned
 
 TopicOptions: TypeAlias = Callable[[Collection[str]], Mapping[str, TopicSettings]]
-#: Those of topics whose options nobody knows, and why.
+#: Returns the topics with unknown options, and the mistake that makes each unknown.
 UnknownOptions: TypeAlias = Callable[[Collection[str]], Mapping[str, EntryMistake]]
 
 
@@ -34,10 +34,10 @@ def default_options(topics: Collection[str]) -> Mapping[str, TopicSettings]:
 
 
 class LoadBlocks:
-    """Finds the blocks of a view. Findings are cached by an object's generation, as few objects change between views.
+    """Finds the blocks of a view. Findings are cached by generation, because few objects change between views.
 
-    ``options`` are read for each view: by the source list an operator can unblock a topic. A topic whose options are
-    ``unknown`` is blocked too: its files would be loaded by other rules than its own.
+    ``options`` are read for each view, so an operator can unblock a topic in the source list. A topic with ``unknown``
+    options is blocked too: otherwise its files would be loaded under the wrong options.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class LoadBlocks:
         return {**blocks, **_of_unknown(self._unknown(view.topics.topics))}
 
     def since(self, unknown: UnknownOptions) -> FindBlocks:
-        """The blocks of a load that read its tables' options before its views. A topic that was ``unknown`` then waits
-        for the next load, as these options are not its own."""
+        """Finds the blocks of a load that read its tables' options before its views. Topics that were ``unknown`` at
+        that time wait for the next load, because those options are not theirs."""
         return lambda view: {**self(view), **_of_unknown(unknown(view.topics.topics))}
 
     def options(self, topics: Collection[str]) -> Mapping[str, TopicSettings]:
-        """The options of topics; defaults for a topic that the source list no longer selects."""
+        """The options of topics. A topic that the source list no longer selects has the defaults."""
         return {**default_options(topics), **self._options(topics)}
 
     def contiguous(self, view: LoadView) -> dict[str, CheckResult]:
-        """Whether each topic's offsets follow each other."""
+        """The result of the check that each topic's offsets are contiguous."""
         with self._lock:
             marks = [mark for table in view.registry.tables for mark in self._marks_of(view, table)]
             found = {topic: self._findings_of(view, topic) for topic in commits_by_topic(view)}
@@ -120,7 +120,7 @@ def commits_by_topic(view: LoadView) -> dict[str, list[Commit]]:
 def _asked_for(
     view: LoadView, topic: str, commits: Iterable[Commit], settings: TopicSettings
 ) -> Iterable[CheckResult]:
-    """Results of the checks that block only where a topic's option says so."""
+    """Results of the checks that block only if a topic's option says so."""
     if ERRORS_FEW in settings.checks.blocking:
         yield checks.error_result(topic, commits, settings)
     if ROWS_MATCH in settings.checks.blocking:

@@ -31,7 +31,7 @@ from kbq_assets.ports.asset_checks import AssetChecks
 from kbq_assets.ports.load_tasks import LoadsByTasks, OnDemandTasks, OpenTasks
 from kbq_assets.ports.warehouse import Warehouse
 
-#: Tables whose jobs are submitted and polled in parallel; DuckDB has one writer.
+#: Tables whose jobs are submitted and polled in parallel on BigQuery; DuckDB has one writer.
 LOADS_AT_ONCE: Final = 16
 
 _LOGGER: Final = logging.getLogger("kbq.staging")
@@ -39,9 +39,12 @@ _LOGGER: Final = logging.getLogger("kbq.staging")
 
 @dataclass(frozen=True)
 class Loader:
-    """Plans and runs loads. ``publishes_hours``: whether a load also writes the tables of complete hours.
-    ``open_tasks``: what writes the files of a lake's large load jobs; None: this process. ``open_readers``: what
-    moves the readers of a lake; None: nothing."""
+    """Plans and runs loads.
+
+    ``publishes_hours``: whether a load also writes the tables of complete hours. ``open_tasks`` opens the tasks that
+    write the files of a lake's large load jobs; without it, this process writes them. ``open_readers`` opens the port
+    that lets BigQuery's tables of a lake read new rows; without it, they keep reading the old ones.
+    """
 
     deployment: Deployment
     publishes_hours: bool = True
@@ -49,7 +52,7 @@ class Loader:
     open_readers: OpenReaders | None = None
 
     def chosen(self, tables: Iterable[str]) -> frozenset[TableReference] | None:
-        """Tables that a user named, None for none. Raises NotFound if one never had staged files."""
+        """The tables that a user named; None for no names. Raises NotFound if one never had staged files."""
         wanted = frozenset(map(TableReference.parse, tables))
         if not wanted:
             return None
@@ -62,7 +65,7 @@ class Loader:
         return wanted
 
     def plan(self) -> list[LoadBatch]:
-        """The next steps of `load`."""
+        """The batches that `load` would load next."""
         deployment = self.deployment
         return loading.plan(
             deployment.load_store,
@@ -94,14 +97,14 @@ class Loader:
         try:
             if self.publishes_hours:
                 changed |= self._publish_hours()
-        except KbqError as error:  # rows are loaded: the report must reach the caller
+        except KbqError as error:  # the rows are loaded, so the report must reach the caller
             _LOGGER.warning("the next load publishes the hours: %s", error.message)
         follow_lake(deployment, self.open_readers, changed)
         return report
 
     @contextmanager
     def _warehouse(self) -> Iterator[Warehouse]:
-        """The warehouse; the large jobs of a lake run as tasks."""
+        """The warehouse. The large jobs of a lake run as tasks."""
         warehouse, settings = self.deployment.warehouse, self.deployment.settings
         place, from_mb = settings.warehouse, settings.spark.lake_mb
         is_shared = settings.spark.is_local or not (isinstance(place, LakeAddress) and place.folder)
@@ -112,7 +115,7 @@ class Loader:
             yield warehouse.by_tasks(tasks, from_mb << 20)
 
     def poll(self, start: str = "") -> pending.PendingLoads:
-        """Whether a load would do anything: in pages, if very much is staged."""
+        """Whether a load would do anything. If very much is staged, it is polled page by page."""
         deployment = self.deployment
         return pending.poll_loads(
             deployment.load_cache,
@@ -125,9 +128,9 @@ class Loader:
         )
 
     def advance_hours(self) -> None:
-        """Note the hours that are complete now, as a load does at its end. Loads nothing.
+        """Write the hours that are complete now to the states, as a load does at its end. Loads nothing.
 
-        If very much is staged, the next load does it instead.
+        If very much is staged, this is left to the next load.
         """
         deployment = self.deployment
         deployment.check_staging(Role.LOAD)
@@ -144,7 +147,7 @@ class Loader:
     def plan_statements(
         self, planned: Iterable[LoadBatch], only: frozenset[TableReference] | None = None
     ) -> list[StatementPlan]:
-        """The statements of the next batches: of all tables that have some, or of ``only`` these."""
+        """The statements of the next batches, of all tables or of ``only`` some."""
         view, ports, options = read_view(self.deployment.load_cache), self._ports(), self._options()
         batches, found = {batch.table: batch for batch in planned}, list[StatementPlan | None]()
         for table in view.tables:
@@ -157,7 +160,7 @@ class Loader:
         return [each for each in found if each is not None]
 
     def plan_switches(self, only: frozenset[TableReference] | None = None) -> dict[TableReference, str]:
-        """The changes of `load` that wait after the next load: of all tables, or of ``only`` these."""
+        """Changes of the `load` option that still wait after the next load, of all tables or of ``only`` some."""
         view, ports, options = read_view(self.deployment.load_cache), self._ports(), self._options()
         found = dict[TableReference, str]()
         for table in view.tables:
@@ -174,7 +177,7 @@ class Loader:
             options=deployment.sources.table_options(lines),
             wait_seconds=run.load_wait_seconds,
             poll_seconds=run.poll_seconds,
-            # KBQ itself works for DuckDB and Iceberg: one table at a time bounds its memory.
+            # For DuckDB and Iceberg, this process does the work: one table at a time limits its memory.
             concurrency=LOADS_AT_ONCE if isinstance(deployment.settings.warehouse, BigQueryProject) else 1,
             restarts=deployment.sources.restarts,
             blocks=deployment.blocks.since(lines.unknown),

@@ -1,6 +1,7 @@
 """Copies the blocks of a job's small files into larger ones, without decoding them (PROTOCOL L15).
 
-A copy belongs to one job in flight. Commit, backlog and marks keep the files. A crash leaves an orphan (E6)."""
+A copy belongs to one job in flight. Commits, backlogs and marks keep the original files. A crash leaves an orphan (E6).
+"""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ _READS: Final = 32
 def merge(
     store: ObjectStore, files: Sequence[StagedFile], least: int, attempt: Callable[[], str]
 ) -> tuple[MergedFile, ...]:
-    """Copies for a job of these files, if ``least`` or more of them are small. Raises StateError for a file that is not
-    what its commit lists, NotFound, Unavailable."""
+    """Merged copies for a job of these files, if at least ``least`` of them are small. Raises StateError for a file
+    that differs from its commit's entry, NotFound, Unavailable."""
     return tuple(
         merged for group in plan_merges(files, least) for merged in _merged(store, files, group, attempt())
     )
@@ -35,7 +36,7 @@ def merge(
 def _merged(
     store: ObjectStore, files: Sequence[StagedFile], group: Sequence[int], attempt: str
 ) -> Iterator[MergedFile]:
-    """One copy, or several: only files with equal headers become one."""
+    """Copies of a group: one per run of files with equal headers."""
     from kbq_assets.wire.files.join_blocks import header_in
 
     contents = ((place, data, header_in(data)) for place, data in _contents(store, files, group))
@@ -87,7 +88,7 @@ def _contents(
 
 
 def _read(store: ObjectStore, file: StagedFile) -> bytes:
-    """A whole small file. Raises StateError if it is damaged: a copy's own checksum would hide that (L11)."""
+    """The bytes of a small file. Raises StateError if it is damaged: the copy's own checksum would hide that (L11)."""
     from kbq_assets.wire.files.checksum import checksum_of
 
     with store.open_read(file.path) as stream:

@@ -27,31 +27,31 @@ class LoadPorts:
     warehouse: Warehouse
     clock: Clock
     new_uuid: Callable[[], str] = lambda: uuid.uuid4().hex[:16]
-    #: of the orchestrator, if it runs the load
+    #: the orchestrator's asset checks, if it runs the load
     checks: AssetChecks | None = None
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How a load run behaves."""
+    """Options of a load run."""
 
-    #: a table's options, by the topics of the batch
+    #: returns a table's options, given the topics of the batch
     options: Callable[[TableReference, frozenset[str]], TableOptions] = lambda table, topics: TableOptions()
     #: how long to poll running jobs; 0 leaves jobs in flight (L8)
     wait_seconds: float = 600.0
     poll_seconds: float = 2.0
-    #: a job that has not ended so long after its insertion is canceled; 0 never cancels
+    #: cancel a job that has not ended this long after its insertion; 0 never cancels
     stuck_seconds: float = 6 * 3600.0
-    #: tables that are worked on at once, each by a thread; 1 needs no thread
+    #: tables loaded at once, each in a thread; 1 needs no thread
     concurrency: int = 1
     #: whether a parked table with files of these topics is tried again automatically
     restarts: MayRestart = lambda topics: True
-    #: the topics whose files wait for a check (L9)
+    #: finds the topics whose files wait for a check (L9)
     blocks: FindBlocks = field(default_factory=LoadBlocks)
-    #: options of those of the given topics that are extracted now: complete hours wait for them. Asked after a view,
-    #: without topics that are unknown in it. Raises ConfigurationError if one became unknown since
+    #: options of the given topics, without those that are not extracted now: complete hours wait for the others. Called
+    #: after a view, without its unknown topics. Raises ConfigurationError if another one has become unknown
     topics: TopicOptions = default_options
-    #: a job of at least this many small files reads a few large copies of them (L15); 0: never
+    #: a job of at least this many small files reads a few large copies instead (L15); 0: never
     merge_files: int = 0
 
 
@@ -72,9 +72,9 @@ class TableReport:
     jobs: tuple[str, ...] = ()
     quarantined: int = 0
     message: str = ""
-    #: those that resume a parked table
+    #: commands that resume a parked table
     commands: tuple[str, ...] = ()
-    #: a remote system did not answer, so the next run may succeed
+    #: whether a remote system did not answer, so the next run may succeed
     transient: bool = False
 
 
@@ -94,7 +94,7 @@ def topics_of(files: Iterable[StagedFile]) -> frozenset[str]:
 
 
 def blocked_by(files: Iterable[StagedFile], blocks: Mapping[str, LoadBlock]) -> str:
-    """The files that wait for a check, the check, and the next step, as text."""
+    """A message about files that wait: how many, the failed checks, and the next step."""
     files = list(files)
     named = [blocks[topic] for topic in sorted(topics_of(files))]
     following = " or ".join(dict.fromkeys(command for block in named for command in block.commands))

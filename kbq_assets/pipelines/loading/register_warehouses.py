@@ -1,4 +1,4 @@
-"""Registers the warehouses besides the first, before anything is committed for them (PROTOCOL W1)."""
+"""Registers the warehouses after the first, before anything is committed for them (PROTOCOL W1)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from kbq_assets.ports.object_store import ObjectStore
 def register(
     names: Collection[str], open_store: Callable[[], ObjectStore], open_load_store: Callable[[], ObjectStore]
 ) -> None:
-    """List ``names`` in both registries, the tables' first: older releases refuse them then. No write if they do.
+    """List ``names`` in both registries, the tables' registry first, so that older releases refuse the staging area.
+    Writes nothing if the names are listed already.
 
-    Raises ConfigurationError for a name that was removed, and if a warehouse that files wait for is not among them.
+    Raises ConfigurationError for the name of a removed warehouse, or if a registered one is missing from ``names``.
     """
     store = WarehouseStore.of(open_store())
     tables, topics = state.table_registry(store).warehouses, state.topic_registry(store).warehouses
@@ -41,6 +42,6 @@ def _check(names: Collection[str], known: Mapping[str, str]) -> None:
     for name, status in known.items():
         if status == ACTIVE and name not in names:
             raise ConfigurationError(
-                f"KBQ_WAREHOUSE does not name {name} after its first warehouse, and staged files may wait for it",
+                f"KBQ_WAREHOUSE does not name {name} after its first warehouse, but staged files may wait for it",
                 next_step=f"name it again, or give up what waits for it: kbq warehouse remove {name}",
             )

@@ -1,4 +1,4 @@
-"""Lets tables wait while a job replaces or deletes rows of theirs, and go on (PROTOCOL R3, R5, X3)."""
+"""Makes tables wait while a job replaces or deletes their rows, and lets them continue (PROTOCOL R3, R5, X3)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kbq_assets.pipelines.protocol.state_cache import StateCache
 #: How long a replacement waits for a table's load job, and between two polls.
 WAIT_SECONDS: Final = 600.0
 POLL_SECONDS: Final = 2.0
-#: Raises Refused if a table must not be changed, or any of its files in commits and backlogs forbids it.
+#: Raises Refused if the table's state, or one of its files in commits and backlogs, forbids the change.
 Check = Callable[[TableState, Iterable[StagedFile]], None]
 
 
@@ -33,13 +33,13 @@ def enter(
     check: Check,
     changed: Callable[[TableState], Replacing],
 ) -> None:
-    """Let a table wait for the job of ``owner``, after its load job; ``changed`` adds how the job changes its rows.
-    Raises Refused."""
+    """Make a table wait for the job of ``owner``, once its load job has ended. ``changed`` adds how the job changes the
+    table's rows. Raises Refused."""
     clock, store = live.clock, live.load_store
     state.create_table_state(store, table, LoadPorts(store, live.warehouse, clock).new_uuid())
     deadline = clock.monotonic() + WAIT_SECONDS
     while True:
-        # The state first, then commits and backlogs: what it lacks is in one of them (L1).
+        # The view reads the state before commits and backlogs: a file that the state lacks is in one of them (L1).
         view = read_view(StateCache(store))
         current = view.states[table]
         if isinstance(current, KbqError):
@@ -67,8 +67,8 @@ def enter(
 
 
 def new_staging_id(live: Deployment, tables: Iterable[TableReference]) -> str:
-    """The staging area's id in a warehouse where nothing was ever loaded, which ``tables`` give it: a job id without it
-    could be that of another staging area (R3). "" if there are none."""
+    """The staging area's id in a warehouse where nothing was ever loaded; "" if there are no ``tables``. Creates the
+    tables' states, which creates the id. Without it, another staging area could have the same job id (R3)."""
     store = live.load_store
     for table in tables:
         state.create_table_state(store, table, LoadPorts(store, live.warehouse, live.clock).new_uuid())
@@ -96,7 +96,7 @@ def waiting(
 
 
 def leave(live: Deployment, tables: Iterable[TableReference], job_id: str, *, done: bool = True) -> None:
-    """Let tables go on, and count the change of their rows if the job is ``done``."""
+    """Let tables continue. If the job is ``done``, count its change of their rows."""
     for table in tables:
         if state.find(live.load_store, TableState, table_state_path(table)) is not None:
             state.change(

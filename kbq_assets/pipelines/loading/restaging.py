@@ -1,8 +1,8 @@
 """Copies of staged files whose schema contradicts the table, under field names that fit (PROTOCOL E11).
 
-Extraction avoids such files, so this happens if the table is older than the topic's `on_incompatible`, or the stored
-variants were lost. A copy has a new header and the same records. The table's marks treat a copy as its file, by the
-name. A crash leaves an orphan like any other (E6)."""
+Extraction avoids such files. So this happens only if the table is older than the topic's `on_incompatible`, or if the
+stored variants were lost. A copy has a new header and the same records. To the table's marks, a copy is its file,
+because the names match. A crash leaves an orphan like any other (E6)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
 
-#: Separates the attempt of a copy; no other attempt contains it.
+#: Separates the copy's attempt from its file's attempt in the name. No other attempt contains it.
 COPY: Final = "_"
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A batch that its table takes, perhaps of copies; its schemas; and the change that the table needs first."""
+    """A batch that its table takes, perhaps with copied files; its schemas; and the change that the table needs
+    first."""
 
     batch: LoadBatch
     schemas: tuple[str, ...]
@@ -54,11 +55,12 @@ def fit(
     attempt: str,
     pending: Iterable[StagedFile] = (),
 ) -> Fit:
-    """Compare a batch with its table's columns (None: there is no table yet). If ``may_vary``, contradicting fields get
+    """Fit a batch to its table's columns (None: there is no table yet). If ``may_vary``, contradicting fields get
     variant columns, in copies of the files. Raises IncompatibleColumn, NotFound, Unavailable.
 
-    A table that begins with tombstones has the columns of a ``pending`` file with values: columns are only appended,
-    and people want the records' own ones first. A batch of several schemas fits if each does, one after the other."""
+    If a new table's first files have only tombstones, it gets the columns of a ``pending`` file with values: columns
+    can only be appended, and users want the records' own columns first. A batch of several schemas fits if each schema
+    fits after the one before it."""
     fits: list[Fit] = []
     columns = table
     for part in _parts(batch):
@@ -111,7 +113,7 @@ def _fit_one(
 
 def _with_values(store: ObjectStore, schema: str, pending: Iterable[StagedFile]) -> TableChange:
     for file in {each.fingerprint: each for each in pending}.values():
-        with contextlib.suppress(NotFound, StateError, EncodingError):  # its own load reports them
+        with contextlib.suppress(NotFound, StateError, EncodingError):  # the load of that file reports them
             columns = columns_of(read_schema(store, file))
             if not has_own_columns_alone(columns):
                 return TableChange(True, plan_table_change(schema, columns).columns)
@@ -119,14 +121,14 @@ def _with_values(store: ObjectStore, schema: str, pending: Iterable[StagedFile])
 
 
 def is_copy(path: str) -> bool:
-    """Whether a staged file is a copy, which can be made again."""
+    """Whether a staged file is a copy. A copy can be made again."""
     return COPY in StagedFileName.parse(path).attempt
 
 
 def _add_variant(
     store: ObjectStore, batch: LoadBatch, schema: str, table: tuple[Column, ...]
 ) -> SchemaVariant:
-    """Store a variant next to the table's columns. Later staging uses it too."""
+    """Store a schema variant for the table, and return it. Later extractions use it too."""
     from kbq_assets.wire.records.renaming import field_paths
 
     path = f"{VARIANTS}{batch.table}.json"
@@ -142,7 +144,7 @@ def _restage(store: ObjectStore, batch: LoadBatch, schema: str, attempt: str) ->
     from kbq_assets.wire.files.rewrite_header import reheaded
 
     fingerprint = schema_fingerprint(schema)
-    with contextlib.suppress(PreconditionFailed):  # content-addressed: what is there is the same
+    with contextlib.suppress(PreconditionFailed):  # content-addressed: an existing object is equal
         store.create(schema_path(fingerprint), schema.encode())
     copies = parallel(
         lambda file: dataclasses.replace(
@@ -158,7 +160,7 @@ def _restage(store: ObjectStore, batch: LoadBatch, schema: str, attempt: str) ->
 def copied(
     store: ObjectStore, file: StagedFile, *, contents: Callable[[BinaryIO], Iterable[bytes]], attempt: str
 ) -> StagedFile:
-    """A copy of a whole file, with other contents. Raises StateError for a damaged file."""
+    """A rewritten copy of a file. ``contents`` transforms its bytes. Raises StateError for a damaged file."""
     from kbq_assets.wire.files.checksum import ChecksumReader
 
     name = dataclasses.replace(file.name, attempt=f"{file.name.attempt}{COPY}{attempt}")
@@ -168,7 +170,7 @@ def copied(
             reader = ChecksumReader(stream)
             for piece in contents(reader.buffered()):
                 writer.write(piece)
-            if why := damage(file, *reader.drain()):  # a copy's own checksum would hide it (L11)
+            if why := damage(file, *reader.drain()):  # the copy's own checksum would hide it (L11)
                 raise StateError(why, next_step=f"kbq restage {file.path}")
     except BaseException:
         writer.abort()

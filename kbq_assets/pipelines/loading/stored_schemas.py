@@ -1,4 +1,4 @@
-"""The staged schema of a file, verified: as it was stored, with descriptions, or from the file's header."""
+"""The verified schema of a staged file: the stored one with descriptions, or the one in the file's header."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _fingerprint = functools.lru_cache(maxsize=256)(schema_fingerprint)
 
 
 def read_schema(store: ObjectStore, file: StagedFile) -> str:
-    """The schema of a staged file; if the stored one is gone or damaged, the types in the file's header.
+    """The schema of a staged file. If the stored one is gone or damaged, the file's header has the types.
 
-    Raises NotFound or EncodingError if the file is gone or damaged too, and Unavailable.
+    Raises NotFound or EncodingError if the file is gone or damaged too. Raises Unavailable.
     """
     path = schema_path(file.fingerprint)
     try:
@@ -32,7 +32,7 @@ def read_schema(store: ObjectStore, file: StagedFile) -> str:
         return text
     header = _header(store, file)
     if text and header_schema(text) == header:
-        return text  # an older release made other fingerprints
+        return text  # an older release computed fingerprints differently
     _LOGGER.warning("%s is gone or damaged: its types come from %s, without descriptions", path, file.path)
     return header
 

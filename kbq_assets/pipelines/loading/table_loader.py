@@ -1,11 +1,11 @@
 """One table's load: a loop that its state object alone drives (PROTOCOL, Loading).
 
-Every step reads the state, so a crash, a lost reply or a second loader leaves nothing to remember:
+Every step starts from the state, so it needs no memory of crashes, lost replies or other loaders:
 
-    replay in flight  leave it: its rows are being replaced (R3)
-    parked            leave it, or try it again once its pause is over
+    replay in flight  leave the table: its rows are being replaced (R3)
+    parked            leave the table, or try it again once its pause is over
     job in flight     get the job; then submit, wait, record, retry, isolate bad files, or give the id up (L3 to L5)
-    statement         the same, but its ledger says whether it took effect (S2)
+    statement         the same, but the ledger shows whether the statement took effect (S2)
     files pending     create or alter the table, enter the batch as the job in flight (L2), repeat
     nothing pending   drop backlog chunks that are loaded
 
@@ -52,7 +52,7 @@ class TableLoader:
     ) -> None:
         self._run = TableRun(ports, options, table, deadline)
         self._view: LoadView | None = None
-        #: that the table's run ended with
+        #: the error that ended the table's run
         self.error: KbqError | None = None
 
     @property
@@ -61,7 +61,7 @@ class TableLoader:
 
     @property
     def finished(self) -> list[StagedFile]:
-        """Their files that no warehouse needs any more."""
+        """Loaded files that no warehouse needs any more."""
         return self._run.finished
 
     def report(self) -> TableReport:
@@ -72,7 +72,7 @@ class TableLoader:
         return self._run.fail(error)
 
     def advance(self, view: LoadView) -> Turn:
-        """Go as far as possible without waiting. An error ends this table's run, and no other's."""
+        """Do all steps that need no waiting. An error ends only this table's run."""
         try:
             with self._run.ports.warehouse.session():
                 while (turn := self._step(view)) is CONTINUE:
@@ -84,7 +84,7 @@ class TableLoader:
         return turn
 
     def _step(self, view: LoadView) -> Turn:
-        # A view's state was read before its commits, so one plan may use the two together (L1).
+        # A view reads the state before the commits, so one plan may use both (L1).
         is_new, self._view = view is not self._view, view
         current = self._state_in(view) if is_new else self._run.read_state()
         if (replacing := current.value.definition.replacing) is not None:

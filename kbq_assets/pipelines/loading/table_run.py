@@ -1,4 +1,4 @@
-"""State shared by the steps of one table's load: ports, deadline, retries, results."""
+"""Context shared by the steps of one table's load: ports, deadline, retries, results."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore, warehouse_of
 from kbq_assets.ports.warehouse import LoadJob
 
-#: Retries per run of a transient job error, and of a permanent one that no bad file explains.
+#: Retries per run after a transient job error, or after a permanent one that no bad file explains.
 MAX_RETRIES: Final = 3
 
 
 class TableRun:
-    """One table within one load run. A step changes the table's state through it, or ends the table's part."""
+    """One table in one load run. Its steps change the table's state, or end the table's part of the run."""
 
     def __init__(
         self, ports: LoadPorts, options: LoadOptions, table: TableReference, deadline: float
@@ -73,7 +73,7 @@ class TableRun:
     def end(
         self, outcome: str, message: str, transient: bool = False, commands: tuple[str, ...] = ()
     ) -> Turn:
-        """End the table's part of the run. ``commands`` resume it."""
+        """End the table's part of the run. ``commands`` resume the table."""
         self.note(outcome, message, transient, commands)
         return END
 
@@ -101,7 +101,7 @@ class TableRun:
         return CONTINUE
 
     def try_again(self, message: str) -> Turn:
-        """Continue, until `MAX_RETRIES` are used up."""
+        """Continue, or end the table's part after `MAX_RETRIES`."""
         self.retries += 1
         if self.retries <= MAX_RETRIES:
             return CONTINUE
@@ -117,15 +117,14 @@ class TableRun:
             raise missing_state(self.table) from None
 
     def without_needed(self, files: Iterable[StagedFile]) -> list[StagedFile]:
-        """The files loaded by this table that their other warehouses no longer need either, by the states as
-        they are now (W4)."""
+        """The loaded files that no other warehouse needs, by the current states (W4)."""
         files, own = list(files), warehouse_of(self.ports.store)
         others = sorted({name for file in files for name in file.wanted_by} - {own})
         states = {name: self._state_in(name) for name in others}
         return [f for f in files if all(is_done_with(states[n], f) for n in f.wanted_by if n != own)]
 
     def _state_in(self, warehouse: str) -> TableState:
-        """The table's state in another warehouse; if it cannot be read now, one that has nothing."""
+        """The table's state in another warehouse; an empty one if it cannot be read now."""
         store, path = WarehouseStore.of(self.ports.store, warehouse), table_state_path(self.table)
         try:
             found = state.find(store, TableState, path)
@@ -134,14 +133,14 @@ class TableRun:
         return found.value if found else TableState("")
 
     def swap(self, current: Versioned[TableState], value: TableState) -> Versioned[TableState] | None:
-        """The state after a swap; None if another loader was faster or the outcome is unknown: read it again."""
+        """The state after a swap. None if another loader was faster or the outcome is unknown: read the state again."""
         try:
             return state.swap(self.ports.store, current, value)
         except (PreconditionFailed, UnknownOutcome, NotFound):
             return None
 
     def count_job(self, submitted: TableState) -> TableState:
-        """Count the job in flight if the warehouse limits jobs per day (L2)."""
+        """The state, with the job in flight counted if the warehouse limits jobs per day (L2)."""
         if submitted.in_flight is None or not self.ports.warehouse.limits.jobs_per_day:
             return submitted
         limits = self.limits(submitted.in_flight.files)
@@ -151,7 +150,8 @@ class TableRun:
     def quota_wait(
         self, jobs: JobCounts, files: Iterable[StagedFile], tables: int = 1, *, retry: bool = False
     ) -> Turn | None:
-        """End this run's part if a daily quota allows no job of these files now. ``tables`` share the project's."""
+        """End the table's part if a daily quota allows no job of these files now; otherwise return None. ``tables``
+        share the project's quota."""
         files, limits = list(files), self.ports.warehouse.limits
         if not limits.jobs_per_day:
             return None
@@ -161,7 +161,7 @@ class TableRun:
     # Load jobs ----------------------------------------------------------------------------------------------------
 
     def load_job(self, in_flight: JobInFlight, files: tuple[StagedFile, ...]) -> LoadJob:
-        """The warehouse's job for some of a job's files, which share one schema."""
+        """The warehouse's job for some of a job's files. They share one schema."""
         return LoadJob(
             in_flight.job_id,
             in_flight.project,
@@ -174,7 +174,7 @@ class TableRun:
         )
 
     def create_scratch(self, in_flight: JobInFlight) -> None:
-        """Create the scratch table of a load job whose batch a statement applies (S3). Raises Unavailable."""
+        """Create the scratch table of a load job that has a statement (S3). Raises Unavailable."""
         statements, columns = self.ports.warehouse.statements, self.ports.warehouse.columns(self.table)
         if in_flight.statement is not None and statements is not None and columns is not None:
             statements.create_scratch(self._loaded_table(in_flight), columns)
@@ -184,11 +184,11 @@ class TableRun:
         return self.table if own is None else own.scratch(self.table, in_flight.job_id)
 
     def limits(self, files: Iterable[StagedFile]) -> LoadLimits:
-        """The warehouse's limits, for the partitions that these files go to."""
+        """The warehouse's limits for the partitions of these files."""
         return limits_by(self.ports.warehouse.limits, {self.table_options(files).partition_unit})
 
     def uris(self, files: Iterable[StagedFile]) -> tuple[str, ...]:
-        """Where the warehouse reads files."""
+        """The URIs from which the warehouse reads files."""
         return tuple(self.ports.store.uri(file.path) for file in files)
 
     def table_options(self, files: Iterable[StagedFile]) -> TableOptions:

@@ -1,7 +1,7 @@
-"""Sizes and checksums of a job's files as the store has them now (PROTOCOL L11).
+"""Checks the sizes and checksums of a job's files against the store (PROTOCOL L11).
 
 Every unit of extraction stages into its own folder. So a small batch lists its folders, and a batch from many folders
-lists the staging area once for all tables of a view: never a request per file.
+lists the staging area once for all tables of a view. No file costs a request of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FOLDERS: Final = 4
 class StagedContents:
     """Staged objects, listed at most once per folder. Threads may share it. Make one per view.
 
-    A batch of more than ``folders`` folders lists all of staging.
+    For a batch from more than ``folders`` folders, the whole staging area is listed.
     """
 
     def __init__(self, store: ObjectStore, folders: float = _FOLDERS) -> None:
@@ -35,8 +35,8 @@ class StagedContents:
     def unsound(self, files: Iterable[StagedFile]) -> Unsound:
         """Files that are gone or differ from the commit's entries. Raises Unavailable.
 
-        An object that was listed before may be newer than the listing: it counts as missing only if its folder,
-        listed again, lacks it.
+        A file may be newer than an earlier listing of its folder. So it counts as missing only if a new listing of the
+        folder lacks it too.
         """
         files = list(files)
         with self._lock:

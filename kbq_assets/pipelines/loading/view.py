@@ -1,16 +1,16 @@
 """The view of a load cycle: states, then commits, then backlogs, read in this order (PROTOCOL L1).
 
-A batch moves its table's mark beyond everything below it. So if a view shows a file, it must show every pending file
-below:
+A batch moves its table's mark past everything below it. So if a view shows a file, it must also show every pending file
+below that one:
 
 1. *States first.* The swap that enters a job names the state's generation. If it succeeds, the table was neither loaded
    nor parked since the view. So every file that left the commits after that read was loaded or moved before it.
 2. *Commits second.* A file that was pending when its commit was read is in the commit, or already in the backlog. Marks
    may be older than the commits, but never newer than the state that is swapped.
-3. *Backlogs last.* A file that moved between the two reads is in both or in the second. A file that is only in the
-   backlog left its commit before the commit was read, and then all earlier chunks existed too. Or it was published
-   later: then it lies at or above the commit's position, and the view leaves it to the next one (W5). So the listing
-   need not be a snapshot of one moment.
+3. *Backlogs last.* A file that moved between the two reads is in both or only in the backlog. If a file is only in the
+   backlog, there are two cases. It left its commit before the commit was read: then all earlier chunks existed too. Or
+   it was published later: then it lies at or above the commit's position, and is left to the next view (W5). So the
+   listing need not be a snapshot of one moment.
 
 Hence each table plans at most once per view, with the view's own state. After a swap it waits for the next view.
 """
@@ -73,7 +73,7 @@ class LoadView:
 
     cache: StateCache = field(repr=False)
     registry: TableRegistry
-    #: of registered tables, or why one cannot be used (L6); a table that is being created may have none yet
+    #: states of registered tables, or their errors (L6); a table that is being created may have none yet
     states: Mapping[TableReference, Versioned[TableState] | KbqError]
     #: the readable commits
     commits: tuple[Commit, ...]
@@ -81,12 +81,12 @@ class LoadView:
     committed: Mapping[TableReference, list[StagedFile]]
     #: paths of files that resets gave up
     given_up: frozenset[str]
-    #: listed chunks per table
+    #: listed backlog chunks per table
     backlog: Mapping[str, Mapping[str, ObjectEntry]]
     topics: TopicRegistry = field(default_factory=TopicRegistry)
-    #: every registered commit by path, or why it cannot be used (E1)
+    #: every registered commit by path, or its error (E1)
     commit_objects: Mapping[str, Versioned[Commit] | KbqError] = field(default_factory=dict)
-    #: topics whose files wait, and why (L9)
+    #: topics whose files wait, with the reason (L9)
     blocks: Mapping[str, LoadBlock] = field(default_factory=dict)
 
     @property
@@ -95,12 +95,12 @@ class LoadView:
 
     @cached_property
     def refused(self) -> Mapping[str, str]:
-        """Commits that the store refuses to this process, and why: the files of their topics wait."""
+        """The store's refusals by commit path. The files of these topics wait."""
         return {path: str(found) for path, found in self.commit_objects.items() if is_refusal(found)}
 
     @cached_property
     def refusals(self) -> Mapping[str, KbqError]:
-        """Topics with a commit that the store refuses to this process, and the refusal of one."""
+        """Topics with a refused commit, each with one of the refusals."""
         found = {path: self.commit_objects[path] for path in self.refused}
         return {commit_topic(path): error for path, error in found.items() if isinstance(error, KbqError)}
 
@@ -111,19 +111,19 @@ class LoadView:
 
     @cached_property
     def generations(self) -> object:
-        """Of every object that was read, or why it cannot be used: views with equal ones show the same."""
+        """The generation or the error of every object that was read. Views with equal generations are equal."""
         states, commits = _generations(self.states), _generations(self.commit_objects)
         return states, commits, self.registry, self.topics, self.backlog
 
     def once(self, name: str, compute: Callable[[], T]) -> T:
-        """A result that depends on the objects of this view alone, computed again only if one of them has changed."""
+        """A result that depends only on this view's objects. It is computed again if one of them has changed."""
         return self.cache.derived(name, self.generations, compute)
 
     @property
     def tables(self) -> list[TableReference]:
-        """Tables with files in commits or backlogs, and all tables ever loaded: each may have a job in flight.
+        """Tables with files in commits or backlogs, and all tables ever loaded, because each may have a job in flight.
 
-        A table that this warehouse never loaded may be in its backlog alone: the others were ahead (W3)."""
+        If the other warehouses were ahead, a table that this one never loaded may be only in its backlog (W3)."""
         waiting = (TableReference.parse(name) for name in self.backlog)
         return sorted({*self.committed, *self.registry.tables, *waiting})
 
@@ -132,29 +132,33 @@ class LoadView:
         return [commit_path(topic, shard) for shard in (*entry.active, *entry.creating)]
 
     def state_of(self, table: TableReference) -> TableState:
-        """A table's state, or a fresh one if it has none. Raises the error of an unusable state."""
+        """A table's state, or an empty one if it has none. Raises the error of an unusable state."""
         found = self.states.get(table)
         if isinstance(found, KbqError):
             raise found
         return found.value if found else TableState("")
 
     def chunks(self, table: TableReference) -> list[Versioned[BacklogChunk]]:
-        """A table's backlog chunks, read now; a chunk that is gone is loaded. Raises Unavailable, CorruptState."""
+        """A table's backlog chunks, read now. A chunk that is gone was loaded. Raises Unavailable, CorruptState."""
         listed = self.backlog.get(str(table), {})
         return _present(self.cache.read(BacklogChunk, listed, listed), NotFound)
 
     def files(self, table: TableReference) -> list[StagedFile]:
-        """A table's files, from commits and backlog; one may be in both. Files committed since are left out (W5)."""
+        """A table's files, from commits and backlog; one may be in both. Files committed after the view's commits are
+        left out (W5)."""
         waiting = (file for chunk in self.chunks(table) for file in chunk.value.files)
         return [*self.committed.get(table, ()), *filter(self._is_in_commit, waiting)]
 
     def whole_chunks(self, table: TableReference) -> list[str]:
-        """Paths of a table's backlog chunks whose files `files` returns."""
+        """Paths of the table's backlog chunks that `files` returns completely."""
         return [c.path for c in self.chunks(table) if all(map(self._is_in_commit, c.value.files))]
 
     def _is_in_commit(self, file: StagedFile) -> bool:
-        """Whether a file lies below the position of its commit as it was read. So does one of an unreadable commit:
-        nobody changes that. Others may change a commit that is refused to this process: none of its files does."""
+        """Whether a file lies below the position of its commit as it was read.
+
+        True for an unreadable commit, because nobody changes it. False for a commit that the store refuses to this
+        process, because others may change it.
+        """
         name = file.name
         topic, partition = name.topic_partition
         if commit_path(topic, shard_of(partition)) in self.refused:
@@ -163,7 +167,7 @@ class LoadView:
         return name.epoch < epoch or (name.epoch == epoch and file.until <= position)
 
     def committed_rules(self, topics: Iterable[str]) -> frozenset[StatementRule]:
-        """How topics asked for their rows to be loaded when their last windows were committed (S10)."""
+        """The load rules that topics had when their last windows were committed (S10)."""
         wanted = frozenset(topics)
         latest: dict[str, Commit] = {}
         for commit in self.commits:
@@ -174,12 +178,12 @@ class LoadView:
 
     @property
     def unknown(self) -> frozenset[str]:
-        """Topics whose options nobody knew when the view was read (L9)."""
+        """Topics whose options were unknown when the view was read (L9)."""
         return frozenset(topic for topic, block in self.blocks.items() if block.check == PARTITIONS_RUN)
 
     @cached_property
     def positions(self) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Epoch and position of each partition whose commit is readable."""
+        """Epoch and position of each partition with a readable commit."""
         return {
             commit.topic_partition(number): (commit.epoch, partition.next)
             for commit in self.commits
@@ -196,7 +200,8 @@ FindBlocks: TypeAlias = Callable[[LoadView], Mapping[str, LoadBlock]]
 
 
 def read_view(cache: StateCache, blocks: FindBlocks | None = None) -> LoadView:
-    """Read what changed since the last view. ``blocks`` decides what waits. Raises MissingState, Unavailable."""
+    """Read a view; only changed objects are read again. ``blocks`` decides which topics' files wait. Raises
+    MissingState, Unavailable."""
     registry, states = read_states(cache)
     topics, objects = _read_commits(cache)
     commits = tuple(c.value for c in _present(objects.values(), NotFound, CorruptState, ConfigurationError))
@@ -217,7 +222,7 @@ def read_view(cache: StateCache, blocks: FindBlocks | None = None) -> LoadView:
 def read_states(
     cache: StateCache,
 ) -> tuple[TableRegistry, dict[TableReference, Versioned[TableState] | KbqError]]:
-    """The registered tables and their states, or why one cannot be used (L6)."""
+    """The registered tables with their states, or with the errors of unusable ones (L6)."""
     listed = cache.listing(TABLES)
     # Read the registry before the states: a table that is active by then has a state.
     registry = _registry(cache, TableRegistry, TABLE_REGISTRY, listed) or state.table_registry(cache.store)
@@ -236,14 +241,14 @@ def read_states(
 
 
 def missing_state(table: TableReference) -> MissingState:
-    """The error of a table whose registered state does not exist (L6)."""
+    """The error for a table whose registered state does not exist (L6)."""
     return MissingState(f"{table_state_path(table)} is registered but missing (L6)", next_step=codec.RESTORE)
 
 
 def _read_commits(
     cache: StateCache,
 ) -> tuple[TopicRegistry, dict[str, Versioned[Commit] | KbqError]]:
-    """Every registered commit, by path. A missing or unreadable one stops its own topic only (E1)."""
+    """Every registered commit, by path. A missing or unreadable one stops only its own topic (E1)."""
     listed = cache.listing(COMMITS)
     registry = _registry(cache, TopicRegistry, TOPIC_REGISTRY, listed) or state.topic_registry(cache.store)
     paths = [commit_path(t, shard) for t, e in registry.topics.items() for shard in (*e.active, *e.creating)]
@@ -253,7 +258,7 @@ def _read_commits(
 
 
 def _registry(cache: StateCache, cls: type[T], path: str, listed: Mapping[str, ObjectEntry]) -> T | None:
-    """A listed registry; None if it is not listed, which the caller must judge."""
+    """A registry; None if it is not listed. The caller must decide what that means."""
     return _present(cache.read(cls, [path], listed))[0].value if path in listed else None
 
 
@@ -268,7 +273,7 @@ def _present(found: Iterable[Versioned[T] | KbqError], *left_out: type[KbqError]
 
 
 def _backlog(listed: Mapping[str, ObjectEntry]) -> dict[str, dict[str, ObjectEntry]]:
-    """Chunks per table: `backlog/<dataset>.<table>/<chunk>`. Folders of other warehouses are left out (W1)."""
+    """Chunks per table: `backlog/<dataset>.<table>/<chunk>`. Folders of other warehouses are skipped (W1)."""
     chunks: dict[str, dict[str, ObjectEntry]] = defaultdict(dict)
     for path, entry in listed.items():
         with suppress(InvalidName):

@@ -1,1 +1,1 @@
-"""Read-only views of state and broker: status, checks, backlog."""
+"""Read-only views of state and broker: status, checks, pending work."""

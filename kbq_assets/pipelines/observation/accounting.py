@@ -1,4 +1,4 @@
-"""Where committed rows are by KBQ's own books: loaded, pending, or in quarantine. Pure functions over read state."""
+"""Accounts for committed rows by KBQ's own state: loaded, pending, or in quarantine. Pure functions over read state."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from kbq_assets.ports.warehouse import KafkaRange
 class PartitionHistory:
     """The commit of one partition, read before (None: it did not exist) and after the rows were counted.
 
-    ``given_up`` are tables whose files of this partition a reset gave up: the number of their rows is unknown.
+    ``given_up`` are tables with files of this partition that a reset gave up. Their number of rows is unknown.
     """
 
     topic_partition: TopicPartition
     before: Commit | None
     after: Commit
     given_up: frozenset[TableReference] = frozenset()
-    #: whose rows are counted
+    #: the warehouse whose rows are counted
     warehouse: str = FIRST_WAREHOUSE
 
     @classmethod
@@ -43,28 +43,28 @@ class PartitionHistory:
 
     @property
     def ranges(self) -> list[KafkaRange]:
-        """The epochs that the commit counts: a reset of other partitions also begins a new one (E9)."""
+        """The epochs that the commit counts. A reset of other partitions also begins a new epoch (E9)."""
         epochs = range(self.state.since, self.after.epoch + 1)
         return [KafkaRange(*self.topic_partition, epoch) for epoch in epochs]
 
     @property
     def state(self) -> PartitionCommit:
-        """The partition as it was after the count."""
+        """The partition after the count."""
         return self.after.partitions[self.topic_partition.partition]
 
     @property
     def given(self) -> Counts:
-        """The rows given to its warehouse since the partition began."""
+        """The rows given to the warehouse since the partition began."""
         return self.state.totals_for(self.warehouse)
 
     @property
     def given_before(self) -> Counts:
-        """The same, before the count."""
+        """`given` before the count."""
         return self.earlier.totals_for(self.warehouse) if self.earlier else Counts()
 
     @property
     def earlier(self) -> PartitionCommit | None:
-        """The partition as it was before the count, None if it did not exist or had another epoch."""
+        """The partition before the count; None if it did not exist or had another epoch."""
         if self.before is None or self.before.epoch != self.after.epoch:
             return None
         return self.before.partitions.get(self.topic_partition.partition)
@@ -72,20 +72,20 @@ class PartitionHistory:
 
 @dataclass
 class Books:
-    """Staged rows by table and range, and the tables with rows of a partition, of any epoch."""
+    """Staged rows by table and range, and the tables with rows of each partition, in any epoch."""
 
     loaded: Counter[tuple[TableReference, KafkaRange]] = field(default_factory=Counter)
     pending: Counter[tuple[TableReference, KafkaRange]] = field(default_factory=Counter)
     quarantined: Counter[tuple[TableReference, KafkaRange]] = field(default_factory=Counter)
-    #: those of ``quarantined`` whose loss no operator has accepted
+    #: quarantined rows whose loss no operator has accepted
     refused: Counter[tuple[TableReference, KafkaRange]] = field(default_factory=Counter)
-    #: changes that replays are about to make; rows and commits learn of them one after another
+    #: changes that replays are making; tables and commits show them at different times
     changing: Counter[tuple[TableReference, KafkaRange]] = field(default_factory=Counter)
     tables: defaultdict[TopicPartition, set[TableReference]] = field(default_factory=lambda: defaultdict(set))
 
     @classmethod
     def of(cls, states: Mapping[TableReference, TableState], files: Iterable[StagedFile]) -> Books:
-        """``files`` are those of commits and backlogs, read before the states (PROTOCOL L1)."""
+        """Count rows. ``files`` are those of commits and backlogs, read before the states (PROTOCOL L1)."""
         books = cls()
         for table, state in states.items():
             for range_, rows in loaded_rows(state).items():
@@ -123,7 +123,7 @@ def range_of(file: StagedFile) -> KafkaRange:
 
 
 def loaded_rows(state: TableState) -> dict[KafkaRange, int]:
-    """Rows that a table's recorded jobs loaded (`core.loading.rows_key`)."""
+    """Rows that a table's recorded jobs loaded, by range (`core.loading.rows_key`)."""
     return _by_range(state.rows)
 
 
@@ -133,7 +133,7 @@ def _by_range(rows_by_key: Mapping[str, int]) -> dict[KafkaRange, int]:
 
 
 def replaced_rows(state: TableState) -> dict[KafkaRange, int]:
-    """The change in rows by the replacement that a table waits for."""
+    """The change of rows, by range, from the replacement that a table waits for."""
     found = state.definition.replacing
     if found is None:
         return {}
@@ -146,9 +146,9 @@ def replaced_rows(state: TableState) -> dict[KafkaRange, int]:
 def out_of_balance(
     ledger: PartitionHistory, books: Books
 ) -> Iterable[tuple[str, Collection[TableReference], str]]:
-    """Tables, or error tables, with another number of rows of a partition than committed: label, tables, difference.
+    """Tables, or all error tables, whose number of rows of a partition differs from the commit: label, tables, message.
 
-    Leaves out tables whose rows a reset gave up.
+    Tables whose rows a reset gave up are skipped.
     """
     for label, tables in labels(ledger, books):
         if ledger.given_up & tables:
@@ -163,7 +163,7 @@ def out_of_balance(
 
 
 def labels(ledger: PartitionHistory, books: Books) -> list[tuple[str, set[TableReference]]]:
-    """A partition's tables, one by one; error tables together, because commits do not count them separately."""
+    """A partition's tables one by one, and its error tables together: commits do not count these separately."""
     named = {TableReference.parse(t) for t in ledger.given.rows} | books.tables[ledger.topic_partition]
     errors = {table for table in named if is_error_table(table)}
     return [*((str(t), {t}) for t in sorted(named - errors)), (ERROR_TABLE, errors)]

@@ -1,4 +1,4 @@
-"""The checks that need the broker, from one reading of it: stops, lags, ages, and transactions that nobody ends."""
+"""The checks that need the broker, from one read of it: stops, lags, ages, and abandoned transactions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class BrokerView:
 
     @classmethod
     def read(cls, ports: CheckPorts, view: LoadView) -> BrokerView:
-        """Ask the broker. Raises Unavailable."""
+        """Query the broker. Raises Unavailable."""
         reader = ports.offsets()
         stored = (view.topics, view.commit_objects)
         seen = read_snapshot(view.cache.store, reader, ports.sources, known=stored)
@@ -118,7 +118,7 @@ def _position(committed: PartitionCommit | None, broker: BrokerOffsets) -> int:
 def _by_threshold(
     lags: Mapping[TopicPartition, int], selected: Mapping[str, TopicSettings]
 ) -> dict[int, list[TopicPartition]]:
-    """Partitions with lag, by the ages that their topics allow: mostly one or two different ages."""
+    """Partitions with lag, by the ages that their topics allow. There are mostly only one or two ages."""
     found: dict[int, list[TopicPartition]] = defaultdict(list)
     for tp, lag in lags.items():
         settings = selected[tp.topic]
@@ -131,7 +131,7 @@ def _by_threshold(
 def _ends(
     offsets: Mapping[TopicPartition, BrokerOffsets], selected: Mapping[str, TopicSettings]
 ) -> dict[int, dict[TopicPartition, int]]:
-    """The last stable offsets, by the ages that their topics allow to unread records."""
+    """The last stable offsets, by the ages that their topics allow for unread records."""
     found: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
     for tp, known in offsets.items():
         if seconds := checks.lag_seconds(selected[tp.topic]):
@@ -142,7 +142,7 @@ def _ends(
 def stop_results(
     topics: Iterable[str], stops: Iterable[PartitionStop], check: str = PARTITIONS_RUN
 ) -> list[CheckResult]:
-    """Whether each topic is extracted, or backed up, in full. Stops of other topics are added."""
+    """A result per topic: whether all of it is extracted, or backed up. Topics that only ``stops`` have are added."""
     by_topic: dict[str, list[PartitionStop]] = {topic: [] for topic in topics}
     for stop in stops:
         by_topic.setdefault(stop.topic_partition.topic, []).append(stop)
@@ -169,11 +169,11 @@ def _retry(stop: PartitionStop) -> str:
 def _oldest(
     waiting: Mapping[TableReference, list[StagedFile]],
 ) -> dict[str, dict[TableReference, int]]:
-    """Per topic and table, the Kafka time of the oldest record that waits to be loaded."""
+    """By topic and table, the Kafka timestamp of the oldest record that waits to be loaded."""
     found: dict[str, dict[TableReference, int]] = defaultdict(dict)
     for table, files in waiting.items():
         for file in files:
-            if file.oldest_ms > 0:  # records may have no time
+            if file.oldest_ms > 0:  # records may have no timestamp
                 times = found[file.name.topic_partition.topic]
                 times[table] = min(times.get(table, file.oldest_ms), file.oldest_ms)
     return found

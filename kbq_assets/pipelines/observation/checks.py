@@ -1,4 +1,4 @@
-"""All checks at once: one read of state, and a fixed number of calls to the broker for any number of partitions.
+"""Runs all checks with one read of state, and with a number of broker calls that does not depend on the partitions.
 
 If the broker does not answer, its checks are unknown: neither passed nor failed.
 """
@@ -50,7 +50,7 @@ NEED_BROKER: Final = (PARTITIONS_RUN, BACKUPS_RUN, LAG_SHORT, DATA_FRESH)
 
 @dataclass(frozen=True)
 class CheckPorts:
-    """The ports of the checks. ``now_ms`` is only compared with records' Kafka times."""
+    """The ports of the checks. ``now_ms`` is only compared with records' Kafka timestamps."""
 
     cache: StateCache
     blocks: LoadBlocks
@@ -64,7 +64,7 @@ class CheckPorts:
 class CheckReport:
     """Results of all topics and tables, passed or failed.
 
-    ``unknown``: checks that could not run, and why. ``others``: topics of the broker that are not extracted.
+    ``unknown``: checks that could not run, with the reason. ``others``: topics on the broker that are not extracted.
     ``blocked_tables``: tables with files that wait for a check of their topic.
     """
 
@@ -73,7 +73,7 @@ class CheckReport:
     unknown: Mapping[str, str] = field(default_factory=dict)
     others: tuple[str, ...] = ()
     blocked_tables: Mapping[str, LoadBlock] = field(default_factory=dict)
-    #: topics whose commit the store refuses to these credentials: their files wait
+    #: topics whose commit the store refuses to these credentials; their files wait
     refused: Mapping[str, KbqError] = field(default_factory=dict)
 
     @property
@@ -87,8 +87,8 @@ class CheckReport:
 
 
 def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
-    """Run all checks, or without ``broker`` only those of state. Raises MissingState or Unavailable if the state cannot
-    be read."""
+    """Run all checks, or without ``broker`` only those that need just the state. Raises MissingState or Unavailable if
+    the state cannot be read."""
     view = read_view(ports.cache, ports.blocks)
     with no_collection:
         waiting = waiting_files(view)
@@ -127,7 +127,7 @@ def _blocked_tables(
 
 
 def _marked(result: CheckResult, blocks: Mapping[str, LoadBlock]) -> CheckResult:
-    """A failed result, marked if it blocks its topic."""
+    """The result, marked if it failed and blocks its topic."""
     block = blocks.get(result.subject)
     is_cause = not result.passed and block is not None and block.check == result.check
     return replace(result, blocks=True) if is_cause else result
@@ -153,7 +153,7 @@ def _of_replays(view: LoadView) -> Iterator[CheckResult]:
     for subject in sorted({*commits_by_topic(view), *found}):
         unfinished = found.get(subject, [])
         if not unfinished:
-            yield CheckResult(REPLAYS_END, subject, "no replay of it is unfinished")
+            yield CheckResult(REPLAYS_END, subject, "it has no unfinished replay")
             continue
         commands = [command for each in unfinished for command in each.commands]
         yield checks.failed(REPLAYS_END, subject, [each.message for each in unfinished], commands)
@@ -191,7 +191,7 @@ def _of_tables(
 ) -> Iterator[CheckResult]:
     settled, now_ms = _settled(view), ports.now_ms()
     states = {t: s.value for t, s in view.states.items() if isinstance(s, Versioned)}
-    # The most expensive of all, which sensors ask for each minute: only what has changed can have another result.
+    # This is the most expensive check, and sensors run it each minute. Without a change, the result stays the same.
     missing = view.cache.derived(
         "missing rows", (view.generations, settled), lambda: _missing_rows(view, states, waiting, settled)
     )
@@ -220,7 +220,7 @@ def _limits(state: TableState, blocks: LoadBlocks) -> LoadLimits:
 
 
 def _error_of(view: LoadView, table: TableReference) -> StateError | None:
-    """Why a table's state or backlog cannot be used."""
+    """The error of a table whose state or backlog cannot be used."""
     try:
         view.state_of(table)
         view.chunks(table)
@@ -232,7 +232,7 @@ def _error_of(view: LoadView, table: TableReference) -> StateError | None:
 def _loads(
     table: TableReference, found: Versioned[TableState] | KbqError | None, failure: str
 ) -> CheckResult:
-    """Whether a table is being loaded; ``failure`` is that of its last load."""
+    """Whether a table is being loaded. ``failure`` is the error of its last load."""
     if isinstance(found, KbqError):
         return checks.failed(TABLES_LOAD, str(table), (found.message,), (found.next_step,))
     if found is not None and (tried := found.value.restarting) is not None:
@@ -253,14 +253,14 @@ def _loads(
 
 
 def _refused_topics(view: LoadView, known: TableState | None) -> list[str]:
-    """Topics that have given rows to a table, and whose commit is refused: new files may wait there."""
+    """Topics with a refused commit that have fed a table. New files may wait in the commit."""
     if not view.refusals or known is None:
         return []
     return sorted({range_.topic for range_ in loaded_rows(known)} & view.refusals.keys())
 
 
 def refused_result(table: str, refusals: Mapping[str, KbqError]) -> CheckResult:
-    """A table that is not loaded, since the store refuses commits of its topics to this process."""
+    """The failed result of a table that is not loaded, because the store refuses commits of its topics."""
     found = [f"the files of {topic} wait: {error.message}" for topic, error in refusals.items()]
     commands = dict.fromkeys(error.next_step for error in refusals.values() if error.next_step)
     return checks.failed(TABLES_LOAD, table, found, commands)
@@ -272,7 +272,7 @@ def _missing_rows(
     waiting: Mapping[TableReference, list[StagedFile]],
     settled: frozenset[TableReference],
 ) -> dict[TableReference, list[str]]:
-    """Findings per table: committed rows that are missing or duplicated among loaded, waiting and quarantined ones."""
+    """Findings by table: committed rows that are missing or duplicated in loaded, waiting and quarantined rows."""
     books = Books.of(states, (file for files in waiting.values() for file in files))
     known = settled | (waiting.keys() - view.states.keys())
     found: dict[TableReference, list[str]] = defaultdict(list)

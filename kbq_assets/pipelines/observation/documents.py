@@ -1,4 +1,4 @@
-"""Reports as JSON documents: what `--json` prints and `kbq serve` answers."""
+"""Reports as JSON documents, for `--json` and `kbq serve`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from kbq_assets.pipelines.observation.status import PartitionStatus, Status, Tab
 
 
 def document(value: object, fields: str, **computed: object) -> dict[str, object]:
-    """Fields of a value by name, in this order, then computed ones. A topic-partition gives two."""
+    """A document with the named fields of a value, in this order, then computed ones. A TopicPartition has two
+    fields."""
     found: dict[str, object] = {}
     for name in fields.split():
         item = getattr(value, name)
@@ -34,7 +35,7 @@ def _plain(item: object) -> object:
 
 
 def status_json(found: Status, broker_error: str = "") -> dict[str, object]:
-    """A status as a document. With a ``broker_error``, nobody knows lags and new partitions: they are null."""
+    """A status as a document. With a ``broker_error``, lags and new partitions are unknown, so they are null."""
     unknown = {"lag": None} if broker_error else {}
     return {
         "broker_error": broker_error or None,
@@ -82,7 +83,8 @@ def _table_json(t: TableStatus) -> dict[str, object]:
 
 
 def stop_json(stop: PartitionStop) -> Mapping[str, object]:
-    """A stop. ``partition`` is null if the whole topic stops, ``next_try_ms`` if KBQ does not retry it."""
+    """A stop as a document. ``partition`` is null if the whole topic is stopped; ``next_try_ms`` is null if KBQ does
+    not retry it."""
     found = document(
         stop, "topic_partition reason message commands tries", next_try_ms=stop.next_try_ms or None
     )

@@ -1,6 +1,6 @@
-"""After a load: let BigQuery's tables of the lake read what it wrote (core/catalog/lake_tables.py).
+"""After a load, lets BigQuery's tables of the lake read the new rows (core/catalog/lake_tables.py).
 
-Only readers depend on it. A table that could not be moved is a notice, and is tried again after each load.
+Only readers depend on this. A table that could not be moved causes a notice and is tried again after each load.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kbq_assets.ports.lake_tables import MovesReaders
 from kbq_assets.ports.object_store import ObjectStore
 
 OpenReaders: TypeAlias = Callable[[], MovesReaders]
-#: For a load; and for a sensor's tick, which Dagster ends after a minute.
+#: Time limits: of a load, and of a sensor's tick, which Dagster ends after a minute.
 SECONDS: Final = 60
 TICK_SECONDS: Final = 20
 _LOGGER: Final = logging.getLogger("kbq.lake")
@@ -31,8 +31,8 @@ def follow_lake(
     changed: Collection[TableReference],
     seconds: int = SECONDS,
 ) -> None:
-    """Move the readers of ``changed`` tables, and of those that were behind before, if this is a lake and has a catalog
-    that may ask for it. After ``seconds`` it begins with no further table. An error is logged."""
+    """Move the readers of ``changed`` tables, and of those that were already behind, if the warehouse is a lake and
+    there is a catalog. Starts no further table after ``seconds``. Errors are logged."""
     settings, clock = deployment.settings, deployment.clock
     is_asked = isinstance(settings.warehouse, LakeAddress) and settings.catalog.source_topics.is_dir()
     if open_readers is None or not is_asked:
@@ -48,17 +48,17 @@ def follow_lake(
         except KbqError as error:
             why = dict.fromkeys(wanted, error.message)
         for table, reason in sorted(why.items()):
-            _LOGGER.warning("BigQuery reads %s as it was before: %s", table, reason)
+            _LOGGER.warning("BigQuery still reads the old rows of %s: %s", table, reason)
         if found is None and not why:
             return
         if found is None:
             state.create(store, PATH, LakeReaders())
         state.change(store, LakeReaders, PATH, lambda now: now.after(map(str, wanted), why))
     except KbqError as error:
-        _LOGGER.warning("BigQuery's tables of the lake: %s", error.message)
+        _LOGGER.warning("BigQuery's tables of the lake were not updated: %s", error.message)
 
 
 def readers_behind(store: ObjectStore) -> Mapping[str, str]:
-    """Why BigQuery's tables are behind, by the lake's table. Raises Unavailable."""
+    """The reasons why BigQuery's tables are behind, by the lake's table. Raises Unavailable."""
     found = state.find(store, LakeReaders, PATH)
     return found.value.behind if found else {}

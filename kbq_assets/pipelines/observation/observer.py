@@ -1,4 +1,4 @@
-"""Observation of one deployment: nothing here changes state or data."""
+"""Observation of one deployment. Nothing here changes state or data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kbq_assets.pipelines.observation.checks import CheckPorts, CheckReport, run
 
 @dataclass(frozen=True)
 class Observer:
-    """Reports status, checks and completeness. ``query_checks`` makes the checks that query the warehouse's rows,
+    """Reports status, checks and completeness. ``query_checks`` runs the checks that query the warehouse's rows, and
     ``arrivals`` reads batches of files."""
 
     deployment: Deployment
@@ -41,7 +41,7 @@ class Observer:
         return replace(found, arrivals=self.arrivals())
 
     def stored_status(self) -> standing.Status:
-        """What entries and the staging area say of positions, tables and stops, without the broker."""
+        """Positions, tables and stops from the source list and the staging area, without the broker."""
         deployment = self.deployment
         return standing.read_stored_status(
             deployment.load_cache,
@@ -51,33 +51,33 @@ class Observer:
         )
 
     def tables(self) -> tuple[standing.TableStatus, ...]:
-        """Every table that has rows, or will have."""
+        """Every table that has rows or will have some."""
         deployment = self.deployment
         return standing.read_tables(deployment.load_cache, deployment.sources.restarts, deployment.blocks)
 
     def feeds(self) -> Mapping[TableReference, frozenset[str]]:
-        """The topics of each table: of its loaded rows, and of files that wait."""
+        """The topics of each table's loaded rows and waiting files."""
         deployment = self.deployment
         return standing.feeds_of(read_view(deployment.load_cache, deployment.blocks))
 
     def checks(self, *, queries: bool = False) -> CheckReport:
-        """All checks that cost no query; with ``queries`` those that do, too."""
+        """All checks that need no query; with ``queries``, also those that do."""
         report, arrivals = run_checks(self._ports(Role.LOAD)), self.arrivals()
         more = (*arrivals.results, *(self.query_checks() if queries else ()))
         unknown = {**report.unknown, **arrivals.unknown_checks}
         return replace(report, results=(*report.results, *more), unknown=unknown)
 
     def state_checks(self, role: Role, *, broker: bool = False) -> CheckReport:
-        """The checks of state alone, read with the credentials of a role; with ``broker`` those that ask it, too."""
+        """The checks that need only state, read with a role's credentials; with ``broker``, also those that need it."""
         return run_checks(self._ports(role), broker=broker)
 
     def hours(self) -> tuple[TableCompleteness, ...]:
-        """Until when each table is complete by business time, and what holds it back."""
+        """How far each table is complete in business time, and what delays it."""
         deployment = self.deployment
         return standings(read_view(deployment.load_cache, deployment.blocks), deployment.sources.select)
 
     def known_hours(self) -> Mapping[TableReference, TableHours]:
-        """The hours of every table, as the last load noted them."""
+        """The hours of every table, as stored by the last load."""
         return known_hours(self.deployment.load_cache)
 
     def _ports(self, role: Role) -> CheckPorts:

@@ -1,8 +1,8 @@
-"""Reasons to start a run, found within a sensor's tick: Dagster ends a tick after a minute, however much is staged.
+"""Finds reasons to start a run within a sensor's tick: Dagster ends a tick after a minute, however much is staged.
 
-New done files are the quick reason for a load: one listing finds them. Polls find everything else, page by page, with
-the plan of the run itself: load blocks, quotas and parked tables count here as they do there. A reason does not
-limit the run: it plans again, from everything.
+New done files are the quick reason for a load, because one listing finds them. Polls find everything else, page by
+page. They use the run's own plan, so load blocks, quotas and parked tables count here too. The run itself is not
+limited to the reason that was found: it plans again, with everything.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore
 
 T = TypeVar("T")
-#: Bytes of commits and backlogs in a page: some 50,000 files, which take 2 to 4 s of a core to parse.
+#: Bytes of commits and backlogs in a page: about 50,000 files. One core parses them in 2 to 4 s.
 PAGE_BYTES: Final = 32 * 1024 * 1024
-#: No page starts later than this many seconds into a poll: Dagster ends a tick after 60.
+#: No page starts later than this many seconds into a poll, because Dagster ends a tick after 60.
 POLL_SECONDS: Final = 20.0
-#: A listing of done files ends after this many seconds; the poll then finds what it would have found.
+#: A listing of done files ends after this many seconds. The poll then finds the rest.
 LIST_SECONDS: Final = 15.0
-#: Size of the bitmap that remembers a listing: 4 KB of a cursor. With 10,000 done files every fourth new one shares
-#: its bit with an old one and waits for the next poll.
+#: Size of the bitmap that stores a listing: 4 KB of a cursor. With 10,000 done files, every fourth new one shares its
+#: bit with an old one and waits for the next poll.
 _SEEN_BITS: Final = 32 * 1024
 
 
 @dataclass(frozen=True)
 class Poll(Generic[T]):
-    """Answers for the polled pages; only the last one may have work.
+    """Answers for the polled pages. Only the last one may have work.
 
-    ``start`` is where the next poll starts, "" for anywhere. ``complete``: all pages were polled.
+    The next poll begins at ``start``; "" means anywhere. ``complete``: whether all pages were polled.
     """
 
     answers: tuple[T, ...]
@@ -73,7 +73,7 @@ def is_quick(store: ObjectStore) -> bool:
 
 @dataclass(frozen=True)
 class PendingLoads:
-    """``names`` of files to load and of load jobs that a dead run left in flight; otherwise as in `Poll`."""
+    """``names`` of files to load, and of load jobs that a dead run left in flight. For the other fields, see `Poll`."""
 
     names: tuple[str, ...]
     start: str
@@ -82,17 +82,17 @@ class PendingLoads:
 
 @dataclass(frozen=True)
 class NewDoneFiles:
-    """``names`` that the last listing did not have; ``seen`` remembers this listing for the next call."""
+    """``names`` that the last listing did not have. ``seen`` stores this listing for the next call."""
 
     names: tuple[str, ...]
     seen: str
 
 
 def find_done_files(store: ObjectStore, seen: str, monotonic: Callable[[], float]) -> NewDoneFiles:
-    """Done files that are new since the listing that ``seen`` remembers, whoever wrote them.
+    """Done files that are new since the listing in ``seen``, whichever process wrote them.
 
-    Their names are not in order of time, and old ones are deleted, so ``seen`` is a bitmap of names and generations.
-    A lost or wrong ``seen`` finds nothing new: a poll finds what is pending.
+    Names are not in order of time, and old files are deleted, so ``seen`` is a bitmap of names and generations. If
+    ``seen`` is lost or wrong, nothing is new, and a poll finds what is pending.
     """
     deadline = monotonic() + LIST_SECONDS
     listed = []
@@ -129,9 +129,9 @@ def _parse_seen(text: str) -> int | None:
 def pages(
     sizes: Mapping[str, int], start: str = "", page_bytes: int = PAGE_BYTES
 ) -> Iterator[tuple[str, ...]]:
-    """Names in order, from ``start`` to the end and then from the front, in pages of at most ``page_bytes``.
+    """Names in order, from ``start`` to the end and then from the beginning, in pages of at most ``page_bytes``.
 
-    Any ``start`` is valid: it sets the order, not the selection.
+    Any ``start`` is valid: it affects only the order.
     """
     names = sorted(sizes)
     first = bisect_left(names, start)
@@ -153,7 +153,7 @@ def poll_pages(
     has_work: Callable[[T], bool],
     monotonic: Callable[[], float],
 ) -> Poll[T]:
-    """Poll pages until one has work or the time limit is reached. A single page is polled as None: everything."""
+    """Poll pages until one has work or the time limit is reached. A single page is polled as None, for everything."""
     if len(found) <= 1:
         return Poll((ask(None),), "", True)
     deadline = monotonic() + POLL_SECONDS
@@ -178,7 +178,7 @@ def poll_loads(
     blocks: FindBlocks | None = None,
     topics: TopicOptions = default_options,
 ) -> PendingLoads:
-    """The work of the next load. ``start`` is the first page; the other arguments are those of `load.plan`."""
+    """The work of the next load. ``start`` is the beginning of the first page. For other arguments, see `load.plan`."""
     in_flight = tuple(_jobs_in_flight(cache))
     sizes = Counter(
         {path: entry.size for prefix in (COMMITS, BACKLOG) for path, entry in cache.listing(prefix).items()}
@@ -204,7 +204,7 @@ def poll_records(
     start: str = "",
     page_bytes: int = PAGE_BYTES,
 ) -> Poll[ExtractionPlan]:
-    """The work of the next extraction of the broker's ``topics``, by its own ``plan`` for each page."""
+    """The work of the next extraction of the broker's ``topics``. Each page is planned by the extraction's ``plan``."""
     held: Counter[str] = Counter()
     for entry in store.list(COMMITS):
         held[commit_topic(entry.path)] += entry.size
@@ -219,7 +219,7 @@ def has_work(plan: ExtractionPlan) -> bool:
 
 
 def _jobs_in_flight(cache: StateCache) -> Iterator[str]:
-    """Job ids that tables wait for. Parked tables wait for an operator first."""
+    """Ids of jobs in flight. Parked tables are skipped: they first wait for an operator."""
     listed = cache.listing(TABLES)
     paths = sorted(path for path in listed.keys() - {TABLE_REGISTRY} if not path.startswith(AUDIT))
     for found in cache.read(TableState, paths, listed):

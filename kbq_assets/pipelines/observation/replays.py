@@ -1,4 +1,4 @@
-"""Replays whose reading has not ended: it goes on in some process, or it was stopped, or died."""
+"""Replays that have not read their whole range: they are running, were stopped, or died."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kbq_assets.pipelines.protocol.state_cache import StateCache
 
 @dataclass(frozen=True)
 class UnfinishedReplay:
-    """One of them. ``subject`` is its topic, or the object that cannot be read."""
+    """An unfinished replay. ``subject`` is its topic, or the path of an object that cannot be read."""
 
     subject: str
     message: str

@@ -1,4 +1,4 @@
-"""Why the last runs failed for tables, or were interrupted in partitions: between runs nothing else says so."""
+"""Errors of the last runs: failed tables and interrupted partitions. Between runs, nothing else shows them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INTERRUPTED = "interrupted"
 
 
 def load_failures(cache: StateCache) -> Mapping[str, RunFailure]:
-    """Why the last loads of a warehouse's tables failed, by table."""
+    """Errors of the last loads of a warehouse's tables, by table."""
     own = warehouse_of(cache.store)
     keys = ((key.rpartition("/"), failure) for key, failure in _failures(cache, LOADING).items())
     return {table: failure for (warehouse, _, table), failure in keys if warehouse == own}
@@ -31,8 +31,8 @@ def load_failures(cache: StateCache) -> Mapping[str, RunFailure]:
 def interruptions(
     cache: StateCache, unread: Iterable[TopicPartition], lasting_ms: int | None = None
 ) -> list[PartitionStop]:
-    """The partitions, of those with ``unread`` records, in which the last extraction was interrupted; their topics, if
-    an error ended all of it. With ``lasting_ms``, the time now: only those that need a person."""
+    """The partitions with ``unread`` records in which the last extraction was interrupted, or their topics if an error
+    ended the whole extraction. With ``lasting_ms``, the current time, only those that need an operator."""
     partitions = sorted(unread)
     failures = _failures(cache, EXTRACTION) if partitions else {}
     found = {tp: failures[str(tp)] for tp in partitions if str(tp) in failures}
@@ -48,6 +48,6 @@ def interruptions(
 
 
 def _failures(cache: StateCache, kind: str) -> Mapping[str, RunFailure]:
-    """The failures of one kind of run; none if their record cannot be read."""
+    """The failures of one kind of run; empty if they cannot be read."""
     [found] = cache.read(RunTotals, [totals_path(kind)], {})
     return {} if isinstance(found, KbqError) else found.value.failures

@@ -1,5 +1,5 @@
-"""Keep the totals of runs (core/observation/run_totals.py), and why they failed. A failure here is logged and fails
-nothing else."""
+"""Stores the totals and errors of runs (core/observation/run_totals.py). A failure here is logged and fails nothing
+else."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.object_store import ObjectStore
 
 _LOGGER: Final = logging.getLogger("kbq.metrics")
-#: Seconds between a run's signs of life. A reader waits a few times as long.
+#: Seconds between a run's signs of life. Readers wait a few times as long before they call a run dead.
 SIGN_SECONDS: Final = 15.0
 
 
@@ -51,7 +51,7 @@ class RunLog:
     _due: float = 0.0
 
     def watching(self, on_progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
-        """Write signs of life while the extraction runs."""
+        """A progress callback that also writes signs of life while the extraction runs."""
 
         def watch(progress: Progress) -> None:
             on_progress(progress)
@@ -84,7 +84,7 @@ class RunLog:
         self._end(EXTRACTION, end)
 
     def fail_extraction(self, error: KbqError) -> None:
-        """Count an extraction of all topics that an error ended."""
+        """Count an extraction of all topics that ended with an error."""
         now_ms = self.clock.now_ms()
         failure = run_failure(_described(error), now_ms, transient=isinstance(error, TransientError))
         self._end(EXTRACTION, RunEnd(self.run, False, 0.0, now_ms, parts={WHOLE_RUN: failure}))
@@ -115,7 +115,7 @@ class RunLog:
         self._end(CLEANING, end)
 
     def close(self) -> None:
-        """Remove the sign of life, however the run ended."""
+        """Remove the sign of life. Called however the run ended."""
         if self._shown:
             self._quietly(lambda: self.store.delete(run_totals.sign_path(self.run)))
 

@@ -48,7 +48,8 @@ from kbq_assets.ports.object_store import ObjectStore
 
 @dataclass(frozen=True)
 class PartitionStatus:
-    """One partition. ``lag`` is in positions up to the last stable offset; ``pending_rows`` wait to be loaded."""
+    """One partition. ``lag`` is the number of positions up to the last stable offset; ``pending_rows`` wait to be
+    loaded."""
 
     topic_partition: TopicPartition
     epoch: int
@@ -61,7 +62,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True)
 class BatchStatus:
-    """The order of a table's batches, and what statements did to it."""
+    """The order of a table's batches, and the state of its statements."""
 
     order: TableOrder = field(default_factory=TableOrder)
     statements: TableStatements = field(default_factory=TableStatements)
@@ -73,7 +74,7 @@ class BatchStatus:
 
 @dataclass(frozen=True)
 class TableStatus:
-    """One table: rows and files that are loaded or wait, and what is wrong."""
+    """One table: its loaded and waiting rows and files, and any problem."""
 
     table: TableReference
     #: ready, in flight, blocked (``blocked_rows`` wait for a check), parked, failing (its last load failed), failed
@@ -85,9 +86,9 @@ class TableStatus:
     quarantined_files: int
     #: jobs that loaded another number of rows than their files have
     mismatches: int
-    #: what is wrong, and the commands that fix it
+    #: the problem, and the commands that fix it
     message: str = ""
-    #: failed tries since the table was parked
+    #: failed attempts since the table was parked
     tries: int = 0
     #: when a load tries the parked table again (0: never)
     next_try_ms: int = 0
@@ -101,32 +102,32 @@ class TableStatus:
 
     @property
     def complete_until(self) -> int:
-        """Hours (since 1970) below this are complete; 0 if none is known to be."""
+        """Hours (since 1970) below this one are complete; 0 if none is known to be complete."""
         return self.hours.until
 
     @property
     def late_rows(self) -> int:
-        """Rows that arrived for complete hours."""
+        """Rows that arrived after their hours were complete."""
         return self.hours.late_rows
 
 
 @dataclass(frozen=True)
 class Status:
-    """The status of everything. ``stops`` name the commands that resume them. ``evolved``: new columns and tables for
-    schemas that contradict their tables."""
+    """The status of everything. ``stops`` include the commands that resume them. ``evolved``: new columns and tables
+    for schemas that contradict their tables."""
 
     partitions: tuple[PartitionStatus, ...]
     tables: tuple[TableStatus, ...]
     stops: tuple[PartitionStop, ...]
     new_partitions: int
     evolved: tuple[Evolution, ...] = ()
-    #: backups of topics: a stop of theirs stops no table
+    #: backups of topics; a stopped backup stops no table
     backups: BackupsStatus = field(default_factory=BackupsStatus)
-    #: replays whose reading has not ended, each with its next steps
+    #: unfinished replays, each with its next steps
     replays: tuple[str, ...] = ()
     #: batches of files
     arrivals: Arrivals = field(default_factory=Arrivals)
-    #: where the last extraction got no answer: the next one continues there
+    #: partitions where the last extraction was interrupted; the next one continues there
     interrupted: tuple[PartitionStop, ...] = ()
 
 
@@ -136,8 +137,8 @@ def read_stored_status(
     restarts: MayRestart = lambda topics: True,
     blocks: FindBlocks | None = None,
 ) -> Status:
-    """Positions, tables and stops, as entries and the staging area have them. Needs no broker, so no lag is known, and
-    no stop that only the broker shows."""
+    """Positions, tables and stops from the source list and the staging area. Needs no broker, so lags are unknown, and
+    so are stops that only the broker shows."""
     view = read_view(cache, blocks or LoadBlocks())
     found = status_of(view, {}, ExtractionPlan(stops=stored_stops(view, sources)), restarts)
     known = (p.topic_partition for p in found.partitions)
@@ -145,7 +146,7 @@ def read_stored_status(
 
 
 def stored_stops(view: LoadView, sources: Iterable[SourceEntry]) -> tuple[PartitionStop, ...]:
-    """Stops according to entries and state alone."""
+    """Stops that the source list and the state show."""
     stopped = (
         (commit.topic_partition(p), found.stop)
         for commit in view.commits
@@ -190,7 +191,7 @@ def status_of(
     planned: ExtractionPlan,
     restarts: MayRestart = lambda topics: True,
 ) -> Status:
-    """The status from what was read before. Lag is 0 for partitions without broker offsets."""
+    """The status, computed from a view, broker offsets and a plan. Lag is 0 for partitions without broker offsets."""
     partitions = tuple(
         _partition(commit, partition, broker, view)
         for commit in view.commits
@@ -202,12 +203,12 @@ def status_of(
 def read_tables(
     cache: StateCache, restarts: MayRestart = lambda topics: True, blocks: FindBlocks | None = None
 ) -> tuple[TableStatus, ...]:
-    """Every table that has rows, or will have. Needs no broker."""
+    """Every table that has rows or will have some. Needs no broker."""
     return _tables(read_view(cache, blocks or LoadBlocks()), restarts)
 
 
 def feeds_of(view: LoadView) -> dict[TableReference, frozenset[str]]:
-    """The topics of each table: of its loaded rows, and of files that wait. None if its state is unreadable."""
+    """The topics of each table's loaded rows and waiting files; empty for a table whose state is unreadable."""
     return {table: _topics(view, table) for table in view.tables}
 
 
@@ -225,7 +226,7 @@ def _tables(view: LoadView, restarts: MayRestart) -> tuple[TableStatus, ...]:
 
 
 def _with_failure(found: TableStatus, failures: Mapping[str, RunFailure]) -> TableStatus:
-    """A table whose last load failed is not ready, even if its state says nothing."""
+    """The status, with the failure of the table's last load if its state shows no other problem."""
     failure = failures.get(str(found.table))
     if failure is None or found.message:
         return found
@@ -246,7 +247,7 @@ def _partition(
 
 
 def _is_loaded(file: StagedFile, view: LoadView) -> bool:
-    """Loaded windows stay in the commit until the next extraction drops them (E7)."""
+    """Whether a file is loaded: loaded windows stay in the commit until the next extraction drops them (E7)."""
     found = view.states.get(file.table)
     return isinstance(found, Versioned) and found.value.is_loaded(file)
 
@@ -295,7 +296,7 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
 
 
 def _why(table: TableReference, current: TableState, next_ms: int) -> str:
-    """Why a table is parked and how to resume it, or what it waits for or retries; "" if neither."""
+    """The reason why a table is parked and how to resume it, or what it waits for or retries; "" if none applies."""
     if (replacing := current.definition.replacing) is not None:
         return replacing_words(replacing)
     if current.definition.replaying is not None:

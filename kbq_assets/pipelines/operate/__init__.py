@@ -1,1 +1,1 @@
-"""An operator's commands: bootstrap, resume, reset, park, clean."""
+"""The operator's commands: bootstrap, resume, reset, park, clean."""

@@ -1,4 +1,4 @@
-"""`kbq adopt`: a table whose rows are not this staging area's, or that is gone (PROTOCOL L12)."""
+"""`kbq adopt`: takes over a table with another staging area's rows, or gives up one that is gone (PROTOCOL L12)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kbq_assets.ports.warehouse import Warehouse
 
 
 def propose(store: ObjectStore, warehouse: Warehouse, table: TableReference) -> Proposal:
-    """Feed a table from this staging area from now on, or go on without one that is gone (L12)."""
+    """Feed a table from this staging area from now on, or continue without one that is gone (L12)."""
     path, staging_id = table_state_path(table), state.table_registry(store).staging_id
     current = read_table(store, table)
     if current.parked is not None and current.parked.reason == ParkReason.LEDGER_DIFFERS:
@@ -30,14 +30,14 @@ def propose(store: ObjectStore, warehouse: Warehouse, table: TableReference) -> 
         topics = sorted({key.partition("/")[0] for key in current.rows})
         lines = (
             found.text,
-            "later records go into a new table; the lost rows stay counted as loaded",
+            "later records go into a new table; the lost rows still count as loaded",
             *(f"to load again what Kafka still has: kbq reset --topic {topic}" for topic in topics),
         )
 
         def give_up() -> None:
             state.change(store, TableState, path, table_state.give_up_rows)
 
-        return Proposal(f"go on without the lost rows of table {table}", lines, give_up)
+        return Proposal(f"continue without the lost rows of table {table}", lines, give_up)
 
     def adopt() -> None:
         warehouse.update_columns(table, (), origins.labelled(TableNotes(), staging_id))
@@ -45,32 +45,32 @@ def propose(store: ObjectStore, warehouse: Warehouse, table: TableReference) -> 
 
     lines = (
         found.text,
-        "records that the table has and that this staging area staged become visible twice",
+        "records that the table already has become visible twice if this staging area staged them too",
         "the staging area that fed the table stops when it loads again",
     )
     return Proposal(f"feed table {table} from this staging area", lines, adopt)
 
 
 def _check_parked(current: TableState, table: TableReference) -> None:
-    """Raises Refused if no load has found the table gone: its rows cannot be given up yet."""
+    """Raise Refused if no load has found the table gone, because then its rows cannot be given up yet."""
     why = current.parked.reason if current.parked is not None else None
     if why != ParkReason.TABLE_GONE:
         resume = f"kbq resume --table {table}, " if why else ""
         raise Refused(
-            f"table {table} does not exist, but no load has parked it for that",
+            f"table {table} does not exist, but no load has parked it for that reason",
             next_step=f"{resume}kbq load --table {table}, then this command again",
         )
 
 
 def _follow_ledger(store: ObjectStore, warehouse: Warehouse, table: TableReference, why: str) -> Proposal:
-    """Number batches from the table's ledger on (S7); a ledger that is gone begins again."""
+    """Continue the numbering of batches from the table's ledger (S7). If the ledger is gone, it begins again."""
     statements = warehouse.statements
     if statements is None:
-        raise Refused(f"{table}: the warehouse runs no statements", next_step="set KBQ_WAREHOUSE back")
+        raise Refused(f"{table}: the warehouse does not run statements", next_step="correct KBQ_WAREHOUSE")
 
     def follow() -> None:
         batch = statements.open_ledger(table).batch
         state.change(store, TableState, table_state_path(table), lambda now: steps.follow_ledger(now, batch))
 
-    lines = (why, "the batch in flight is applied again: an upsert stays the same, if it was applied before")
-    return Proposal(f"number the batches of table {table} from its ledger on", lines, follow)
+    lines = (why, "the batch in flight is applied again; an upsert that was applied before does not change")
+    return Proposal(f"continue the batch numbers of table {table} from its ledger", lines, follow)

@@ -1,4 +1,4 @@
-"""Bad records in the warehouse, and files that no load job accepts."""
+"""Bad records in the warehouse, and files that the warehouse rejected."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, Warehouse
 
 @dataclass(frozen=True)
 class Quarantined:
-    """A file in quarantine: its table, how many rows it holds, and the warehouse's error."""
+    """A file in quarantine, with its table, its number of rows, and the warehouse's error."""
 
     table: TableReference
     bad: QuarantinedFile
 
 
 def list_error_rows(warehouse: Warehouse, query: ErrorQuery) -> list[ErrorRow]:
-    """Bad records of all error tables, newest first, at most ``query.limit``. Raises Unavailable."""
+    """At most ``query.limit`` bad records of all error tables, newest first. Raises Unavailable."""
     tables = [table for table in warehouse.tables() if is_error_table(table)]
     rows = [row for table in tables for row in warehouse.error_rows(table, query)]
     return sorted(rows, key=lambda row: -row.timestamp_ms)[: query.limit]
 
 
 def find_error_rows(warehouse: Warehouse, tp: TopicPartition, offset: int) -> list[ErrorRow]:
-    """The bad record at a position with its value, once per epoch that had it. Raises NotFound."""
+    """The bad record at a position, with its value, once per epoch in which it occurred. Raises NotFound."""
     rows = list_error_rows(warehouse, ErrorQuery(tp.topic, tp.partition, offset, replayed=True))
     if not rows:
         raise NotFound(
@@ -41,7 +41,7 @@ def find_error_rows(warehouse: Warehouse, tp: TopicPartition, offset: int) -> li
 
 
 def list_quarantined(store: ObjectStore, topic: str | None = None) -> list[Quarantined]:
-    """Files that were set aside because no load job accepts them (PROTOCOL L5)."""
+    """Files that were set aside because the warehouse rejected them (PROTOCOL L5)."""
     states = state.read_table_states(store)
     return [
         Quarantined(table, bad)

@@ -1,4 +1,4 @@
-"""The first commit of a topic, as an operator's command: `kbq bootstrap` (PROTOCOL E1)."""
+"""`kbq bootstrap`: writes the first commit of a topic (PROTOCOL E1)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def propose_bootstrap_from_done_files(
 ) -> list[Proposal]:
     """Continue where Kafka BigQuery Express stopped: each partition starts after its highest done file (E1).
 
-    Users may create done files by hand, in either form. Raises Refused while avro files of a topic are not loaded.
+    Users may create done files by hand, with either form of name. Raises Refused if a topic still has Avro files that
+    are not loaded.
     """
     described = reader.topics()
     starts: dict[str, dict[int, int]] = {}
@@ -70,7 +71,7 @@ def _creation_proposal(
     store: ObjectStore, reader: OffsetReader, topic: str, topic_id: str, starts: Mapping[int, int]
 ) -> Proposal:
     if shards_of(store, topic, required=False):
-        raise Refused(f"{topic} has a commit already", next_step=f"kbq reset --topic {topic} begins anew")
+        raise Refused(f"{topic} already has a commit", next_step=f"kbq reset --topic {topic} starts it over")
     cluster_id, epochs = reader.cluster_id(), epochs_of(reader, topic, starts)
 
     def apply() -> None:
@@ -90,5 +91,5 @@ def _topic_of(path: str) -> str:
     try:
         return StagedFileName.parse(path).topic_partition.topic
     except InvalidName:
-        # Kafka BigQuery Express keeps its Avro files next to the done files, under the same base name.
+        # Kafka BigQuery Express stores its Avro files next to the done files, with the same base name.
         return path.rpartition("/")[2].rsplit(".", 6)[0]

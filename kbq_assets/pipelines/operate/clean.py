@@ -1,4 +1,4 @@
-"""Clean-up: orphans (PROTOCOL E6), superseded done files (L4, L7), old costs, leftovers of dead writers and runs."""
+"""Clean-up: deletes orphans (PROTOCOL E6), superseded done files (L4, L7), old costs, and leftovers of dead runs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from kbq_assets.pipelines.protocol.manifests import names_of
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.ports.object_store import ObjectStore
 
-#: A run without a sign of life for this long is dead; its sign is deleted.
+#: If a run has given no sign of life for this long, it is dead, and its sign is deleted.
 _DEAD_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True)
 class CleaningReport:
-    """Numbers of deleted objects, and the failed deletions."""
+    """Numbers of deleted objects, and failed deletions."""
 
     orphans: int
     done_files: int
@@ -51,9 +51,10 @@ class CleaningReport:
 
 
 def clean(store: ObjectStore) -> CleaningReport:
-    """Delete what no commit, backlog or load job in flight needs. Safe while extractions and loads run. Raises
-    UnsupportedFormat, and deletes nothing, if a newer release works here: nobody else knows what it needs."""
-    # Listing first, commits second: what is committed in between counts as committed (E6, M3).
+    """Delete objects that no commit, backlog or load job in flight needs. Safe while extractions and loads run. If a
+    newer release works here, raises UnsupportedFormat and deletes nothing: this release does not know what that needs.
+    """
+    # List the files before reading commits: a file that is committed in between counts as committed (E6, M3).
     staged = list(store.paths(STAGING))
     copied = _copied(store)
     names = list(list_done_files(store))
@@ -77,7 +78,7 @@ def clean(store: ObjectStore) -> CleaningReport:
 
 
 def _copied(store: ObjectStore) -> Mapping[str, list[str]]:
-    """Staged files that have a copy in the quarantine of a warehouse."""
+    """By warehouse, the staged files that have a copy in its quarantine."""
     areas = state.areas(store).items()
     return {name: [staged_path(path) for path in area.paths(QUARANTINE)] for name, area in areas}
 
@@ -88,8 +89,8 @@ def _orphan_copies(
     commits: Sequence[Commit],
     in_use: Mapping[str, StagedFile],
 ) -> Iterable[str]:
-    """Copies in quarantine that their table does not list, and that no job may still load (E6). Those of a table
-    whose state cannot be read stay (L6)."""
+    """Copies in quarantine that their table does not list and that no job may still load (E6). If a table's state
+    cannot be read, its copies stay (L6)."""
     for name, area in state.areas(store).items():
         if not (files := copied.get(name)):
             continue
@@ -101,7 +102,7 @@ def _orphan_copies(
 
 
 def _may_decide(table: TableState, path: str, file: StagedFile | None) -> bool:
-    """Whether a table lists a file as quarantined, or a job of it loads the file, or may."""
+    """Whether a table lists a file as quarantined, or one of its jobs loads the file or may load it."""
     job = table.in_flight
     listed = [bad.file.path for bad in table.quarantined if not bad.dropped]
     loading = [each.path for each in (*job.files, *job.sources)] if job else []
@@ -115,7 +116,7 @@ def listed_manifests(store: ObjectStore) -> list[ManifestName]:
 def orphan_manifests(
     listed: Iterable[ManifestName], commits: Iterable[Versioned[Commit]]
 ) -> list[ManifestName]:
-    """The listed manifests that no commit names, and no swap may still name (M3)."""
+    """Listed manifests that no commit names and that no swap can name later (M3)."""
     heads = {
         (c.value.topic, c.value.shard): (c.generation, frozenset(e.name for e in c.parts.head.manifests))
         for c in commits
@@ -125,8 +126,7 @@ def orphan_manifests(
 
 
 def _old_costs(store: ObjectStore) -> Iterable[str]:
-    """Cost records that are too old to keep. Their names begin with their day, so the listing ends at the first one to
-    keep."""
+    """Cost records that are too old. Their names begin with the day, so the listing ends at the first one to keep."""
     oldest = oldest_kept(store.now_ms())
     return list(itertools.takewhile(lambda path: path < oldest, store.paths(COSTS)))
 

@@ -1,6 +1,6 @@
-"""The commands of an operator: accept-gap, reset, bootstrap, resume (PROTOCOL E1, E2, E9, E10, L5).
+"""The operator's commands: accept-gap, reset, bootstrap, resume (PROTOCOL E1, E2, E9, E10, L5).
 
-Each is first a *proposal*, a value that lists what it gives up. It is applied only after confirmation.
+Each command first makes a *proposal* that lists what it gives up. The proposal is applied only after confirmation.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from kbq_assets.ports.object_store import ObjectStore
 
 @dataclass(frozen=True)
 class Proposal:
-    """A command before its confirmation. ``lines`` list every range that it gives up or reads again."""
+    """A command before its confirmation. ``lines`` name every range that it gives up or reads again."""
 
     title: str
     lines: tuple[str, ...]
@@ -60,8 +60,8 @@ class Proposal:
 
 
 def propose_accept_gap(store: ObjectStore, reader: OffsetReader, tp: TopicPartition) -> Proposal:
-    """Continue after a retention loss or an unreadable batch: give up the positions before the log start, or the batch,
-    and count them as lost."""
+    """Continue after a retention loss or an unreadable batch: give up the positions before the log start, or those of
+    the batch, and count them as lost."""
     commit = _commit_of(store, tp)
     broker = reader.offsets([tp]).get(tp)
     if broker is None:
@@ -70,7 +70,7 @@ def propose_accept_gap(store: ObjectStore, reader: OffsetReader, tp: TopicPartit
         commit.partitions[tp.partition].next,
         _end_of_gap(commit.partitions[tp.partition], broker),
     )
-    commits.accept_gap(commit, tp.partition, until, "operator")  # refuses before anything is asked
+    commits.accept_gap(commit, tp.partition, until, "operator")  # raises Refused before the user is asked
     lost = OffsetRange(tp, position, until)
 
     def apply() -> None:
@@ -92,7 +92,7 @@ def _end_of_gap(partition: PartitionCommit, broker: BrokerOffsets) -> int:
 
 
 def _described(reader: OffsetReader, topic: str, partition: int | None) -> TopicDescription:
-    """The broker's description of a topic. Raises NotFound, also if it lacks the partition."""
+    """The broker's description of a topic. Raises NotFound if there is no such topic or partition."""
     described = reader.topics((topic,)).get(topic)
     if described is None:
         raise NotFound(f"topic {topic} is not on the broker", next_step="check the name and the credentials")
@@ -105,7 +105,7 @@ def _described(reader: OffsetReader, topic: str, partition: int | None) -> Topic
 
 @dataclass(frozen=True)
 class StartAt:
-    """Where partitions start: ``at`` is `earliest`, `latest`, `offset` or `timestamp`; ``value`` is that offset, or the
+    """Where partitions start. ``at`` is `earliest`, `latest`, `offset` or `timestamp`; ``value`` is the offset, or the
     time in milliseconds since 1970."""
 
     at: str = "earliest"
@@ -135,7 +135,7 @@ EARLIEST: Final = StartAt()
 
 @dataclass(frozen=True)
 class _Reset:
-    """New starts of partitions, with the leader epochs there. ``shrinks``: partitions that the topic no longer has
+    """New starts of partitions, with their leader epochs. ``shrinks``: whether partitions that the topic no longer has
     are dropped."""
 
     unloaded: Pending
@@ -147,7 +147,7 @@ class _Reset:
     shrinks: bool
 
     def of(self, shard: int, epoch: int, now: Commit) -> Commit:
-        """The commit of a shard after its reset. Raises Refused if it is not of ``epoch`` any more."""
+        """The commit of a shard after its reset. Raises Refused if it is no longer in ``epoch``."""
         if now.epoch != epoch:
             raise Refused(f"{now.topic} was reset meanwhile", next_step="check again with kbq status")
         return commits.reset(
@@ -171,7 +171,7 @@ def propose_reset(
     *,
     give_up_pending: bool = False,
 ) -> Proposal:
-    """Begin a new epoch: the partition, or all of them, starts again at a position that it has (E9)."""
+    """Begin a new epoch: one partition, or all of them, start again at positions that the broker has (E9)."""
     described = _described(reader, topic, partition)
     partitions = range(described.partitions) if partition is None else (partition,)
     starts = start.positions(reader, [TopicPartition(topic, p) for p in partitions])
@@ -183,7 +183,7 @@ def propose_reset(
     reset = _Reset(unloaded, described, cluster_id, starts, epochs, give_up_pending, shrinks)
     waiting = [file for commit in affected.values() for file in unloaded.backlog(commit)]
     for shard, commit in affected.items():
-        reset.of(shard, commit.epoch, commit)  # refuses before anything is asked
+        reset.of(shard, commit.epoch, commit)  # raises Refused before the user is asked
 
     count = described.partitions if partition is None else None
     damaged = damaged_chunks(store, topic, affected, give_up_pending)
@@ -202,10 +202,10 @@ def propose_reset(
 def _reset_lines(
     affected: Mapping[int, Commit], starts: Mapping[int, int], topic: str, partitions: int | None
 ) -> Iterable[str]:
-    """``partitions`` is how many the broker has, None if a single one is reset."""
+    """Lines of a proposal. ``partitions`` is the broker's number of them; None if a single partition is reset."""
     for commit in affected.values():
         gone = [p for p in sorted(commit.partitions) if partitions is not None and p >= partitions]
-        yield from (f"{commit.topic_partition(p)} is gone from the broker: it is forgotten" for p in gone)
+        yield from (f"{commit.topic_partition(p)} is gone from the broker: drops it" for p in gone)
         yield f"epoch {commit.epoch} -> {commit.epoch + 1}"
         pending = sum(f.rows for f in commit.files)
         if pending:
@@ -225,7 +225,7 @@ def _backlog_lines(waiting: Collection[StagedFile], gives_up: bool) -> Iterable[
 
 
 def epochs_of(reader: OffsetReader, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-    """The broker's leader epochs, under which the log has the positions that were just asked for."""
+    """The broker's leader epochs by partition; -1 if unknown. They apply to positions that were just read."""
     found = reader.offsets([TopicPartition(topic, p) for p in partitions])
     return defaultdict(lambda: -1, {tp.partition: offsets.leader_epoch for tp, offsets in found.items()})
 
@@ -233,7 +233,7 @@ def epochs_of(reader: OffsetReader, topic: str, partitions: Iterable[int]) -> di
 def propose_resume(
     store: ObjectStore, topic: str, partition: int | None = None, *, as_errors: bool = False
 ) -> Proposal:
-    """Resume stopped partitions after the cause is fixed, or accept their bad records as error rows (E10)."""
+    """Resume stopped partitions after a fix, or accept their bad records as error rows (E10)."""
     stopped = [
         (commit.topic_partition(number), found.stop)
         for commit in shards_of(store, topic).values()
@@ -245,7 +245,7 @@ def propose_resume(
     for tp, stop in stopped:
         if as_errors and stop is not None and stop.reason in NO_BAD_RECORD:
             raise Refused(
-                f"{tp} is stopped for {stop.reason}: nothing can become error rows",
+                f"{tp} is stopped for {stop.reason}: there are no bad records to accept as error rows",
                 next_step=" or ".join(stop_commands(stop.reason, tp)),
             )
 
@@ -261,7 +261,7 @@ def propose_resume(
 
 
 def _how(stop: Stop, as_errors: bool) -> str:
-    """The effect of resuming a partition. The number of bad records is known only when they are read."""
+    """The effect of resuming a partition. The number of bad records is unknown until they are read."""
     if not as_errors:
         return "is read again"
     positions = stop.until - stop.first
@@ -271,10 +271,10 @@ def _how(stop: Stop, as_errors: bool) -> str:
 
 
 def propose_new_schemas(store: ObjectStore, topic: str) -> Proposal:
-    """Accept the registry's present schema of every id of a topic, after a move to another registry (E12)."""
+    """Accept the registry's current schemas for all of a topic's ids, after a move to another registry (E12)."""
     shards = {shard: commit for shard, commit in shards_of(store, topic).items() if commit.schema_ids}
     if not shards:
-        raise Refused(f"no schema of {topic} is remembered", next_step="kbq status lists what is stopped")
+        raise Refused(f"no schema of {topic} is stored", next_step="kbq status lists what is stopped")
 
     def apply() -> None:
         for shard in shards:
@@ -282,8 +282,8 @@ def propose_new_schemas(store: ObjectStore, topic: str) -> Proposal:
 
     ids = sorted({schema_id for commit in shards.values() for schema_id in commit.schema_ids})
     lines = (
-        f"forgets the schemas of ids {', '.join(map(str, ids))}: the next extraction remembers the registry's",
-        "records that were written under another schema of the same id may be decoded wrongly",
+        f"drops the stored schemas of ids {', '.join(map(str, ids))}: the next extraction stores the registry's",
+        "records that were written with another schema of the same id may be decoded wrongly",
     )
     return Proposal(f"accept the registry's schemas for {topic}", lines, apply)
 
@@ -298,13 +298,13 @@ def resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:
 def propose_resume_table(
     store: ObjectStore, table: TableReference, *, to_quarantine: bool = False
 ) -> Proposal:
-    """Resume a parked table (L5); ``to_quarantine``: its next bad files may go there, however many. For a table that is
-    not parked, acknowledge jobs with other row counts (L4) and files in quarantine (L5)."""
+    """Resume a parked table (L5). With ``to_quarantine``, any number of its next bad files may go to quarantine. For a
+    table that is not parked, acknowledge jobs with wrong row counts (L4) and files in quarantine (L5)."""
     path, current = table_state_path(table), read_table(store, table)
     if current.parked is None and (current.new_mismatches or current.new_quarantined):
         return _propose_accept(store, table, current)
     if current.parked is None:
-        raise Refused(f"table {table} is not parked", next_step="kbq status lists what is")
+        raise Refused(f"table {table} is not parked", next_step="kbq status lists parked tables")
 
     if current.parked.reason in DECISIONS:
         next_step = " or ".join(
@@ -317,17 +317,17 @@ def propose_resume_table(
 
     lines = [f"was parked: {current.parked.reason}: {current.parked.error}"]
     if to_quarantine:
-        lines.append("files that no load job accepts go to quarantine until a job loads some")
+        lines.append("files that the warehouse rejects go to quarantine, until a job loads some files")
     return Proposal(f"resume table {table}", tuple(lines), apply)
 
 
 def _propose_accept(store: ObjectStore, table: TableReference, current: TableState) -> Proposal:
-    """Accept what the proposal lists, and nothing that came later."""
+    """Accept what the proposal lists, but nothing that comes later."""
     seen = jobs_of(current.mismatches), len(current.quarantined)
     lines = (
         *map(str, current.new_mismatches),
         *(
-            f"{quarantine_path(q.file.path)}: {q.file.rows} rows that no load job accepts: {q.error}"
+            f"{quarantine_path(q.file.path)}: {q.file.rows} rows that the warehouse rejected: {q.error}"
             for q in current.new_quarantined
         ),
     )
@@ -339,14 +339,14 @@ def _propose_accept(store: ObjectStore, table: TableReference, current: TableSta
 
 
 def propose_park_table(store: ObjectStore, table: TableReference) -> Proposal:
-    """Park a table: nothing is loaded into it until it is resumed; its files wait in its backlog (E7).
+    """Park a table: nothing is loaded into it until it is resumed, and its files wait in its backlog (E7).
 
-    A table that is parked for a passing reason becomes parked by the operator: KBQ no longer retries it.
+    If the table is already parked for a temporary reason, it is now parked by the operator: KBQ no longer retries it.
     """
     path = table_state_path(table)
     parked = read_table(store, table).parked
     if parked is not None and parked.reason not in PARKINGS:
-        raise Refused(f"table {table} is parked already", next_step=f"kbq resume --table {table}")
+        raise Refused(f"table {table} is already parked", next_step=f"kbq resume --table {table}")
 
     def apply() -> None:
         state.change(
@@ -367,7 +367,7 @@ def _commit_of(store: ObjectStore, tp: TopicPartition) -> Commit:
 
 
 def shards_of(store: ObjectStore, topic: str, *, required: bool = True) -> dict[int, Commit]:
-    """A topic's commits by shard. Raises NotFound if there are none, unless they are not ``required``."""
+    """A topic's commits by shard. Raises NotFound if one is ``required`` and there is none."""
     entry = state.topic_registry(store).topics.get(topic, TopicEntry())
     found = {s: state.find(store, Commit, commit_path(topic, s)) for s in (*entry.active, *entry.creating)}
     shards = {shard: c.value for shard, c in found.items() if c is not None}
@@ -380,5 +380,5 @@ def shards_of(store: ObjectStore, topic: str, *, required: bool = True) -> dict[
 
 
 def _delete_done_files(store: ObjectStore, partitions: Collection[TopicPartition]) -> None:
-    """Done files of an old epoch would mislead a later bootstrap: they are hints about positions."""
+    """Delete the partitions' done files. They hint at positions, so those of an old epoch would mislead a bootstrap."""
     store.delete_many([n.format() for n in list_done_files(store) if n.topic_partition in partitions])

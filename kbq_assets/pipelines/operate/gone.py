@@ -1,4 +1,4 @@
-"""Topics that somebody deleted on purpose: nothing expects them any more (PROTOCOL E2)."""
+"""Topics that were deleted on purpose: KBQ no longer expects them (PROTOCOL E2)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kbq_assets.ports.object_store import ObjectStore
 
 
 def propose_gone(stores: Iterable[ObjectStore], reader: OffsetReader, pattern: str) -> Proposal:
-    """Say of topics that match a pattern, and that the broker does not show, that they were deleted on purpose.
-    ``stores`` are the staging area and those of backups. What is staged of them is loaded, and their rows stay. Raises
-    Refused if there is none."""
+    """Mark topics that match a pattern and that the broker does not have as deleted on purpose. Their staged files are
+    still loaded, and their rows stay. ``stores`` are the staging area and those of backups. Raises Refused if there is
+    no such topic."""
     described = reader.topics()
     found: list[tuple[ObjectStore, list[str]]] = []
     for store in stores:
@@ -35,8 +35,8 @@ def propose_gone(stores: Iterable[ObjectStore], reader: OffsetReader, pattern: s
     names = sorted({topic for _, topics in found for topic in topics})
     if not names:
         raise Refused(
-            f"no topic that was read, and that the broker does not show, matches {pattern}",
-            next_step="kbq status names topics that are gone",
+            f"no topic matches {pattern} that was read before and is gone from the broker",
+            next_step="kbq status shows topics that are gone",
         )
 
     def apply() -> None:
@@ -46,4 +46,4 @@ def propose_gone(stores: Iterable[ObjectStore], reader: OffsetReader, pattern: s
             )
 
     lines = (f"{topic}: it was deleted on purpose; its rows stay" for topic in names)
-    return Proposal(f"expect {len(names)} topics no more", tuple(lines), apply)
+    return Proposal(f"stop expecting {len(names)} topics", tuple(lines), apply)

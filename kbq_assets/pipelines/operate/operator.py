@@ -1,6 +1,6 @@
-"""An operator's commands on one deployment: proposals to confirm, and the clean-up.
+"""The operator's commands on one deployment: proposals to confirm, and the clean-up.
 
-Commands for topics use the extraction's credentials, commands for tables the loader's.
+Commands for topics use the extraction's credentials, and commands for tables the loader's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kbq_assets.ports.registry import SchemaRegistry
 
 @dataclass(frozen=True)
 class Operator:
-    """Proposes changes of state, and deletes what nothing needs."""
+    """Proposes changes of state, and deletes what is no longer needed."""
 
     deployment: Deployment
     read_again: ReadAgain
@@ -57,16 +57,16 @@ class Operator:
         return commands.propose_resume(self.deployment.store, topic, partition, as_errors=as_errors)
 
     def new_schemas(self, topic: str) -> Proposal:
-        """Accept the registry's present schemas of a topic."""
+        """Accept the registry's current schemas of a topic."""
         return commands.propose_new_schemas(self.deployment.store, topic)
 
     def gone(self, pattern: str) -> Proposal:
-        """Expect deleted topics no more, nor their backups."""
+        """Stop expecting deleted topics and their backups."""
         stores = (self.deployment.store, *self.backups.areas())
         return propose_gone(stores, self.deployment.offsets, pattern)
 
     def accept_gap(self, tp: TopicPartition) -> Proposal:
-        """Continue after a retention loss."""
+        """Continue after a retention loss or an unreadable batch."""
         return commands.propose_accept_gap(self.deployment.store, self.deployment.offsets, tp)
 
     def reset(
@@ -86,14 +86,14 @@ class Operator:
         return commands.propose_resume_table(self.deployment.load_store, table, to_quarantine=to_quarantine)
 
     def adopt_table(self, table: TableReference) -> Proposal:
-        """Feed a table from this staging area, or go on without one that is gone."""
+        """Feed a table from this staging area, or continue without one that is gone."""
         return adopt.propose(self.deployment.load_store, self.deployment.warehouse, table)
 
     def park_table(self, table: TableReference) -> Proposal:
         return commands.propose_park_table(self.deployment.load_store, table)
 
     def remove_warehouse(self, name: str) -> Proposal:
-        """Let no staged file wait for a warehouse any more."""
+        """Remove a warehouse: staged files no longer wait for it."""
         return propose_removal(self.deployment.store, self.deployment.load_store, name)
 
     def restage(self, path: str) -> Proposal:
@@ -104,7 +104,7 @@ class Operator:
         )
 
     def clean(self) -> cleaning.CleaningReport:
-        """Delete orphans, superseded done files, and backups that are too old."""
+        """Delete orphans, superseded done files, and expired backups."""
         store, clock = self.deployment.load_store, self.deployment.clock
         started = clock.monotonic()
         report = cleaning.clean(store)

@@ -1,4 +1,4 @@
-"""Staged files of a topic that a warehouse lacks, in its commits and in the backlogs of parked tables."""
+"""Staged files of a topic that some warehouse has not loaded: in commits and in the backlogs of parked tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kbq_assets.ports.object_store import ObjectStore
 
 @dataclass(frozen=True)
 class DamagedChunk:
-    """A backlog chunk that cannot be read. Its name says which window's files wait there."""
+    """A backlog chunk that cannot be read. Its name shows which window's files wait there."""
 
     area: ObjectStore
     path: str
@@ -35,7 +35,7 @@ class DamagedChunk:
 def damaged_chunks(
     store: ObjectStore, topic: str, shards: Collection[int], gives_up: bool
 ) -> list[DamagedChunk]:
-    """Backlog chunks of a topic's commits that cannot be read. Raises Refused unless an operator gives them up."""
+    """Unreadable backlog chunks of a topic's commits. Raises Refused unless the operator gives them up."""
     found = [c for area in state.areas(store).values() for c in _chunks(area) if isinstance(c, DamagedChunk)]
     own = [chunk for chunk in found if chunk.is_of(topic, shards)]
     if own and not gives_up:
@@ -47,7 +47,7 @@ def damaged_chunks(
 
 
 def give_up_chunks(damaged: Iterable[DamagedChunk]) -> None:
-    """Empty chunks. The next load of their tables deletes them."""
+    """Replace chunks by empty ones. The next load of their tables deletes them."""
     for chunk in damaged:
         found = chunk.area.get(chunk.path)
         chunk.area.swap(chunk.path, codec.dumps(BacklogChunk(())), found.generation)
@@ -64,22 +64,22 @@ def _chunks(area: ObjectStore) -> Iterator[Versioned[BacklogChunk] | DamagedChun
 
 @dataclass(frozen=True)
 class Pending:
-    """Judges files by table states that were read before the commits (L1)."""
+    """Decides which files are pending, by table states that were read before the commits (L1)."""
 
     store: ObjectStore
     states: WarehouseStates
 
     @classmethod
     def read(cls, store: ObjectStore) -> Pending:
-        """With the table states of all warehouses as they are now."""
+        """Read the current table states of all warehouses."""
         return cls(store, state.warehouse_states(store))
 
     def pruned(self, commit: Commit) -> Commit:
-        """A commit without loaded windows, as the next extraction leaves it: they are not pending (E7, E9)."""
+        """A commit without its loaded windows, as the next extraction would leave it (E7, E9)."""
         return commits.prune(commit, self.states.is_loaded)
 
     def backlog(self, commit: Commit) -> tuple[StagedFile, ...]:
-        """Files of a commit's partitions that wait in readable backlogs alone. Read the commit first."""
+        """Files of a commit's partitions that wait only in readable backlogs. Read the commit first."""
         known = {*commit.given_up, *(file.path for file in commit.files)}
         chunks = (
             c

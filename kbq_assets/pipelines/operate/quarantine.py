@@ -1,4 +1,4 @@
-"""Bad records, and files in quarantine: lists both, and retries or drops the files (PROTOCOL L13)."""
+"""Lists bad records and files in quarantine, and retries or drops the files (PROTOCOL L13)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
 def find_quarantined(
     store: ObjectStore, files: Collection[str] = (), table: TableReference | None = None
 ) -> list[Quarantined]:
-    """Files in quarantine that nobody dropped: these, those of a table, or all. Raises NotFound for an unknown one."""
+    """Files in quarantine that were not dropped: the named ones, those of a table, or all. Raises NotFound for an
+    unknown one."""
     known = [q for q in list_quarantined(store) if not q.bad.dropped and table in (None, q.table)]
     if not files:
         return known
@@ -42,18 +43,18 @@ def find_quarantined(
 
 
 def propose_retry(store: ObjectStore, found: Collection[Quarantined]) -> Proposal:
-    """Let the next jobs of their tables load these files. Raises Refused if a copy is gone."""
+    """Load files with their tables' next jobs. Raises Refused if a copy is gone."""
     present = set(store.paths(QUARANTINE)) if found else set()
     if gone := [q for q in found if quarantine_path(q.bad.file.path) not in present]:
         raise Refused(
             f"{quarantine_path(gone[0].bad.file.path)} is gone",
-            next_step="restore it from a backup; or kbq quarantine drop, and read the range again after a reset",
+            next_step="restore it from a backup; or kbq quarantine drop, then kbq reset to read the range again",
         )
     return _proposal(store, "retry", found, retry_quarantined, lambda: None)
 
 
 def propose_drop(store: ObjectStore, found: Collection[Quarantined]) -> Proposal:
-    """Give up the rows of these files, and delete their copies."""
+    """Give up the rows of files, and delete their copies."""
 
     def delete() -> None:
         dropped = {q.bad.file.path for q in list_quarantined(store) if q.bad.dropped}
@@ -71,7 +72,7 @@ def _proposal(
     then: Callable[[], None],
 ) -> Proposal:
     if not found:
-        raise Refused("nothing is in quarantine there", next_step="kbq quarantine list")
+        raise Refused("there are no such files in quarantine", next_step="kbq quarantine list")
 
     def apply() -> None:
         for table in sorted({q.table for q in found}):
@@ -94,17 +95,17 @@ def _with(
 
 @dataclass(frozen=True)
 class RejectedData:
-    """Lists bad records and files in quarantine, and proposes to load or drop these files."""
+    """Lists bad records and files in quarantine, and proposes to load or drop the files."""
 
     deployment: Deployment
     parse: Parse
 
     def error_rows(self, query: ErrorQuery) -> list[ErrorRow]:
-        """Bad records of all error tables, the newest first."""
+        """Bad records of all error tables, newest first."""
         return bad_records.list_error_rows(self.deployment.warehouse, query)
 
     def error_rows_at(self, tp: TopicPartition, offset: int) -> list[ErrorRow]:
-        """The bad record at a position, once per epoch that had it. Raises NotFound."""
+        """The bad record at a position, once per epoch in which it occurred. Raises NotFound."""
         return bad_records.find_error_rows(self.deployment.warehouse, tp, offset)
 
     @cached_property
@@ -115,15 +116,15 @@ class RejectedData:
         )
 
     def files_of(self, topic: str | None = None) -> list[bad_records.Quarantined]:
-        """Files that no load job accepts, of one topic or all."""
+        """Files that the warehouse rejected, of one topic or of all."""
         return bad_records.list_quarantined(self.deployment.store, topic)
 
     def files(self, paths: Collection[str], table: TableReference | None) -> list[bad_records.Quarantined]:
-        """These files in quarantine, those of a table, or all. Raises NotFound."""
+        """The named files in quarantine, those of a table, or all. Raises NotFound."""
         return find_quarantined(self.deployment.load_store, paths, table)
 
     def retry(self, paths: Collection[str], table: TableReference | None) -> Proposal:
-        """Load files of the quarantine after all."""
+        """Load files from quarantine after all."""
         return propose_retry(self.deployment.load_store, self.files(paths, table))
 
     def drop(self, paths: Collection[str], table: TableReference | None) -> Proposal:

@@ -1,4 +1,4 @@
-"""`kbq warehouse remove`: nothing waits for a warehouse any more (PROTOCOL W6)."""
+"""`kbq warehouse remove`: removes a warehouse, so nothing waits for it any more (PROTOCOL W6)."""
 
 from __future__ import annotations
 
@@ -16,31 +16,33 @@ from kbq_assets.ports.object_store import ObjectStore
 
 
 def propose_removal(store: ObjectStore, load_store: ObjectStore, name: str) -> Proposal:
-    """Remove a warehouse besides the first."""
+    """Remove a warehouse other than the first."""
     known = state.table_registry(WarehouseStore.of(store)).warehouses
     replays = _open_replays(store, name)
     if known.get(name) == REMOVED and not replays:
-        raise Refused(f"warehouse {name} was removed already", next_step="take it out of KBQ_WAREHOUSE")
+        raise Refused(f"warehouse {name} was already removed", next_step="remove it from KBQ_WAREHOUSE")
     if name not in known:
         active = ", ".join(sorted(other for other, status in known.items() if status == ACTIVE))
         raise NotFound(
-            f"no warehouse besides the first is called {name}",
-            next_step=f"name one of these: {active}" if active else "there is only the first, which stays",
+            f"no warehouse other than the first is called {name}",
+            next_step=f"name one of these: {active}"
+            if active
+            else "there is only the first, which must stay",
         )
     waiting = _waiting(store, name)
     for_it_alone = [file for file in waiting if set(file.wanted_by) == {name}]
     lines = (
         f"gives up {sum(file.rows for file in waiting)} rows of {len(waiting)} staged files that it has not loaded",
-        f"{sum(file.rows for file in for_it_alone)} of these rows are for no other warehouse",
+        f"{sum(file.rows for file in for_it_alone)} of these rows are for this warehouse only",
         *(f"ends replay {each.number} of {each.topic}: its shadow tables stay" for each in replays),
         "its tables stay; its state stays in the staging area, unread; its name is not used again",
-        "afterwards take it out of KBQ_WAREHOUSE and of the topics' warehouses",
+        "afterwards, remove it from KBQ_WAREHOUSE and from the topics' warehouses",
     )
 
     def apply() -> None:
         state.set_warehouses(WarehouseStore.of(load_store), TableRegistry, {name: REMOVED})
         state.set_warehouses(WarehouseStore.of(store), TopicRegistry, {name: REMOVED})
-        # Those that began meanwhile, too: none begins from now on.
+        # End replays that began meanwhile too. From now on, none can begin.
         for each in _open_replays(store, name):
             _end(store, each)
 
@@ -52,7 +54,7 @@ def _open_replays(store: ObjectStore, name: str) -> list[Replay]:
 
 
 def _end(store: ObjectStore, replay: Replay) -> None:
-    """End a replay whose tables nobody reaches any more, and delete its staging area: an erasure would wait for it."""
+    """End a replay whose tables can no longer be reached. Delete its staging area, or an erasure would wait for it."""
 
     def ended(now: Replay) -> Replay:
         if now.is_ended:

@@ -1,7 +1,7 @@
-"""Reads the range of one staged file again and replaces it in commit and backlog (PROTOCOL L14).
+"""Reads the range of one staged file again, and replaces the file in commit and backlog (PROTOCOL L14).
 
-For files that are gone or damaged while Kafka still has their records. Marks know a file by the parts of its name that
-the new one shares, so whichever of the two is loaded, the other is not.
+For files that are gone or damaged while Kafka still has their records. The marks use only parts of a file's name that
+the old and the new file share. So if one of the two is loaded, the other is not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
-#: Extracts a unit that is committed already, into a new attempt's folder.
+#: Extracts a committed unit again, into the folder of a new attempt.
 ReadAgain = Callable[[Unit], UnitOutcome]
 #: Every hour is before this one.
 _ALL_LATE: Final = 2**62
@@ -42,7 +42,7 @@ _ALL_LATE: Final = 2**62
 
 @dataclass(frozen=True)
 class RestagePorts:
-    """The ports of restaging. ``settings`` returns the options of those topics that the source list selects."""
+    """The ports of restaging. ``settings`` returns the options of the given topics that the source list selects."""
 
     store: ObjectStore
     offsets: OffsetReader
@@ -57,7 +57,7 @@ def propose_restage(ports: RestagePorts, path: str) -> Proposal:
     restage.check_table(file)
     restage.check_broker(file)
     found = StagedContents(ports.store, math.inf).unsound([file])
-    now = found.message if found else f"{file.path} is whole: nothing needs this"
+    now = found.message if found else f"{file.path} is intact: this is not necessary"
     lines = (
         now,
         f"reads {restage.range_of(file)} again, for {file.rows} rows of {file.table}, schema id {file.name.schema_id}",
@@ -78,7 +78,7 @@ class _Restage:
         return f"kbq reset --topic {topic} --give-up-pending begins a new epoch without it"
 
     def find(self) -> StagedFile:
-        """The file as commit or backlog lists it. Raises NotFound."""
+        """The file's entry in its commit or backlog. Raises NotFound."""
         path, topic = self._name.format(), self._name.topic_partition.topic
         found = state.find(self._ports.store, Commit, self._commit_path)
         if found is None:
@@ -91,16 +91,16 @@ class _Restage:
         if file is None or path in commit.given_up:
             raise NotFound(
                 f"neither commit nor backlog lists {path}",
-                next_step="kbq status names the files of parked tables; loaded files and those that a reset gave up "
-                "are not restaged",
+                next_step="kbq status shows the files of parked tables; loaded files, and files that a reset gave up, "
+                "cannot be restaged",
             )
         partition = commit.partitions[self._name.topic_partition.partition]
         if partition.since > self._name.epoch:
-            raise Refused(f"{path}: the partition was reset since", next_step=self._give_up)
+            raise Refused(f"{path}: the partition was reset since then", next_step=self._give_up)
         return file
 
     def check_table(self, file: StagedFile) -> None:
-        """Raise Refused unless a warehouse lacks the file, and none has it in its load job in flight."""
+        """Raise Refused if all warehouses have loaded the file, or if one has it in its load job in flight."""
         states = state.warehouse_states(self._ports.store)
         if states.is_loaded(file):
             raise Refused(
@@ -113,11 +113,11 @@ class _Restage:
             }:
                 raise Refused(
                     f"{file.path} is in load job {in_flight.job_id}",
-                    next_step="kbq load ends the job first; if the table is parked, resume it before",
+                    next_step="kbq load, to end the job; if the table is parked, resume it first",
                 )
 
     def check_broker(self, file: StagedFile) -> None:
-        """Raise Refused unless the broker has the range, of the same log."""
+        """Raise Refused unless the broker has the range in the same log."""
         tp, range_ = self._name.topic_partition, self.range_of(file)
         commit = state.read(self._ports.store, Commit, self._commit_path).value
         offsets, topic = self._ports.offsets, self._ports.offsets.topics([tp.topic]).get(tp.topic)
@@ -132,7 +132,7 @@ class _Restage:
             raise Refused(f"Kafka no longer has {range_}: it has {has}", next_step=self._give_up)
 
     def range_of(self, file: StagedFile) -> OffsetRange:
-        """The positions of the file's rows. A file of one hour has rows of its whole window."""
+        """The positions of the file's rows. A file of one hour has rows from its whole window."""
         topic = self._name.topic_partition.topic
         settings = self._ports.settings([topic]).get(topic)
         by_hour = settings is not None and settings.ordering.order == HOUR
@@ -148,19 +148,19 @@ class _Restage:
         changed = state.change(
             store, Commit, self._commit_path, lambda commit: commits.map_files(commit, replace)
         ).value
-        # The commit first: a file that moves to the backlog meanwhile is there by now (E7).
+        # Change the commit first: a file that moves to the backlog meanwhile is there by then (E7).
         chunk = backlog_path(file.table, self._name.epoch, self._name.topic_partition, file.window)
         waiting = [f for area in state.areas(store).values() for f in _replaced_in(area, chunk, replace)]
         if new.path not in {f.path for f in (*changed.files, *waiting)}:
             raise Refused(f"{file.path} is no longer listed", next_step="kbq status; nothing was changed")
         if StagedContents(store, math.inf).unsound([new]):
             raise Unavailable(
-                f"a clean-up that ran meanwhile took {new.path} for an orphan (E6)",
+                f"a clean-up that ran meanwhile deleted {new.path} as an orphan (E6)",
                 next_step=f"kbq restage {new.path}",
             )
 
     def _read(self, file: StagedFile) -> StagedFile:
-        """The same rows in a new file. Raises Refused if the range has other rows now."""
+        """A new file with the same rows. Raises Refused if the range has other rows now."""
         topic = self._name.topic_partition.topic
         settings = self._ports.settings([topic]).get(topic)
         if settings is None:
@@ -187,7 +187,7 @@ class _Restage:
         )
 
     def _extract(self, file: StagedFile, settings: TopicSettings) -> UnitOutcome:
-        """Extract the range, into one window. If it stops, an operator once accepted its bad records."""
+        """Extract the range into one window. Accept any bad records, because an operator may have accepted them."""
         records = dataclasses.replace(settings.records, error_share=1.0)
         is_late = is_late_table(file.table, [settings.ordering])
         unit = Unit(
@@ -206,7 +206,7 @@ class _Restage:
 def _replaced_in(
     store: ObjectStore, path: str, replace: Callable[[StagedFile], StagedFile]
 ) -> tuple[StagedFile, ...]:
-    """The files of a backlog chunk after a replacement; none if there is no such chunk."""
+    """The files of a backlog chunk after a replacement; empty if there is no such chunk."""
 
     def change(chunk: BacklogChunk) -> BacklogChunk:
         return dataclasses.replace(chunk, files=tuple(map(replace, chunk.files)))

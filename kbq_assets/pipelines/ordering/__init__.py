@@ -1,1 +1,1 @@
-"""Ordered tables: what happens between their batches, and what operators decide about them."""
+"""Ordered tables: the steps between their batches, and operators' decisions about batches."""

@@ -15,13 +15,13 @@ from kbq_assets.ports.object_store import ObjectStore
 
 
 def decide(store: ObjectStore, table: TableReference, change: Callable[[TableState], TableState]) -> None:
-    """Swap a decision into a table's state. Old decisions move to an object of their own before it (O6)."""
+    """Swap a decision into a table's state. Before that, old decisions move to an object of their own (O6)."""
 
     state.change(store, TableState, table_state_path(table), lambda now: change(with_room(store, table, now)))
 
 
 def with_room(store: ObjectStore, table: TableReference, now: TableState) -> TableState:
-    """The state with room for a decision: old ones are in an object of their own."""
+    """The state with room for a decision. If it is full, old decisions move to an object of their own."""
     if not (chunk := now.order.full_chunk()):
         return now
     write_archive(store, audit_path(table, now.order.archived), AuditChunk(chunk))

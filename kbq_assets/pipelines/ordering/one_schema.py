@@ -1,7 +1,7 @@
-"""Windows of several schemas, staged again under one, for a warehouse whose jobs take files of one schema (O1).
+"""Copies windows of several schemas under one schema, for a warehouse whose jobs take files of one schema (O1).
 
-The copies have the names of their files but for the attempt, as those of `restaging` do: marks know both as one, and
-a crash leaves orphans (E6).
+As in `restaging`, a copy's name differs from its file's only in the attempt. So marks treat both as one file, and a
+crash leaves orphans (E6).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kbq_assets.ports.object_store import ObjectStore
 
 
 def under_one_schema(store: ObjectStore, fitted: Fit, table: tuple[Column, ...] | None, attempt: str) -> Fit:
-    """A batch of several schemas as copies under one. Raises NoCommonSchema, NotFound, BadFile, Unavailable."""
+    """A batch of several schemas, copied under one schema. Raises NoCommonSchema, NotFound, BadFile, Unavailable."""
     from kbq_assets.wire.files.reencode import reencoded  # with fastavro: not for every run of a driver
 
     schema = common_schema(fitted.schemas)
     change = plan_table_change(schema, table)
     fingerprint = schema_fingerprint(schema)
-    with contextlib.suppress(PreconditionFailed):  # content-addressed: what is there is the same
+    with contextlib.suppress(PreconditionFailed):  # content-addressed: an existing object is equal
         store.create(schema_path(fingerprint), schema.encode())
     copy = partial(copied, store, contents=lambda stream: reencoded(stream, schema), attempt=attempt)
     files = tuple(

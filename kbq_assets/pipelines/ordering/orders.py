@@ -1,4 +1,4 @@
-"""Orders of tables: their status, and an operator's decisions about batches (PROTOCOL O3 to O5)."""
+"""Ordered tables: their status, and the operator's decisions about their batches (PROTOCOL O3 to O5)."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ class OrderStatus:
     state: str
     #: the load job that locks the table; "" if none is in flight
     job_id: str
-    #: files, windows and rows that wait, without those of the job in flight
+    #: pending files, windows and rows, without those of the job in flight
     files: int
     windows: int
     rows: int
-    #: Kafka time of the oldest row that is not loaded, 0 if there is none
+    #: Kafka timestamp of the oldest row that is not loaded; 0 if there is none
     oldest_ms: int
     why: str
     order: TableOrder
-    #: bytes billed of the last statement, and of the last day with one
+    #: bytes billed for the last statement, and for the last day with a statement
     billed: int = 0
     billed_that_day: int = 0
     #: the change of `load` that waits
     switch: str = ""
-    #: those that let it go on
+    #: commands that let the table continue
     commands: tuple[str, ...] = ()
 
 
 def order_status(
     view: LoadView, table: TableReference, options: TopicOptions = default_options
 ) -> OrderStatus | None:
-    """The status of a table; None without an order and a statement. ``options`` are those of the topics that are
-    extracted now. Raises StateError if its state is unreadable."""
+    """The status of a table; None if it has neither order nor statement. ``options`` are those of the topics that are
+    extracted now. Raises StateError if the state is unreadable."""
     current = view.state_of(table)
     if current.order == TableOrder() and not current.has_statements and current.definition.failed is None:
         return None
@@ -90,7 +90,7 @@ def order_status(
 
 
 def _number(current: TableState) -> int:
-    """The number of the current batch: of a table with statements, that of its ledger."""
+    """The number of the current batch. If the table has statements, its ledger has the number."""
     entry = current.definition.failed or current.in_flight
     if entry is not None and entry.statement is not None:
         return entry.statement.number
@@ -103,7 +103,7 @@ def _state(current: TableState) -> tuple[str, str]:
     if parked is not None and parked.reason == ParkReason.STATEMENT_FAILED:
         return "failed", parked.error
     if order.failed is not None:
-        return "failed", parked.error if parked else f"batch {order.failed.number} is tried again"
+        return "failed", parked.error if parked else f"batch {order.failed.number} will be tried again"
     if current.in_flight is not None:
         return "in flight", ""
     if parked is not None and parked.reason in transitions.GATED:
@@ -124,12 +124,12 @@ def _failed_by_statement(current: TableState) -> bool:
 
 @dataclass(frozen=True)
 class Orders:
-    """Shows orders of tables, and proposes decisions, which are kept in the tables' audit lists."""
+    """Shows ordered tables and proposes decisions. The tables' audit lists store the decisions."""
 
     deployment: Deployment
 
     def status(self, tables: Iterable[TableReference] = ()) -> list[OrderStatus]:
-        """Every ordered table, or these. Raises NotFound for one without an order."""
+        """The status of all ordered tables, or of some. Raises NotFound for a table without an order."""
         view, wanted = read_view(self.deployment.load_cache, self.deployment.blocks), list(tables)
         found = []
         for table in wanted or view.tables:
@@ -148,7 +148,7 @@ class Orders:
         return found
 
     def audit(self, table: TableReference) -> list[AuditEntry]:
-        """All decisions about a table, the oldest first. Raises NotFound."""
+        """All decisions about a table, oldest first. Raises NotFound."""
         store = self.deployment.load_store
         order = read_table(store, table).order
 
@@ -158,11 +158,11 @@ class Orders:
         return [*archived_entries(order.archived, chunk), *order.audit]
 
     def retry(self, table: TableReference, by: str) -> Proposal:
-        """Load the batch that failed again."""
+        """Load the failed batch again."""
         current = read_table(self.deployment.load_store, table)
         failed = current.order.failed
         if _failed_by_statement(current):
-            line = "its batch is loaded again, and its statement written anew"
+            line = "its batch is loaded again, and its statement is generated again"
             entry = AuditEntry(0, "", 0, "", by)
             return self._decide(table, "retry the failed batch of", line, steps.retry_statement, entry)
         line = f"batch {failed.number} is loaded again: {failed.error}" if failed else ""
@@ -171,7 +171,7 @@ class Orders:
         )
 
     def skip(self, table: TableReference, batch: int, reason: str, by: str) -> Proposal:
-        """Go on after the batch that failed, without its rows."""
+        """Continue without the rows of the failed batch."""
         store, entry = self.deployment.load_store, AuditEntry(0, "", 0, reason, by)
         current = read_table(store, table)
         if _failed_by_statement(current) or (
@@ -194,10 +194,10 @@ class Orders:
         )
 
     def hold(self, table: TableReference, reason: str, by: str) -> Proposal:
-        """Let no batch start."""
+        """Hold the table: no batch starts."""
         if read_table(self.deployment.load_store, table).order == TableOrder():
             raise Refused(f"{table} has no order", next_step=f"kbq park {table}")
-        line = "no batch starts until kbq order release; its files wait in their order"
+        line = "no batch starts until kbq order release; its files wait in order"
         return self._decide(table, "hold", line, transitions.hold, AuditEntry(0, "", 0, reason, by))
 
     def release(self, table: TableReference, reason: str, by: str) -> Proposal:
@@ -223,7 +223,7 @@ class Orders:
         entry: AuditEntry,
     ) -> Proposal:
         store = self.deployment.load_store
-        change(read_table(store, table), entry)  # refuses before anything is asked
+        change(read_table(store, table), entry)  # raises Refused before the user is asked
 
         def apply() -> None:
             stamped = dataclasses.replace(entry, at_ms=store.now_ms())

@@ -1,4 +1,4 @@
-"""Hours that the partitions' watermarks release for a table with `order: hour`, from a view (PROTOCOL O8)."""
+"""Hours that the partitions' watermarks in a view release for a table with `order: hour` (PROTOCOL O8)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from kbq_assets.pipelines.protocol.state import Versioned
 def release_for(
     view: LoadView, current: TableState, files: Iterable[StagedFile], options: TopicOptions
 ) -> Release:
-    """Up to which hour a table's windows may become visible. ``options`` are those of the topics that are extracted
-    now: others are not waited for. Raises what these raise."""
+    """The hour up to which a table's windows may become visible. ``options`` are those of topics that are extracted
+    now; the table does not wait for others. Raises the errors of ``options``."""
     if current.order.rule.by != HOUR:
         return ALL_HOURS
     topics = topics_of(files) | {key.partition("/")[0] for key in current.rows}
@@ -31,7 +31,8 @@ def release_for(
 
 
 def why_no_batch(view: LoadView, current: TableState, files: Iterable[StagedFile], release: Release) -> str:
-    """The hour that all pending windows of a table wait for, and who has not passed it; "" if none waits."""
+    """A message about the hour that all pending windows of a table wait for, and the partition that has not passed it;
+    "" if none waits."""
     if current.order.rule.by != HOUR:
         return ""
     pending = pending_files(current, (file for file in files if file.path not in view.given_up))

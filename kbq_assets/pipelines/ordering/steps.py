@@ -1,4 +1,4 @@
-"""Steps of a table before its next batch: take over its topics' order, wait while it is held, and ask its gates
+"""Steps of a table before its next batch: adopt its topics' order, wait while it is held, and check its gates
 (PROTOCOL O2, O5, O7)."""
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def before_batch(
     files: Collection[StagedFile],
     waits: str = "",
 ) -> Turn | None:
-    """The step that comes before a batch of ``files``, or before the table is done; None if there is none. ``waits``:
-    the hour that the files wait for. While nobody knows the options of a topic of the table, its rule stays."""
+    """The step before a batch of ``files``, or before the table is done; None if there is none. ``waits`` is the hour
+    that the files wait for. If a topic's options are unknown, the table keeps its rule."""
     order = current.value.order
     if not files and not order.unvalidated:
         return None
@@ -59,7 +59,7 @@ def before_batch(
     if rule.late == PARK and order.late_allowed != order.next:
         until = current.value.hours.until
         if late := late_rows(files, until):
-            before = f"{late:,} rows are of hours before {hour_text(until)}, which are complete"
+            before = f"{late:,} rows belong to complete hours before {hour_text(until)}"
             return run.park(current, ParkReason.LATE_ROWS, f"batch {order.next} is late: {before}")
     return None
 
@@ -78,7 +78,8 @@ def _ask_gate(
     settings: Mapping[str, TopicSettings],
     unknown: Collection[str],
 ) -> Turn:
-    """Ask the next gate of the last batch. Queries come first: they need nobody. One that nobody knows is not green."""
+    """Check the next gate of the last batch. Queries come first, because they need nobody. An unknown query does not
+    pass."""
     state, now_ms = current.value, run.ports.store.now_ms()
     gates = state.order.open_gates()
     if SQL not in gates:
@@ -91,9 +92,7 @@ def _ask_gate(
         whose = (
             f"its options are unknown: {', '.join(sorted(unknown))}" if unknown else "no topic has a gate_sql"
         )
-        run.swap(
-            current, transitions.ask_later(state, f"nobody knows the query of its gate: {whose}", now_ms)
-        )
+        run.swap(current, transitions.ask_later(state, f"the query of its gate is unknown: {whose}", now_ms))
         return CONTINUE
     found = [row for text in texts for row in _bad_rows(run, text)]
     message = "; ".join(found[:_SHOWN]) + (" and more" if len(found) > _SHOWN else "")
@@ -102,11 +101,11 @@ def _ask_gate(
 
 
 def _with_check(run: TableRun, state: TableState, gate: str, now_ms: int) -> TableState:
-    """With the result of an asset check. Evaluations that were planned before it is first asked may have read older
-    rows: they do not count."""
+    """The state with the result of an asset check. Evaluations that were planned before the gate first checked may have
+    read older rows, so they do not count."""
     name = gate.removeprefix(CHECK)
     if run.ports.checks is None:
-        only = f"only a load in Dagster can ask the asset check {name}; materialize the table there"
+        only = f"only a load in Dagster can read the asset check {name}; materialize the table there"
         return transitions.ask_later(state, only, now_ms)
     last, first = run.ports.checks.latest(run.table, name), state.order.result(gate)
     number = last.number if last else 0
@@ -120,7 +119,7 @@ def _bad_rows(run: TableRun, text: str) -> list[str]:
     """The bad rows that a query returns, or its error."""
     statements = run.ports.warehouse.statements
     if statements is None:
-        return ["the warehouse runs no queries"]
+        return ["the warehouse does not run queries"]
     sql = text.replace("{{ table }}", statements.sql_name(run.table))
     try:
         return statements.rows_of(sql, _SHOWN + 1)

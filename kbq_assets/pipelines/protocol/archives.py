@@ -1,4 +1,4 @@
-"""Archives of state objects' lists: written before the swap that drops their entries, and read again."""
+"""Archives of the lists in state objects. A chunk is written before the swap that drops its entries from the list."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ S = TypeVar("S", bound=Stored)
 
 
 def write_archive(store: ObjectStore, path: str, chunk: Stored) -> None:
-    """Store a chunk. If the swap after it is lost, the next one writes the same chunk."""
+    """Store a chunk. If the swap after it is lost, the next attempt writes the same chunk."""
     with contextlib.suppress(PreconditionFailed):
         state.create(store, path, chunk)
 
 
 def read_archive(store: ObjectStore, cls: type[S], path: str) -> S:
-    """A chunk. Raises MissingState, CorruptState."""
+    """Read a chunk. Raises MissingState, CorruptState."""
     try:
         return state.read(store, cls, path).value
     except NotFound as error:
@@ -31,7 +31,7 @@ def read_archive(store: ObjectStore, cls: type[S], path: str) -> S:
 
 
 def archived_entries(count: int, read: Callable[[int], Sequence[T]]) -> list[T]:
-    """The ``count`` archived entries, the oldest first. ``read`` gives the chunk that begins with an entry."""
+    """The ``count`` archived entries, oldest first. ``read`` returns the chunk that begins at an entry's number."""
     found: list[T] = []
     while len(found) < count and (chunk := read(len(found))):
         found.extend(chunk)

@@ -13,12 +13,12 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.ports.object_store import ObjectStore
 
 LOGGER: Final = logging.getLogger("kbq.staging")
-#: What is wrong with a topic whose done files the store refuses.
-NO_DONE_FILES: Final = "what it publishes is loaded, but it lacks done files"
+#: The fault of a topic whose done files the store refuses.
+NO_DONE_FILES: Final = "its files are loaded, but it lacks done files"
 
 
 def list_done_files(store: ObjectStore) -> Iterator[DoneFileName]:
-    """Done files of the full form; other names are skipped."""
+    """Done files with names of the full form. Other names are skipped."""
     for path in store.paths(DONE):
         try:
             yield DoneFileName.parse(path)
@@ -27,22 +27,23 @@ def list_done_files(store: ObjectStore) -> Iterator[DoneFileName]:
 
 
 def has_done_files(store: ObjectStore, topic: str, known: frozenset[str]) -> bool:
-    """Whether a topic has done files of either form. Without a commit it then waits for a bootstrap (E1)."""
+    """Whether a topic has done files, in either form of name. If so, a topic without a commit waits for a bootstrap
+    (E1)."""
     for path in store.paths(f"{DONE}{topic}."):
         try:
             name = DoneFileName.parse_bootstrap(path, known)
         except InvalidName:
             continue
-        if name.topic_partition.topic == topic:  # another topic's name may begin alike
+        if name.topic_partition.topic == topic:  # the prefix may also match another topic's files
             return True
     return False
 
 
 def write_done_files(store: ObjectStore, names: Iterable[DoneFileName]) -> Mapping[TopicPartition, Exception]:
-    """Create done files unless they exist. Return the partitions with files that the store did not take now, and why.
+    """Create done files unless they exist. Return the errors of files that could not be written, by partition.
 
-    Done files are hints, so the failure of one stops no run: the next run writes what is missing. A name that is too
-    long is logged and skipped.
+    Done files are hints, so a failure stops no run; the next run writes the missing ones. A name that is too long is
+    logged and skipped.
     """
     wanted: dict[str, TopicPartition] = {}
     for name in names:

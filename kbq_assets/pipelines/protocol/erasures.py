@@ -1,4 +1,4 @@
-"""The erasure log: what must never be read again, and that every commit knows of it (PROTOCOL X1, X2)."""
+"""The erasure log: records that must never be read again. Every commit stores its version (PROTOCOL X1, X2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbq_assets.ports.object_store import ObjectStore
 
 
 def read_log(store: ObjectStore, topic: str) -> ErasureLog | None:
-    """The erasure log of a topic, None if nothing of it was ever erased."""
+    """The erasure log of a topic; None if nothing of the topic was ever erased."""
     path = log_path(topic)
     try:
         return codec.loads(ErasureLog, store.get(path).data, path)
@@ -22,22 +22,24 @@ def read_log(store: ObjectStore, topic: str) -> ErasureLog | None:
 
 
 def enter(store: ObjectStore, erasure: Erasure) -> int:
-    """Enter an erasure into its topic's log, once; return the log's version."""
+    """Enter an erasure into its topic's log unless it is there; return the log's version."""
     path = log_path(erasure.topic)
     state.create(store, path, ErasureLog(erasure.topic, erasure.cluster_id, erasure.topic_id))
     return state.change(store, ErasureLog, path, lambda log: with_erasure(log, erasure)).value.version
 
 
 def raise_commits(store: ObjectStore, topic: str, version: int) -> None:
-    """Let no unit that read an older log publish to a topic's commits. A commit that is about to be written may not
-    know the log: raises Unavailable."""
+    """Raise the log version in a topic's commits: units that read an older log cannot publish any more.
+
+    Raises Unavailable if a commit is announced but not written, because its writer may have read an older log.
+    """
     entry = state.topic_registry(store).topics.get(topic)
     for shard in (*entry.active, *entry.creating) if entry else ():
         try:
             state.change_head(store, commit_path(topic, shard), lambda commit: raised(commit, version))
         except NotFound as error:
             raise Unavailable(
-                f"{commit_path(topic, shard)} is announced and not written",
+                f"{commit_path(topic, shard)} is announced but not written",
                 next_step=f"kbq extract --topic {topic}",
             ) from error
 

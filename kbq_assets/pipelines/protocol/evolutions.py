@@ -1,4 +1,4 @@
-"""Schema variants so far: variant columns and table versions (core/topics/evolution.py)."""
+"""The stored schema variants: variant columns and table versions (core/topics/evolution.py)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def has_variants(settings: Iterable[TopicSettings]) -> bool:
 
 
 def read_evolutions(store: ObjectStore, settings: Iterable[TopicSettings]) -> tuple[Evolution, ...]:
-    """All variants, by table. If every topic parks, nothing is read. Unreadable objects are left out: the extractions
-    that need them report it."""
+    """All variants, ordered by table. If every topic parks, nothing is read. Unreadable objects are skipped: the
+    extractions that need them report the error."""
     if not has_variants(settings):
         return ()
     found: list[Evolution] = []

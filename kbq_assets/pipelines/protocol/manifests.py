@@ -1,4 +1,4 @@
-"""Manifests in the store: written before the swap that names them, read by immutable name (PROTOCOL M1 to M4)."""
+"""Manifests in the store. A manifest is written before the swap that names it and never changes (PROTOCOL M1 to M4)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
 
 LOGGER: Final = logging.getLogger("kbq.staging")
-#: Sizes of heads and manifests; tests make them tiny.
+#: Size limits of heads and manifests. Tests make them tiny.
 LIMITS: Limits = core.LIMITS
-#: Bytes of manifests that a process keeps parsed.
+#: Bytes of manifests that a process keeps in parsed form.
 _KEPT_BYTES: Final = 64 * 1024 * 1024
 _RESTORE: Final = (
     "restore the object, and no other, from the bucket's soft-deleted objects or a backup: "
@@ -32,7 +32,7 @@ _RESTORE: Final = (
 
 
 class LostManifest(CorruptState):
-    """A manifest is missing, or is not the one that the head names. ``manifest`` is its name."""
+    """A manifest is missing or is not the one that the head names. ``manifest`` is its name."""
 
     def __init__(self, message: str, *, next_step: str = _RESTORE, manifest: str = "") -> None:
         super().__init__(message, next_step=next_step)
@@ -47,7 +47,7 @@ def _lost(path: str, why: str, entry: ManifestEntry) -> LostManifest:
 
 
 class ManifestCache:
-    """Parsed manifests by path and checksum, the latest used, up to a number of bytes. Threads may share it."""
+    """An LRU cache of parsed manifests by path and checksum, limited in bytes. Threads may share it."""
 
     def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
         self._room = kept_bytes
@@ -63,7 +63,7 @@ class ManifestCache:
             return found[1]
 
     def keep(self, path: str, entry: ManifestEntry, manifest: Manifest) -> None:
-        """Keep a manifest; those that were used longest ago leave."""
+        """Keep a manifest. The least recently used ones leave if there is no room."""
         with self._lock:
             self._room += self._kept.pop((path, entry.checksum), (0, None))[0]
             self._kept[path, entry.checksum] = entry.bytes, manifest
@@ -79,7 +79,7 @@ def path_of(commit: Commit, entry: ManifestEntry) -> str:
 def read_parts(
     store: ObjectStore, head: Commit, entries: Iterable[ManifestEntry], kept: ManifestCache | None = None
 ) -> CommitParts:
-    """A head and some of its manifests. Raises LostManifest: read the head again."""
+    """A head with some of its manifests. Raises LostManifest: read the head again."""
     entries = list(entries)
     found = parallel(lambda entry: read_manifest(store, head, entry, kept), entries)
     return CommitParts(head, {entry.name: manifest for entry, manifest in zip(entries, found, strict=True)})
@@ -96,7 +96,7 @@ def read_manifest(
         data = store.get(path).data
         manifest = codec.loads(Manifest, data, path, keep=False)
     except NotFound:
-        raise _lost(path, "is missing, and the commit names it", entry) from None
+        raise _lost(path, "is missing, but the commit names it", entry) from None
     except (CorruptState, UnsupportedFormat) as error:
         raise _lost(path, error.message.removeprefix(path).strip(), entry) from error
     if codec.checksum_of(data) != entry.checksum:
@@ -107,17 +107,17 @@ def read_manifest(
 
 
 def missing(store: ObjectStore, head: Commit) -> Iterator[LostManifest]:
-    """The manifests of a head that a listing lacks, or that have another size."""
+    """Errors for a head's manifests that a listing does not have, or has with another size."""
     if head.manifests:
         sizes = {entry.path: entry.size for entry in store.list(manifest_prefix(head.topic, head.shard))}
         for entry in head.manifests:
             if sizes.get(path := path_of(head, entry)) != entry.bytes:
-                yield _lost(path, "is missing or cut, and the commit names it", entry)
+                yield _lost(path, "is missing or truncated, but the commit names it", entry)
 
 
 def write(store: ObjectStore, draft: HeadDraft, generation: int) -> tuple[Commit, dict[str, Manifest]]:
-    """Write the manifests of a draft (M1), for a swap of the head of this generation (M2). Return the head, and the new
-    manifests by name. Raises PreconditionFailed, UnknownOutcome: read the head again."""
+    """Write the manifests of a draft (M1) before the head of this generation is swapped (M2). Return the head and the
+    new manifests by name. Raises PreconditionFailed, UnknownOutcome: read the head again."""
     tail, pieces = draft
     written: dict[str, Manifest] = {}
 
@@ -143,7 +143,8 @@ def write(store: ObjectStore, draft: HeadDraft, generation: int) -> tuple[Commit
 def _merged(
     store: ObjectStore, head: Commit, run: Sequence[ManifestEntry], written: dict[str, Manifest]
 ) -> Manifest | None:
-    """The contents of entries that adjoin; None if one cannot be read: merging can wait, readers report it."""
+    """One manifest with the contents of adjacent ones; None if one cannot be read. Merging can wait, and readers
+    report the error."""
     try:
         found = [written.get(entry.name) or read_manifest(store, head, entry) for entry in run]
         return core.combined(found)
@@ -161,12 +162,12 @@ def _create(store: ObjectStore, head: Commit, manifest: Manifest, generation: in
 
 
 def new_random() -> str:
-    """The part of a name that no two attempts share (M2)."""
+    """The random part of a manifest's name: unique to each attempt (M2)."""
     return secrets.token_hex(6)
 
 
 def names_of(paths: Iterable[str]) -> Iterator[ManifestName]:
-    """Listed manifests; other names are skipped."""
+    """Names of the manifests among listed paths. Other paths are skipped."""
     for path in paths:
         with suppress(KbqError):
             yield ManifestName.parse(path)

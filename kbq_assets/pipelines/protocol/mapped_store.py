@@ -1,4 +1,4 @@
-"""An object store under other names: a part of it, seen as if it were the whole."""
+"""A view of an object store under other names: it shows a part of the store as a whole one."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from kbq_assets.ports.object_store import ObjectEntry, ObjectStore, ObjectWriter
 
 
 class MappedStore(ABC):
-    """An ObjectStore over ``shared``, whose objects have other paths there. Objects outside are not listed."""
+    """An ObjectStore over ``shared``, where its objects have other paths. Objects outside the view are not listed."""
 
     def __init__(self, shared: ObjectStore) -> None:
         self.shared = shared
 
     @abstractmethod
     def _path(self, path: str) -> str:
-        """The path below ``shared``."""
+        """The path in ``shared``."""
 
     @abstractmethod
     def _own(self, path: str) -> str | None:
-        """The reverse of `_path`; None for an object outside."""
+        """The inverse of `_path`; None for an object outside the view."""
 
     def get(self, path: str) -> StoredObject:
         return self.shared.get(self._path(path))

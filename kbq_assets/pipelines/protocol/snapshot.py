@@ -1,6 +1,6 @@
-"""One snapshot of stored commits and of the broker: plans, checks, status and metrics all read it.
+"""One snapshot of the stored commits and the broker. Plans, checks, status and metrics all use it.
 
-Commits are read before the broker's offsets, so that no position lies beyond the offsets it is compared with.
+Commits are read before the broker's offsets, so no position lies beyond the offsets that it is compared with.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
-#: Commit objects by path, or why each cannot be used.
+#: Commits by path, or the error of each unusable one.
 StoredCommits: TypeAlias = Mapping[str, Versioned[Commit] | KbqError]
 
 
@@ -44,7 +44,7 @@ class Snapshot:
     others: tuple[str, ...] = ()
     #: stops of topics that are not selected: their entries have mistakes, or their commits cannot be used
     unselected: tuple[PartitionStop, ...] = ()
-    #: topics of the broker that an operator called deleted
+    #: topics on the broker that an operator had marked as deleted
     returned: tuple[str, ...] = ()
 
     @property
@@ -74,9 +74,9 @@ def read_snapshot(
 ) -> Snapshot:
     """Read the commits of the topics that the source list selects, then the broker's offsets.
 
-    ``only`` narrows the topics further, ``output`` to those that tables, or a backup, want. ``known`` commits, as a
-    view has them, are not read again. Who has no topic, but batches of files, needs no broker. Raises MissingState,
-    Unavailable.
+    ``only`` limits the snapshot to some topics; ``output`` limits it to topics that feed tables, or a backup.
+    ``known`` commits, from a view, are not read again. If there are no topics at all, only file batches, the broker is
+    not called. Raises MissingState, Unavailable.
     """
     registry, stored = known or (state.topic_registry(store), None)
     entries = tuple(sources)
@@ -112,7 +112,7 @@ def _lost(
 
 
 def _problem(found: Iterable[Versioned[Commit] | KbqError | None]) -> KbqError | None:
-    """Why a commit that exists cannot be used."""
+    """The error of an existing commit that cannot be used."""
     return next((f for f in found if isinstance(f, KbqError) and not isinstance(f, NotFound)), None)
 
 
@@ -123,7 +123,7 @@ def topic_snapshots(
     registry: TopicRegistry,
     stored: StoredCommits | None,
 ) -> tuple[TopicSnapshot, ...]:
-    """Each topic with its commits; None for ``stored`` reads them now."""
+    """Each topic with its commits. If ``stored`` is None, the commits are read now."""
     known = frozenset(described)
     find: Callable[[str], Versioned[Commit] | KbqError | None] = (
         stored.get if stored is not None else _reader(store)
@@ -154,7 +154,7 @@ def _reader(store: ObjectStore) -> Callable[[str], Versioned[Commit] | KbqError]
             state.check_manifests(store, head)
             return head
         except (NotFound, StateError, ConfigurationError) as error:
-            # The planner judges: a shard that is missing, or that the store refuses, stops its topic.
+            # The planner decides: a shard that is missing, or that the store refuses, stops its topic.
             return error
 
     return read

@@ -51,14 +51,14 @@ from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
 
 T = TypeVar("T")
-#: Tries of a read-modify-write while other writers are faster.
+#: Attempts of a read-modify-write while other writers are faster.
 _SWAP_ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
 class Versioned(Generic[T]):
-    """A state object as read. ``updated_ms`` is the store's time of its last change. ``parts`` are those of a whole
-    commit; without them a commit is a head."""
+    """A state object as read. ``updated_ms`` is the store's time of its last change. ``parts`` are the head and the
+    manifests of a whole commit; a commit without ``parts`` is only a head."""
 
     path: str
     value: T
@@ -68,15 +68,15 @@ class Versioned(Generic[T]):
 
 
 def read(store: ObjectStore, cls: type[T], path: str, kept: ManifestCache | None = None) -> Versioned[T]:
-    """Read a state object; a commit with the contents of its manifests, which ``kept`` keeps. Raises NotFound,
-    CorruptState, UnsupportedFormat, Unavailable."""
+    """Read a state object. A commit is read with its manifests, which ``kept`` caches. Raises NotFound, CorruptState,
+    UnsupportedFormat, Unavailable."""
     if cls is Commit:
         return cast("Versioned[T]", _read_whole(store, path, kept))
     return _read(store, cls, path)
 
 
 def read_head(store: ObjectStore, path: str) -> Versioned[Commit]:
-    """Read the head of a commit alone: positions, and the latest windows."""
+    """Read only the head of a commit: positions, and the latest windows."""
     return _read(store, Commit, path)
 
 
@@ -86,8 +86,8 @@ def _read(store: ObjectStore, cls: type[T], path: str) -> Versioned[T]:
 
 
 def _read_whole(store: ObjectStore, path: str, kept: ManifestCache | None) -> Versioned[Commit]:
-    """A head and its manifests. A manifest that is missing may have left the head meanwhile: if the head, read again,
-    still names it, it is lost (M4)."""
+    """A head and its manifests. If a manifest is missing, it may have left the head meanwhile, so the head is read
+    again. If it still names the manifest, that is lost (M4)."""
     lost: LostManifest | None = None
     while True:
         head = read_head(store, path)
@@ -101,7 +101,7 @@ def _read_whole(store: ObjectStore, path: str, kept: ManifestCache | None) -> Ve
 
 
 def check_manifests(store: ObjectStore, head: Versioned[Commit]) -> None:
-    """Raise the error of a manifest that a head names and the store does not have, by one listing (M4)."""
+    """Raise LostManifest if the store lacks a manifest that the head names. Takes one listing (M4)."""
     for lost in manifests.missing(store, head.value):
         if lost.names(read_head(store, head.path).value):
             raise lost
@@ -116,7 +116,7 @@ def find(store: ObjectStore, cls: type[T], path: str) -> Versioned[T] | None:
 
 
 def create(store: ObjectStore, path: str, value: object) -> None:
-    """Create a state object unless it exists. Raises UnknownOutcome: run again."""
+    """Create a state object unless it exists. Raises UnknownOutcome: create it again."""
     try:
         store.create(path, codec.dumps(value))
     except PreconditionFailed:
@@ -124,7 +124,7 @@ def create(store: ObjectStore, path: str, value: object) -> None:
 
 
 def swap(store: ObjectStore, old: Versioned[T], value: T) -> Versioned[T]:
-    """Replace a state object as read. Raises PreconditionFailed, UnknownOutcome: read again."""
+    """Replace a state object if it has not changed. Raises PreconditionFailed, UnknownOutcome: read it again."""
     if value == old.value:
         return old
     if isinstance(value, Commit):
@@ -136,8 +136,8 @@ def swap(store: ObjectStore, old: Versioned[T], value: T) -> Versioned[T]:
 def swap_commit(
     store: ObjectStore, old: Versioned[Commit], value: Commit, draft: HeadDraft | None = None
 ) -> Versioned[Commit]:
-    """Replace a commit, whole or a head, by ``value``; ``draft`` is how it is stored, if that is special. Windows
-    that do not fit into the head go to manifests first (M1). Raises as `swap`."""
+    """Replace a commit, whole or only its head, by ``value``. ``draft`` overrides how it is stored. Windows that do not
+    fit into the head go to manifests first (M1). Raises the same errors as `swap`."""
     if draft is None and old.parts is not None:
         draft = packed(old.parts, value)
     elif draft is None:
@@ -154,13 +154,13 @@ def swap_commit(
 def change(store: ObjectStore, cls: type[T], path: str, function: Callable[[T], T]) -> Versioned[T]:
     """Read, modify and swap until it succeeds. Errors of ``function`` propagate.
 
-    After an unknown outcome it reads again: the object has the intended value, or the change is made again.
+    After an unknown outcome it reads again: either the object has the intended value, or the change is repeated.
     """
     return _change(lambda: read(store, cls, path), lambda old, value: swap(store, old, value), function)
 
 
 def change_head(store: ObjectStore, path: str, function: Callable[[Commit], Commit]) -> Versioned[Commit]:
-    """`change` of what the head of a commit has: positions, stops, gaps. It writes no manifest."""
+    """Like `change`, for the head of a commit: positions, stops, gaps. Writes no manifest."""
 
     def swap_as_it_is(old: Versioned[Commit], value: Commit) -> Versioned[Commit]:
         if value == old.value:
@@ -184,10 +184,10 @@ def _change(
         try:
             return swap_now(old, value)
         except (PreconditionFailed, UnknownOutcome):
-            # A lost swap may be our own: a client may retry it after its reply was lost.
+            # We may have lost to our own swap: the client retries a request if its reply is lost.
             intended = value
     raise Unavailable(
-        f"{old.path} changed {_SWAP_ATTEMPTS} times under a change", next_step="run the command again"
+        f"{old.path} changed during each of {_SWAP_ATTEMPTS} attempts", next_step="run the command again"
     )
 
 
@@ -205,7 +205,7 @@ def _registry(store: ObjectStore, cls: type[T], path: str, prefix: str) -> T:
     found = find(store, cls, path)
     if found is not None:
         return found.value
-    # The first warehouse's registry lists the others: a folder of another one shows that it existed (W1).
+    # The first warehouse's registry lists the others, so another warehouse's folder shows that it existed (W1).
     if any(other != path for other in beneath(store).paths(prefix)):
         # Another process may have created it between the two reads.
         found = find(store, cls, path)
@@ -216,7 +216,7 @@ def _registry(store: ObjectStore, cls: type[T], path: str, prefix: str) -> T:
 
 
 def _establish(store: ObjectStore, cls: type[T], path: str, prefix: str) -> None:
-    """Create an empty registry if there is none; reading one never creates it. Raises MissingState."""
+    """Create an empty registry if there is none. Reading a registry never creates it. Raises MissingState."""
     if _registry(store, cls, path, prefix) == cls():
         create(store, path, cls())
 
@@ -224,20 +224,20 @@ def _establish(store: ObjectStore, cls: type[T], path: str, prefix: str) -> None
 def set_warehouses(
     store: ObjectStore, cls: type[TableRegistry] | type[TopicRegistry], statuses: Mapping[str, str]
 ) -> None:
-    """Note in a registry what warehouses besides the first are (W1)."""
+    """Write the statuses of warehouses other than the first to a registry (W1)."""
     path, prefix = (TABLE_REGISTRY, TABLES) if cls is TableRegistry else (TOPIC_REGISTRY, COMMITS)
     _establish(store, cls, path, prefix)
     change(store, cls, path, lambda now: replace(now, warehouses={**now.warehouses, **statuses}))
 
 
 def create_commit(store: ObjectStore, commit: Commit) -> Versioned[Commit]:
-    """Announce, create and activate a shard of a topic's commit. Returns an existing one unchanged."""
+    """Announce, create and activate a shard of a topic's commit. An existing one is returned unchanged."""
     return create_commits(store, [commit])[0]
 
 
 def create_commits(store: ObjectStore, commits: Sequence[Commit]) -> list[Versioned[Commit]]:
-    """`create_commit` for many, in two swaps of the registry: GCS allows one change per object and second. One that is
-    refused stays announced."""
+    """`create_commit` for many commits, in two swaps of the registry: GCS allows one change per object and second. A
+    commit that the store refuses stays announced."""
     created = create_each_commit(store, commits)
     for found in created:
         if isinstance(found, KbqError):
@@ -248,8 +248,8 @@ def create_commits(store: ObjectStore, commits: Sequence[Commit]) -> list[Versio
 def create_each_commit(
     store: ObjectStore, commits: Sequence[Commit], log_store: ObjectStore | None = None
 ) -> list[Versioned[Commit] | ConfigurationError]:
-    """`create_commits`, with the error in place of each commit that the store refuses. ``log_store`` has the erasure
-    logs, if another store has."""
+    """`create_commits`, but a commit that the store refuses yields its error. ``log_store`` is the store of the erasure
+    logs if it is not ``store``."""
     if not commits:
         return []
     _establish(store, TopicRegistry, TOPIC_REGISTRY, COMMITS)
@@ -259,7 +259,7 @@ def create_each_commit(
     def create_one(commit: Commit) -> Versioned[Commit] | ConfigurationError:
         path = commit_path(commit.topic, commit.shard)
         try:
-            # After the announcement: an erasure raises the commits that are announced (X2).
+            # Read the log after the announcement: an erasure raises the version of announced commits (X2).
             log = find(log_store or store, ErasureLog, log_path(commit.topic))
             create(store, path, raised(commit, log.value.version if log else 0))
             return read(store, Commit, path)
@@ -273,9 +273,9 @@ def create_each_commit(
 
 
 def create_table_state(store: ObjectStore, table: TableReference, uuid: str) -> Versioned[TableState]:
-    """Announce, create and activate a table's state. Returns an existing one unchanged.
+    """Announce, create and activate a table's state. An existing one is returned unchanged.
 
-    ``uuid`` counts only for the first announcement.
+    ``uuid`` is used only by the first announcement.
     """
     return create_table_states(store, {table: uuid})[table]
 
@@ -308,15 +308,15 @@ def read_commits(
     *,
     skips: Collection[type[KbqError]] = (UnsupportedFormat,),
 ) -> list[Versioned[Commit]]:
-    """Every registered commit that can be read. A missing or unreadable one stops its own topic only (E1). ``registry``
-    and ``skips`` as of `read_table_states`."""
+    """Every registered commit that can be read. A missing or unreadable one stops only its own topic (E1). For
+    ``registry`` and ``skips``, see `read_table_states`."""
     paths = _commit_paths(registry or topic_registry(store))
     found = parallel(lambda path: _readable(lambda: read(store, Commit, path), *skips), paths)
     return [commit for commit in found if commit is not None]
 
 
 def read_heads(store: ObjectStore, registry: TopicRegistry) -> list[Versioned[Commit]]:
-    """The heads of every registered commit that can be read, and that the store does not refuse."""
+    """The heads of all registered commits, except those that cannot be read or that the store refuses."""
     found = parallel(
         lambda path: _readable(lambda: read_head(store, path), ConfigurationError), _commit_paths(registry)
     )
@@ -333,9 +333,9 @@ def read_table_states(
     *,
     skips: Collection[type[KbqError]] = (UnsupportedFormat,),
 ) -> dict[TableReference, Versioned[TableState]]:
-    """The states of all registered tables that exist and can be read: an unreadable one stops its own table only (L6).
-    ``registry`` is the store's, if the caller has it. Raises MissingState, and for one of a newer release
-    UnsupportedFormat, for one that the store refuses ConfigurationError, unless ``skips`` names the error."""
+    """The states of all registered tables that exist and can be read. An unreadable one stops only its own table (L6).
+    ``registry`` saves reading it. Raises MissingState; unless ``skips`` has them, UnsupportedFormat for a state of a
+    newer release, and ConfigurationError for one that the store refuses."""
     tables = (registry or table_registry(store)).tables
     states = parallel(
         lambda table: _readable(lambda: read(store, TableState, table_state_path(table)), *skips), tables
@@ -368,15 +368,15 @@ def _read_chunks(store: ObjectStore, prefix: str) -> list[Versioned[BacklogChunk
 
 
 def areas(store: ObjectStore, registry: TableRegistry | None = None) -> dict[str, WarehouseStore]:
-    """The staging area as each warehouse sees it, removed ones left out; ``registry`` is the first's."""
+    """The staging area as each warehouse sees it, without removed warehouses. ``registry`` is the first one's."""
     registry = registry or table_registry(WarehouseStore.of(store))
     others = [name for name, status in sorted(registry.warehouses.items()) if status == ACTIVE]
     return {name: WarehouseStore.of(store, name) for name in (FIRST_WAREHOUSE, *others)}
 
 
 def warehouse_states(store: ObjectStore, *, skips_refused: bool = False) -> WarehouseStates:
-    """The readable table states of every warehouse. Raises ConfigurationError for one that the store refuses, unless
-    that is skipped."""
+    """The readable table states of every warehouse. Raises ConfigurationError for a state that the store refuses,
+    unless ``skips_refused``."""
     first = table_registry(WarehouseStore.of(store))
     skips, states = (UnsupportedFormat, *([ConfigurationError] if skips_refused else [])), {}
     for name, area in areas(store, first).items():
@@ -388,8 +388,8 @@ def warehouse_states(store: ObjectStore, *, skips_refused: bool = False) -> Ware
 
 
 def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> dict[str, StagedFile]:
-    """Files of commits and, in every warehouse, of backlogs, of jobs in flight, and those brought back from quarantine,
-    by path. Read ``commits`` before this call (E6). Raises UnsupportedFormat if a newer release wrote one of these."""
+    """Files in use, by path: those of commits and, in every warehouse, of backlogs, of jobs in flight, and those back
+    from quarantine. Read ``commits`` before this call (E6). Raises UnsupportedFormat for one of a newer release."""
     files: list[StagedFile] = [file for commit in commits for file in commit.value.files]
     for area in areas(store).values():
         files.extend(file for chunk in read_backlogs(area) for file in chunk.value.files)

@@ -1,8 +1,8 @@
 """Parsed state objects, cached by generation. One listing shows which objects must be read again.
 
-A generation never returns (ports/object_store.py). So the value parsed at a listed generation is the object's value
-when it was listed. An object that changes after the listing is read in its new state or in the next round, but never
-in a state older than the listing.
+A generation is never reused (ports/object_store.py). So the value parsed at a listed generation is the object's value
+at the time of the listing. An object that changes after the listing may be read in its new state, but never in a state
+older than the listing.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore
 
 T = TypeVar("T")
-#: Bytes of objects that are kept parsed: about 200,000 pending files, and six times as much memory.
+#: Bytes of objects kept in parsed form: about 200,000 pending files. Parsed, they take six times as much memory.
 _KEPT_BYTES: Final = 64 * 1024 * 1024
 
 
 class StateCache:
-    """Parsed state objects of one store. Threads may share it; the values are frozen."""
+    """Parsed state objects of one store. The values are frozen, and threads may share the cache."""
 
     def __init__(self, store: ObjectStore, kept_bytes: int = _KEPT_BYTES) -> None:
         self.store = store
@@ -35,7 +35,7 @@ class StateCache:
         self._derived: dict[str, tuple[object, Any]] = {}
 
     def listing(self, prefix: str) -> Mapping[str, ObjectEntry]:
-        """The objects below a prefix now. Objects that are gone leave the cache."""
+        """List the objects below a prefix. Objects that no longer exist leave the cache."""
         listed = {entry.path: entry for entry in self.store.list(prefix)}
         with self._lock:
             gone = [path for path in self._kept if path.startswith(prefix) and path not in listed]
@@ -44,7 +44,7 @@ class StateCache:
         return listed
 
     def derived(self, name: str, basis: object, compute: Callable[[], T]) -> T:
-        """A result that depends on ``basis`` alone: computed again only if that differs from the last call's."""
+        """A result that depends only on ``basis``. It is computed again if ``basis`` differs from the last call's."""
         known = self._derived.get(name)
         if known is None or known[0] != basis:
             known = self._derived[name] = basis, compute()
@@ -53,7 +53,7 @@ class StateCache:
     def read(
         self, cls: type[T], paths: Iterable[str], listed: Mapping[str, ObjectEntry]
     ) -> list[Versioned[T] | KbqError]:
-        """Objects in the order of ``paths``, or the error of each. ``listed`` is an earlier `listing`."""
+        """The object of each path, or its error. ``listed`` is an earlier `listing`."""
         paths = list(paths)
         found = {path: self._find(path, listed) for path in paths}
         missing = [path for path, value in found.items() if value is None]
@@ -70,7 +70,7 @@ class StateCache:
     def _keep(
         self, path: str, value: Versioned[Any] | KbqError | None, listed: Mapping[str, ObjectEntry]
     ) -> None:
-        """Keep a value while there is room."""
+        """Keep a value if there is room."""
         self._forget(path)
         if not isinstance(value, Versioned) or path not in listed:
             return

@@ -1,6 +1,6 @@
-"""The staging area as one warehouse sees it (PROTOCOL W1): its tables, backlogs and quarantine under today's names.
+"""The staging area as one warehouse sees it (PROTOCOL W1): its tables, backlogs and quarantine under their usual names.
 
-Whoever loads, checks or repairs tables works on such a view, and so on one warehouse. Commits, staged files and
+Code that loads, checks or repairs tables uses such a view, so it works on one warehouse. Commits, staged files and
 everything else are the same objects in every view.
 """
 
@@ -12,12 +12,12 @@ from kbq_assets.ports.object_store import ObjectStore
 
 
 def warehouse_of(store: ObjectStore) -> str:
-    """The warehouse that a store is a view of, by default the first."""
+    """The warehouse whose view a store is; the first one for a plain store."""
     return store.warehouse if isinstance(store, WarehouseStore) else FIRST_WAREHOUSE
 
 
 def beneath(store: ObjectStore) -> ObjectStore:
-    """A store without the first warehouse's view of it; the view of another warehouse as it is."""
+    """The store under the first warehouse's view. Views of other warehouses are returned unchanged."""
     return store.shared if isinstance(store, WarehouseStore) and not store.warehouse else store
 
 

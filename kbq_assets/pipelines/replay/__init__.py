@@ -1,1 +1,1 @@
-"""Reads ranges again into shadow tables, while live extraction and loading go on (PROTOCOL, Replay)."""
+"""Reads ranges again into shadow tables, while live extraction and loading continue (PROTOCOL, Replay)."""

@@ -1,5 +1,5 @@
-"""The staging area of one replay: its own commit, staged files and table states, on which extraction and loading run
-unchanged (PROTOCOL R1)."""
+"""The staging area of one replay. It has its own commits, staged files and table states, so extraction and loading run
+on it unchanged (PROTOCOL R1)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from kbq_assets.pipelines.replay.shadows import ShadowWarehouse
 from kbq_assets.ports.engine import ExtractionEngine
 from kbq_assets.ports.object_store import ObjectStore
 
-#: Seconds of a turn: with a rate, each turn reads at most what the rate allows in this time.
+#: Seconds of a turn. With a rate, each turn reads at most as many records as the rate allows in this time.
 TURN_SECONDS: Final = 30
 
 
@@ -43,18 +43,18 @@ class AreaAdapters(Protocol):
     settings: Settings
 
     def store(self) -> ObjectStore:
-        """Its objects, with the extraction's credentials."""
+        """The area's objects, with the extraction's credentials."""
 
     def load_store(self) -> ObjectStore:
-        """Its objects, with the loader's credentials."""
+        """The area's objects, with the loader's credentials."""
 
     def engine(self) -> AbstractContextManager[ExtractionEngine]:
-        """Tasks that write into it."""
+        """An engine whose tasks write into the area."""
 
 
 @dataclass(frozen=True)
 class ReplayArea:
-    """A replay's extractor and loader. ``live`` is the live deployment, ``rate`` the most records a second (0: any)."""
+    """A replay's extractor and loader. ``live`` is the live deployment; ``rate`` limits records per second (0: no)."""
 
     live: Deployment
     replay: Replay
@@ -63,7 +63,7 @@ class ReplayArea:
 
     @cached_property
     def deployment(self) -> Deployment:
-        """The replay's own deployment: another staging area, shadows for tables, the range for the topic."""
+        """The replay's own deployment: another staging area, shadow tables, and only the range of the topic."""
         live, replay = self.live, self.replay
         settings = self.adapters.settings
         if self.rate:
@@ -90,8 +90,8 @@ class ReplayArea:
         return Loader(self.deployment, publishes_hours=False)
 
     def prepare(self) -> None:
-        """Create the commits of the range, with what the live topic knows of its schemas. Repeatable."""
-        # The erasure log before the commits, which get its version (X4).
+        """Create the commits of the range, with the live topic's schemas. Repeatable."""
+        # Copy the erasure log before creating the commits: they get its version (X4).
         for prefix in (f"{SHAPES}{self.replay.topic}.json", VARIANTS, log_path(self.replay.topic)):
             for path in self.live.store.paths(prefix):
                 _copy(self.live.store, self.deployment.store, path)
@@ -121,17 +121,17 @@ class ReplayArea:
 
     @property
     def totals(self) -> Counts:
-        """The counts of what is read, for all tables of the topic."""
+        """The counts of the records read so far, for all tables of the topic."""
         return _totals(self.commits())
 
     @property
     def passed_over(self) -> Mapping[int, int]:
-        """The records that it made no rows of, by partition."""
+        """Numbers of records that became no rows, by partition."""
         found = {n: each.totals for c in self.commits() for n, each in c.partitions.items()}
         return {n: counts.skipped + counts.erased for n, counts in found.items()}
 
     def progress(self) -> ReplayProgress:
-        """The progress of the range: read and loaded."""
+        """The progress of reading and loading the range."""
         commits, states = self.commits(), {t: s.value for t, s in self.states().items()}
         partitions = [(c.topic_partition(n), p) for c in commits for n, p in sorted(c.partitions.items())]
         waiting = [
@@ -162,7 +162,7 @@ class ReplayArea:
                 ),
                 *(f"{t} is parked: {p.error}; next: kbq replay resume {number}" for t, p in parked if p),
                 *(
-                    f"{bad.file.path}: no load job accepts it: {bad.error}; next: kbq replay drop {number}"
+                    f"{bad.file.path} was rejected by the warehouse: {bad.error}; next: kbq replay drop {number}"
                     for bad in quarantined
                 ),
                 *(
@@ -179,13 +179,13 @@ def _totals(commits: Iterable[Commit]) -> Counts:
 
 
 def _command(number: int, live: tuple[str, ...]) -> str:
-    """The way back from a stop of the range, as the live topic's commands say it."""
+    """The command that resumes a stopped replay; ``live`` are the commands that would resume the live topic."""
     as_errors = any(command.endswith("--as-errors") for command in live)
     resume = f"kbq replay resume {number}"
     return f"{resume} or {resume} --as-errors" if as_errors else f"{resume} or kbq replay drop {number}"
 
 
 def _copy(source: ObjectStore, target: ObjectStore, path: str) -> None:
-    """Copy an object unless it is gone, or the copy exists."""
+    """Copy an object unless it is gone or the copy exists."""
     with contextlib.suppress(NotFound, PreconditionFailed):
         target.create(path, source.get(path).data)

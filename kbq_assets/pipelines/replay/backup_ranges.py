@@ -1,4 +1,4 @@
-"""The copies in the backup of a topic, for replays that read from it (PROTOCOL R9)."""
+"""The copies in a topic's backup, for replays that read from it (PROTOCOL R9)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
 
-_NEXT = "kbq backup status shows what the backup has; --source kafka reads what Kafka has"
+_NEXT = "kbq backup status shows what the backup has; use --source kafka to read what Kafka has"
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class TopicCopies:
 
     @classmethod
     def read(cls, live: Deployment, settings: TopicSettings, commits: Mapping[int, Commit]) -> TopicCopies:
-        """Read them. ``commits`` are those of the tables. Raises Refused if the topic has no backup, or one of another
-        log, and Unavailable."""
+        """Read the backup's commits. ``commits`` are those of the tables. Raises Refused if the topic has no backup, or
+        if the backup is of another log; Unavailable."""
         topic = next(iter(commits.values())).topic
         if not (area := area_of(settings)):
             raise Refused(f"{topic} has no backup", next_step="--source kafka, or backup=true for the topic")
@@ -48,7 +48,7 @@ class TopicCopies:
         return cls(topic, found, store)
 
     def offsets(self, tp: TopicPartition) -> BrokerOffsets:
-        """The last copies of a partition that adjoin; of none, an empty range at 0."""
+        """The range of the last contiguous copies of a partition; an empty range at 0 if there are none."""
         backup = self.commits[shard_of(tp.partition)]
         first = until = 0
         for window in windows_of(backup, tp.partition, backup.epoch):
@@ -56,8 +56,8 @@ class TopicCopies:
         return BrokerOffsets(first, until)
 
     def offset_at(self, tp: TopicPartition, time_ms: int) -> int:
-        """The first of the last copies that adjoin with a timestamp at or after a time, else their end. Raises Refused
-        if a file is damaged or gone."""
+        """The offset of the first record at or after a time, among the last contiguous copies; their end if there is
+        none. Raises Refused if a file is damaged or gone."""
         from kbq_assets.pipelines.backup.times import offset_at
 
         backup, known = self.commits[shard_of(tp.partition)], self.offsets(tp)
@@ -72,4 +72,4 @@ class TopicCopies:
         known = partition in backup.partitions
         until = copies_of(backup, partition, range_.from_offset).until if known else range_.from_offset
         if until < range_.until_offset:
-            raise Refused(f"{range_}: the backup has nothing of position {until}", next_step=next_step)
+            raise Refused(f"{range_}: the backup does not have position {until}", next_step=next_step)

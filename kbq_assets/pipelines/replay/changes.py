@@ -1,4 +1,4 @@
-"""By how much a replacement changes the rows of a table, which waits for it (PROTOCOL R3)."""
+"""How a replacement changes the row counts of a table that waits for it (PROTOCOL R3)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def change_of_table(
     source: TableReference | None,
     current: TableState,
 ) -> Replacing:
-    """The change of a table with a row for each record; its new rows are in ``source``."""
+    """The change of a table with a row for each record. ``source`` has the new rows."""
     counted = tables.days([table, *([source] if source else [])], rows_of(replay))
     present = live.warehouse.kafka_ranges(table)
     changes, lost = {}, 0
@@ -49,8 +49,8 @@ def check_order(
     table: TableReference,
     source: TableReference | None,
 ) -> None:
-    """Raise Refused if the new rows of a table in offset order, which are in ``source``, lie at other offsets than its
-    rows of the range (R8). An upsert table has no row for each offset."""
+    """Raise Refused if a table is in offset order, and its new rows in ``source`` have other offsets than its rows of
+    the range (R8). Upsert tables are not checked: they do not have a row for each offset."""
     current = state.find(live.load_store, TableState, table_state_path(table))
     if current is None or current.value.has_statements or not current.value.order.rule.by:
         return
@@ -63,8 +63,8 @@ def check_order(
 
 
 def balance_of(replay: Replay, others: Mapping[TableReference, Replacing]) -> Replacing:
-    """The change of an upsert table, whose state counts records: what the tables with a row for each record lose or
-    gain, it gains or loses. It has no rows to count."""
+    """The change of an upsert table. Its state counts records, and it has no rows to count: it gains the records that
+    the tables with a row for each record lose, and loses those that they gain."""
     rows: Counter[str] = Counter()
     for found in others.values():
         rows.subtract(found.rows)

@@ -1,4 +1,4 @@
-"""Replays of chosen tables: a promotion leaves no record in two tables, and none in no table (PROTOCOL R10)."""
+"""Replays of chosen tables: after a promotion, no record is in two tables, and none is in no table (PROTOCOL R10)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbq_assets.ports.replay import ReplayTables
 
 
 def left_out(replay: Replay, totals: Counts) -> Mapping[str, int]:
-    """Rows that today's options give to tables that the replay does not fill. ``totals`` are of its whole range."""
+    """Rows that today's options send to tables that the replay does not fill. ``totals`` are of its whole range."""
     if replay.chosen is None:
         return {}
     found = {table: rows for table, rows in totals.rows.items() if rows and table not in replay.only}
@@ -24,8 +24,8 @@ def left_out(replay: Replay, totals: Counts) -> Mapping[str, int]:
 
 
 def check_moves(live: Deployment, tables: ReplayTables, replay: Replay, others: Mapping[str, int]) -> None:
-    """Raise Refused if a record goes from a chosen table to another one, or comes from one. ``others`` is what
-    `left_out` says."""
+    """Raise Refused if a record would move between a chosen table and another one. ``others`` is the result of
+    `left_out`."""
     if replay.chosen is None:
         return
     rows, chosen = rows_of(replay), sorted(replay.chosen)
@@ -44,7 +44,7 @@ def check_moves(live: Deployment, tables: ReplayTables, replay: Replay, others: 
     present = sum(each.distinct for by_day in counted.values() for each in by_day.values())
     if gone := present - tables.shared(chosen, shadows, rows):
         raise Refused(
-            f"{gone:,} records of the range leave the chosen tables, perhaps for {', '.join(sorted(others))},"
+            f"{gone:,} records of the range would leave the chosen tables, perhaps for {', '.join(sorted(others))},"
             " which this replay does not fill",
             next_step=_again(replay, set(others)),
         )

@@ -19,7 +19,7 @@ _NONE = DayRows(0, 0)
 
 @dataclass(frozen=True)
 class DayDiff:
-    """One partition and day of one table: its live rows, and those of the replay."""
+    """One partition and day of one table: the live rows and the replay's rows."""
 
     table: TableReference
     at: PartitionDay
@@ -28,7 +28,7 @@ class DayDiff:
 
     @property
     def keys(self) -> tuple[int | None, int | None]:
-        """Distinct keys, here and there; None where the table keeps none."""
+        """Distinct keys in the live table and in the replay; None if the table stores no keys."""
         live, replay = self.live.keys, self.replay.keys
         return (
             0 if live is None and not self.live.rows and replay is not None else live,
@@ -38,7 +38,7 @@ class DayDiff:
 
 @dataclass(frozen=True)
 class ReplayDiff:
-    """Every day that has rows, here or there, and the first differing rows of each table."""
+    """Every day with live or replayed rows, and the first differing rows of each table."""
 
     progress: ReplayProgress
     days: tuple[DayDiff, ...]
@@ -47,7 +47,7 @@ class ReplayDiff:
     left_out: int = 0
     #: tables with a row for each key
     keyed: frozenset[TableReference] = frozenset()
-    #: live error rows of the range that were replayed: each is a row of another table, too
+    #: live error rows of the range that were replayed: each is also a row of another table
     replayed_errors: int = 0
 
     @property
@@ -64,12 +64,12 @@ class ReplayDiff:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every position is read, and every row that it gave is in a shadow."""
+        """Whether every position is read, and every row from it is in a shadow table."""
         return self.progress.is_done and self.shadow_rows >= self.progress.rows
 
     @property
     def table_lines(self) -> tuple[str, ...]:
-        """Rows of the range per table: how many leave, and how many come."""
+        """A line per table about the rows that leave and the rows that come."""
         lines = []
         for table in sorted({day.table for day in self.days}):
             of_table = [day for day in self.days if day.table == table]
@@ -77,7 +77,7 @@ class ReplayDiff:
             days = len({day.at.day for day in of_table})
             if table in self.keyed:
                 lines.append(
-                    f"{table}: {new:,} records decide about their keys, in place of {former:,} rows of the range"
+                    f"{table}: {new:,} records determine their keys' rows, instead of {former:,} rows of the range"
                 )
                 continue
             lines.append(f"{table}: {new:,} rows replace {former:,}, in {days} days of partitions")
@@ -87,18 +87,18 @@ class ReplayDiff:
 def billed_lines(
     tables: ReplayTables, replay: Replay, changed: Collection[TableReference]
 ) -> tuple[str, ...]:
-    """What the warehouse bills for a promotion that changes these tables; nothing if it bills nothing. Raises
-    Unavailable."""
+    """A line about the bytes that the warehouse bills for a promotion that changes these tables, if it bills any.
+    Raises Unavailable."""
     billed = tables.bytes_billed({table: replay.shadow(table) for table in sorted(changed)}, rows_of(replay))
-    return (f"a promotion is billed about {billed / 1e9:,.2f} GB, with its counts",) if billed else ()
+    return (f"a promotion is billed about {billed / 1e9:,.2f} GB, including its counts",) if billed else ()
 
 
 def check_records(replay: Replay, found: ReplayDiff) -> None:
-    """Raise Refused if a promotion would count rows that it does not have, or delete rows of lost records."""
+    """Raise Refused if a promotion would count rows that do not exist, or delete rows of lost records."""
     if found.replayed_errors:
         raise Refused(
             f"{found.replayed_errors:,} error rows of the range were replayed: each counts as an error row and a row",
-            next_step=f"kbq replay drop {replay.number}, and replay offsets before or after theirs: error rows with"
+            next_step=f"kbq replay drop {replay.number}, and replay offsets before or after those of error rows with"
             " _kbq_replayed_at",
         )
     if found.shadow_rows < found.progress.rows:
@@ -109,14 +109,14 @@ def check_records(replay: Replay, found: ReplayDiff) -> None:
     live = sum(day.live.rows for day in found.days) + found.left_out
     if live > found.progress.records:
         raise Refused(
-            f"the range has {live:,} rows, and Kafka now has {found.progress.records:,} records of it"
+            f"the range has {live:,} rows, but Kafka has only {found.progress.records:,} records of it now"
             " (compaction)",
-            next_step=f"kbq replay drop {replay.number}, and replay a range that is whole",
+            next_step=f"kbq replay drop {replay.number}, and replay a range without compaction",
         )
 
 
 def _key_of(table: TableReference, state: TableState | None) -> tuple[str, ...]:
-    """The columns of a table that have the keys of its rows, if it keeps them."""
+    """The columns with the keys of a table's rows, if it stores them."""
     if is_error_table(table):
         return ("key",)
     rule = state.definition.statements.rule if state else None
@@ -133,8 +133,8 @@ def compare(
     *,
     with_keys: bool = False,
 ) -> ReplayDiff:
-    """Compare the range in all tables that have rows of the topic, or get some. ``with_keys`` counts distinct keys,
-    which BigQuery bills. Raises Unavailable."""
+    """Compare the range in all tables that have rows of the topic, or would get some. ``with_keys`` also counts
+    distinct keys; BigQuery bills that. Raises Unavailable."""
     topic = ReplayedTopic.read(live, replay.topic)
     known = sorted({*topic.tables(replay.topic), *replayed})
     found = [table for table in known if replay.covers(table)]

@@ -1,4 +1,4 @@
-"""Upsert tables of a replay: what they need before a replacement, what keeps it from running, and its SQL (R11)."""
+"""Upsert tables of a replay: preparations, checks and SQL of a replacement (R11)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from kbq_assets.ports.statements import Statements
 def check_replaceable(
     live: Deployment, topic: str, table: TableReference, found: TableState
 ) -> StatementRule:
-    """How a table is loaded. Raises Refused if its rows must not change behind its readers (R8), or no range of it can
-    be replaced (R11)."""
+    """The load rule of a table. Raises Refused if its readers rely on rows not changing (R8), or if none of its ranges
+    can be replaced (R11)."""
     topics = frozenset(mark.partition("/")[0] for mark in found.marks) | {topic}
     options = live.sources.table_options()(table, topics)
     wanted = frozenset[StatementRule]() if is_error_table(table) else options.rules
@@ -43,12 +43,12 @@ class KeyedTables:
     replay: Replay
 
     def among(self, tables: Iterable[TableReference]) -> dict[TableReference, StatementRule]:
-        """Those of ``tables``, in order, each with its rule."""
+        """The upsert tables among ``tables``, in order, with their rules."""
         found = {table: self._state(table) for table in sorted(tables)}
         return {t: s.definition.statements.rule for t, s in found.items() if s.has_statements}
 
     def prepare(self, table: TableReference, rule: StatementRule) -> None:
-        """Create what the replacement needs next to the table, which has its columns. Raises ConfigurationError."""
+        """Create what the replacement needs besides the table's columns. Raises ConfigurationError."""
         warehouse, replay = self.live.warehouse, self.replay
         columns = warehouse.columns(table) or ()
         if rule.deletes == MARK:
@@ -71,8 +71,8 @@ class KeyedTables:
         replayed: Iterable[TableReference],
         totals: Counts,
     ) -> None:
-        """Raise Refused if a key of the range would show anything else than its newest record: what it had before the
-        range is not known. ``replayed`` are the tables that the replay fills, ``totals`` its counts."""
+        """Raise Refused if a key of the range would not show its newest record: the key's record from before the range
+        is unknown. ``replayed`` are the tables that the replay fills, ``totals`` its counts."""
         replay, found, statements = self.replay, self._range(table, rule), self._statements
         again = f"kbq replay drop {replay.number}, then kbq replay start {replay.topic}"
         shards = shards_of(self.live.store, replay.topic).values()
@@ -80,9 +80,9 @@ class KeyedTables:
         is_whole = not totals.gaps and promotion.is_whole(replay, self._state(table), starts)
         if not is_whole and (keys := _count(statements, found.unknown_sql())):
             raise Refused(
-                f"{table}: {keys:,} keys have their newest record in the range, and the replay has no record of them:"
-                " what they had before is not known",
-                next_step=f"{again} --from earliest, which knows all; docs/replay.md#tables-with-a-row-per-key",
+                f"{table}: {keys:,} keys have their newest record in the range, but the replay has no record of them:"
+                " their earlier records are unknown",
+                next_step=f"{again} --from earliest, to read all; docs/replay.md#tables-with-a-row-per-key",
             )
         if not totals.gaps:
             return
@@ -94,11 +94,11 @@ class KeyedTables:
             )
 
     def promotion_sql(self, table: TableReference, rule: StatementRule) -> str:
-        """The text that replaces the table's range."""
+        """The SQL that replaces the table's range."""
         return self._range(table, rule).promotion_sql()
 
     def rollback_sql(self, table: TableReference, rule: StatementRule) -> str:
-        """The text that brings its former rows back."""
+        """The SQL that restores the previous rows of the range."""
         return self._range(table, rule).rollback_sql()
 
     def _range(self, table: TableReference, rule: StatementRule) -> KeyedRange:

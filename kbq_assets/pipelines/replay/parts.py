@@ -1,5 +1,5 @@
-"""The job of a replacement as the warehouse has it: one transaction over all tables, or a commit of each table, of
-which the first decides (PROTOCOL R12)."""
+"""The job of a replacement in the warehouse: one transaction over all tables, or one commit per table. Then the first
+commit decides (PROTOCOL R12)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class ReplaceParts:
         return self.replaced() == len(self.parts)
 
     def replaced(self) -> int:
-        """How many parts are done. Once one is, the job cannot be given up. Raises JobFailed if it replaced nothing."""
+        """The number of parts that are done. If it is not 0, the job cannot be given up. Raises JobFailed if the job
+        ended and replaced nothing."""
         for number, part in enumerate(self.parts):
             found = self._status(part)
             if found is None or found.state != "DONE":
@@ -36,8 +37,8 @@ class ReplaceParts:
         return len(self.parts)
 
     def give_up(self) -> bool:
-        """Burn the job's id: in the first part, which decides, then in the others, so that their clean-up knows that it
-        ended. False if the job ran, or may be running: its tables wait (R6)."""
+        """Burn the job's id: first in the first part, which decides, then in the others, so that their clean-up sees
+        that the job ended. False if the job ran or may be running: then its tables wait (R6)."""
         for number, part in enumerate(self.parts):
             try:
                 self.warehouse.burn_job(
@@ -50,7 +51,7 @@ class ReplaceParts:
         return True
 
     def progress(self) -> Mapping[TableReference, bool]:
-        """For each table whether its rows are replaced."""
+        """Whether the rows of each table are replaced."""
         try:
             done = self.replaced()
         except JobFailed:
@@ -70,5 +71,5 @@ def _table(part: ReplaceJob) -> TableReference | None:
 
 
 def _is_own(found: JobStatus, part: ReplaceJob) -> bool:
-    """Whether a job that ended has replaced the rows."""
+    """Whether an ended job has replaced the rows."""
     return found.error is None and found.source_uris == part.sources

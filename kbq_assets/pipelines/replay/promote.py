@@ -1,13 +1,13 @@
-"""Replaces the rows of a range by those of a replay, or back: one job in flight of all affected tables (PROTOCOL R3 to
-R6).
+"""Replaces the rows of a range with those of a replay, or restores them: one job for all affected tables (PROTOCOL R3
+to R6).
 
-    begin     the replay names job id and tables, by swap
-    enter     each table waits for the job: no load job is in flight, nothing of the range can still be loaded
-    prepare   tables and columns that the new rows need
-    replace   one job, under the id that the replay names: a transaction, or a commit of each table
-    record    commits, then the tables, then the replay
+    begin     swap the job id and the tables into the replay
+    enter     make each table wait for the job: no load job is in flight, nothing of the range can still be loaded
+    prepare   create tables and columns that the new rows need
+    replace   run one job, under the id in the replay: a transaction, or a commit per table
+    record    update the commits, then the tables, then the replay
 
-Every step can be repeated, and whoever repeats it continues: a crash loses nothing but time.
+Every step can be repeated, and any process can continue, so a crash costs only time.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ ROLL_BACK: Final = Direction(
 
 
 def free_tables(live: Deployment, replay: Replay) -> list[TableReference]:
-    """Let tables go on that wait for a job of a replay that has ended, and return them: a process may have let them
-    wait after another one ended the job, and died (R5). Their rows are as the job left them. ``replay`` may be old."""
+    """Let tables continue that still wait for an ended job of a replay, and return them (R5). A process may have made
+    them wait after another one ended the job, and then died. Their rows are as the job left them. ``replay`` may be
+    old."""
     store, freed = live.load_store, []
     for table, found in state.read_table_states(store).items():
         waits = found.value.definition.replacing
@@ -122,16 +123,16 @@ class Replacer:
 
     live: Deployment
     tables: ReplayTables
-    #: tables of the replay's own rows
+    #: tables that the replay has rows for
     replayed: tuple[TableReference, ...]
     direction: Direction
     #: the replay's counts of all tables of the topic
     totals: Counts = field(default_factory=Counts)
-    #: records of the range that the replay made no rows of, by partition
+    #: numbers of records of the range that became no rows of the replay, by partition
     passed_over: Mapping[int, int] = field(default_factory=dict)
 
     def run(self, number: int) -> Replay:
-        """Replace the rows, or continue to. Raises Refused, Unavailable; then the same call continues."""
+        """Replace the rows, or continue a replacement. Raises Refused, Unavailable: call it again to continue."""
         replay = self._begin(number)
         free_tables(self.live, replay)
         if replay.phase == self.direction.after:
@@ -156,7 +157,7 @@ class Replacer:
     # Begin --------------------------------------------------------------------------------------------------------
 
     def _begin(self, number: int) -> Replay:
-        """Name the job and the tables, unless the replay does."""
+        """Swap the job id and the tables into the replay, unless it has them."""
         staging_id = state.table_registry(self.live.load_store).staging_id
 
         def change(replay: Replay) -> Replay:
@@ -165,7 +166,7 @@ class Replacer:
             if replay.phase not in self.direction.before:
                 raise Refused(f"replay {number} is {replay.phase}", next_step=f"kbq replay status {number}")
             attempt = replay.attempt + 1
-            # A rollback changes the tables that the promotion changed. Some have no such row now.
+            # A rollback changes the same tables as the promotion, even if some have no row of the range now.
             tables = tables_of(replay) if self.direction is ROLL_BACK else self._affected(replay)
             own_id = staging_id or replacing.new_staging_id(self.live, tables)
             return dataclasses.replace(
@@ -179,22 +180,22 @@ class Replacer:
         return state.change(self.live.store, Replay, replay_path(number), change).value
 
     def _has_ended(self, replay: Replay) -> bool:
-        """Whether another process ended the job, perhaps before this one let its tables wait: these go on. Raises
-        Refused if the job replaced nothing."""
+        """Whether another process ended the job, perhaps before this one made its tables wait. Then they continue.
+        Raises Refused if the job replaced nothing."""
         now = state.read(self.live.store, Replay, replay_path(replay.number)).value
         if now.is_changing and now.job_id == replay.job_id:
             return False
         free_tables(self.live, now)
         if now.phase != self.direction.after:
             raise Refused(
-                f"replay {now.number} is {now.phase}: another process ended this",
+                f"replay {now.number} is {now.phase}: another process ended this operation",
                 next_step=f"kbq replay status {now.number}",
             )
         return True
 
     def _affected(self, replay: Replay) -> list[TableReference]:
-        """Tables with rows of the range, now or then. Raises Refused for a column of another type, for a table whose
-        rows must not change, and while any table may still get rows of the range, one without any row too."""
+        """Tables with rows of the range, before or after the replacement. Raises Refused for a column of another type,
+        for a table whose rows must not change, and if any table, even an empty one, may still get rows of the range."""
         self._check_settled(replay)
         found = ReplayedTopic.read(self.live, replay.topic)
         known = {t for t in (*found.tables(replay.topic), *self.replayed) if replay.covers(t)}
@@ -224,7 +225,7 @@ class Replacer:
     # Enter --------------------------------------------------------------------------------------------------------
 
     def _enter(self, replay: Replay, table: TableReference) -> None:
-        """Let a table wait for the replacement (R3)."""
+        """Make a table wait for the replacement (R3)."""
 
         def check(found: TableState, files: Iterable[StagedFile]) -> None:
             check_replaceable(self.live, replay.topic, table, found)
@@ -235,23 +236,23 @@ class Replacer:
         replacing.enter(self.live, table, owner, check, lambda found: self._entered(replay, table, found))
 
     def _entered(self, replay: Replay, table: TableReference, current: TableState) -> Replacing:
-        """The change of a waiting table's rows, which nobody can change meanwhile."""
+        """The change of a waiting table's rows. Nobody else can change them meanwhile."""
         if not current.has_statements:
             source = self._source(replay, table)
             return change_of_table(self.live, self.tables, replay, table, source, current)
-        # Upsert tables wait last: of several ones, the first counts what the others' rows became.
+        # Upsert tables enter last. The first of them takes the balance of the other tables' rows.
         waiting = self._waiting(replay)
         is_first = not KeyedTables(self.live, replay).among(waiting)
         return balance_of(replay, waiting if is_first else {})
 
     def _source(self, replay: Replay, table: TableReference) -> TableReference | None:
-        """Where the new rows are; None if there are none."""
+        """The table with the new rows; None if there are none."""
         if self.direction is ROLL_BACK:
             return replay.former(table)
         return replay.shadow(table) if table in self.replayed else None
 
     def _check_others(self, replay: Replay) -> None:
-        """Now that all tables wait: raise Refused if another replay moves rows of the range, or has moved some."""
+        """Raise Refused if another replay moves rows of the range, or has moved some. Called when all tables wait."""
         give_up_replays(self.live.load_store, self.live.warehouse)
         for table in tables_of(replay):
             check_order(self.live, self.tables, replay, table, self._source(replay, table))
@@ -263,7 +264,7 @@ class Replacer:
         check_alone(replay, others)
         if moved := {*map(str, self._affected(replay))} - {*replay.tables}:
             raise Refused(
-                f"{', '.join(sorted(moved))}: rows of the range came meanwhile",
+                f"{', '.join(sorted(moved))}: rows of the range arrived meanwhile",
                 next_step=f"kbq replay promote {replay.number}",
             )
         check_moves(self.live, self.tables, replay, left_out(replay, self.totals))
@@ -311,7 +312,7 @@ class Replacer:
         return ReplaceJob(replay.job_id, rows_of(replay), tuple(each))
 
     def _replace(self, replay: Replay) -> None:
-        """Run the job, or find that it ran. Raises Unavailable, JobFailed."""
+        """Run the job unless it ran before. Raises Unavailable, JobFailed."""
         try:
             self.tables.replace(self._job(replay, with_sql=True))
         except JobAlreadyExists:
@@ -332,7 +333,7 @@ class Replacer:
     # Record -------------------------------------------------------------------------------------------------------
 
     def _record(self, replay: Replay) -> Replay:
-        """Count what was replaced: in the commits, while every table waits; then each table goes on (R5)."""
+        """Count the replaced rows in the commits while every table waits; then let each table continue (R5)."""
         self._note_turn(replay)
         waiting = self._waiting(replay)
         if len(waiting) == len(replay.tables):
@@ -350,7 +351,7 @@ class Replacer:
         return self._end(replay, self.direction.after)
 
     def _note_turn(self, replay: Replay) -> None:
-        """Note after which promotions this one was, before any table goes on and lets another one begin (R7)."""
+        """Store the promotion's turn among all promotions, before a table continues and another one can begin (R7)."""
         if self.direction is not PROMOTE or len(self._waiting(replay)) < len(replay.tables):
             return
         others = (each for each in read_replays(self.live.store) if each.number != replay.number)
@@ -370,7 +371,7 @@ class Replacer:
         replacing.leave(self.live, tables_of(replay), replay.job_id, done=done)
 
     def _give_up(self, replay: Replay) -> None:
-        """Let the tables go on as they were, unless the job ran: its id is burned first (R6)."""
+        """Burn the job's id, then let the tables continue unchanged. If the job ran, do nothing (R6)."""
         if not self.parts(replay).give_up():
             return
         self._leave(replay, done=False)

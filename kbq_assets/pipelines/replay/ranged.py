@@ -1,4 +1,4 @@
-"""The broker and the source list as a replay's extraction sees them: one topic, and of its log one range."""
+"""The broker and the source list as a replay's extraction sees them: one range of one topic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNCHECKED: Final = CheckOptions(complete_after_seconds=0, blocking=frozenset())
 
 @dataclass(frozen=True)
 class RangedOffsets:
-    """An OffsetReader whose topic ends where the replay's range does. Retention stays visible, as in any extraction."""
+    """An OffsetReader whose topic ends at the end of the replay's range. Retention is visible as in any extraction."""
 
     broker: OffsetReader
     replay: Replay
@@ -39,12 +39,12 @@ class RangedOffsets:
         return self.broker.brokers()
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
-        """As the port says, for the replay's topic alone."""
+        """See the port; only for the replay's topic."""
         wanted = {self.replay.topic} if names is None else {self.replay.topic} & set(names)
         return self.broker.topics(wanted) if wanted else {}
 
     def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, BrokerOffsets]:
-        """As the port says, with the ranges' ends as the last stable offsets."""
+        """See the port. The ends of the ranges are the last stable offsets."""
         return {tp: self._ended(tp, found) for tp, found in self.broker.offsets(partitions).items()}
 
     def offsets_for_time(
@@ -54,7 +54,7 @@ class RangedOffsets:
         return {tp: min(offset, self._bounds(tp).until) for tp, offset in found.items()}
 
     def held_back(self, stable: Mapping[TopicPartition, int], before_ms: int) -> Mapping[TopicPartition, int]:
-        """Nothing: a range ends at or below the last stable offset."""
+        """Empty, because a range ends at or below the last stable offset."""
         return {}
 
     def _bounds(self, tp: TopicPartition) -> Bounds:
@@ -62,7 +62,7 @@ class RangedOffsets:
 
     def _ended(self, tp: TopicPartition, broker: BrokerOffsets) -> BrokerOffsets:
         bounds = self._bounds(tp)
-        # With nothing to read, retention takes nothing; what Kafka has none of, is read from the backup (R9).
+        # If nothing is left to read, retention loses nothing. If Kafka has no such records, the backup has them (R9).
         if bounds.first >= bounds.until or self.replay.source == BACKUP:
             return BrokerOffsets(bounds.until, bounds.until, broker.leader_epoch)
         return BrokerOffsets(broker.earliest, min(broker.latest, bounds.until), broker.leader_epoch)
@@ -70,20 +70,20 @@ class RangedOffsets:
 
 @dataclass(frozen=True)
 class ReplaySources(SourceList):
-    """The source list's entry of one topic, as it is now. No record waits for others, no check, gate or marker holds
-    files back, and nothing is backed up again. The area has one warehouse, whichever the topic goes to (R13).
+    """The current source list entry of one topic, changed for a replay. No record waits for more, no check, gate or
+    marker makes files wait, and nothing is backed up again. The area has one warehouse (R13).
 
-    ``settings`` are the live ones: some defaults depend on all warehouses."""
+    ``settings`` are the live ones, because some defaults depend on all warehouses."""
 
     topic: str = ""
     source: str = KAFKA
 
     def read(self) -> tuple[SourceEntry, ...]:
-        """One entry. Raises Refused if the list no longer selects the topic."""
+        """The single entry. Raises Refused if the list no longer selects the topic."""
         found = replayed_settings(SourceList(self.settings, self.open_catalog), self.topic)
         from_backup = self.source == BACKUP
         extraction = dataclasses.replace(found.extraction, backup=READ_ONLY if from_backup else "false")
-        if from_backup:  # what the backup lacks is no loss of the topic's
+        if from_backup:  # a gap in the backup is not a loss of the topic
             extraction = dataclasses.replace(extraction, on_retention_loss="stop")
         settled = dataclasses.replace(
             found,
@@ -98,7 +98,7 @@ class ReplaySources(SourceList):
 
 
 def replayed_settings(sources: SourceList, topic: str) -> TopicSettings:
-    """Today's options of a topic. Raises Refused if it cannot be replayed."""
+    """The current options of a topic. Raises Refused if it cannot be replayed."""
     found = sources.select([topic]).get(topic)
     for mistake in sources.unknown([topic]).values():
         raise Refused(f"{topic} waits: {mistake.message}", next_step=mistake.next_step)

@@ -58,10 +58,10 @@ from kbq_assets.ports.replay import ReplayTables
 
 @dataclass(frozen=True)
 class Replays:
-    """Reads ranges of topics again, while live extraction and loading go on.
+    """Reads ranges of topics again, while live extraction and loading continue.
 
-    ``open_area`` opens the ports of a staging area below the live one, ``open_tables`` the warehouse's part.
-    ``open_readers``: what moves the readers of a lake; None: nothing.
+    ``open_area`` opens the ports of a staging area below the live one, ``open_tables`` the warehouse's replay tables.
+    ``open_readers`` opens the port that lets BigQuery's tables of a lake read new rows; without it, they keep the old.
     """
 
     live: Deployment
@@ -70,7 +70,7 @@ class Replays:
     open_readers: OpenReaders | None = None
 
     def find(self, number: int) -> Replay:
-        """A replay of this warehouse. Raises NotFound, and Refused for one of another."""
+        """A replay of this warehouse. Raises NotFound; Refused for a replay of another warehouse."""
         return check_own(self.live.settings, find_replay(self.live.store, number))
 
     def list(self) -> list[Replay]:
@@ -81,7 +81,7 @@ class Replays:
         return ReplayArea(self.live, replay, self.open_area(replay.area), rate)
 
     def progress(self, replay: Replay) -> ReplayProgress:
-        """The progress of a replay: read and loaded."""
+        """A replay's progress of reading and loading."""
         return self.area(replay).progress()
 
     def propose(
@@ -92,7 +92,7 @@ class Replays:
         source: str = KAFKA,
         only: frozenset[TableReference] = frozenset(),
     ) -> tuple[Replay, Proposal]:
-        """The next replay, of all tables or ``only`` some, and its plan; applying it creates the replay, and reads
+        """The next replay, of all tables or ``only`` some, and its plan. Applying the plan creates the replay but reads
         nothing yet. Raises Refused."""
         tables = self.open_tables()
         number = max(replay_numbers(self.live.store), default=0) + 1
@@ -109,9 +109,10 @@ class Replays:
         rate: int = 0,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> ReplayProgress:
-        """Read and load what is left of the range, turn by turn; ``rate`` limits records a second, 0 does not.
+        """Read and load the rest of the range, turn by turn. ``rate`` limits records per second; 0 is no limit.
 
-        Ends early if a turn gets nothing done: something stops, or does not answer. Whoever calls it again continues.
+        Ends early if a turn makes no progress, because something is stopped or does not answer. The next call
+        continues.
         """
         replay = self.find(number)
         if replay.phase != Phase.READING:
@@ -135,7 +136,7 @@ class Replays:
         return before
 
     def _check_copies(self, area: ReplayArea) -> None:
-        """Raise Refused if the backup has lost what is left to read, and Unavailable (R9)."""
+        """Raise Refused if the backup has lost a part of the rest of the range, and Unavailable (R9)."""
         replay, live = area.replay, self.live
         if replay.source != BACKUP:
             return
@@ -149,7 +150,7 @@ class Replays:
                     copies.check(left, f"kbq replay drop {replay.number}")
 
     def resume(self, number: int, *, as_errors: bool = False) -> None:
-        """Clear what stopped a replay: partitions and parked tables. Its next reading tries them again."""
+        """Resume a replay's stopped partitions and parked tables. The next `read` tries them again."""
         replay = self.find(number)
         area = self.area(replay)
         store, load_store = area.deployment.store, area.deployment.load_store
@@ -163,7 +164,7 @@ class Replays:
                 state.change(load_store, TableState, table_state_path(table), table_state.unpark)
 
     def diff(self, number: int, sample: int = 10) -> ReplayDiff:
-        """Compare the range's rows in the live tables with those of the replay. Raises Refused for a dropped one."""
+        """Compare the range's rows in the live tables with the replay's. Raises Refused for a dropped replay."""
         replay = self.find(number)
         if replay.phase in (Phase.DROPPED, Phase.ACCEPTED):
             raise Refused(f"replay {number} is {replay.phase}", next_step="kbq replay list")
@@ -181,7 +182,7 @@ class Replays:
     # Promotion ----------------------------------------------------------------------------------------------------
 
     def propose_promotion(self, number: int) -> Proposal:
-        """Replace the live rows of the range by the replay's. Raises Refused for a replay that is not complete."""
+        """Replace the live rows of the range with the replay's. Raises Refused for an incomplete replay."""
         replay, area = self._replaceable(number, PROMOTE)
         progress = area.progress()
         if not progress.is_done:
@@ -193,20 +194,20 @@ class Replays:
         lines = (
             *found.table_lines,
             *billed_lines(self.open_tables(), replay, appended),
-            "until kbq replay accept, kbq replay rollback brings the former rows back",
+            "until kbq replay accept, kbq replay rollback can restore the previous rows",
         )
         return Proposal(f"promote replay {number}", lines, lambda: self._replace(area, PROMOTE))
 
     def propose_rollback(self, number: int) -> Proposal:
-        """Bring the former rows of the range back; later rows stay. Raises Refused unless it was promoted."""
+        """Restore the previous rows of the range. Later rows stay. Raises Refused unless the replay was promoted."""
         replay, area = self._replaceable(number, ROLL_BACK)
         keyed = KeyedTables(self.live, replay).among(map(TableReference.parse, replay.tables))
         check_latest(replay, self.list(), frozenset(keyed))
-        lines = tuple(f"{table}: the former rows of the range come back" for table in replay.tables)
+        lines = tuple(f"{table}: restores the previous rows of the range" for table in replay.tables)
         return Proposal(f"roll replay {number} back", lines, lambda: self._replace(area, ROLL_BACK))
 
     def continue_(self, number: int) -> Replay:
-        """End a promotion or rollback that began, or let tables go on that wait for one that ended. Raises Refused if
+        """Complete a promotion or rollback, or let tables continue that still wait for an ended one. Raises Refused if
         there is neither."""
         replay = self.find(number)
         for direction in (PROMOTE, ROLL_BACK):
@@ -218,14 +219,14 @@ class Replays:
         raise Refused(f"replay {number} is {replay.phase}", next_step=f"kbq replay status {number}")
 
     def propose_accept(self, number: int) -> Proposal:
-        """Keep the promoted rows for good: the copies of the former ones are deleted. Raises Refused."""
+        """Keep the promoted rows for good, and delete the copies of the previous ones. Raises Refused."""
         replay = self.find(number)
         if replay.phase not in (Phase.PROMOTED, Phase.ACCEPTED):
             raise Refused(f"replay {number} is {replay.phase}", next_step=f"kbq replay promote {number}")
 
         def apply() -> None:
             if replay.phase == Phase.PROMOTED:
-                self._replace(self.area(replay), PROMOTE)  # a table may wait for it still
+                self._replace(self.area(replay), PROMOTE)  # a table may still wait for it
             self.enter(number, {Phase.PROMOTED}, Phase.ACCEPTED)
             self._clear(replay)
 
@@ -239,7 +240,7 @@ class Replays:
         return replay, self.area(replay)
 
     def replaced(self, replay: Replay) -> Mapping[TableReference, bool]:
-        """For each table of a promotion or rollback that has not ended whether its rows are replaced."""
+        """Whether the rows of each table are replaced, for a promotion or rollback that has not ended."""
         if not replay.is_changing:
             return {}
         direction = PROMOTE if replay.phase == Phase.PROMOTING else ROLL_BACK
@@ -255,7 +256,7 @@ class Replays:
         follow_lake(self.live, self.open_readers, tables_of(replaced))
 
     def propose_drop(self, number: int) -> Proposal:
-        """Delete a replay's shadows and staged files. The live tables stay as they are."""
+        """Delete a replay's shadow tables and staged files. The live tables do not change."""
         replay = self.find(number)
         if replay.phase not in _DROPPABLE:
             raise Refused(f"replay {number} is {replay.phase}", next_step="kbq replay list")
@@ -268,14 +269,14 @@ class Replays:
         return Proposal(f"drop replay {number}", tuple(f"deletes {table}" for table in shadows), apply)
 
     def _clear(self, replay: Replay) -> None:
-        """Delete tables, then the objects: a crash in between leaves the states that name the tables."""
+        """Delete the tables, then the objects: after a crash in between, the states still name the tables."""
         tables = {*self.area(replay).states(), *map(TableReference.parse, replay.tables)}
         own = ((replay.shadow(t), replay.former(t), replay.former(deleted_table(t))) for t in sorted(tables))
         self.open_tables().drop([name for names in own for name in names])
         self.live.store.delete_many(list(self.live.store.paths(f"{replay.area}/")))
 
     def enter(self, number: int, before: frozenset[str] | set[Phase], phase: Phase) -> Replay:
-        """Move a replay to another phase. Raises Refused if it is in none of those ``before``, nor in it already."""
+        """Move a replay to another phase. Raises Refused if it is neither in this phase nor in one of ``before``."""
 
         def change(replay: Replay) -> Replay:
             if replay.phase not in {*before, phase}:
@@ -286,10 +287,10 @@ class Replays:
 
 
 def check_rate(source: str, rate: int) -> None:
-    """Raise Refused for a rate of a replay that does not read from Kafka: it would limit nothing."""
+    """Raise Refused for a rate if the replay does not read from Kafka, because it would limit nothing."""
     if rate and source == BACKUP:
         raise Refused(
-            "--rate limits reading from Kafka, and this replay reads a backup", next_step="leave --rate out"
+            "--rate limits reading from Kafka, but this replay reads a backup", next_step="omit --rate"
         )
 
 

@@ -1,4 +1,4 @@
-"""The warehouse as a replay's loader sees it: each table is its shadow (PROTOCOL R1)."""
+"""The warehouse as a replay's loader sees it: each table stands for its shadow (PROTOCOL R1)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kbq_assets.ports.warehouse import (
 
 
 class ShadowWarehouse:
-    """A Warehouse whose tables are the shadows of one replay. Jobs, projects and limits are those of the real one."""
+    """A Warehouse whose tables are the shadows of one replay. Jobs, projects and limits are the real warehouse's."""
 
     def __init__(self, real: Warehouse, replay: Replay) -> None:
         self._real = real
@@ -40,17 +40,17 @@ class ShadowWarehouse:
 
     @property
     def statements(self) -> Statements | None:
-        """None: a replay only appends."""
+        """None, because a replay only appends."""
         return None
 
     @property
     def errors_replay(self) -> None:
-        """None: error rows come back in the live tables."""
+        """None, because error rows are replayed only in the live tables."""
         return None
 
     @property
     def erasures(self) -> ErasureTables | None:
-        """None: nothing is erased while a replay has copies."""
+        """None, because nothing is erased while a replay has copies."""
         return None
 
     def insert_job(self, job: LoadJob) -> None:
@@ -90,7 +90,7 @@ class ShadowWarehouse:
         self._real.update_columns(self._shadow(table), columns, notes)
 
     def tables(self) -> tuple[TableReference, ...]:
-        """None: nobody else's tables concern a replay."""
+        """Empty, because a replay has nothing to do with other tables."""
         return ()
 
     def positions(
@@ -109,7 +109,7 @@ class ShadowWarehouse:
     def doubled_offsets(
         self, tables: Sequence[TableReference], since: date | None = None, limit: int = 10
     ) -> tuple[DoubledOffset, ...]:
-        """As the port says; they name the shadows."""
+        """See the port. The results name the shadows."""
         return self._real.doubled_offsets([self._shadow(table) for table in tables], since, limit)
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:

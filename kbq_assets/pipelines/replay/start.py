@@ -38,33 +38,33 @@ from kbq_assets.pipelines.replay.warehouses import check_goes_to, in_part, marks
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.replay import ReplayTables, RowRange
 
-#: Ranges that a plan names; it counts the others.
+#: Ranges that a plan names. It only counts the others.
 _NAMED: Final = 8
 
 
 @dataclass(frozen=True)
 class ReplayedTopic:
-    """A topic as a replay finds it: its commits by shard, and the states of all tables."""
+    """A topic's commits by shard, and the states of all tables, as a replay finds them."""
 
     commits: Mapping[int, Commit]
     states: Mapping[TableReference, TableState]
 
     @classmethod
     def read(cls, live: Deployment, topic: str) -> ReplayedTopic:
-        """Read it: states first, so that no mark is newer than the commits (L1). Raises NotFound."""
+        """Read the states before the commits, so no mark is newer than the commits (L1). Raises NotFound."""
         store = live.load_store
         states = state.read_table_states(store)
         return cls(shards_of(live.store, topic), {t: s.value for t, s in states.items()})
 
     def tables(self, topic: str) -> list[TableReference]:
-        """The tables that ever had rows of the topic."""
+        """Tables that ever had rows of the topic."""
         return sorted(
             t for t, found in self.states.items() if any(key.startswith(f"{topic}/") for key in found.rows)
         )
 
     @property
     def totals(self) -> Counts:
-        """The totals since the partition began."""
+        """Totals over the partitions' whole history."""
         return total(commit.totals for commit in self.commits.values())
 
 
@@ -86,8 +86,8 @@ def plan_replay(
         check_kind(str(table), found.states[table].definition.statements.rule)
     if only and (keyed or not settings.statement.rule.appends):
         raise Refused(
-            f"{topic} has load=upsert: such a table does not tell which records went to it",
-            next_step="a replay without --tables",
+            f"{topic} has load=upsert: such a table does not show which records went to it",
+            next_step="start a replay without --tables",
         )
     if source == BACKUP:
         copies = TopicCopies.read(live, settings, found.commits)
@@ -115,8 +115,8 @@ def plan_replay(
 
 
 def _waiting(live: Deployment, topic: str) -> dict[TopicPartition, int]:
-    """The first offset of each partition whose row waits for a table that is gone: only a promotion can bring that
-    back, and none may replace rows that wait (R3)."""
+    """The first offset in each partition that waits for a table that is gone. Only a promotion can create the table
+    again, but it must not replace rows that wait (R3)."""
     view, found = read_view(StateCache(live.load_store)), dict[TopicPartition, int]()
     for table, known in view.states.items():
         if isinstance(known, KbqError) or known.value.parked is None:
@@ -140,7 +140,7 @@ def read_replays(store: ObjectStore) -> list[Replay]:
 
 
 def find_replay(store: ObjectStore, number: int) -> Replay:
-    """A replay, of any warehouse. Raises NotFound."""
+    """A replay of any warehouse. Raises NotFound."""
     found = state.find(store, Replay, replay_path(number))
     if found is None:
         raise NotFound(f"there is no replay {number}", next_step="kbq replay list")
@@ -198,7 +198,7 @@ def _copied(
 
 
 def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterable[str]:
-    """The records, tables and cost of a replay, for a person to confirm."""
+    """Lines about the records, tables and cost of a replay, for the user to confirm."""
     found = ReplayedTopic.read(live, replay.topic)
     averages = Averages.of(found.totals)
     records = int(replay.positions * averages.records)
@@ -213,22 +213,22 @@ def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterab
     days = sorted({at.day for by_day in counted.values() for at in by_day if at.day})
     rows = sum(each.rows for by_day in counted.values() for each in by_day.values())
     between = f", {len(days)} days of partitions from {days[0]} to {days[-1]}" if days else ""
-    yield f"these positions have {rows:,} rows now in {sum(map(bool, counted.values()))} tables{between}"
+    yield f"these positions now have {rows:,} rows in {sum(map(bool, counted.values()))} tables{between}"
     yield from in_part(live.settings, replay, found.commits.values())
     yield from _cost(live, replay.topic, records, found.totals.records)
     yield "fills shadow tables next to the live ones: no live table, position or load changes"
     if replay.only:
-        yield f"fills {', '.join(replay.only)} alone; other tables of the topic keep their rows"
+        yield f"fills only {', '.join(replay.only)}; other tables of the topic keep their rows"
     if keyed := [str(t) for t in known if found.states[t].has_statements]:
         yield (
-            f"{', '.join(keyed)}: a promotion gives each key of the range its newest record, and refuses if a key's"
-            " newest record lies before the range then"
+            f"{', '.join(keyed)}: a promotion gives each key of the range its newest record, but is refused if that"
+            " lies before the range"
         )
     if unknown := [name for name in replay.only if TableReference.parse(name) not in known]:
         yield f"has no row of this topic yet: {', '.join(unknown)}"
     if ordered := [str(t) for t in known if found.states[t].order.rule.by]:
         yield (
-            f"{', '.join(ordered)} has an order: a promotion changes values alone, of rows that no gate or hour judged"
+            f"{', '.join(ordered)} has an order: a promotion changes only values, and no gate or hour checks them"
         )
 
 
@@ -237,15 +237,15 @@ def rows_of(replay: Replay) -> RowRange:
 
 
 def _cost(live: Deployment, topic: str, records: int, measured: int) -> Iterable[str]:
-    """Cost and time by what the topic's extractions used so far."""
+    """Estimates of cost and time, based on the topic's extractions so far."""
     totals = state.find(live.store, RunTotals, totals_path(EXTRACTION))
     used = totals.value.costs.get(topic) if totals else None
     if totals is None or used is None or not measured:
-        yield "cost and time: unknown, since no run of this topic was measured"
+        yield "cost and time: unknown, because no run of this topic was measured"
         return
     seconds = used.core_seconds * records / measured
-    yield f"about {seconds:,.1f} processor seconds, as measured of this topic; load jobs as for new records"
+    yield f"about {seconds:,.1f} processor seconds, as measured for this topic; load jobs as for new records"
     if used.rate:
         alone, tasks = records / used.rate, max(1, len(totals.value.workers))
-        at_once = f", {alone / tasks:,.1f} in {tasks} at once, as the last run had" if tasks > 1 else ""
-        yield f"about {alone:,.1f} seconds in one task at the measured {used.rate:,.1f} records a second{at_once}"
+        at_once = f", {alone / tasks:,.1f} in {tasks} tasks, as in the last run" if tasks > 1 else ""
+        yield f"about {alone:,.1f} seconds in one task at the measured {used.rate:,.1f} records per second{at_once}"

@@ -29,7 +29,7 @@ def _wanted(options: TopicSettings) -> tuple[str, ...]:
 
 
 def check_goes_to(settings: Settings, topic: str, options: TopicSettings, commits: Iterable[Commit]) -> None:
-    """Raise Refused unless the topic goes to the chosen warehouse, or has gone there."""
+    """Raise Refused unless the topic goes to the chosen warehouse, or went there before."""
     name = settings.warehouse_area
     partitions = [found for commit in commits for found in commit.partitions.values()]
     was_given = any(given_by_windows(found, name).positions for found in partitions)
@@ -37,17 +37,17 @@ def check_goes_to(settings: Settings, topic: str, options: TopicSettings, commit
         wanted = settings.warehouse_named(_wanted(options)[0])
         raise Refused(
             f"{topic} does not go to warehouse {settings.warehouse_named(name)}",
-            next_step=f"kbq --warehouse {wanted} replay start {topic}, or name it in the topic's option warehouses",
+            next_step=f"kbq --warehouse {wanted} replay start {topic}, or add it to the topic's option warehouses",
         )
 
 
 def check_own(settings: Settings, replay: Replay) -> Replay:
-    """Return a replay of the chosen warehouse. Raises Refused for one of another."""
+    """Return the replay. Raises Refused if it is not of the chosen warehouse."""
     if replay.warehouse != settings.warehouse_area:
         wanted = settings.warehouse_named(replay.warehouse)
         raise Refused(
-            f"replay {replay.number} is of warehouse {wanted}",
-            next_step=f"leave --warehouse out, or write kbq --warehouse {wanted}",
+            f"replay {replay.number} belongs to warehouse {wanted}",
+            next_step=f"omit --warehouse, or use kbq --warehouse {wanted}",
         )
     return replay
 
@@ -57,13 +57,13 @@ def check_named(settings: Settings, replay: Replay) -> None:
     name = replay.warehouse
     if name and name not in settings.other_warehouses:
         raise Refused(
-            f"replay {replay.number} is of warehouse {name}, which KBQ_WAREHOUSE does not name besides its first",
+            f"replay {replay.number} belongs to warehouse {name}, but KBQ_WAREHOUSE no longer names it",
             next_step=f"name it again, or kbq warehouse remove {name}, which ends its replays",
         )
 
 
 def in_part(settings: Settings, replay: Replay, commits: Iterable[Commit]) -> Iterable[str]:
-    """A line for a topic of whose rows the warehouse was given a part: a promotion brings the others, too."""
+    """A line for a topic if its warehouse was given only a part of the rows: a promotion also brings the others."""
     partitions = [found for commit in commits for found in commit.partitions.values()]
     if rows := sum(lacking(found, replay.warehouse) for found in partitions):
         name = settings.warehouse_named(replay.warehouse)
@@ -73,8 +73,8 @@ def in_part(settings: Settings, replay: Replay, commits: Iterable[Commit]) -> It
 
 
 def marks_of(store: ObjectStore) -> Mapping[str, int]:
-    """The highest end of files that any table has, is loading, or waits for in its backlog, by key of a mark; of all
-    warehouses. One that was down, or was not given some windows, knows less about the ends of epochs (R2)."""
+    """The highest end of files that any table of any warehouse has, is loading, or waits for in its backlog, by key of
+    a mark. A single warehouse that was down, or was not given some windows, may have lower ends of epochs (R2)."""
     found: dict[str, int] = {}
     for area in state.areas(store).values():
         states = state.read_table_states(area).values()
@@ -87,10 +87,10 @@ def marks_of(store: ObjectStore) -> Mapping[str, int]:
 
 
 def marks_in(states: Iterable[TableState]) -> dict[str, int]:
-    """The highest end of files that a table of ``states`` has or is loading, by key of a mark."""
+    """The highest end of files that any of the tables has or is loading, by key of a mark."""
     found: dict[str, int] = {}
     for each in states:
-        # Files in flight, too: a reset may have given them up, so no backlog has them.
+        # Include files in flight: a reset may have given them up, so no backlog has them.
         loading = ((mark_key(file), file.until) for file in (each.in_flight.files if each.in_flight else ()))
         for key, mark in (*each.marks.items(), *loading):
             found[key] = max(mark, found.get(key, 0))

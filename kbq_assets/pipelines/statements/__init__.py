@@ -1,1 +1,1 @@
-"""Statements: applies loaded batches to their tables by SQL, each once."""
+"""Statements: apply loaded batches to their tables with SQL, each exactly once."""

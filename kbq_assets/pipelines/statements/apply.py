@@ -26,7 +26,7 @@ from kbq_assets.ports.warehouse import JobError, JobStatus
 
 
 class _Running(NamedTuple):
-    """The statement in flight, with what identifies it."""
+    """The statement in flight, with its job and its scratch table."""
 
     entry: JobInFlight
     statements: Statements
@@ -35,7 +35,7 @@ class _Running(NamedTuple):
 
 
 def settle(run: TableRun, current: Versioned[TableState], entry: JobInFlight) -> Turn:
-    """Take the statement in flight one step further. The ledger decides, not the job's status (S2)."""
+    """Take the statement in flight one step further. The ledger decides, and not the job's status (S2)."""
     running = _in_flight(run, entry)
     found = run.ports.warehouse.get_job(entry.job_id, entry.project, entry.location, run.table)
     if found is not None and found.state != "DONE":
@@ -51,7 +51,7 @@ def settle(run: TableRun, current: Versioned[TableState], entry: JobInFlight) ->
     if found is None:
         return _submit(run, current, running)
     if is_burned:
-        refused = "the warehouse refused its job, and it changed nothing"
+        refused = "the warehouse refused its job, so it changed nothing"
         return _park(run, current, ParkReason.STATEMENT_FAILED, refused)
     return _recover(
         run, current, running, found.error or JobError("lost", "it changed nothing", transient=True)
@@ -67,11 +67,11 @@ def _in_flight(run: TableRun, entry: JobInFlight) -> _Running:
 
 def _difference(ledger: LedgerRow | None, number: int) -> str:
     if ledger is None:
-        return f"batch {number} is in flight, and the table has no ledger"
-    by = "somebody else"
+        return f"batch {number} is in flight, but the table has no ledger"
+    by = "another program"
     if ledger.batch == number:
         by = "a skip of another statement" if ledger.skipped else "another statement"
-    return f"batch {number} is in flight, and the ledger is at batch {ledger.batch}, by {by}"
+    return f"batch {number} is in flight, but the ledger is at batch {ledger.batch}, by {by}"
 
 
 def _submit(run: TableRun, current: Versioned[TableState], running: _Running) -> Turn:
@@ -90,7 +90,8 @@ def _submit(run: TableRun, current: Versioned[TableState], running: _Running) ->
 
 
 def _refused(run: TableRun, current: Versioned[TableState], running: _Running, message: str) -> Turn:
-    """Park for a job that was not inserted. An earlier call may still arrive, so burn its id first (S6)."""
+    """Park the table for a job that was not inserted. An earlier request may still arrive, so burn its id first
+    (S6)."""
     burning = run.swap(current, table_state.burn(current.value))
     if burning is None:
         return CONTINUE
@@ -106,7 +107,7 @@ def _refused(run: TableRun, current: Versioned[TableState], running: _Running, m
 def _record(
     run: TableRun, current: Versioned[TableState], running: _Running, job: JobStatus | None, *, skipped: bool
 ) -> Turn:
-    """Record the batch as the ledger says. Then its scratch table goes, and those of lost calls (S3)."""
+    """Record the batch according to the ledger. Then drop its scratch table, and those of lost requests (S3)."""
     entry = current.value.in_flight
     assert entry is not None
     billed = job.bytes_billed if job else 0
@@ -117,7 +118,7 @@ def _record(
         brought_back = {bad.file.path for bad in current.value.retried}
         kept = {bad.file.path for bad in recorded.quarantined if not bad.dropped}
         run.ports.store.delete_many([quarantine_path(path) for path in sorted(brought_back - kept)])
-        with contextlib.suppress(KbqError):  # a later load drops what remains
+        with contextlib.suppress(KbqError):  # a later load drops the rest
             running.statements.drop_scratch(running.scratch)
             if len(run.loaded) == 1:
                 drop_orphans(running.statements, run.table, lambda: run.read_state().value)
@@ -128,7 +129,7 @@ def _record(
 
 
 def _recover(run: TableRun, current: Versioned[TableState], running: _Running, error: JobError) -> Turn:
-    """Decide what becomes of a batch whose statement ended and changed nothing (S6)."""
+    """Decide what to do about a batch whose statement ended without changing anything (S6)."""
     parked_for = current.value.definition.failed
     if parked_for is None or parked_for.job_id != running.entry.job_id:  # a skip enters it again (S5)
         current = dataclasses.replace(current, value=table_state.count_failure(current.value))
@@ -146,7 +147,7 @@ def _recover(run: TableRun, current: Versioned[TableState], running: _Running, e
 
 
 def _park(run: TableRun, current: Versioned[TableState], reason: ParkReason, error: str) -> Turn:
-    """Park a table. A statement that failed leaves no job in flight: it has ended, or can do nothing."""
+    """Park a table. A failed statement leaves no job in flight, because it has ended or can do nothing any more."""
     if reason == ParkReason.STATEMENT_FAILED:
         entry = current.value.in_flight
         assert entry is not None and entry.statement is not None

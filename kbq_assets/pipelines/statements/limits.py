@@ -1,4 +1,4 @@
-"""The limit of bytes that statements of a table are billed per day (PROTOCOL S9)."""
+"""The limit of bytes that a table's statements may be billed per day (PROTOCOL S9)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _DAY_MS: Final = 24 * 3_600_000
 
 
 def today(run: TableRun) -> int:
-    """The day in UTC, since 1970, by the store's time."""
+    """The current day (UTC, since 1970), by the store's time."""
     return run.ports.store.now_ms() // _DAY_MS
 
 
 def over_limit(run: TableRun, state: TableState, entry: JobInFlight) -> str:
-    """Why the statement whose batch is loaded must wait; "" if it may run. Costs a dry run if there is a limit."""
+    """The reason why the statement of a loaded batch must wait; "" if it may run. Takes a dry run if there is a
+    limit."""
     statements, limit = run.ports.warehouse.statements, run.table_options(entry.files).bytes_per_day
     if not limit or statements is None:
         return ""
@@ -27,6 +28,6 @@ def over_limit(run: TableRun, state: TableState, entry: JobInFlight) -> str:
     try:
         wanted = statements.bytes_billed(job.sql, job.project, job.location)
     except JobFailed:
-        return ""  # the statement fails too, which is billed nothing, and its failure is the one to report
+        return ""  # the statement will fail too: nothing is billed, and that failure should be reported
     why = excess(wanted, state.definition.statements.billed_on(today(run)), limit)
     return why and f"batch {job.batch}: {why}"

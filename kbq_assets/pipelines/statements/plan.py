@@ -1,4 +1,4 @@
-"""The statements of the next batches, as a load would write them, and what they would be billed. Changes nothing."""
+"""The statements of the next batches, as a load would generate them, and their billed bytes. Changes nothing."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from kbq_assets.ports.statements import Statements
 
 @dataclass(frozen=True)
 class StatementPlan:
-    """The statement of a table's next batch. ``bytes`` are what it would be billed, None if nobody can say, for
-    ``unknown``; ``used`` were billed today, and ``limit`` is the most per day (0: none)."""
+    """The statement of a table's next batch. ``bytes`` would be billed; if None, ``unknown`` is the reason. ``used``
+    bytes were billed today, and ``limit`` is the maximum per day (0: none)."""
 
     table: TableReference
     kind: str
@@ -39,14 +39,14 @@ class StatementPlan:
 
     @property
     def excess(self) -> str:
-        """Why a load would not run it today; "" if it would."""
+        """The reason why a load would not run it today; "" if it would."""
         return excess(self.bytes or 0, self.used, self.limit)
 
 
 def statement_plan(
     run: TableRun, view: LoadView, state: TableState, batch: LoadBatch | None
 ) -> StatementPlan | None:
-    """The plan of the statement in flight, or of a batch that may be next; None if neither has one. Raises
+    """The plan of the statement in flight, or of the statement of a possible next batch; None if there is none. Raises
     ConfigurationError for options that contradict the table, Unavailable."""
     statements, entry = run.ports.warehouse.statements, state.in_flight
     if statements is None:
@@ -74,7 +74,7 @@ def statement_plan(
 
 
 def _rows_of(run: TableRun, statements: Statements, scratch: TableReference) -> str:
-    """A scratch table, or what may stand for it until it exists."""
+    """SQL for the rows of a scratch table, or for no rows until it exists."""
     warehouse = run.ports.warehouse
     if warehouse.columns(scratch) is not None:
         return statements.sql_name(scratch)
@@ -84,7 +84,8 @@ def _rows_of(run: TableRun, statements: Statements, scratch: TableReference) -> 
 def _texts(
     run: TableRun, statements: Statements, state: TableState, batch: LoadBatch, rule: StatementRule
 ) -> tuple[str, str]:
-    """The text of a batch, and one for a dry run, over the columns and tables that exist; "" without a table."""
+    """The SQL of a batch, and the SQL of a dry run over existing columns and tables; the latter is "" without a
+    table."""
     warehouse = run.ports.warehouse
     stored = warehouse.columns(run.table)
     fitted = fit(run.ports.store, batch, stored, may_vary=lambda: False, attempt="")
@@ -100,7 +101,7 @@ def _texts(
 def _without_missing(
     run: TableRun, statements: Statements, rule: StatementRule, columns: tuple[Column, ...], sql: str
 ) -> str:
-    """The text without the table of deleted keys, if that does not exist yet."""
+    """The SQL, without the table of deleted keys if that does not exist yet."""
     table = deleted_table(run.table)
     name = statements.sql_name(table)
     if name not in sql or run.ports.warehouse.columns(table) is not None:

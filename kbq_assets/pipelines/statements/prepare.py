@@ -1,4 +1,4 @@
-"""Prepares the statement of a batch: its rule, the columns and tables that it needs, and its text (PROTOCOL S7, S8)."""
+"""Prepares the statement of a batch: its rule, the columns and tables that it needs, and its SQL (PROTOCOL S7, S8)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 def asked_rule(
     run: TableRun, view: LoadView, state: TableState, files: Iterable[StagedFile]
 ) -> StatementRule:
-    """How the topics of a table's loaded and pending ``files`` ask for it to be loaded. Raises WrongOptions."""
+    """The rule that the topics of a table's loaded and pending ``files`` require. Raises WrongOptions."""
     topics = topics_fed(state, files)
     wanted = run.options.options(run.table, topics).rules
     if not wanted and is_unruled(state) and not is_error_table(run.table):
@@ -63,21 +63,21 @@ def topics_fed(state: TableState, files: Iterable[StagedFile]) -> frozenset[str]
 def rule_for(
     run: TableRun, view: LoadView, state: TableState, files: Iterable[StagedFile], batch: LoadBatch
 ) -> StatementRule:
-    """How a batch of the pending ``files`` changes its table. Raises WrongOptions."""
+    """The rule for a batch of the pending ``files``. Raises WrongOptions."""
     return _possible(run, rule_of_batch(state, asked_rule(run, view, state, files), batch.files))
 
 
 def _possible(run: TableRun, rule: StatementRule) -> StatementRule:
     if not rule.appends and run.ports.warehouse.statements is None:
         raise WrongOptions(
-            f"{run.table}: the warehouse runs no statements, which load={rule.kind} needs",
-            next_step="load=append, or another warehouse for the topic",
+            f"{run.table}: load={rule.kind} needs statements, but the warehouse runs no statements",
+            next_step="set load=append, or another warehouse for the topic",
         )
     return rule
 
 
 def with_own_columns(change: TableChange, rule: StatementRule) -> TableChange:
-    """A change of the table with the columns that its rule adds."""
+    """The change of the table, including the columns that its rule adds."""
     known, wanted = {column.name for column in change.columns}, list[Column]()
     if rule.kind == SCD2:
         wanted.append(Column(VALID_FROM, "TIMESTAMP", description="The time of the record."))
@@ -96,7 +96,7 @@ def with_own_columns(change: TableChange, rule: StatementRule) -> TableChange:
 def statement_for(
     run: TableRun, state: TableState, rule: StatementRule, fitted: Fit
 ) -> BatchStatement | None:
-    """The statement of a batch, None if the rule appends. The table has its columns by now. Raises
+    """The statement of a batch; None if the rule appends. The table must already have its columns. Raises
     ConfigurationError, Unavailable."""
     statements, known = run.ports.warehouse.statements, state.definition.statements
     if rule.appends or statements is None:
@@ -105,7 +105,7 @@ def statement_for(
     if rule.kind == UPSERT and rule.deletes != MARK:
         key = key_columns(run.table, rule.key, run.columns)
         run.ports.warehouse.create_table(deleted_table(run.table), deleted_columns(key), TableOptions())
-    # The first batch finds out where the ledger is (S7); each later one knows.
+    # The first batch reads the ledger's number (S7). Later ones have it in the state.
     number = (known.applied or statements.open_ledger(run.table).batch) + 1
     if (failed := state.definition.failed) is not None and failed.statement is not None:
         _check_not_skipped(run, statements, statement_job(statements, run.table, failed))
@@ -113,7 +113,7 @@ def statement_for(
 
 
 def text_for(run: TableRun, state: TableState, rule: StatementRule, fitted: Fit) -> str:
-    """The text of a batch's statement, over the columns ``run.columns``. Raises WrongOptions, Unavailable."""
+    """The SQL of a batch's statement, over the columns ``run.columns``. Raises WrongOptions, Unavailable."""
     statements, known = run.ports.warehouse.statements, state.definition.statements
     assert statements is not None
     key_columns(run.table, rule.key, run.columns)
@@ -128,16 +128,16 @@ def text_for(run: TableRun, state: TableState, rule: StatementRule, fitted: Fit)
 
 
 def _check_history(run: TableRun, versions: Iterable[Column], fitted: Fit) -> None:
-    """Raise WrongOptions if records cannot have the columns of a history."""
+    """Raise WrongOptions if the table or its records do not allow the columns of a history."""
     if wrong := [column for column in versions if column.type != "TIMESTAMP"]:
         raise WrongOptions(
-            f"{run.table}: {wrong[0].name} has the type {wrong[0].type}, and a row is valid from a TIMESTAMP",
-            next_step="correct `version`, or leave it out",
+            f"{run.table}: {wrong[0].name} has the type {wrong[0].type}, but a row is valid from a TIMESTAMP",
+            next_step="correct `version`, or omit it",
         )
     names = {column.name.lower() for schema in fitted.schemas for column in columns_of(schema)}
     if own := sorted({VALID_FROM, VALID_TO} & names):
         raise WrongOptions(
-            f"{run.table}: its records have a column {own[0]}, which load=scd2 writes itself",
+            f"{run.table}: its records have a column {own[0]}, but load=scd2 writes it itself",
             next_step="rename the field, or choose another `load`",
         )
 
@@ -158,13 +158,13 @@ def _iso(day: int) -> str:
 
 
 def _check_not_skipped(run: TableRun, statements: Statements, failed: StatementJob) -> None:
-    """Raise ConfigurationError if a skip of the batch that failed is in the ledger alone: its number is not that of
-    other files (S5)."""
+    """Raise ConfigurationError if only the ledger has a skip of the failed batch: other files must not get its number
+    (S5)."""
     ledger = statements.read_ledger(run.table)
     if ledger == LedgerRow(failed.batch, True, failed.digest):
         raise ConfigurationError(
-            f"{run.table}: its ledger counts batch {failed.batch} as skipped, and its state does not",
-            next_step=f"kbq order skip {run.table} --batch {failed.batch} --reason TEXT ends it",
+            f"{run.table}: its ledger counts batch {failed.batch} as skipped, but its state does not",
+            next_step=f"kbq order skip {run.table} --batch {failed.batch} --reason TEXT completes the skip",
         )
 
 
@@ -180,14 +180,14 @@ def _upsert(
     staged = [columns_of(schema) for schema in fitted.schemas]
     if len({has_own_columns_alone(columns) for columns in staged}) > 1:
         raise WrongOptions(
-            f"{run.table}: a batch has tombstones and other records, which its statement cannot tell apart",
-            next_step="order=none: an upsert needs no order",
+            f"{run.table}: a batch has tombstones and other records, and its statement cannot distinguish them",
+            next_step="set order=none: an upsert needs no order",
         )
     of_changes = any(map(change_data.are_changes, staged))
     if of_changes and converts and has_rows:
         raise WrongOptions(
-            f"{run.table}: its rows are changes that were appended, which cannot become last states in place",
-            next_step="load=append, or another table for the topic, and kbq reset to read it again",
+            f"{run.table}: its rows are appended changes, which cannot become last states in place",
+            next_step="set load=append, or choose another table for the topic and kbq reset to read it again",
         )
     upsert = upsert_of(statements, run.table, rule, run.columns, staged)
     partitions = {file.name.topic_partition for file in fitted.batch.files}
@@ -201,8 +201,8 @@ def upsert_of(
     own: tuple[Column, ...],
     staged: Collection[tuple[Column, ...]],
 ) -> Upsert:
-    """The upsert of a table with its ``own`` columns by rows that are ``staged`` with these: of tombstones, or of
-    others."""
+    """The upsert of a table with its ``own`` columns. The new rows have the ``staged`` columns, of tombstones or of
+    other records."""
     names = {column.name for each in staged for column in each}
     of_changes = any(map(change_data.are_changes, staged))
     return Upsert(

@@ -1,4 +1,4 @@
-"""Scratch tables of lost calls (PROTOCOL S3)."""
+"""Scratch tables of lost requests (PROTOCOL S3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kbq_assets.ports.statements import Statements
 
 
 def drop_orphans(statements: Statements, table: TableReference, read_state: Callable[[], TableState]) -> None:
-    """Drop scratch tables that no job of a table fills or reads any more: listed before its state is read."""
+    """Drop scratch tables that no job of a table fills or reads any more. They are listed before its state is read."""
     listed = statements.scratch_tables(table.dataset)
     state = read_state()
     entry = state.in_flight

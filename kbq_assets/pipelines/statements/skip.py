@@ -1,7 +1,7 @@
-"""`kbq order skip` of a batch whose statement failed: the ledger first, then the table's state (PROTOCOL S5).
+"""`kbq order skip` of a batch whose statement failed: writes the ledger, then the table's state (PROTOCOL S5).
 
-A first swap enters the failed statement as the job in flight again. So no loader gives the batch's number to other
-files meanwhile, and whoever finds the table after a crash goes on: this command, or a loader, which reads the ledger.
+Before that, a swap enters the failed statement as the job in flight again. So no loader gives the batch's number to
+other files meanwhile. After a crash, this command or a loader continues, because a loader reads the ledger.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from kbq_assets.ports.warehouse import Warehouse
 def propose_skip(
     store: ObjectStore, warehouse: Warehouse, table: TableReference, batch: int, entry: AuditEntry
 ) -> Proposal:
-    """Go on after the batch whose statement failed, without its rows. Raises Refused, NotFound."""
+    """Skip the batch whose statement failed, and give up its rows. Raises Refused, NotFound."""
     current = read_table(store, table)
-    steps.begin_skip(current, batch, entry)  # refuses before anything is asked
+    steps.begin_skip(current, batch, entry)  # raises Refused before the user is asked
     statements, failed = warehouse.statements, current.definition.failed
     assert failed is not None
     if statements is None:
-        raise Refused(f"{table}: the warehouse runs no statements", next_step="set KBQ_WAREHOUSE back")
+        raise Refused(f"{table}: the warehouse does not run statements", next_step="correct KBQ_WAREHOUSE")
     rows, files = sum(file.rows for file in failed.files), ", ".join(file.path for file in failed.files)
     line = f"gives up {rows} rows of batch {batch}: {files}"
 
@@ -54,6 +54,6 @@ def _raise_ledger(statements: Statements, table: TableReference, failed: JobInFl
     if ledger is not None and (ledger.batch, ledger.digest) == (job.batch, job.digest):
         return ledger.skipped
     raise Refused(
-        f"{table}: the ledger is {f'at batch {ledger.batch}' if ledger else 'gone'}, and nothing is skipped",
-        next_step=f"kbq resume --table {table}; the next load says what kbq adopt can do",
+        f"{table}: the ledger is {f'at batch {ledger.batch}' if ledger else 'gone'}, so nothing is skipped",
+        next_step=f"kbq resume --table {table}; the next load shows what kbq adopt can do",
     )

@@ -9,7 +9,8 @@ from kbq_assets.ports.statements import StatementJob, Statements
 
 
 def statement_job(statements: Statements, table: TableReference, entry: JobInFlight) -> StatementJob:
-    """The statement in flight, or one that failed, with its digest: no other load of the same rows has it."""
+    """The job of a statement in flight or a failed one. Its digest is unique, even if the same rows are loaded
+    again."""
     assert entry.statement is not None
     sql = entry.statement.sql(statements.sql_name(entry.statement.scratch(table, entry.job_id)))
     number = entry.statement.number

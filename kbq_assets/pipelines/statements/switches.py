@@ -1,4 +1,4 @@
-"""Records that a table's topics ask for another `load`, before a batch is loaded that way (PROTOCOL S10)."""
+"""Records that a table's topics now require another `load`, before a batch is loaded that way (PROTOCOL S10)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from kbq_assets.pipelines.statements.prepare import asked_rule, topics_fed
 def record_switch(
     run: TableRun, view: LoadView, current: Versioned[TableState], files: Sequence[StagedFile]
 ) -> Turn | None:
-    """The swap that records a change of `load`, or takes one back; None if there is none. Options that contradict each
-    other fail the next batch, and no table without one."""
+    """Record a change of `load`, or take one back; None if there is none. Contradicting options fail the next batch,
+    but not a table without a batch."""
     now, store = current.value, run.ports.store
     if (asked := _asked_anew(run, view, now, files)) is None:
         return None
@@ -32,19 +32,19 @@ def record_switch(
 
 
 def planned_switch(run: TableRun, view: LoadView, now: TableState) -> str:
-    """The change of `load` that waits, as the next load leaves it; "" if none does."""
+    """The change of `load` that will still wait after the next load; "" if there is none."""
     files = view.files(run.table)
     if (asked := _asked_anew(run, view, now, files)) is not None:
         now = _changed(run, view, now, asked, files, 0)
         if switching.open_switch(now) is None:
-            return f"load={asked.kind} as before: the next load takes the change back"
+            return f"load={asked.kind} as before: the next load withdraws the change"
     return switching.waiting_words(now, pending_files(now, files))
 
 
 def _asked_anew(
     run: TableRun, view: LoadView, now: TableState, files: Sequence[StagedFile]
 ) -> StatementRule | None:
-    """The rule that a table's topics ask for, if the state does not say so yet."""
+    """The rule that a table's topics require, if the state does not have it yet."""
     try:
         asked = asked_rule(run, view, now, files)
     except ConfigurationError:

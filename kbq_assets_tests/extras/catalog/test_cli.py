@@ -182,7 +182,7 @@ STAMP = 'import "google/protobuf/timestamp.proto";\nmessage'
     [
         (json_order(a="string"), None),
         ('{\n"type":', ":2: not JSON"),
-        ('{"type": "string"}', ":1: does not describe objects, which rows need"),
+        ('{"type": "string"}', ":1: does not describe objects, but rows need them"),
         (
             json_order(a="string", sent_at="string"),
             ":1: sent_at: is named like a time, but does not have a time's type",
@@ -268,11 +268,11 @@ def test_a_partition_time_that_the_schema_lacks_is_a_mistake(run: Shell, write: 
     [
         (
             "{load: upsert, key: [aa]}",
-            "loading.key: {}/prod/schemas/value.avsc makes no column 'aa' (did you mean 'a'?)",
+            "loading.key: {}/prod/schemas/value.avsc does not make a column 'aa' (did you mean 'a'?)",
         ),
         (
             "{load: delete_insert, key: [a], version: b}",
-            "loading.version: {}/prod/schemas/value.avsc makes no column 'b'",
+            "loading.version: {}/prod/schemas/value.avsc does not make a column 'b'",
         ),
         ("{load: upsert, key: [a, _kafka_partition]}", ""),
     ],
@@ -367,7 +367,7 @@ def test_a_destination_that_the_schema_cannot_fill_is_a_mistake(
     ("said", "field", "reported"),
     [
         ("auto", "eventTime", "eventTime: text, by its name"),
-        ("auto", "note", "the Kafka time: no field has one"),
+        ("auto", "note", "the Kafka time, because no field has a time"),
         ("{candidates: [sent, note]}", "note", "note: the first candidate there"),
     ],
 )
@@ -480,7 +480,7 @@ def test_apply_shows_asks_and_does(world: FakePlatform, run: Shell, write: Write
     assert world.topic_admin.live[TOPIC] == LiveTopic(2, 1)
     assert world.subjects.is_registered(f"{TOPIC}-value", order("a"), "AVRO")
     assert run("catalog", "diff").exit_code == 0
-    assert "the broker is as the catalog says" in run.done("catalog", "apply")
+    assert "the broker matches the catalog" in run.done("catalog", "apply")
 
 
 #: Names that nobody means, and a schema about whose personal data nothing is decided.

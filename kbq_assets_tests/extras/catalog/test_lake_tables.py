@@ -208,7 +208,7 @@ def test_a_table_that_cannot_be_moved_is_remembered_and_tried_again(
     assert follower.after(ORDERS, CARTS) == {"shop.orders": "it is away"}
     assert sorted(shown(bigquery)) == ["1.metadata.json", "2.metadata.json"]
     bigquery.fails[NAME] = PreconditionFailed("another loader was faster")
-    assert follower.after() == {"shop.orders": "other loaders move it"}
+    assert follower.after() == {"shop.orders": "other loaders are moving it"}
     del bigquery.fails[NAME]
     bigquery.fails[NAME] = ConfigurationError("it lacks bigquery.tables.update")
     assert follower.after(ORDERS) == {"shop.orders": "it lacks bigquery.tables.update"}

@@ -76,7 +76,7 @@ def test_init_keeps_what_is_there_and_archives_only_what_was_named(init: Shell) 
 
 def test_init_says_what_is_missing_if_no_topic_was_chosen(init: Shell) -> None:
     shown = init.done(*INIT)
-    assert "next: add archiver to the consumers of what to load" in shown
+    assert "next: add archiver to the consumers of the topics to load" in shown
     assert "add archiver" not in init.done(*INIT, "--topic", "clicks")
 
 

@@ -89,7 +89,7 @@ def test_the_envelope_of_change_data_is_judged_by_its_rows(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("harm", "name", "found", "fix"),
     [
-        (no_topic, "topics", "chooses no topic", "name a topic"),
+        (no_topic, "topics", "chooses no topic", "add topics"),
         (no_archiver, "topics", "chooses no topic", "add archiver to the consumers"),
         (listed("pii=x:pseudonym,_key:keep headers=false"), "pseudonym keys", TOPIC, "kbq pii new-key"),
         (listed("pii=x:drop,_key:keep pii_errors=seal"), "seal key", TOPIC, "kbq pii keygen"),

@@ -72,7 +72,7 @@ def test_each_project_is_checked_with_its_location_and_permissions(
     assert (f"us dataset {theirs}" in found, found[f"eu dataset {theirs}"][0]) == (False, "warn")
     located = [c for c in json.loads(run("doctor", "--gcp", "--json").stdout) if c["outcome"] == "fail"]
     assert [(c["name"], c["found"]) for c in located] == [
-        (f"eu dataset {mine}", "is in US, jobs would run in EU")
+        (f"eu dataset {mine}", "is in US, but jobs would run in EU")
     ]
     bigquery_server.denied.add("bigquery.tables.create")
     try:

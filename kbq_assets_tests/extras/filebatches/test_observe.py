@@ -94,7 +94,7 @@ def test_a_batch_that_waits_for_a_persons_validation_is_reported_at_once() -> No
 @pytest.mark.parametrize(
     ("held", "settings", "why"),
     [
-        ("shop/orders/_bqlock", {}, "_bqlock is somebody else's"),
+        ("shop/orders/_bqlock", {}, "_bqlock is another program's lock"),
         ("", {"start_backfill": "_HISTORYDONE"}, "there is no shop/orders/_HISTORYDONE yet"),
         ("", {}, "no run of kbq files applied it"),
     ],

@@ -21,7 +21,7 @@ def test_a_stop_has_its_commands_before_the_broker_was_polled(world: FakePlatfor
     world.produce(value=UNKNOWN_SCHEMA)
     run("extract")
     watches = Watches(world.reopened().deployment)
-    assert [each["message"] for each in problems(watches)] == ["not read yet: problems are not known"]
+    assert [each["message"] for each in problems(watches)] == ["not read yet: problems are unknown"]
     watches.store.poll()
     [stop] = problems(watches)
     assert stop["commands"][0] == f"kbq resume --topic {TOPIC} --partition 0"

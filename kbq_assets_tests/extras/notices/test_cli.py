@@ -52,7 +52,7 @@ def test_a_stopped_backup_is_sent_with_its_own_command(world: FakePlatform, run:
 
 
 def test_nothing_wrong_is_shown(world: FakePlatform, run: Shell) -> None:
-    assert run.done("notify", "--dry-run") == "nothing is wrong, nothing is new\n"
+    assert run.done("notify", "--dry-run") == "no problems, no news\n"
 
 
 def test_a_notifier_that_fails_is_named_and_gives_the_exit_code(stopped: FakePlatform, run: Shell) -> None:

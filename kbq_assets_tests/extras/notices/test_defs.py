@@ -131,7 +131,7 @@ def test_of_a_job_that_keeps_failing_the_first_run_is_reported(
     for _ in range(3):
         world.fail(instance)
     assert world.notifier.titles == [FAILED]
-    assert "reported already" in world.fail(instance)
+    assert "already reported" in world.fail(instance)
     world.produce(1)
     assert world.run("extract_job", instance).success
     world.fail(instance)

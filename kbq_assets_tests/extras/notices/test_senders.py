@@ -118,7 +118,7 @@ def test_an_unknown_address_is_refused_without_showing_it(
     kind: str, url: str, variables: Variables, caplog: pytest.LogCaptureFixture
 ) -> None:
     variables["URL"] = url
-    assert "does not know" in error_of(opened(f"{kind}:env:URL"), ConfigurationError, caplog)
+    assert "does not recognize" in error_of(opened(f"{kind}:env:URL"), ConfigurationError, caplog)
 
 
 def test_a_missing_variable_is_named(variables: Variables, caplog: pytest.LogCaptureFixture) -> None:

@@ -247,11 +247,11 @@ class TestProducersLog:
             ({A: once(0), B: once(1)}, "missing: offset 2 (expected kbq_errors)"),
             (
                 {B: once(0, 1), ERRORS: once(2)},
-                "in another table than the producers' log says: offset 0 (expected d.A)",
+                "not in the table that the producers' log names: offset 0 (expected d.A)",
             ),
             (
                 {A: once(0, 3), B: once(1), ERRORS: once(2)},
-                "in another table than the producers' log says: offset 3 (expected nowhere)",
+                "not in the table that the producers' log names: offset 3 (expected nowhere)",
             ),
             ({A: once(0, 4), B: once(1), ERRORS: once(2)}, "not in the producers' log: offset 4 (d.A)"),
         ],

@@ -61,12 +61,12 @@ def counted(
         (5, state(3), state(5), ""),
         (3, state(3), state(5), ""),
         (4, state(3), state(5), ""),
-        (6, state(3), state(5), "6 rows, 5 were loaded"),
-        (2, state(3), state(5), "2 rows, 3 were loaded (deleted or lost)"),
+        (6, state(3), state(5), "6 rows, but 5 were loaded"),
+        (2, state(3), state(5), "2 rows, but 3 were loaded (deleted or lost)"),
         (9, state(5), state(5, in_flight=flight(4)), ""),
-        (10, state(5), state(5, in_flight=flight(4)), "10 rows, 9 were loaded"),
-        (4, state(5), state(5, in_flight=flight(4)), "4 rows, 5 were loaded (deleted or lost)"),
-        (1, state(), state(), "1 rows, 0 were loaded"),
+        (10, state(5), state(5, in_flight=flight(4)), "10 rows, but 9 were loaded"),
+        (4, state(5), state(5, in_flight=flight(4)), "4 rows, but 5 were loaded (deleted or lost)"),
+        (1, state(), state(), "1 rows, but 0 were loaded"),
     ],
 )
 def test_a_count_lies_between_what_was_loaded_before_and_after(
@@ -83,7 +83,7 @@ def test_a_count_lies_between_what_was_loaded_before_and_after(
 def test_no_rows_at_all_are_as_many_as_were_lost() -> None:
     found = counted({}, state(5))
     assert (found.rows, found.first, found.last, found.loaded) == (0, None, None, 5)
-    assert "0 rows, 5 were loaded" in found.findings[0]
+    assert "0 rows, but 5 were loaded" in found.findings[0]
     assert "kbq reconcile --topic t" in next_steps(found.findings)[0]
 
 
@@ -168,7 +168,7 @@ class TestUnknownOffsets:
         ("given", "finding"),
         [
             ({}, ""),
-            ({"last": 6}, "offset 6, but extraction stands at 6"),
+            ({"last": 6}, "offset 6, but extraction is at 6"),
             ({"first": 2}, "offset 2, but extraction began at 3"),
             ({"epoch": 2}, ""),
             ({"epoch": 3}, "1 rows, but the topic's epoch is 2"),

@@ -122,7 +122,7 @@ def test_expired_rows_are_a_note(world: FakePlatform, loaded: Shell) -> None:
     assert loaded("reconcile", "--counts").exit_code == 1
     world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders partition_expiry_days=30\n")
     world.clock.sleep(40 * 86_400)
-    older = "2 rows, 3 were loaded (they are older than the table keeps rows)"
+    older = "2 rows, but 3 were loaded (they are older than the table keeps rows)"
     assert older in loaded.done("reconcile", "--counts")
     assert len(loaded.json("reconcile", "--counts")["notes"]) == 1
 

@@ -95,7 +95,7 @@ def test_a_right_table_has_no_finding_whatever_fits_into_memory(per_part: int, m
         ([record(None, 4)], "keys without their newest row: t[0] offset 4", False),
         (
             [record(1, 0, deletes=True, is_remembered=False)],
-            "deletions that are not remembered: t[0] offset 0",
+            "deletions that are not stored: t[0] offset 0",
             False,
         ),
         ([record(1, 0, 1), record(1, 0, 0, 1)], "1 keys are in two partitions", True),

@@ -84,7 +84,7 @@ def under_another_topic(bench: Bench) -> str:
 
 def in_another_table(bench: Bench) -> str:
     bench.warehouse.stored[B].rows.append(rows(bench).pop())
-    return f"{B}: {TOPIC}[0] epoch 1: 2 rows, 1 were loaded"
+    return f"{B}: {TOPIC}[0] epoch 1: 2 rows, but 1 were loaded"
 
 
 def moved_onto_a_bad_record(bench: Bench) -> str:
@@ -132,7 +132,7 @@ def test_a_staged_file_that_was_cut_is_named() -> None:
     bench = staged()
     path = bench.paths("staging/")[0]
     overwrite(bench, path, bench.store.get(path).data[:-1])
-    assert "have another size than was staged" in found(bench)
+    assert "have another size than when they were staged" in found(bench)
 
 
 def test_skipped_records_that_nobody_can_judge_are_unknown() -> None:

@@ -113,9 +113,9 @@ FORGOTTEN = "DELETE FROM d._kbq_deleted_A"
     [
         (DELETED, f"keys without their newest row: {TOPIC}[0] offset 1"),
         (DOUBLED, f"doubled rows: {TOPIC}[0] offset 1 (2 rows)"),
-        (UNKNOWN, f"rows of no record that was applied: {TOPIC}[0] offset 9999"),
-        (STRANGE, f"rows of no record that was applied: 1 rows of {TOPIC}[77] epoch 1"),
-        (FORGOTTEN, "deletions that are not remembered: "),
+        (UNKNOWN, f"rows without an applied record: {TOPIC}[0] offset 9999"),
+        (STRANGE, f"rows without an applied record: 1 rows of {TOPIC}[77] epoch 1"),
+        (FORGOTTEN, "deletions that are not stored: "),
     ],
 )
 def test_what_was_done_by_hand_is_named(filled: ReconciledBench, sql: str, named: str) -> None:
@@ -135,8 +135,8 @@ def test_a_row_set_to_an_older_version_is_named_with_the_newest(filled: Reconcil
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"load": "append", "key": ""}, "load=append does not keep the newest record"),
-        ({"load": "scd2"}, "load=scd2 does not keep the newest record"),
+        ({"load": "append", "key": ""}, "load=append does not keep only the newest record"),
+        ({"load": "scd2"}, "load=scd2 does not keep only the newest record"),
         ({"pii": "x:keep,_key:pseudonym"}, "there is no key"),
     ],
 )
@@ -184,7 +184,7 @@ def test_keys_whose_pseudonyms_changed_are_compared_as_far_as_that_says_somethin
     bench.cycle()
     assert bench.settled().verdict == "unknown"
     assert [str(each) for each in bench.account().findings] == [
-        f"{A}: several rows of a key, whose pseudonyms changed: rows that are older than their key's newest record:"
+        f"{A}: several rows of a key, because pseudonyms changed: rows that are older than their key's newest record:"
         f" {TOPIC}[0] offset 0 (newest: {TOPIC}[0] offset {bench.kafka.view('t').offsets([TP])[TP].latest - 1})"
     ]
     bench.by_hand("DELETE FROM d.A WHERE x = 8")

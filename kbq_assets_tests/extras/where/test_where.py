@@ -28,7 +28,7 @@ def staged(world: FakePlatform) -> str:
 
 
 def test_a_topic_that_kbq_does_not_know(run: Shell) -> None:
-    assert "is not extracted yet, or no topic of KBQ" in run.done("where", "nowhere", "0", "7")
+    assert "is not extracted yet, or KBQ does not extract it" in run.done("where", "nowhere", "0", "7")
 
 
 def test_a_record_on_its_way_to_the_warehouse(world: FakePlatform, run: Shell) -> None:
@@ -117,7 +117,7 @@ def test_a_copy_says_that_it_lacks_an_offset_or_is_damaged(world: FakePlatform, 
     world.kafka.gap(TP)
     world.produce()
     run.done("extract")
-    assert "none has offset 1: it has no record, or was erased" in run.done("where", TOPIC, "0", "1")
+    assert "none is at offset 1: it has no record, or was erased" in run.done("where", TOPIC, "0", "1")
     assert "record 1 of the block (from 0)" in run.done("where", TOPIC, "0", "2")
     [path] = [path for path in world.objects() if path.startswith(f"backup/{TOPIC}/")]
     world.store.objects[path] = replace(world.store.objects[path], data=b"Obj")
@@ -177,7 +177,7 @@ def test_a_record_that_a_policy_skipped_is_nowhere(world: FakePlatform, run: She
     run.done("extract")
     run.done("load")
     result = run(*RECORD)
-    assert (result.exit_code, "no row, file or gap holds it" in result.stdout) == (1, True)
+    assert (result.exit_code, "no row, file or gap contains it" in result.stdout) == (1, True)
 
 
 def test_a_file_and_a_job_lead_to_each_other(world: FakePlatform, run: Shell) -> None:
@@ -190,7 +190,7 @@ def test_a_file_and_a_job_lead_to_each_other(world: FakePlatform, run: Shell) ->
     [job] = {each.status.job_id for each in jobs if any(path in uri for uri in each.status.source_uris)}
     [place] = run.json("where", "--job", job)
     assert path in place["name"]
-    assert place["text"] == f"{TOPIC}[0] from offset 0, epoch 1, for shop.orders: loaded 2 rows in all"
+    assert place["text"] == f"{TOPIC}[0] from offset 0, epoch 1, for shop.orders: loaded 2 rows in total"
     world.produce(1, partition=1)
     run.done("extract")
     run.done("load")
@@ -208,7 +208,7 @@ def test_the_name_of_another_attempt_s_file_is_not_taken_for_loaded(world: FakeP
     run.done("extract")
     path = staged(world)
     other = path.replace("/1-", "/1-x")
-    assert "nothing is loaded of it" in run.done("where", "--file", other)
+    assert "nothing of it is loaded" in run.done("where", "--file", other)
     for command in ("load", "extract"):
         run.done(command)
     [place] = run.json("where", "--file", other)

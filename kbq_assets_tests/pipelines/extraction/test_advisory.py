@@ -40,7 +40,7 @@ def test_a_group_that_refuses_fails_no_run_and_is_counted_and_shown(tmp_path: Pa
     world.groups.problem = "the group has members"
     world.produce(3)
     shown = Shell(world).done("extract")
-    assert "not shown to Kafka's tools: kbq: the group has members" in shown
+    assert "advisory group not updated: kbq: the group has members" in shown
     assert state.read(world.store, RunTotals, totals_path(EXTRACTION)).value.advisory_failures == 1
     assert world.parts.observer.tables()
     Shell(world).done("load")

@@ -87,7 +87,7 @@ def test_batches_that_the_source_lost_are_left_out_and_none_at_all_is_refused() 
     world = applied()
     world.source.delete(f"{PATHS[3]}/_SUCCESS")
     assert again(world, PATHS[2]) == [PATHS[2], PATHS[4]]
-    with pytest.raises(NotFound, match="no batch from shop/orders/7 on"):
+    with pytest.raises(NotFound, match="no settled batch from shop/orders/7 on"):
         world.batches().settled_from("shop/orders", "shop/orders/7")
     with pytest.raises(NotFound):
         world.batches().settled_from("shop/nothing", "")

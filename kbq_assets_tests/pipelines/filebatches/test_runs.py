@@ -383,7 +383,10 @@ def test_too_many_files_for_a_job_are_named_before_it_is_submitted(monkeypatch: 
     monkeypatch.setattr(prefix_run, "MOST_FILES", 3)
     world.batch("shop/items/1", "a1", "a2", "a3", "a4")
     world.run()
-    assert "4 files, and a job takes 3: put its files" in world.batches().status().tables[0].stopped[0].why
+    assert (
+        "4 files, but a job takes at most 3: put its files"
+        in world.batches().status().tables[0].stopped[0].why
+    )
 
 
 def test_a_batch_that_no_job_takes_is_applied_in_parts() -> None:

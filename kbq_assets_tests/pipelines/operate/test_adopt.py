@@ -56,7 +56,7 @@ def world() -> World:
 def test_a_table_that_was_dropped_goes_on_without_its_rows(world: World) -> None:
     world.park(ParkReason.TABLE_GONE)
     proposal = adopt.propose(world.store, world.warehouse, T)
-    assert proposal.title == "go on without the lost rows of table d.t"
+    assert proposal.title == "continue without the lost rows of table d.t"
     assert proposal.lines[0].startswith("it does not exist, but 9 rows were loaded into it.")
     assert proposal.lines[2:] == tuple(
         f"to load again what Kafka still has: kbq reset --topic {topic}" for topic in ("t", "u")

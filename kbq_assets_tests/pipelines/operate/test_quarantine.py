@@ -133,5 +133,5 @@ def test_the_copy_of_a_file_that_a_job_loads_stays(store: FaultyMemoryStore) -> 
 @pytest.mark.parametrize("propose", [propose_retry, propose_drop])
 def test_nothing_in_quarantine_is_nothing_to_do(store: FaultyMemoryStore, propose: object) -> None:
     assert callable(propose)
-    with pytest.raises(Refused, match="nothing is in quarantine"):
+    with pytest.raises(Refused, match="there are no such files in quarantine"):
         propose(store, [])

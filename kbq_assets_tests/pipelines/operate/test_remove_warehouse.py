@@ -41,7 +41,7 @@ def test_a_removal_names_the_rows_that_it_gives_up_before_it_does(shared: Faulty
     proposal = propose_removal(shared, shared, "lake")
     assert proposal.lines[:2] == (
         "gives up 9 rows of 2 staged files that it has not loaded",
-        "4 of these rows are for no other warehouse",
+        "4 of these rows are for this warehouse only",
     )
     assert statuses(shared) == {("lake", "active"), ("sea", "active")}
     proposal.apply()
@@ -59,17 +59,17 @@ def test_a_warehouse_that_waits_for_nothing_gives_up_nothing(shared: FaultyMemor
 def test_an_unknown_warehouse_is_refused_with_those_that_there_are(
     shared: FaultyMemoryStore, name: str
 ) -> None:
-    with pytest.raises(NotFound, match="no warehouse besides the first is called") as error:
+    with pytest.raises(NotFound, match="no warehouse other than the first is called") as error:
         propose_removal(shared, shared, name)
     assert error.value.next_step == "name one of these: lake, sea"
     with pytest.raises(NotFound) as alone:
         propose_removal(FaultyMemoryStore(), FaultyMemoryStore(), name)
-    assert alone.value.next_step == "there is only the first, which stays"
+    assert alone.value.next_step == "there is only the first, which must stay"
 
 
 def test_a_warehouse_is_removed_once(shared: FaultyMemoryStore) -> None:
     propose_removal(shared, shared, "lake").apply()
-    with pytest.raises(Refused, match="was removed already"):
+    with pytest.raises(Refused, match="was already removed"):
         propose_removal(shared, shared, "lake")
 
 

@@ -103,7 +103,7 @@ def test_a_load_outside_dagster_says_what_it_needs_and_spoils_nothing() -> None:
     bench = gated()
     bench.checks.evaluate(A, "whole", passed=True)
     bench.cycle(1, checks=None)
-    assert "only a load in Dagster can ask the asset check whole" in bench.now()[2]
+    assert "only a load in Dagster can read the asset check whole" in bench.now()[2]
     bench.cycle(1)
     assert "evaluate the asset check whole" in bench.now()[2]
     bench.checks.evaluate(A, "whole", passed=True)

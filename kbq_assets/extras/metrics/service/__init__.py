@@ -1,1 +1,1 @@
-"""`kbq serve`: health, status and metrics over HTTP, from readings in the background."""
+"""`kbq serve`: health, status and metrics over HTTP, from background readings."""

@@ -1,7 +1,7 @@
-"""The process: a socket, the watches, uvicorn; SIGTERM or Ctrl-C stops them in order.
+"""The server process: a socket, the watches and uvicorn. SIGTERM or Ctrl-C stops them in order.
 
-No page waits for a dependency: `/healthcheck` shows that the process lives, `/status` its state, `/metrics` what
-Prometheus reads.
+No page waits for a dependency. `/healthcheck` shows that the process is alive, `/status` shows KBQ's state, and
+`/metrics` is for Prometheus.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from kbq_assets.extras.metrics.families import COUNTER, Family
 from kbq_assets.extras.metrics.service.watches import DISTRIBUTION, Watches
 from kbq_assets.pipelines.observation.observer import Observer
 
-#: Seconds to wait for requests under way at the end; none takes a second.
+#: Seconds to wait for running requests at the end. None takes a second.
 _LAST_REQUESTS_SECONDS = 5
-#: The older format: OpenMetrics requires `_total` on counters, and Kafka BigQuery Express's have none.
+#: The older format, because OpenMetrics requires `_total` on counters, and those of Kafka BigQuery Express have none.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _TOTAL: Final = "_total"
 
@@ -106,7 +106,7 @@ class _Families(Collector):
 
     def collect(self) -> Iterator[Metric]:
         for family in self._families:
-            # For the client a counter's name has no `_total`, but its samples' names do.
+            # In the client library, a counter's name has no `_total`, but the names of its samples do.
             metric = Metric(family.name.removesuffix(_TOTAL), family.help, family.kind)
             for sample in family.samples:
                 metric.add_sample(family.name + sample.suffix, dict(sample.labels), sample.value)

@@ -1,6 +1,6 @@
-"""The watches of state, broker and warehouse, each with its own thread, and the metrics made of their readings.
+"""The watches of state, broker and warehouse, each with its own thread, and the metrics from their readings.
 
-Requests use the last readings and never ask a dependency.
+Requests use the last readings and never call a dependency.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from kbq_assets.ports.clock import Clock
 
 T = TypeVar("T")
 _LOGGER: Final = logging.getLogger("kbq.service")
-#: A poll that takes longer counts as failed while it runs.
+#: While a poll takes longer than this, it counts as failed.
 _PATIENCE_SECONDS: Final = 60.0
-#: The pause after a slow poll, as a multiple of its time: polls take at most a tenth of the time.
+#: The pause after a slow poll, as a multiple of its duration, so polls take at most a tenth of the time.
 _PAUSES: Final = 10
-#: Seconds between polls of the warehouse, which is only asked whether it answers.
+#: Seconds between polls of the warehouse. They only check whether it answers.
 _WAREHOUSE_SECONDS: Final = 60.0
-#: A job that does not exist: asking for it is free.
+#: A job that does not exist. Looking it up is free.
 _NO_JOB: Final = "kbq-is-it-there"
-#: A lake keeps jobs with their tables: without one it would search them all.
+#: A lake stores jobs with their tables. Without a table, it would search all of them.
 _NO_TABLE: Final = TableReference("kbq", "no_table")
 DISTRIBUTION: Final = "kbq-assets"
 
@@ -75,14 +75,14 @@ class Watches:
 
     @property
     def watches(self) -> tuple[Watch[Any], ...]:
-        """The watches, in the order in which one poll of each shows the most."""
+        """The watches, in the best order for one poll of each."""
         has_files = bool(self._deployment.settings.extras.files.location)
         files = (self.files,) if has_files else ()
         return (self.broker, self.warehouse, self.backups, *files, self.store)
 
     @property
     def _dependencies(self) -> Iterator[Watch[Any]]:
-        """The watches to show: backups only if there are any."""
+        """The watches to show. Backups are shown only if there are any."""
         for watch in self.watches:
             last = self.backups.last
             if watch is not self.backups or last.is_up is False or (last.value and last.value.topics):
@@ -109,7 +109,7 @@ class Watches:
         return [*self._own(), *of_files, *(shown.families if shown else ())]
 
     def document(self) -> dict[str, object]:
-        """The document of `kbq status`, as far as it could be read, with the age of its readings."""
+        """The document of `kbq status`, with the parts that could be read and the age of the readings."""
         shown, broker = self.store.last.value, self.broker.last
         unknown = "" if broker.value is not None else broker.error or "not read yet"
         return {
@@ -179,7 +179,7 @@ class Watches:
                 yield _problem(watch.name, watch.last.error, ())
         if shown is None:
             if self.store.last.is_up is None:
-                yield _problem(self.store.name, "not read yet: problems are not known", ())
+                yield _problem(self.store.name, "not read yet: problems are unknown", ())
             return
         yield from map(_stopped, shown.status.stops)
         for prefix in shown.status.arrivals.problems:
@@ -214,9 +214,9 @@ def _reading_json(reading: LastReading[Any]) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class LastReading(Generic[T]):
-    """The last good value and its age, whether the last poll succeeded, and its problem.
+    """The last good value and its age, whether the last poll succeeded, and its error.
 
-    Before the first poll ``is_up`` is None."""
+    Before the first poll, ``is_up`` is None."""
 
     value: T | None
     age_seconds: float | None
@@ -225,7 +225,7 @@ class LastReading(Generic[T]):
 
 
 class Watch(Generic[T]):
-    """Polls with `poll`, one thread at a time; `start` polls again and again in a thread."""
+    """A dependency that is polled. `poll` polls once, in one thread at a time; `start` polls repeatedly in a thread."""
 
     def __init__(self, name: str, read: Callable[[], T], clock: Clock, seconds: float) -> None:
         self.name = name
@@ -245,7 +245,7 @@ class Watch(Generic[T]):
         self._thread.start()
 
     def stop(self, timeout_seconds: float = 5.0) -> None:
-        """End the thread. Waits for a poll under way, and abandons it if it takes too long."""
+        """End the thread. Waits for a running poll, and abandons it if it takes too long."""
         self._end.set()
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
@@ -282,5 +282,5 @@ class Watch(Generic[T]):
     def _fail(self, error: Exception) -> None:
         if not isinstance(error, KbqError):
             _LOGGER.error("polling the %s failed", self.name, exc_info=error)
-        # /status shows the next step to operators.
+        # The text of a KbqError includes the next step, so /status shows it.
         self._is_up, self._error = False, f"{type(error).__name__}: {error}"
