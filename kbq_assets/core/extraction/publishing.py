@@ -66,8 +66,9 @@ def _with(commit: Commit, outcome: UnitOutcome, asked_ms: int, *, is_new: bool) 
         published = commits.publish(commit, tp.partition, outcome.unit.epoch, windows, asked_ms)
         _check_log(commit.partitions[tp.partition].leader_epoch, outcome)
         commit = schema_pins.pin(published, outcome.schema_ids)
-        if windows and outcome.unit.tables:
-            commit = dataclasses.replace(commit, load=outcome.unit.settings.rule)
+        rule = outcome.unit.settings.rule
+        if windows and outcome.unit.tables and rule != commit.load:
+            commit = dataclasses.replace(commit, load=rule)
     if outcome.stop is not None and commit.partitions[tp.partition].next == outcome.stop.first:
         stop = deaths.count_death if outcome.has_died else commits.stop
         commit = stop(commit, tp.partition, outcome.stop)
@@ -116,5 +117,5 @@ def _lists(commit: Commit, tp: TopicPartition, windows: Iterable[Window], sealed
     state = commit.partitions.get(tp.partition)
     if state is None:
         return False
-    paths = sealed.union(f.path for w in state.windows for f in w.files)
-    return any(f.path in paths for w in windows for f in w.files)
+    read = {f.path for w in windows for f in w.files}
+    return not read.isdisjoint(sealed) or any(f.path in read for w in state.windows for f in w.files)

@@ -19,7 +19,14 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kbq_assets.core.backup.backup_names import BACKUP, BackupFileName
 from kbq_assets.core.protocol.codec import Stored, encode
-from kbq_assets.core.protocol.commits import MOST_GAPS, AcceptedGap, Commit, StagedFile, Window
+from kbq_assets.core.protocol.commits import (
+    MOST_GAPS,
+    AcceptedGap,
+    Commit,
+    PartitionCommit,
+    StagedFile,
+    Window,
+)
 from kbq_assets.core.protocol.manifest_entries import ManifestEntry
 
 T = TypeVar("T")
@@ -160,7 +167,7 @@ class _Contents:
 
     def rest(self) -> Commit:
         partitions = {
-            n: dataclasses.replace(
+            n: _changed(
                 state,
                 windows=tuple(w for w in state.windows if _key(n, w) in self._windows),
                 accepted_gaps=tuple(g for g in state.accepted_gaps if (n, g) in self._gaps),
@@ -226,8 +233,14 @@ def _windows_of(part: Sequence[tuple[float, int, Window]]) -> Manifest:
 
 
 def _without(commit: Commit, **fields: Any) -> Commit:
-    partitions = {n: dataclasses.replace(state, **fields) for n, state in commit.partitions.items()}
+    partitions = {n: _changed(state, **fields) for n, state in commit.partitions.items()}
     return dataclasses.replace(commit, partitions=partitions)
+
+
+def _changed(state: PartitionCommit, **fields: tuple[Any, ...]) -> PartitionCommit:
+    """The state with these of its windows and gaps: itself if these are all, as for most partitions of a swap."""
+    is_same = all(len(getattr(state, name)) == len(items) for name, items in fields.items())
+    return state if is_same else dataclasses.replace(state, **fields)
 
 
 def merge_run(pieces: Sequence[ManifestEntry], limits: Limits) -> list[ManifestEntry]:
