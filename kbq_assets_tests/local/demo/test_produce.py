@@ -159,7 +159,7 @@ def test_a_foreign_record_between_the_demos_own_is_refused(demo: Demo) -> None:
     producer.produce(topic.name, b"foreign")
     assert producer.flush(120) == 0
     demo.log_path.unlink()
-    with pytest.raises(StateError, match=rf"{topic.name}\[0\] holds at offset 0"):
+    with pytest.raises(StateError, match=rf"{topic.name}\[0\] has a record at offset 0"):
         demo.produce(topic)
 
 
