@@ -158,7 +158,7 @@ def test_without_a_connection_nothing_was_sent() -> None:
     )
     client._http_internal = requests.Session()  # no credentials are asked for
     warehouse = BigQueryWarehouse(client, PROJECT, LOCATION, patience_seconds=0)
-    with pytest.raises(Unavailable, match=r"out of reach: .*Connection refused"):
+    with pytest.raises(Unavailable, match=r"cannot be reached: .*Connection refused"):
         insert(warehouse)
     with pytest.raises(Unavailable, match=r"project .*: ConnectionRefusedError: .*refused\n") as reported:
         warehouse.tables()
