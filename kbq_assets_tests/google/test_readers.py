@@ -149,7 +149,7 @@ def test_a_grant_whose_answer_is_lost_is_made_once(
 
 def test_a_bucket_with_access_lists_is_refused(server: PolicyServer, readers: GoogleReaders) -> None:
     server.uniform = False
-    with pytest.raises(ConfigurationError, match="takes no conditions by prefix") as refused:
+    with pytest.raises(ConfigurationError, match="does not support conditions by prefix") as refused:
         readers.grant(GrantReading(COPIES, (ANA,)))
     assert "--uniform-bucket-level-access" in refused.value.next_step
     assert server.changes == 0

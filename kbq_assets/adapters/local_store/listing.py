@@ -1,4 +1,4 @@
-"""Lists the objects of a directory tree in the order of their paths as plain strings: 'a-b' < 'a/b' < 'a0'."""
+"""Lists the objects of a directory tree, with paths ordered as plain strings: 'a-b' < 'a/b' < 'a0'."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 from kbq_assets.adapters.object_paths import is_path
 from kbq_assets.ports.object_store import ObjectEntry
 
-#: Some file systems (btrfs, older tmpfs) move an entry if a file is renamed onto it: a scan may miss it.
+#: Some file systems (btrfs, older tmpfs) move an entry if a file is renamed onto it, so a scan may miss it.
 _SCANS: Final = 3
 
 
 def list_objects(root: str, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
-    """Objects below ``root`` with this path prefix, beginning after ``start_after``."""
+    """Objects below ``root`` with a path prefix, beginning after ``start_after``."""
     folder = prefix[: prefix.rfind("/") + 1]
     return _walk(root, folder, prefix, start_after)
 
@@ -29,7 +29,7 @@ def _walk(root: str, folder: str, prefix: str, start_after: str) -> Iterator[Obj
 
 
 def _sorted_paths(root: str, folder: str, prefix: str, start_after: str) -> list[str]:
-    """Paths of a folder's files, and of its folders (with '/' at the end), that may lead to requested objects."""
+    """Paths of a folder's files and subfolders (ending with '/') that may lead to requested objects."""
     return sorted(
         path
         for path in _scan(root, folder)
@@ -39,7 +39,7 @@ def _sorted_paths(root: str, folder: str, prefix: str, start_after: str) -> list
 
 
 def _scan(root: str, folder: str) -> set[str]:
-    """All paths of a folder except the store's own; scans again if the folder changed meanwhile."""
+    """All paths in a folder except the store's own files. Scans again if the folder changed meanwhile."""
     found: set[str] = set()
     for _ in range(_SCANS):
         try:
