@@ -282,4 +282,4 @@ def test_what_never_expires_is_kept_until_somebody_acts(lake: Lake) -> None:
         transaction.set_properties({MAX_AGE: str(forever)})
     lines = "\n".join(erasures_of(lake).keeps([TABLE]))
     assert "tag always, until you drop it" in lines
-    assert f"its present snapshots, until you lower {MAX_AGE}, and files" in lines
+    assert f"its current snapshots, until you lower {MAX_AGE}, and files" in lines
