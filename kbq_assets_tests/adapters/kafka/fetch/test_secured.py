@@ -341,7 +341,7 @@ class TestAccess:
         client.create_acls([cluster])[cluster].result(120)
         admin = KafkaTopicAdmin(secured.address("SASL_SSL"), secured.sasl("SASL_SSL", "PLAIN"))
         # The controller has answered; the broker learns of it a moment later.
-        _wait_for(lambda: "may not see and add ACLs" in admin.access().problem)
+        _wait_for(lambda: "may not list and add ACLs" in admin.access().problem)
 
 
 def _refusal(secured: Secured, topic: str) -> int | None:

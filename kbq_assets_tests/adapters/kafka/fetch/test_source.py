@@ -253,7 +253,7 @@ def test_aborted_transactions_without_end_are_refused(broker: WireBroker) -> Non
     broker.aborted = [(1, n) for n in range(51)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wire_protocol, "MOST_ABORTED", 50)
-        with pytest.raises(Unavailable, match="51 pairs, over the limit"):
+        with pytest.raises(Unavailable, match="51 pairs, more than the limit"):
             read(source_of(broker))
 
 
