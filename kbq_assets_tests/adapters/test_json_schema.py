@@ -1,4 +1,4 @@
-"""JSON Schemas as checks: messages without values, no fetching, bounded schemas, patterns and documents."""
+"""Validation against JSON Schemas: messages without values, no fetching, limits on schemas, patterns and documents."""
 
 from __future__ import annotations
 

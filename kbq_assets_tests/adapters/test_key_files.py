@@ -1,4 +1,4 @@
-"""Key files: nobody else reads them, none is overwritten by mistake, and none is half written."""
+"""Key files: only the owner can read them, none is overwritten by mistake, and none is half-written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings file: what wins over what, where a value comes from, and files that are none."""
+"""The settings file: precedence, the origin of values, and invalid files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures that are over DuckDB in one run of a test, and over BigQuery in the other."""
+"""Fixtures that use DuckDB in one run of a test and BigQuery in the other."""
 
 from __future__ import annotations
 

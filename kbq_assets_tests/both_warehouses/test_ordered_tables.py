@@ -1,4 +1,4 @@
-"""Ordered tables: a reader sees a beginning of the order, and never more, wherever loads die, fail or wait."""
+"""Ordered tables: a reader always sees a prefix of the order, wherever loads die, fail or wait."""
 
 from __future__ import annotations
 

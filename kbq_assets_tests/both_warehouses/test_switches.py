@@ -1,4 +1,4 @@
-"""A change of `load` takes effect after the windows before it, wherever loads die (PROTOCOL S10)."""
+"""A change of `load` takes effect after all earlier windows, wherever loads die (PROTOCOL S10)."""
 
 from __future__ import annotations
 

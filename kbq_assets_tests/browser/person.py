@@ -1,4 +1,4 @@
-"""What a person does in Dagster's UI: by roles and by what is written there."""
+"""A person's actions in Dagster's UI, by roles and visible text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A browser window that can reach 127.0.0.1 alone, and what it leaves behind when a test fails."""
+"""A browser window that can reach only 127.0.0.1, and its artifacts if a test fails."""
 
 from __future__ import annotations
 

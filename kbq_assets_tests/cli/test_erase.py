@@ -1,4 +1,4 @@
-"""`kbq erase`: a person's records are gone, everybody else's stay, and nothing brings the person back."""
+"""`kbq erase`: a person's records are gone, everybody else's stay, and no later step brings the person back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kbq erase` of a topic with several warehouses: each is erased by itself, and one that is down delays no other."""
+"""`kbq erase` for a topic with several warehouses: each is erased separately, and one that is down delays no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kbq errors replay` in an Iceberg lake: from error rows to rows, each once, whoever dies, replaces or erases."""
+"""`kbq errors replay` in an Iceberg lake: error rows become rows exactly once, whatever dies, replaces or erases."""
 
 from __future__ import annotations
 

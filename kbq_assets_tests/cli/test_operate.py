@@ -1,4 +1,4 @@
-"""The operator's commands: they say first what they give up, ask, and do exactly that."""
+"""The operator's commands say what they give up, ask for confirmation, and do exactly that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kbq ui`: what it asks the orchestrator for, and what it says."""
+"""`kbq ui`: its requests to the orchestrator, and its output."""
 
 from __future__ import annotations
 

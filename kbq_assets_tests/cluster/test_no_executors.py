@@ -1,4 +1,4 @@
-"""A cluster that gives a run no executor: the run says so, and need not wait for ever."""
+"""If a cluster provides no executor, the run says so and does not wait forever."""
 
 from __future__ import annotations
 

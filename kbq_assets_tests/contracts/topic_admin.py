@@ -1,4 +1,4 @@
-"""What everyone who administrates topics and subjects promises. Subclass and give the fixtures."""
+"""The contract of code that administrates topics and subjects. Subclass it and give the fixtures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cycle costs grows with what it has to do: work and sizes at n and at 4n."""
+"""The cost of a cycle grows only with its work: calls and sizes at n and at 4n."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code location: what ships is valid, importing it reads nothing, workers never see it."""
+"""The code location: the shipped definitions are valid, their import reads nothing, and workers never import them."""
 
 from __future__ import annotations
 

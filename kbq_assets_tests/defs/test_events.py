@@ -1,4 +1,4 @@
-"""Events in batches: none is lost, whatever the batch, and the product turns them on."""
+"""Events in batches: none is lost with any batch size, and the product enables them."""
 
 from __future__ import annotations
 

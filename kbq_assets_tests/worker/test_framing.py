@@ -255,7 +255,10 @@ def test_an_id_that_kbq_uses_itself_is_unknown_in_a_prefix_too(schema_id: int, k
     bench.extract()
     stop = bench.commit().partitions[0].stop
     assert stop is not None
-    assert (stop.reason, f"no registry assigns the id {schema_id}" in stop.message) == ("unknown_schema", True)
+    assert (stop.reason, f"no registry assigns the id {schema_id}" in stop.message) == (
+        "unknown_schema",
+        True,
+    )
 
 
 @pytest.mark.parametrize(

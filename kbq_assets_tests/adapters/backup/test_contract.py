@@ -1,4 +1,4 @@
-"""The suite of Kafka's readers, against the backup of a broker's records."""
+"""The contract suite of Kafka's readers, run against the backup of a broker's records."""
 
 from __future__ import annotations
 

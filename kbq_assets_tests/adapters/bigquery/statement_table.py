@@ -1,4 +1,4 @@
-"""A table in BigQuery, real or local, that batches of a statement change."""
+"""A table in BigQuery, real or local, that a statement changes batch by batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every answer to a job's insertion, and every silence, means one thing; it is sent once."""
+"""Each response to a job's insertion, and each missing response, has one meaning. The insertion is sent once."""
 
 from __future__ import annotations
 

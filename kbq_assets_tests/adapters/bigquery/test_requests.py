@@ -1,4 +1,4 @@
-"""Every field of every request that leaves the client."""
+"""Requests that the client sends, field by field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The text of each kind of statement, run by DuckDB, shows what Python computes from the records, in any batches."""
+"""DuckDB runs the text of each kind of statement. The table equals what Python computes from the records, in any
+batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every Avro type reaches DuckDB unharmed: what fastavro writes, DuckDB must return."""
+"""Every Avro type reaches DuckDB unchanged: DuckDB returns what fastavro wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DuckDB warehouse keeps the contract, and what a local file adds: locks, case, a disk that fails."""
+"""The DuckDB warehouse keeps the contract, and handles what only a local file has: locks, case, a disk that fails."""
 
 from __future__ import annotations
 

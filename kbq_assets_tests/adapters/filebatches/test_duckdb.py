@@ -1,4 +1,4 @@
-"""Batches of files in DuckDB: every format, and what BigQuery's keys mean there."""
+"""Batches of files in DuckDB: every format, and the effect of BigQuery's keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store makes of every answer that is none: what is repeated, what is reported, what is known."""
+"""Failed and missing responses: what the store retries, what it reports, and what it knows afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket in which staged data would be public, vanish, freeze or cost others is named as such."""
+"""A bucket is reported if staged data would be public, vanish, freeze, or cost others money."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of a bucket are read and changed, and nobody else's rule is lost."""
+"""A bucket's lifecycle rules are read and changed, and other people's rules are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streamed objects: in bounded memory, whole or not at all, whatever happens to the upload session."""
+"""Streamed objects: bounded memory, and a complete object or none, whatever happens to the upload session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Google credentials: only a reference travels, and no failure tells the secret."""
+"""Google credentials: settings contain only a reference, and no error shows the secret."""
 
 from __future__ import annotations
 

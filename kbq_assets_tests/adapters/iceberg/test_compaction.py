@@ -1,4 +1,5 @@
-"""Compaction of Iceberg tables: the contract, and what becomes of ids, columns, sizes, orphans and others' files."""
+"""Compaction of Iceberg tables: the contract, and its effect on ids, columns, sizes, orphans and other programs'
+files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An address leads to its catalog: the embedded one, or one that pyiceberg's configuration names."""
+"""An address leads to its catalog: the embedded one, or one from pyiceberg's configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lake keeps what a warehouse promises to erasures, and what a lake adds: files, snapshots and others' commits."""
+"""A lake keeps the contract of erasures, also with its files, snapshots and other programs' commits."""
 
 from __future__ import annotations
 

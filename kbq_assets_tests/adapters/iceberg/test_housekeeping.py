@@ -1,4 +1,4 @@
-"""Old snapshots go, and with them what nothing else needs; job ids, readers' tags and files in flight stay."""
+"""Old snapshots expire with everything that only they need. Job ids, readers' tags and files in flight stay."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A lake keeps what a warehouse promises to replays, and what a lake adds: a commit of each table, of which the first
-decides."""
+"""A lake keeps the contract of replays, with a commit per table, the first of which decides."""
 
 from __future__ import annotations
 

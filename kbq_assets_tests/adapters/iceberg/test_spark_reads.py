@@ -1,4 +1,4 @@
-"""Spark's own Parquet reader reads the files that a table's metadata name: rows as loaded, and as compacted."""
+"""Spark's own Parquet reader reads the files in a table's metadata: rows as loaded, and as compacted."""
 
 from __future__ import annotations
 

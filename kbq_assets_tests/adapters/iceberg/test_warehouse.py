@@ -1,4 +1,4 @@
-"""The Iceberg warehouse keeps the contract, and what a lake adds."""
+"""The Iceberg warehouse keeps the contract, and handles what only a lake has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The brokers that the contract suite judges: the fake and the real one."""
+"""The brokers for the contract suite: the fake one and the real one."""
 
 from __future__ import annotations
 

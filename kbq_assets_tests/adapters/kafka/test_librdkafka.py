@@ -1,4 +1,4 @@
-"""What only the real broker shows: time limits, many partitions, restarts, memory, no group."""
+"""Behavior that only the real broker shows: time limits, many partitions, restarts, memory, no group."""
 
 from __future__ import annotations
 

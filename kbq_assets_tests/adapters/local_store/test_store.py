@@ -1,4 +1,5 @@
-"""The store in a local directory keeps the contract, and its promises about kills, disks and file systems."""
+"""The store in a local directory keeps the contract, also if processes are killed, disks fail, or file systems are
+unfit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The registry over HTTP: against a server on a real socket, and, marked `kafka`, against the local stack's."""
+"""The registry over HTTP: against a server on a real socket, and (marked `kafka`) against the local stack's
+registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: used where it fits and is ours, missed by nobody where it is not there."""
+"""The archive of Spark's classes is used only if it matches and belongs to the user or root, and is optional."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is set for Spark, and what is packed for its workers. Real clusters: kbq_assets_tests/cluster."""
+"""Spark's configuration, and the archive for its workers. Real clusters: kbq_assets_tests/cluster."""
 
 from __future__ import annotations
 

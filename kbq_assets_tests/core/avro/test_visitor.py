@@ -1,4 +1,4 @@
-"""The tree keeps what a schema says; a visitor walks each named type once."""
+"""The tree keeps everything that a schema says. A visitor visits each named type once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One reading serves tables and backup where both begin at one position of the same log."""
+"""A single read serves tables and backup if both begin at the same position of the same log."""
 
 from __future__ import annotations
 

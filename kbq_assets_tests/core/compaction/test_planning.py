@@ -1,4 +1,4 @@
-"""Small files of a partition become few; whatever is young, large, alone or not KBQ's to touch stays."""
+"""Small files of a partition are merged. Files that are young, large, alone or not KBQ's stay."""
 
 from __future__ import annotations
 

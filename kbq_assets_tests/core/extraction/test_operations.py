@@ -1,4 +1,4 @@
-"""Operations of Cloud Storage that a plan takes, and their price."""
+"""The Cloud Storage operations of a plan, and their price."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An extraction starts where the commit says, and stops where only an operator can decide."""
+"""An extraction starts at the commit's position, and stops if only an operator can decide."""
 
 from __future__ import annotations
 

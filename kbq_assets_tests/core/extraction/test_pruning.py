@@ -1,4 +1,4 @@
-"""Windows, done files and orphans leave when nobody needs them, and never before."""
+"""Windows, done files and orphans are removed once nobody needs them, and never before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An hour is complete when every partition is beyond it and all of it is loaded, and is so for ever."""
+"""An hour is complete once every partition has passed it and all of it is loaded. It then stays complete."""
 
 from __future__ import annotations
 

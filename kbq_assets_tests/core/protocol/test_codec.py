@@ -1,4 +1,4 @@
-"""State objects survive the round trip, keep what they do not know, and refuse what is newer or damaged."""
+"""State objects survive the round trip with unknown keys. Newer and damaged ones are refused."""
 
 from __future__ import annotations
 

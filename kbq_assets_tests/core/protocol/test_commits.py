@@ -1,4 +1,4 @@
-"""A commit only ever moves forward by whole, accounted windows."""
+"""A commit only moves forward, by whole windows whose records are all accounted for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Done files: what their names promise, and which names fit."""
+"""Done files: the guarantees of their names, and which names are valid."""
 
 from __future__ import annotations
 

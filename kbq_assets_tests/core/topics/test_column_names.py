@@ -1,4 +1,4 @@
-"""Names in snake_case: readable, never two fields in one column."""
+"""Names in snake_case: readable, and never two fields in one column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of schema variants and of names of columns: whatever schemas come, in whatever order."""
+"""Laws of schema variants and of column names, for any schemas in any order."""
 
 from __future__ import annotations
 

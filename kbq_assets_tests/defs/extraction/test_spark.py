@@ -1,4 +1,4 @@
-"""Extraction's Spark: in Dagster dagster-pyspark's resource, or a user's; under `kbq extract` a context of its own."""
+"""Spark for extraction: in Dagster the resource of dagster-pyspark or of the user, in `kbq extract` its own context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Postgres of one's own, for a test: a new cluster on a free port of loopback, with a password."""
+"""A separate Postgres for a test: a new cluster on a free loopback port, with a password."""
 
 from __future__ import annotations
 

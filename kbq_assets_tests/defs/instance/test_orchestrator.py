@@ -1,4 +1,4 @@
-"""Dagster's queue, daemon and processes, for real: what is killed blocks nothing and is cleared away."""
+"""Dagster's real queue, daemon and processes: a killed run blocks nothing and is cleaned up."""
 
 from __future__ import annotations
 

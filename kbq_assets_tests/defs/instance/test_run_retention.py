@@ -1,4 +1,4 @@
-"""Dagster's history: old runs go, with everything they left; what an asset's page stands on stays."""
+"""Dagster's history: old runs are deleted with everything that they left, except what assets' pages need."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

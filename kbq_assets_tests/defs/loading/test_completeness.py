@@ -1,4 +1,4 @@
-"""Complete hours in Dagster: reported once each, whoever loads; runs per hour; declarative automation hangs on them."""
+"""Complete hours in Dagster: each is reported once, runs are per hour, and declarative automation depends on them."""
 
 from __future__ import annotations
 

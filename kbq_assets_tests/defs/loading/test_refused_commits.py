@@ -1,4 +1,4 @@
-"""A commit that the store refuses to the loader: the run fails, and pages of its topic's tables say what to grant."""
+"""A commit that the store refuses to the loader: the run fails, and the pages of its tables say what to grant."""
 
 from __future__ import annotations
 

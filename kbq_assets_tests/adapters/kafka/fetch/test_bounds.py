@@ -1,4 +1,4 @@
-"""A hostile broker's answer costs what its bytes are: steps and memory grow with them, and their number is limited."""
+"""A hostile broker's answer costs time and memory in proportion to its bytes, whose number is limited."""
 
 from __future__ import annotations
 

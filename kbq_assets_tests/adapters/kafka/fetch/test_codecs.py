@@ -1,4 +1,4 @@
-"""Packed batches of gzip, snappy and zstd: the room that they announce, and what they may not contain."""
+"""Packed batches of gzip, snappy and zstd: the room that they announce, and contents that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logins by their messages: the examples of the RFCs, and brokers that answer something else."""
+"""Login messages: the examples in the RFCs, and brokers that send something else."""
 
 from __future__ import annotations
 

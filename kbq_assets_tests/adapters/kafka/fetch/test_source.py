@@ -1,4 +1,4 @@
-"""Readings over a network and a cluster that fail: nothing is lost, doubled or waited for without end."""
+"""Reads over a network and a cluster that fail: no record is lost or duplicated, and no wait is endless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests and answers of Kafka's protocol, byte by byte: what a broker gets, and what becomes of what it says."""
+"""Requests and answers of Kafka's protocol, byte by byte."""
 
 from __future__ import annotations
 

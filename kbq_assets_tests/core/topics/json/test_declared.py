@@ -1,4 +1,4 @@
-"""Types that a JSON Schema declares; whatever it says, it is no error."""
+"""Types that a JSON Schema declares. No schema raises an error."""
 
 from __future__ import annotations
 
