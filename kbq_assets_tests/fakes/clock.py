@@ -1,4 +1,4 @@
-"""A clock that moves on request alone."""
+"""A clock that advances only on request."""
 
 from __future__ import annotations
 

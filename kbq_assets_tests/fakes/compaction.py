@@ -1,4 +1,4 @@
-"""A lake of one table in memory, whose every call may be interrupted."""
+"""A lake with one table in memory. Every call may be interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An extraction engine in this process: the same unit function that Spark tasks run."""
+"""An extraction engine in this process, with the same unit function as Spark tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server on a real socket that takes POST requests and answers as a test says."""
+"""A server on a real socket that receives POST requests and responds as a test says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay's part of `FakeWarehouse`, and a store below another one."""
+"""The replay part of `FakeWarehouse`, and a store below another one."""
 
 from __future__ import annotations
 

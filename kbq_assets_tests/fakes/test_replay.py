@@ -1,4 +1,4 @@
-"""The fake keeps what a warehouse promises to replays; a store below another one is a store."""
+"""The fake keeps the contract of replays, and a store below another one is a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics and subjects in memory, for the catalogue's commands."""
+"""Topics and subjects in memory, for the catalog's commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The rows of Avro files as a table's columns. Whatever BigQuery cannot read is an objection of reason `invalid`."""
+"""The rows of Avro files as a table's columns. Anything that BigQuery cannot read is an error with the reason
+`invalid`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of any format as BigQuery loads or queries them: local-bigquery reads them, the rules are judged here.
+"""Files of any format, as BigQuery loads or queries them: local-bigquery reads them, and the proxy enforces the rules.
 
 KBQ's own load jobs of Avro files never come here (load_jobs.py). A load lands in a scratch table first, and moves to
 its table, or to one partition of it, in one transaction. An external table of a query is a scratch table, too.

@@ -1,4 +1,4 @@
-"""Cloud Storage's side of the proxy: what fake-gcs-server does not look at.
+"""Cloud Storage's side of the proxy, which enforces rules that fake-gcs-server ignores.
 
 Preconditions hold on delete, copy, rewrite and patch too. A bucket's settings and IAM policy are what a test has set by
 the real client; permissions can be taken away.

@@ -1,4 +1,4 @@
-"""A table to load, over the real clients, with all that a test must know of it in the end."""
+"""A table to load over the real clients, with everything that a test checks at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ways a load job can end, as cases: what goes wrong, where a loader may die in it, what must be true then."""
+"""The ways in which a load job can end, as cases: the fault, where a loader may die, and the conditions afterwards."""
 
 from __future__ import annotations
 

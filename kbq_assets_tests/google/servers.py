@@ -1,4 +1,4 @@
-"""The local Google servers as tests see them: an endpoint, a client, what was requested, and what shall go wrong."""
+"""The local Google servers for tests: an endpoint, a client, the recorded requests, and the faults to inject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What KBQ may say to BigQuery while it loads: every field of every request, or the test fails.
+"""The shapes of requests that KBQ may send to BigQuery while it loads: any undeclared field fails the test.
 
 A shape is JSON whose leaves are exact values, regular expressions for strings, or ranges of numbers. A field that is
 missing, or that nobody declared, is an objection.

@@ -1,4 +1,4 @@
-"""What local-bigquery forgives and the proxy does not: each seen through the real client."""
+"""Rules that local-bigquery does not enforce and the proxy does, tested with the real client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Google's clients let members read, and nobody loses what he has."""
+"""Google's clients grant members read access, and nobody loses access."""
 
 from __future__ import annotations
 

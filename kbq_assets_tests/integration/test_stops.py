@@ -1,4 +1,4 @@
-"""What must not be guessed stops its partition, says which range and which commands, and goes on when reported."""
+"""What KBQ must not guess stops its partition. The stop reports the range and the commands, which then resume it."""
 
 from __future__ import annotations
 

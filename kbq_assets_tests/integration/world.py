@@ -1,4 +1,4 @@
-"""Producers with a log of their own, and platforms that read what they produced."""
+"""Producers with their own log, and platforms that read what they produced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Map a state to a representative of all that behave alike: fewer states, the same promises.
+"""Maps a state to a representative of all states that behave alike: fewer states, the same promises.
 
 The reductions are sound because they only merge states whose futures agree:
 generations count from the held one (a stale one can never match again); a program whose swap is bound

@@ -1,4 +1,4 @@
-"""What the programs of all processes have in common: steps, and reading the world."""
+"""Steps and reads that the programs of all processes have in common."""
 
 from __future__ import annotations
 

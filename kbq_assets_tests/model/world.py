@@ -1,4 +1,4 @@
-"""The modelled world: its objects, its remote calls, and how far an exploration looks."""
+"""The modelled world: its objects, its remote calls, and the bounds of an exploration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small world for pipeline tests: one topic, three schemas, two tables, the ports of single runs."""
+"""A small world for pipeline tests: one topic, three schemas, two tables, and the ports of single runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State as earlier releases wrote it is read, continued, and upgraded in place."""
+"""State written by earlier releases is read, continued, and upgraded in place."""
 
 from __future__ import annotations
 

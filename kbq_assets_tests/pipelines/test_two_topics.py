@@ -1,4 +1,4 @@
-"""Two topics that feed one table: the same partition and offset in each are two rows."""
+"""Two topics that feed one table: the same partition and offset in both are two rows."""
 
 from __future__ import annotations
 

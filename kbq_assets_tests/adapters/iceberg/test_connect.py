@@ -100,7 +100,7 @@ class TException(Exception):
 
 @pytest.mark.parametrize("error", [type("MetaException", (TException,), {})("no such type"), OSError("gone")])
 def test_errors_of_the_catalog_are_kbqs(error: Exception) -> None:
-    with pytest.raises(Unavailable, match=f"failed at a job: {type(error).__name__}"), lake_errors("a job"):
+    with pytest.raises(Unavailable, match=f"failed in a job: {type(error).__name__}"), lake_errors("a job"):
         raise error
 
 

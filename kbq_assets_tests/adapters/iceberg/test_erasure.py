@@ -213,7 +213,7 @@ def test_a_file_that_cannot_be_written_again_changes_nothing(
 
     before = files(lake)
     monkeypatch.setattr(module, "rewrite", broken)
-    with pytest.raises(JobFailed, match="cannot be written again"):
+    with pytest.raises(JobFailed, match="cannot be rewritten"):
         erasures_of(lake).erase(JOB, no_tasks)
     assert files(lake) == before
     assert not list(Path(lake.folder).rglob("kbq-erase-*.parquet"))

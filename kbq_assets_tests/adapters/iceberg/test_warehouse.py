@@ -429,7 +429,7 @@ def test_a_job_whose_table_was_partitioned_anew_meanwhile_writes_its_files_again
         return open_file_uri(uri)
 
     slow, job = opened(folder, open_uri=partitioning), numbered(1, stage("a.avro", avro_file(records([0]))))
-    with pytest.raises(Unavailable, match="partitioned anew"):
+    with pytest.raises(Unavailable, match="repartitioned"):
         slow.insert_job(job)
     assert lake.get_job("kbq-1a2b-1", "local", "local", TABLE) is None
     lake.insert_job(job)

@@ -1,4 +1,4 @@
-"""`kbq catalog`: judged without a network, shown whole, compared and applied with a plan first."""
+"""`kbq catalog`: validated without a network, shown completely, and compared and applied after showing a plan."""
 
 from __future__ import annotations
 

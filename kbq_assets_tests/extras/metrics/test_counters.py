@@ -1,4 +1,4 @@
-"""Counters are true whatever runs die, are repeated or begin anew: they are in the state that the runs change."""
+"""Counters are correct even if runs die, repeat or start again, because they are part of the state that runs change."""
 
 from __future__ import annotations
 

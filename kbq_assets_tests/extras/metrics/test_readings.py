@@ -1,4 +1,4 @@
-"""What is read of broker and runs: how old unread records are, who lives, and what of a dead run is cleared away."""
+"""Readings of broker and runs: the age of unread records, live runs, and the cleanup after a dead run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dagster's daemon reports failed runs, and everything else that is wrong or new."""
+"""Dagster's daemon reports failed runs, and all other problems and news."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is new is reported once, by whatever process polls, and no crash loses it."""
+"""News is reported once, whichever process polls, and no crash loses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is on call gets each change once, whatever process polls; a notifier that fails silences no other."""
+"""Whoever is on call gets each change once, whichever process polls. A failing notifier silences no other."""
 
 from __future__ import annotations
 

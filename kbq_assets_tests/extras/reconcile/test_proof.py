@@ -1,4 +1,4 @@
-"""A reconciliation says yes only where it compared: whatever is damaged, hidden or moved is named, with a command."""
+"""Reconciliation passes only what it compared. Damaged, hidden or moved data is reported with a command."""
 
 from __future__ import annotations
 

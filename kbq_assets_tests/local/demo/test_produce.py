@@ -1,4 +1,4 @@
-"""Producing against the real broker: the log equals what is there, whatever happened on the way."""
+"""Production to the real broker: the log equals the broker's contents, whatever happened on the way."""
 
 from __future__ import annotations
 

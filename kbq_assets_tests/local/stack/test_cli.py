@@ -1,4 +1,4 @@
-"""`kbq local`: what it shows, and what its exit codes say."""
+"""`kbq local`: its output and its exit codes."""
 
 from __future__ import annotations
 

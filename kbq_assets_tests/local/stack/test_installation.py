@@ -1,4 +1,4 @@
-"""Installing: real Ivy, a repository that is a folder, small files."""
+"""Installation with the real Ivy, a folder as repository, and small files."""
 
 from __future__ import annotations
 

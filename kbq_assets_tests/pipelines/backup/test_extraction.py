@@ -1,4 +1,4 @@
-"""Extraction with a backup: one reading where it can, two outputs that never stop each other (PROTOCOL B1 to B4)."""
+"""Extraction with a backup: one read if possible, and two outputs that never stop each other (PROTOCOL B1 to B4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compaction loses and doubles no row, whoever else changes the table and wherever it dies."""
+"""A compaction loses and duplicates no row, whoever else changes the table and wherever it dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a backup are searched and written again by tasks, if they are many bytes."""
+"""Tasks search and rewrite the files of a backup if they are large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Error rows of a lake come back by three commits: whoever dies, or comes late, each lands once (PROTOCOL ER7)."""
+"""Error rows of a lake come back with three commits. Each lands once, whoever dies or comes late (PROTOCOL ER7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing runs next to the loop that hands out tasks, and a failure has the size of its commit."""
+"""Publishing runs in parallel to the loop that submits tasks, and a failure affects only its own commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run ends in time, whatever does not answer, and says why; what it did not read, the next one does."""
+"""A run ends in time even if a service does not answer, and says why. The next run reads what is left."""
 
 from __future__ import annotations
 

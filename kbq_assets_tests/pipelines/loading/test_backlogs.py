@@ -1,4 +1,4 @@
-"""Small data may wait, limits hold from run to run, runs keep what they cost, topics do not stop one another."""
+"""Small data may wait, limits last from run to run, runs record their cost, and topics do not stop each other."""
 
 from __future__ import annotations
 

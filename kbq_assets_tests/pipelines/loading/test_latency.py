@@ -1,4 +1,4 @@
-"""How long a record takes to its table, and a complete hour to its tag: by a simulated clock, at default cadences."""
+"""The time from a record to its table, and from an hour to its tag, with a simulated clock and default cadences."""
 
 from __future__ import annotations
 

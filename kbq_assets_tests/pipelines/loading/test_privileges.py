@@ -1,4 +1,4 @@
-"""Least privilege: what each side does to the store is what `google_permissions` says it may, and all of it."""
+"""Least privilege: each side uses exactly the permissions on the store that `google_permissions` lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the catalogue says of tables reaches them, is kept true, and costs a load nothing where nothing changed."""
+"""The catalog's descriptions reach tables, stay current, and cost a load nothing if nothing changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committed rows are loaded, pending or in quarantine by KBQ's own books, whatever changes while they are read."""
+"""By KBQ's own books, committed rows are loaded, pending or in quarantine, whatever changes during the read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics that were deleted on purpose: nothing expects them any more."""
+"""Topics that were deleted on purpose are no longer expected."""
 
 from __future__ import annotations
 

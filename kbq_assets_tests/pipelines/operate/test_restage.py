@@ -1,4 +1,4 @@
-"""A file and the one that was read again in its place: at most one of them is loaded (PROTOCOL L14)."""
+"""A file and its restaged replacement: at most one of them is loaded (PROTOCOL L14)."""
 
 from __future__ import annotations
 

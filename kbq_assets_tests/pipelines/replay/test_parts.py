@@ -1,4 +1,4 @@
-"""The job of a replacement is done, given up or undecided as its parts are; what it changes is counted."""
+"""A replacement's job is done, given up or undecided like its parts, and its changes are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of upsert tables are replaced, and brought back, in a real DuckDB file: a model says what each key shows."""
+"""Ranges of upsert tables are replaced and restored in a real DuckDB file. A model says what each key must show."""
 
 from __future__ import annotations
 

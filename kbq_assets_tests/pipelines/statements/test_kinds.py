@@ -1,4 +1,4 @@
-"""Each kind of statement, from Kafka to DuckDB: its table is what Python computes from the records, whatever dies."""
+"""Each kind of statement, from Kafka to DuckDB: the table equals what Python computes, whatever dies."""
 
 from __future__ import annotations
 
