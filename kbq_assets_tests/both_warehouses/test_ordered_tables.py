@@ -28,7 +28,7 @@ MINUTES_MS = 60_000
 
 
 def small_jobs(bench: WarehouseBench, window_records: int = 1, files: int = 10_000) -> WarehouseBench:
-    """Windows of so many records, jobs of so many files."""
+    """Limit the records per window and the files per job."""
     bench.window = WindowLimits(records=window_records)
     bench.kafka.chunk_records = window_records
     target = bench.target

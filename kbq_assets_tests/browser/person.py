@@ -31,7 +31,7 @@ class Person:
     album: Path | None
 
     def photograph(self, name: str) -> None:
-        """Keep what is shown, for the documents, once it stands still."""
+        """Take a screenshot for the documents, once the page is stable."""
         if self.album is None:
             return
         before, shown = b"", self.page.screenshot(animations="disabled")
@@ -44,7 +44,7 @@ class Person:
         (self.album / f"{name}.png").write_bytes(shown)
 
     def until_shown(self, look: Callable[[], None]) -> None:
-        """Look again and again, as one who waits: some pages follow by themselves, others have to be loaded anew."""
+        """Look repeatedly, as a person who waits: some pages update by themselves, others must be reloaded."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         expect.set_options(timeout=GLANCE_MS)
         try:
@@ -100,12 +100,12 @@ class Person:
         self.page.goto(f"/assets/{asset}?view=checks&checkDetail={check}")
 
     def execute_check(self, verdict: str) -> None:
-        """Have a check evaluated anew, and wait for what it finds."""
+        """Evaluate a check again, and wait for the result."""
         self.page.get_by_role("button", name=re.compile("Execute$")).click()
         self.until_shown(lambda: expect(self.page.get_by_text(verdict, exact=True)).to_be_visible())
 
     def choose(self, asset: str, *keys: str) -> None:
-        """Ask for partitions of an asset to be materialised: all where none is named."""
+        """Materialize partitions of an asset; all if none is named."""
         self.open_asset(asset)
         self.page.get_by_role("button", name="Materialize").click()
         dialog = self.page.get_by_role("dialog")

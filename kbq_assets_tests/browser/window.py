@@ -47,7 +47,7 @@ def opened_browser(program: str) -> Iterator[Browser]:
 
 @dataclass
 class Window:
-    """One page, with a cache and a memory of its own. ``foreign``: addresses it asked for beyond loopback."""
+    """One page with its own cache and storage. ``foreign`` has the requested addresses beyond loopback."""
 
     page: Page
     foreign: list[str] = field(default_factory=list)

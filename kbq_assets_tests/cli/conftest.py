@@ -16,7 +16,7 @@ from kbq_assets_tests.fakes.platform import FakePlatform
 
 
 class Shell:
-    """Runs `kbq` as a process of its own would: each command opens its own platform over the same world. ``ports``
+    """Runs `kbq` as a separate process would: each command opens its own platform over the same world. ``ports``
     replace those of the world."""
 
     def __init__(self, world: FakePlatform, **ports: Any) -> None:

@@ -317,7 +317,7 @@ CANARY = "canary-9d2e@example.com"
 
 
 def with_canary(world: FakePlatform) -> None:
-    """Three more records, of which the middle one is of somebody whose value no other record has."""
+    """Three more records. The middle one belongs to a person whose value no other record has."""
     for key in ("bert", CANARY, "bert"):
         world.kafka.produce(TopicPartition(TOPIC, 1), named(key), key=key.encode())
 

@@ -15,7 +15,7 @@ from kbq_assets_tests.fakes.platform import FakePlatform
 
 
 class Interrupted:
-    """An orchestrator whose UI is served until a Ctrl-C that comes at once."""
+    """An orchestrator whose UI is interrupted by Ctrl-C immediately."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[object, ...]] = []

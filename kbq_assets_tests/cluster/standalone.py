@@ -45,7 +45,7 @@ class Cluster:
     workers: list[ServerProcess] = field(default_factory=list)
 
     def start_workers(self, count: int) -> None:
-        """Start workers until there are ``count``, and wait until the master knows them all."""
+        """Start workers until there are ``count``, and wait until all are registered with the master."""
         while len(self.workers) < count:
             self.workers.append(_worker(self, len(self.workers)))
         for worker in self.workers:

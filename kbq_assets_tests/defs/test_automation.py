@@ -181,7 +181,7 @@ def write_entry(home: Path, topic: str, name: str) -> None:
 
 @contextlib.contextmanager
 def serving(home: Path, environ: Mapping[str, str], configuration: Path) -> Iterator[str]:
-    """What `kbq ui` does, in a process of its own."""
+    """The same as `kbq ui`, in a separate process."""
     code = (
         "import os, signal, sys\nfrom pathlib import Path\n"
         "from kbq_assets.defs.instance.orchestrator import DagsterOrchestrator\n"
@@ -234,7 +234,7 @@ def kill(processes: list[psutil.Process]) -> None:
 
 
 def reload(automation: Automation) -> object:
-    """Load the definitions anew, as the UI's button does."""
+    """Reload the definitions, as the UI's button does."""
     mutation = 'mutation { reloadRepositoryLocation(repositoryLocationName: "kbq") { __typename } }'
     return ask(automation.url, mutation)["reloadRepositoryLocation"]["__typename"]
 

@@ -26,7 +26,7 @@ HOME = Path(kbq_assets.defs.__file__).parent / "home"
 
 
 def python(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process of its own, with nothing but these variables set."""
+    """Run code in a separate process, with only these variables set."""
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), **environ},

@@ -82,7 +82,7 @@ class FakeLake:
             yield from self.stored[path]
 
     def reader(self) -> Sequence[int]:
-        """The rows of now, read when they are asked for."""
+        """The current rows, read on demand."""
         lake, snapshot = self, self.current
 
         class Late(list[int]):
@@ -136,7 +136,7 @@ class FakeLake:
         return Rewritten(task, path, len(rows), _digest(rows), _digest(self.stored[path]))
 
     def replace_files(self, view: LakeView, results: Sequence[Rewritten]) -> None:
-        """Commit, on the snapshot, layout and number of the view alone."""
+        """Commit, only if snapshot, layout and number are those of the view."""
         self.interrupt("before commit")
         assert len({each.task.group.coarse for each in results}) == 1, (
             "a commit has files of one partitioning"

@@ -33,7 +33,7 @@ class InProcessEngine:
 
     @property
     def idle_slots(self) -> int:
-        """How many more tasks would start at once."""
+        """The number of tasks that could start now."""
         return self._slots - len(self._open)
 
     def submit(self, units: tuple[Unit, ...]) -> None:
@@ -66,8 +66,8 @@ class InProcessEngine:
 
 
 class DeafEngine(InProcessEngine):
-    """A cluster that gives no executor: tasks are taken and never start, while the clock goes on. It complains after
-    half a minute. What was submitted is in ``submitted``, also after it was cancelled."""
+    """A cluster that provides no executor: submitted tasks never start, while the clock advances. It complains after
+    half a minute. ``submitted`` has all submitted units, even after they were canceled."""
 
     def __init__(self, ports: WorkerPorts, clock: FakeClock, *, slots: int = 2) -> None:
         super().__init__(ports, slots=slots)

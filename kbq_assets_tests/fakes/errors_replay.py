@@ -50,7 +50,7 @@ class FakeErrorReplays:
 
 
 class FakeErrorReplaySteps:
-    """`ErrorReplaySteps` over a FakeWarehouse, whose jobs here run at once."""
+    """`ErrorReplaySteps` over a FakeWarehouse. Its jobs run immediately."""
 
     def __init__(self, warehouse: FakeWarehouse, view: WarehouseView | None = None) -> None:
         self._warehouse, self._view = warehouse, view

@@ -37,7 +37,7 @@ class TestFakeReplayTables(ReplayTablesContract):
 
 
 class TestFakeLakeTables(TestFakeReplayTables):
-    """As in a lake: each table has a job of its own."""
+    """As in a lake, each table has its own job."""
 
     @pytest.fixture
     def warehouse(self) -> Warehouse:

@@ -91,7 +91,7 @@ class Reader(Protocol):
 
 @dataclass
 class FakeJob:
-    """A job as the fake holds it. Without ``load``, ``statement`` and ``effect`` it is a burned id."""
+    """A job in the fake. Without ``load``, ``statement`` and ``effect``, it is a burned id."""
 
     status: JobStatus
     load: LoadJob | None
@@ -194,7 +194,7 @@ class FakeWarehouse:
         return tuple(job.status.job_id for job in self.jobs.values() if job.status.state != "DONE")
 
     def step(self) -> str | None:
-        """Run the oldest pending job; return its id, None when there is none."""
+        """Run the oldest pending job, and return its id; None if there is none."""
         if not self.pending:
             return None
         job_id = self.pending[0]

@@ -340,7 +340,7 @@ _LOAD_JSON: Final = {
 
 
 def _files(seed: int, folder: Path) -> None:
-    """Ten batches, each with a configuration of its own next to a healthy table."""
+    """Ten batches, each with its own configuration, next to a healthy table."""
     chance, world = random.Random(f"files {seed}"), FilesWorld()
     world.batch("shop/healthy/1")
     for number in range(10):

@@ -90,7 +90,8 @@ class LoadWorld:
     # Staging
 
     def stage(self, *rows: int, damaged: Iterable[int] = ()) -> None:
-        """Commit windows of one file each, of so many rows. Files at the ``damaged`` places were staged too short."""
+        """Commit windows of one file each, with the given number of rows. Files with the indexes ``damaged`` are
+        staged too short."""
         files = []
         for place, count in enumerate(rows):
             first = self.files[-1].until if self.files else 0
@@ -172,13 +173,13 @@ class LoadWorld:
         return {entry.path for entry in self.store.list(STAGING)}
 
     def quarantined(self) -> set[str]:
-        """Paths of staged files of which there is a copy in quarantine."""
+        """Paths of staged files that have a copy in quarantine."""
         copies = {entry.path for entry in self.store.list(QUARANTINE)}
         return {file.path for file in self.files if quarantine_path(file.path) in copies}
 
 
 class Death(Probe):
-    """The loader dies at a point, and nothing of its own code runs any more."""
+    """The loader dies at a point, after which none of its code runs."""
 
     def __call__(self, kind: str) -> None:
         if self._point == (kind, self._count(kind)):
@@ -199,11 +200,11 @@ class Ground:
         return storage_client(GoogleAccess("anonymous", self.gcs.direct_endpoint))
 
     def world(self) -> WatchedWorld:
-        """A table of its own below a prefix of its own."""
+        """A separate table below a separate prefix."""
         return WatchedWorld(self, f"w{next(self._numbers)}")
 
     def close(self) -> None:
-        """Forget faults and watchers; let jobs go on."""
+        """Remove faults and watchers, and let jobs continue."""
         for server in (self.gcs, self.bigquery):
             server.faults.clear()
             server.watchers.clear()

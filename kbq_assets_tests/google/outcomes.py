@@ -111,7 +111,7 @@ def _fly_stuck(world: WatchedWorld) -> None:
 
 
 def _taken_by_another(world: WatchedWorld) -> None:
-    """Somebody else takes the flight's id, for other files and another table."""
+    """Someone else uses the id of the job in flight, for other files and another table."""
     world.bigquery.faults.add(Fault("jobs.insert", "503", times=10))
     world.load()
     world.bigquery.faults.clear()

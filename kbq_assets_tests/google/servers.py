@@ -129,7 +129,7 @@ class BigQueryServer(GoogleServer):
         super().close()
 
     def hold_jobs(self, held: bool = True) -> None:
-        """Load jobs inserted from now on stay RUNNING, and touch nothing, until they are let go on."""
+        """From now on, inserted load jobs stay RUNNING and change nothing until they are released."""
         self.judge.loads.hold(held)
 
     @cached_property

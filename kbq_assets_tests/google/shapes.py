@@ -37,7 +37,7 @@ _TABLE_LABELS = {**_LABELS, "kbq_staging": re.compile(r"[0-9a-f]{16}")}
 
 @dataclass(frozen=True)
 class Several:
-    """A list of at least one, each of this shape."""
+    """A list with at least one item, all of this shape."""
 
     of: Shape
 

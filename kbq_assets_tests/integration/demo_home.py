@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 900.0
 
 @dataclass(frozen=True)
 class Demo:
-    """A home of its own, on ports of its own, for a user whose HOME is empty."""
+    """A separate home with its own ports, for a user whose HOME is empty."""
 
     home: Path
     stack: LocalStack

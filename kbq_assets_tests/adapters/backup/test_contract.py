@@ -19,7 +19,7 @@ from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 
 
 class BackedUpKafka:
-    """Copies whatever the broker has that was not copied yet, then reads the copies alone."""
+    """Backs up all new records of the broker, then reads only from the backup."""
 
     def __init__(self, kafka: FakeKafka) -> None:
         self._kafka = kafka

@@ -113,7 +113,7 @@ def test_a_burned_ids_insertion_means_the_same_but_a_refusal_is_a_matter_of_the_
 
 
 class WithCertificate(HTTPAdapter):
-    """An adapter of somebody's own, which keeps its connections."""
+    """A custom adapter, which keeps its connections."""
 
 
 @pytest.mark.parametrize("adapter", [HTTPAdapter, WithCertificate])

@@ -53,7 +53,7 @@ class Table:
             self.connection.execute(f"CREATE TABLE {name} ({', '.join(map(definition, self.columns))})")
 
     def insert(self, name: str, records: list[Record], dead: Collection[int] = ()) -> None:
-        """Rows of records; of those that are ``dead``, the key alone."""
+        """Insert the rows of records; for ``dead`` ones, only the key."""
         for record in records:
             day = f"2026-01-{record.day + 1:02}"
             own = (

@@ -358,7 +358,7 @@ def repeated(avro: Any) -> bool:
 
 
 def named(avro: Any) -> Any:
-    """Give every record a name of its own."""
+    """Give each record a unique name."""
     text = json.dumps(avro)
     for number in range(text.count('"?"')):
         text = text.replace('"?"', f'"n{number}"', 1)

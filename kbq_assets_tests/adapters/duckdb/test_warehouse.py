@@ -139,7 +139,7 @@ def test_the_file_is_free_between_calls(warehouse: DuckDbWarehouse, path: Path) 
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each opening of the file so far was for readers alone."""
+    """For each opening of the file so far, whether it was read-only."""
     found: list[bool] = []
     attach = engines.attach
 

@@ -190,7 +190,7 @@ def test_retries_that_someone_turned_on_are_turned_off_before_a_commit(
 def test_turning_retries_off_brings_no_ended_job_back(
     lake: IcebergWarehouse, stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch, at: ModuleType
 ) -> None:
-    """This commit of its own reads the table again, with what others committed since it was read."""
+    """The separate commit reads the table again, including what others committed meanwhile."""
 
     def turn_on(source: str) -> BinaryIO:
         with stored(lake).transaction() as change:
@@ -273,7 +273,7 @@ HOUR = 3_600_000_000
 
 
 def timed_job(lake: IcebergWarehouse, stage: Stage, *times: int, unit: str = "") -> LoadJob:
-    """A job with a row at each of these microseconds."""
+    """A job with a row at each of the given microseconds."""
     lake.create_table(TABLE, columns_of(TIMED), TableOptions(cluster_by=("id",), partition_unit=unit))
     rows = [
         {**record(offset), "_event_time": at, "event_date": at // (24 * HOUR)}

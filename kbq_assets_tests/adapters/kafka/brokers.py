@@ -77,8 +77,7 @@ class FakeBroker:
 
 
 class RealBroker:
-    """A running broker, driven as the contract wants. Topics get names of their own and are deleted at the
-    end."""
+    """A running broker, driven as the contract requires. Topics get unique names and are deleted at the end."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers

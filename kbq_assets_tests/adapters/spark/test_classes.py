@@ -14,7 +14,7 @@ from kbq_assets_tests.fixtures.variables import Variables
 
 @pytest.fixture
 def java(tmp_path: Path, variables: Variables) -> JavaRuntime:
-    """A Java that nobody else has, and a home of one's own."""
+    """A unique Java, and a separate home."""
     variables["HOME"] = str(tmp_path)
     (tmp_path / "release").write_text(f"JAVA_VERSION={tmp_path}")
     return JavaRuntime(tmp_path, 17, "test")

@@ -25,7 +25,7 @@ def unit(tp: TopicPartition, first: int = 0, until: int = 9, **changes: Any) -> 
 
 
 def shared(tables: list[Unit], backups: list[Unit]) -> tuple[list[int], list[Unit]]:
-    """The backups' epochs that the units of tables serve, and the units that the backup has alone."""
+    """The backups' epochs that the tables' units serve, and the units that only the backup has."""
     planned = with_backups(
         ExtractionPlan(units=tuple(tables)), {"regular": ExtractionPlan(units=tuple(backups))}
     )

@@ -115,7 +115,7 @@ def test_files_are_joined_in_the_order_in_which_they_were_added() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_compaction_again_and_again_comes_to_an_end(seed: int) -> None:
-    """Each group leaves fewer files, whatever size the new file has."""
+    """Each group leaves fewer files, for any size of the new file."""
     chance = random.Random(seed)
     files = tuple(file(i, chance.randrange(1, 120), f"p{chance.randrange(3)}") for i in range(60))
     shown = view(*files)
@@ -157,7 +157,7 @@ def test_chosen_days_are_compacted_whatever_the_policy_says() -> None:
 
 
 def test_chosen_hours_are_compacted_in_their_partitions_alone() -> None:
-    """Whatever the policy says, and without files of whole days."""
+    """For any policy, and without files of whole days."""
     policy = replace(POLICY, days_after_ms=1)
     files = [replace(file(i, added=NOW, partition=f"p{i % 3}", hour=i % 3), day=0) for i in range(6)]
     whole_days = [replace(file(9, hour=1), day=0, coarse=True), replace(file(8, hour=1), day=0, coarse=True)]

@@ -299,7 +299,7 @@ def test_what_is_listed_of_an_hour_is_all_of_it_whatever_does_not_fit(
 
 
 def _loaded(until: int, hours: range, known: TableHours | None = None) -> TableHours:
-    """So many hours of a row each, loaded one by one into a table that is complete until then."""
+    """Load the given number of hours with a row each, one by one, into a table that is complete until then."""
     found = completeness.advance(known or TableHours(), until, 1)
     for hour in hours:
         found = completeness.with_rows(found, [_file(**{f"h{hour}": 1})])

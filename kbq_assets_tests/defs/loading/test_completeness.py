@@ -152,7 +152,7 @@ def test_declarative_automation_hangs_on_complete_hours(loaded: PlatformWorld) -
         automation_condition=dg.AutomationCondition.any_deps_updated(),
     )
     def report() -> None:
-        """Whatever is made of whole hours."""
+        """Stands for any asset that needs complete hours."""
 
     definitions = dg.Definitions([spec, report])
     with dg.instance_for_test() as instance:

@@ -20,7 +20,7 @@ FLIGHTS, FLIGHT = dg.AssetKey(["nyc", "flights"]), dg.AssetKey(["nyc", "Flight"]
 
 
 class RefusingWorld(PlatformWorld):
-    """A store that refuses objects to the loader alone."""
+    """A store that refuses objects only to the loader."""
 
     def _open(self, environ: object) -> None:
         super()._open(environ)  # type: ignore[arg-type]

@@ -116,7 +116,7 @@ def test_a_worker_s_use_adds_up() -> None:
 
 
 def park_orders(world: FakePlatform) -> None:
-    """Park the table, of which a row is loaded."""
+    """Park the table, which has one loaded row."""
     world.produce()
     world.parts.extractor.extract()
     world.parts.loader.load()

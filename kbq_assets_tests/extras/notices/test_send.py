@@ -44,7 +44,7 @@ class NotifiedWorld(FakePlatform):
         self.store.time_ms += 8 * DAY
 
     def poll(self) -> tuple[Delivery, ...]:
-        """One poll by a process of its own."""
+        """One poll by a separate process."""
         return send.send_changes(self.reopened().notices)
 
     def reported(self) -> list[str]:

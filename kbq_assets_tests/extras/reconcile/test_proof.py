@@ -237,7 +237,7 @@ def test_what_cannot_be_compared_is_reported() -> None:
 
 
 def compared(bench: Bench) -> ValueReport:
-    """The values of all rows, of which none must be left out by chance."""
+    """The values of all rows. None may be left out by chance."""
     return reconcile(bench.reconcile_ports(), values="all").values
 
 

@@ -35,7 +35,7 @@ KEPT_BACK = 3_000
 
 
 class Demo:
-    """Demo topics under names of their own."""
+    """Demo topics with unique names."""
 
     def __init__(self, stack: LocalStack, home: Path) -> None:
         self.stack = stack
@@ -197,7 +197,7 @@ def test_a_run_that_was_killed_is_completed(demo: Demo, topic: DemoTopic) -> Non
 
 
 def produce_one(bootstrap_servers: str, registry_url: str, home: Path, name: str, records: int) -> None:
-    """In a process of its own: one topic, which never gets whole: the last records are kept back for ever."""
+    """Produce one topic in a separate process. It never completes, because the last records are held back."""
     [topic] = (topic for topic in TOPICS if name.startswith(f"{topic.name}."))
     left = iter(range(records - KEPT_BACK))
 

@@ -39,7 +39,7 @@ class Broker:
 
 
 class ScramServer:
-    """RFC 5802 from the other side: accepts a password, and proves that it knows it."""
+    """The server side of RFC 5802: checks a password, and proves that it has it too."""
 
     def __init__(
         self, algorithm: str, password: str, *, salt: bytes = b"salt", iterations: int = 4096

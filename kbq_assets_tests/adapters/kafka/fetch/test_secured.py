@@ -313,7 +313,7 @@ class TestLibrdkafka:
 
 
 class TestAccess:
-    """The catalogue's ACLs: added by somebody who may, felt by somebody who may not."""
+    """The catalog's ACLs: a user with permission adds them, and a user without permission is affected by them."""
 
     READER = (Acl("User:kbq", "READ", "topic", "granted"), Acl("User:kbq", "DESCRIBE", "topic", "granted"))
     GROUP = (Acl("User:kbq", "READ", "group", "kbq-", prefixed=True),)
