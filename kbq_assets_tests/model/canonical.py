@@ -63,7 +63,7 @@ def _forget_stale_commit(scope: Scope, world: World) -> World:
 
 
 def _extractor_on(scope: Scope, world: World, pc: Pc) -> Pc:
-    """Where the extractor stands once the fate of its swap is considered."""
+    """The extractor's program counter, given whether its swap will succeed."""
     name, gen = pc[0], world.commit.gen
     if name == "publish":
         pc = ("publish", 0, pc[2]._replace(gen=0), pc[3]) if pc[1] == gen else pc[3]

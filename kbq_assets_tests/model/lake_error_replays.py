@@ -257,7 +257,7 @@ def _acts(world: World) -> bool:
 
 
 def _replaced(world: World, kind: str) -> World:
-    """The rows of the range are replaced, or deleted, and the tables go on. A table keeps the ids that ended."""
+    """The rows of the range are replaced or deleted, and the tables go on. A table keeps the ids of ended jobs."""
     tables = tuple(each._replace(rows=0, generation=each.generation + 1) for each in world.tables)
     errors = world.errors._replace(generation=world.errors.generation + 1)
     state = world.state._replace(generation=world.state.generation + 1, waits=False)

@@ -32,7 +32,7 @@ class Rule(enum.Enum):
 
 
 class Name(NamedTuple):
-    """A manifest's name: the generation of the head that its swap replaces, and a number of its own."""
+    """A manifest's name: the generation of the head that its swap replaces, and a unique number."""
 
     generation: int
     number: int

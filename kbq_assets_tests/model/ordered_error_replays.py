@@ -229,7 +229,7 @@ class OrderedErrorReplays:
         raise ValueError(call)
 
     def _landed(self, world: World, row: int) -> World | None:
-        """The transaction of ER1, or an intent that somebody ends. A row that comes after an ordered batch is late."""
+        """The transaction of ER1, or an intent that is ended. A row after an ordered batch is late."""
         if row in world.marked and Rule.MARK_DECIDES not in self.removed:
             return None
         rows = list(world.rows)

@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
 
 def reads(label: tuple[Any, ...], then: Pc, *, spends: str = "") -> Step:
-    """A step that reads or decides, and is over at once."""
+    """A step that reads or decides, and ends at once."""
     return Step(label, None, then, then, then, spends)
 
 

@@ -38,7 +38,7 @@ def git(*arguments: str) -> str:
 
 
 def last_release() -> str:
-    """The last tag, or a commit that stands for it."""
+    """The last tag, or else an older commit in its place."""
     return git("describe", "--tags", "--abbrev=0") or git("rev-parse", "-q", "--verify", f"HEAD~{_BACK}")
 
 
@@ -78,7 +78,7 @@ def release(tree: Path) -> Iterator[Release]:
 
 @contextmanager
 def former(commit: str, folder: Path) -> Iterator[Release]:
-    """The release of a commit, in a folder of its own."""
+    """The release of a commit, in its own folder."""
     if not commit:
         pytest.skip("the history of this repository has no former release")
     folder.mkdir()

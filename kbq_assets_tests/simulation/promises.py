@@ -136,8 +136,8 @@ def check_quarantine(world: World) -> None:
 
 
 def check_table_rows(world: World) -> None:
-    """A table holds the rows that its state counts, but for those that an operator gave up (L12). A table that is gone
-    is noticed by its next job alone. An upsert table has no row for each record that its state counts (R11)."""
+    """A table holds the rows that its state counts, except those that an operator gave up (L12). Only its next job
+    notices that a table is gone. An upsert table has fewer rows than its state counts records (R11)."""
     for table, found in state.read_table_states(world.store).items():
         counted = sum(found.value.rows.values()) - found.value.accepted.rows
         rows = len(world.warehouse.rows(table))
@@ -161,8 +161,7 @@ def check_highest_done_files(world: World) -> None:
 
 
 def check_counters(world: World) -> None:
-    """What metrics count is what happened, each once (docs/monitoring.md): rows staged, whatever was reset since, and
-    jobs that failed."""
+    """Metrics count each event once (docs/monitoring.md): staged rows, also those before a reset, and failed jobs."""
     for commit in world.commits():
         totals, counted = commit.totals, commit.published.rows.sum
         if counted != totals.staged + totals.errors:

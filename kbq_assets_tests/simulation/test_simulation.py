@@ -575,8 +575,9 @@ def test_a_seed_is_a_schedule() -> None:
 
 
 def test_a_seed_is_the_same_schedule_in_every_process() -> None:
-    """Whatever order sets have there: else a failure could not be looked at again, and each run would try others. The
-    eight schedules are of every usual kind. This process has an order of its own, and ran other schedules before."""
+    """Whatever the order of sets: otherwise a failure could not be reproduced, and each run would try other
+    schedules. The eight schedules cover all usual kinds. This process has another order of sets, and ran other
+    schedules before."""
     command = [
         sys.executable,
         "-m",

@@ -39,7 +39,7 @@ _RESULT = REPOSITORY / "benchmarks" / "results" / "torture.json"
 
 
 def main() -> int:
-    """Run a campaign; 1 if a record was lost, doubled or altered, or if something broke."""
+    """Run a campaign. Returns 1 if a record was lost, doubled or changed, or if something failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=0)

@@ -115,7 +115,7 @@ def _row(
 
 
 def stored(warehouse: Path) -> list[tuple[Place, Row | None]]:
-    """Every row of every table; None stands for an error row."""
+    """All rows of all tables; None stands for an error row."""
     found: list[tuple[Place, Row | None]] = []
     with duckdb.connect(str(warehouse), read_only=True) as database:
         names = "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'torture'"

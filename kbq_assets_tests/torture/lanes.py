@@ -102,7 +102,7 @@ def forked_lane(campaign: Campaign, run: str, number: int) -> None:
 
 @contextmanager
 def _signalled(pid: int, fate: str, seconds: float) -> Iterator[None]:
-    """Send a process its fate after a while, unless it has ended: by a descriptor, which names no other process."""
+    """Kill or stop a process after a while, unless it has ended. Uses a descriptor, since a pid may be reused."""
     number = signal.SIGSTOP if fate == "stop" else signal.SIGKILL
     try:
         descriptor = os.pidfd_open(pid)
@@ -142,8 +142,8 @@ def _judge(campaign: Campaign, lane: str, code: int) -> None:
 
 
 def spark_lane(campaign: Campaign) -> None:
-    """`kbq extract` with Spark or in processes of its own: its driver, the JVM, what forks workers, or a worker is
-    killed, or the driver is stopped."""
+    """`kbq extract` with Spark or its own worker processes: its driver, the JVM, the parent of the workers, or a
+    worker is killed, or the driver is stopped."""
     chance = random.Random(f"{campaign.seed} spark")
     folder = campaign.home / "spark"
     folder.mkdir()

@@ -85,7 +85,8 @@ public class Judge implements java.util.function.Function {
 
 @dataclass(frozen=True)
 class Answer:
-    """``accepted``: the record was read, and nothing is behind it. ``told`` is it encoded anew, or the exception."""
+    """``accepted``: the record was read, and nothing follows it. ``told`` is the record encoded again, or the
+    exception."""
 
     accepted: bool
     told: bytes

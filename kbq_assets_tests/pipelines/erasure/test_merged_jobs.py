@@ -46,7 +46,7 @@ def _two_files_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def world(tmp_path: Path) -> FakePlatform:
-    """Four files of one record each wait, of two partitions. Whoever waits lets another process load."""
+    """Four files with one record each wait, of two partitions. A process that waits lets another one load."""
     return waiting(FakePlatform(tmp_path, keep_records=True, sources=SOURCES))
 
 

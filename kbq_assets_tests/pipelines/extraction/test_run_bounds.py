@@ -30,7 +30,7 @@ def bench_of(partitions: int = PARTITIONS) -> Bench:
 
 
 def silent(bench: Bench, seconds: float) -> Callable[[Call], Outcome]:
-    """Brokers that are waited for so long, each time."""
+    """Brokers that answer nothing for ``seconds``, at each read."""
 
     def fault(call: Call) -> Outcome:
         if call.operation != "read":

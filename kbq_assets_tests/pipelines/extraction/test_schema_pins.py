@@ -26,7 +26,8 @@ def _stop(bench: Bench, partition: int = 0) -> Stop | None:
 
 @pytest.fixture
 def bench() -> Bench:
-    """A bench whose registry was emptied and filled anew: another schema has the id of the record at offset 1."""
+    """A bench whose registry was emptied and refilled: the schema id of the record at offset 1 now means another
+    schema."""
     bench = Bench(partitions=2)
     bench.produce(1)
     bench.extract()

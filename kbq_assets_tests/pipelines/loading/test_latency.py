@@ -82,7 +82,7 @@ class Line:
 
 
 def line_of(folder: Path, options: Mapping[str, Any] = MappingProxyType({}), /, **environ: str) -> Line:
-    """The cadences of settings, after so many hours."""
+    """The line with the intervals from the settings, after `HOURS` hours."""
     settings = parse_settings({"KBQ_HOME": str(folder), **environ})
     run, quiet = settings.run, settings.catalog.quiet_seconds
     line = Line(run.extract_seconds // 60, run.load_seconds // 60, quiet_seconds=quiet, **options)

@@ -42,7 +42,7 @@ class Recorded:
         self.deletes: dict[str, set[str]] = defaultdict(set)
 
     def __call__(self, *arguments: str) -> None:
-        """Run a command on a platform of its own."""
+        """Run a command on a new platform."""
         CliRunner().invoke(command_line(), arguments, obj=self._parts, catch_exceptions=False)
 
     def _parts(self) -> Parts:

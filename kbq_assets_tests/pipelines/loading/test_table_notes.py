@@ -69,7 +69,7 @@ def test_an_entry_s_words_are_in_the_warehouse_after_its_first_load(tmp_path: Pa
 
 
 class Calls:
-    """Remembers what the loader asked of the warehouse."""
+    """Records the loader's calls to the warehouse."""
 
     def __init__(self) -> None:
         self.operations: list[str] = []

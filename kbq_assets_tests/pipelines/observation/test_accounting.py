@@ -51,7 +51,7 @@ def loaded(*files: StagedFile, **changes: Any) -> TableState:
 
 
 def lost(file: StagedFile, *, accepted: int = 0) -> TableState:
-    """A table whose marks cover two files, of which one is in quarantine."""
+    """A table whose marks cover two files, one of which is in quarantine."""
     state = loaded(A)
     marks = {table_state.mark_key(B): 9}
     records = (QuarantinedFile(file, "bad"),)

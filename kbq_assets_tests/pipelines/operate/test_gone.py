@@ -25,7 +25,7 @@ def store() -> FaultyMemoryStore:
 
 @pytest.fixture
 def kafka() -> FakeKafka:
-    """A broker that shows a.1 alone."""
+    """A broker that shows only a.1."""
     made = FakeKafka()
     made.create_topic("a.1")
     return made

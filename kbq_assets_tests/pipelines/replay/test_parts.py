@@ -39,7 +39,7 @@ def parts_of(found: FakeWarehouse) -> ReplaceParts:
 
 
 def ran(found: FakeWarehouse, *, tables: int = 2) -> ReplaceParts:
-    """The parts after the job ran; in a lake, after it ended behind so many tables."""
+    """The parts after the job ran; in a lake, after the job stopped behind ``tables`` tables."""
     left = [None] * tables
     FakeReplayTables(found, refusals=lambda: left.pop() if left else REFUSAL).replace(JOB)
     return parts_of(found)

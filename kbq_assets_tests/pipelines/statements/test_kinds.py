@@ -81,7 +81,7 @@ def test_a_load_that_dies_anywhere_applies_each_batch_once(
 
 
 def _prepared(folder: Path, options: dict[str, Any]) -> KindBench:
-    """Two batches of which one is applied."""
+    """Two batches, one of which is applied."""
     folder.mkdir()
     bench = KindBench(folder, options)
     bench.put_some(7, 6)
