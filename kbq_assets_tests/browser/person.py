@@ -15,9 +15,9 @@ from kbq_assets_tests.browser.window import LOOK_MS
 
 #: For what a run, a backfill or a sensor has to do first: Dagster's daemon looks at backfills every 30 s.
 PATIENCE_SECONDS = 900.0
-#: Before a page that may not follow on its own is loaded anew.
+#: Wait before a page that may not update itself is loaded again.
 GLANCE_MS = 20_000
-#: A picture is taken when this long nothing moved, or after so many looks: some pages count seconds.
+#: A picture is taken when nothing has moved for this long, or after this many looks: some pages count seconds.
 STILL_MS, STILL_LOOKS = 1_500, 4
 
 expect.set_options(timeout=LOOK_MS)

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 INSTALL = "no Chromium on this machine: sudo apt-get install chromium"
 LOOPBACK = "127.0.0.1"
-#: Nothing but loopback has an address, whoever asks: the page, its workers or the browser itself.
+#: Only loopback resolves, for the page, its workers and the browser itself.
 FLAGS = (
     f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {LOOPBACK}",
     "--no-sandbox",

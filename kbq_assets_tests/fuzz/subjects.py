@@ -81,7 +81,7 @@ class Subject:
     run: Callable[[int, Path], None]
 
 
-# Records, in each format: a topic of them next to a healthy one, which is extracted whatever the first one holds.
+# Records, in each format: a topic of them next to a healthy one, which is always extracted.
 
 
 def _extract(format: str, seed: int, folder: Path) -> None:

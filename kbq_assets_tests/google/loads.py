@@ -44,7 +44,7 @@ from kbq_assets_tests.google.servers import PROJECT, BigQueryServer, GcsServer
 from kbq_assets_tests.strategies import staged_file, window
 
 LOCATION = "US"
-#: As a platform whose source list names the topic alone has them.
+#: As on a platform whose source list only names the topic.
 OPTIONS = TableOptions(labels={"kbq": "v1", "topic": "t"})
 TOPIC = "t"
 FINGERPRINT = "f1"

@@ -23,7 +23,7 @@ from kbq_assets_tests.google.processes import ServerProcess
 from kbq_assets_tests.google.reverse_proxy import Proxy, Upstream
 
 PROJECT = "kbq-test"
-#: For tests that read whatever a project holds: the hundreds of datasets of the others would take minutes. One for all
+#: For tests that read everything in a project: the hundreds of datasets of the others would take minutes. One for all
 #: of these, as local-bigquery gets slow with many projects.
 QUIET_PROJECT = "kbq-test-quiet"
 

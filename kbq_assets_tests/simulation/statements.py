@@ -75,7 +75,7 @@ def skip_late(world: World, name: str) -> None:
         )
         raise UnknownOutcome("no answer", next_step="repeat it")
 
-    setattr(warehouse.statements, "skip", late)  # noqa: B010 - of this process alone
+    setattr(warehouse.statements, "skip", late)  # noqa: B010 - only in this process
     for table in world.tables:
         with suppress(Refused, NotFound, UnknownOutcome):
             failed = read_table(store, table).definition.failed

@@ -176,7 +176,7 @@ class Recipe:
     unlisted: bool = False
     #: windows that a commit keeps for a slower warehouse
     patience: int = 24
-    #: from so many files on, a job reads copies (L15)
+    #: from this many files on, a job reads copies (L15)
     merge_files: int = 0
     #: how many files of a backup that adjoin are merged (B10)
     backup_files: int = merging.LEAST_FILES

@@ -28,7 +28,7 @@ from kbq_assets_tests.crashes.forks import Forks
 from kbq_assets_tests.crashes.probes import Point
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 
-#: What happens to a run, by weight: killed at a random moment, killed at a point of its own, stopped for a while.
+#: What happens to a run, by weight: killed at a random moment, killed at a fixed point, stopped for a while.
 _FATES: Final[Mapping[str, float]] = {"kill": 5, "point": 3, "stop": 1.5, "none": 2}
 _STOPPED_SECONDS: Final = (1.0, 8.0)
 #: A run that takes longer is killed as well, also after a stop: a load does not end while files keep coming.

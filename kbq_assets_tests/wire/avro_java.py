@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.java_gateway import launch_gateway
 
-#: Old Java, which Janino knows. A payload's answer: one byte, then its record encoded anew, or the exception's name.
+#: Old Java, which Janino knows. A payload's answer: one byte, then its record encoded again, or the exception's name.
 SOURCE = """
 import java.io.*;
 import org.apache.avro.*;

@@ -159,7 +159,7 @@ def stopped_with_the_lock(process: subprocess.Popen[str], path: Path, job_id: st
     return True
 
 
-#: Loads a job where no file may grow beyond so many bytes: a full disk, as DuckDB sees it.
+#: Loads a job while no file may grow beyond this many bytes: to DuckDB, a full disk.
 CRAMPED = """
 import resource, signal, sys
 from pathlib import Path

@@ -71,7 +71,7 @@ def test_5000_small_files_become_at_most_20() -> None:
         ([file(i) for i in range(3)], [3]),
         ([file(i, added=NOW - 1) for i in range(3)], []),  # too young
         ([file(i, added=NOW - 1) for i in range(29)], []),
-        ([file(i, added=NOW - 1) for i in range(30)], [10, 10, 10]),  # so many that age does not count
+        ([file(i, added=NOW - 1) for i in range(30)], [10, 10, 10]),  # enough that age does not count
         ([file(i, added=NOW - 1, hour=7) for i in range(3)], [3]),  # the hour is complete
         ([file(i, added=NOW - 1, hour=8) for i in range(3)], []),
         ([file(i, 75) for i in range(9)], []),  # large enough
@@ -211,7 +211,7 @@ LATE = [hourly(9, added=i) for i in range(2)]
     ("files", "groups"),
     [
         (HOURS, [4]),  # one file of an hour each: too few for their partitions, enough for a day
-        ([hourly(0), hourly(1, 80)], []),  # one small file alone
+        ([hourly(0), hourly(1, 80)], []),  # only one small file
         ([hourly(0), hourly(1, 40), hourly(2, 60)], [2]),
         ([hourly(0), hourly(0, 11)], [2]),
         ([hourly(0), hourly(24)], []),  # never across days

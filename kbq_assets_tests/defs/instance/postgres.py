@@ -66,7 +66,7 @@ def _running(bin_: Path, folder: Path, url: str, user: str | None) -> Iterator[N
         _wait_until_it_answers(url, server, folder / "log")
         yield
     finally:
-        server.send_signal(signal.SIGINT)  # ends at once, whoever is still connected
+        server.send_signal(signal.SIGINT)  # ends at once, even with connected clients
         server.wait(300)
 
 

@@ -48,7 +48,7 @@ class Line:
         self.warehouse = TaggingWarehouse(store, store.path_of)
         self.warehouse.now_ms, self.warehouse.tagged = store.now_ms, {}
         self.bench.warehouse = self.warehouse
-        #: the minute from which loads write the table of hours, which has a pause of its own
+        #: the minute from which loads write the table of hours, which has its own pause
         self.first_hours = first_hours
         self.every = {"extract": extract, "load": load}
         self.visible: dict[int, int] = {}

@@ -162,7 +162,7 @@ def test_each_side_writes_in_the_folders_that_are_its_own(tmp_path: Path) -> Non
     _a_range_is_replayed(run)
     _a_person_is_forgotten(run)
     _batches_of_files_arrive(run)
-    # An orphan of a dead run, and an operator who begins anew.
+    # An orphan of a dead run, and an operator who starts again.
     world.store.create(f"staging/1-dead/{TOPIC}.0.shop.orders.1.0.avro", b"")
     run("clean")
     run("reset", "--topic", TOPIC, "--yes")

@@ -85,7 +85,7 @@ class SecuredKafka(Kafka):
             "ssl.truststore.type=PEM",
             f"ssl.truststore.location={self.certificates.authority}",
             "listener.name.ssl.ssl.client.auth=required",
-            # Topics without ACLs are everybody's; whoever has no name, at the plain listener, may do everything.
+            # Topics without ACLs are open to all; clients without a name, at the plain listener, may do everything.
             "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users=User:ANONYMOUS",
             "allow.everyone.if.no.acl.found=true",
