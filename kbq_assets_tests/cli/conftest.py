@@ -24,7 +24,7 @@ class Shell:
         self._ports = ports
 
     def __call__(self, *args: str, answer: str | None = None) -> Result:
-        """Run a command; an error that is none of KBQ's is the test's."""
+        """Run a command. An error that is not KBQ's is raised in the test."""
         reopened = partial(self.world.reopened, **self._ports)
         result = CliRunner().invoke(command_line(), args, obj=reopened, input=answer)
         if result.exception is not None and not isinstance(result.exception, SystemExit):

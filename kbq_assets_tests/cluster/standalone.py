@@ -1,7 +1,7 @@
-"""A standalone Spark cluster on loopback, from the jars in PySpark's wheel: a master, and workers of one core.
+"""A standalone Spark cluster on loopback, from the jars in PySpark's wheel: a master, and workers with one core.
 
-Its Python knows nothing of this project: workers have the interpreter that this environment was made from, and run
-in folders of their own.
+Its Python does not have this project: workers use the interpreter that this environment was made from, and run in
+their own folders.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Replays, or replays of error rows, in each of two warehouses, a DuckDB file and a lake, killed by -9:
-`python -m kbq_assets_tests.crashes.two_warehouses_killed FOLDER NTH [replays|promotions|errors]`. With `few` in place
-of NTH, at the worst points of promotions alone.
+`python -m kbq_assets_tests.crashes.two_warehouses_killed FOLDER NTH [replays|promotions|errors]`. With `few` instead
+of NTH, only at the worst points of promotions.
 
-As replays_killed.py, whose processes these are. After each death: the warehouse in which nothing was replaced then has
-its rows and loads new ones; the same commands end what the dead one began, in each warehouse.
+The processes are those of replays_killed.py. After each death, the warehouse in which nothing was being replaced has
+its rows and loads new ones, and the same commands finish the interrupted work in each warehouse.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ EVERYTHING = CompactionPolicy(target_bytes=40, min_files=2, min_age_ms=0)
 
 
 class FakeLake:
-    """`CompactedLake` and `Compaction` at once. ``interrupt`` is called with the name of each call, before it and after
-    it; ``jobs`` are the ids that ended. A row is its offset, and takes one byte. With ``hours``, rows are of so many
-    partitions of the first day, by offset."""
+    """`CompactedLake` and `Compaction` in one. ``interrupt`` is called with the name of each call, before and after
+    it. ``jobs`` are the ids that ended. A row is its offset, and takes one byte. With ``hours``, the rows are in this
+    many partitions of the first day, by offset."""
 
     def __init__(self, policy: CompactionPolicy = EVERYTHING) -> None:
         self.interrupt: Callable[[str], None] = lambda call: None

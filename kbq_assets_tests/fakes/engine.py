@@ -56,7 +56,7 @@ class InProcessEngine:
         return list(extract_units(units, self._ports))
 
     def complaint(self) -> str:
-        """Nothing keeps tasks from running here."""
+        """Always empty: tasks can always run here."""
         return ""
 
     def cancel(self, reason: str) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FakeErrorReplays:
-    """``loses_reply``: the next replay takes effect, and nobody hears of it."""
+    """``loses_reply``: the next replay takes effect, but its reply is lost."""
 
     def __init__(self, warehouse: FakeWarehouse) -> None:
         self._warehouse = warehouse

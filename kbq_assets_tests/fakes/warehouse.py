@@ -1,12 +1,11 @@
 """A warehouse in memory whose calls can fail in every way the port allows, and whose jobs run on request.
 
-A job is inserted PENDING. With ``auto_run`` it runs inside the insert; without, the simulator runs it by
-`run_pending` or `step`, and may meanwhile delete its files, crash its loader or insert other jobs. Rows are
+A job is inserted as PENDING. With ``auto_run`` it runs during the insert. Otherwise the simulator runs it with
+`run_pending` or `step`, and may delete its files, crash its loader or insert other jobs before that. Rows are
 kept as `Row`, in the order in which they became visible (``log``).
 
-Faults: ``faults`` is asked before every call made through a view that names its process, and answers with an
-`Outcome`. A late call (`Outcome.LATE`, `Outcome.CRASH_LATE`) waits in ``late`` until `deliver_late` applies it,
-or for ever.
+Faults: ``faults`` is asked before each call made through a view that names its process, and returns an `Outcome`.
+A late call (`Outcome.LATE`, `Outcome.CRASH_LATE`) waits in ``late`` until `deliver_late` applies it, if ever.
 """
 
 from __future__ import annotations
@@ -128,12 +127,11 @@ class LateCall:
 class FakeWarehouse:
     """The `Warehouse` port in memory.
 
-    ``store`` and ``path_of`` (source URI to the store's path) are how jobs read their files. ``bad_paths``
-    are files on which every load fails for good. ``job_errors`` is asked when a job runs and may end it with
-    an error. ``now_ms`` is when jobs are inserted. So many calls of `get_job` do not find a job (``hide_jobs``), and so
-    many inserts are refused (``refuse_jobs``). ``keep_records`` keeps whole rows, not just their identity. Without
-    ``one_transaction``, each table of a replacement, or of a replay of error rows, has a job of its id, which runs at
-    once, as in a lake.
+    Jobs read their files with ``store`` and ``path_of`` (source URI to the store's path). Loads of files in
+    ``bad_paths`` always fail. ``job_errors`` is asked when a job runs, and may end it with an error. ``now_ms`` is when
+    jobs are inserted. ``hide_jobs`` is how many calls of `get_job` do not find a job, and ``refuse_jobs`` how many
+    inserts are refused. ``keep_records`` keeps whole rows, not only their identity. Without ``one_transaction``, each
+    table of a replacement, or of a replay of error rows, has its own job, which runs at once, as in a lake.
     """
 
     session = nullcontext
@@ -234,7 +232,7 @@ class FakeWarehouse:
         return job.status
 
     def deliver_late(self, index: int = 0) -> KbqError | None:
-        """Apply a late call now; return the error that nobody sees any more."""
+        """Apply a late call now. Returns its error, which its caller does not see any more."""
         try:
             self.late.pop(index).apply()
         except KbqError as error:

@@ -1,7 +1,7 @@
 """Installs the local Google servers once, into the folder of the local stack's programs.
 
-fake-gcs-server is built by Go from its module; local-bigquery gets a Python environment of its own, since it needs
-Python 3.13 (tools.py finds both). Both appear by one rename, so that an interrupted installation is simply done again.
+fake-gcs-server is built by Go from its module. local-bigquery gets its own Python environment, since it needs
+Python 3.13 (tools.py finds both). Each appears with one rename, so an interrupted installation is simply repeated.
 """
 
 from __future__ import annotations

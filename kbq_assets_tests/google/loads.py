@@ -68,8 +68,8 @@ class FastClock(SystemClock):
 class LoadWorld:
     """One table, one topic-partition, files of a few rows.
 
-    ``store`` stages and looks; loaders have stores that ``open_store`` opens. ``early`` are deletions that came too
-    early, where somebody watches.
+    The test stages and reads with ``store``; loaders use stores that ``open_store`` opens. ``early`` are the deletions
+    that came too early, if deletions are watched.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class LoadWorld:
         raise AssertionError(f"{runs} loaders leave something to do: {report}")
 
     def sweep(self) -> None:
-        """What an extraction does next: windows that are loaded leave the commit, and files that nobody needs go."""
+        """What an extraction does next: loaded windows leave the commit, and unneeded files are deleted."""
         loaded = self.state().is_loaded
         state.change(self.store, Commit, commit_path(TOPIC, 0), lambda commit: prune(commit, loaded))
         clean(self.ports().store)

@@ -27,10 +27,10 @@ SWAP, COPY, DELETE = "store.swap tables", "store.copy staging", "store.delete_ma
 
 @dataclass(frozen=True)
 class Case:
-    """``arrange`` goes before the run that may die, ``between`` after it, and what is late arrives after all.
+    """``arrange`` runs before the run that may die, and ``between`` after it. Late calls arrive after both.
 
-    ``dies`` are the points at which it dies, each in a test of its own. ``missing`` are the places of files that are
-    not loaded in the end.
+    ``dies`` are the points at which it dies, with one test for each. ``missing`` are the places of files that are not
+    loaded in the end.
     """
 
     name: str

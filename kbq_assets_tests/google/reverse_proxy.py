@@ -215,7 +215,7 @@ class Proxy:
 
 
 def _read(reply: Reply) -> None:
-    """Read an answer that nobody gets, so that the server has surely given it."""
+    """Read an answer that is then dropped, to be sure that the server gave it."""
     for _ in reply.body:
         pass
 

@@ -1,7 +1,7 @@
 """The shapes of requests that KBQ may send to BigQuery while it loads: any undeclared field fails the test.
 
-A shape is JSON whose leaves are exact values, regular expressions for strings, or ranges of numbers. A field that is
-missing, or that nobody declared, is an objection.
+A shape is JSON whose leaves are exact values, regular expressions for strings, or ranges of numbers. A missing or
+undeclared field is reported.
 """
 
 from __future__ import annotations

@@ -1,11 +1,16 @@
 """Maps a state to a representative of all states that behave alike: fewer states, the same promises.
 
-The reductions are sound because they only merge states whose futures agree:
-generations count from the held one (a stale one can never match again); a program whose swap is bound
-to be refused, with only reads before it, stands where the refusal sends it; a late call that would
-change nothing is dropped; a finished job that no one can name any more is dropped; sequence numbers
-count from the held one; like processes are sorted; unique names are numbered by first appearance.
-Each is off while the rule it leans on is removed.
+The reductions are sound because they only merge states with the same futures:
+
+- Generations count from the held one, since a stale one can never match again.
+- A program whose swap will be refused, with only reads before it, is moved to where the refusal leads.
+- A late call that would change nothing is dropped.
+- A finished job whose id is no longer used is dropped.
+- Sequence numbers count from the held one.
+- Equal processes are sorted.
+- Unique names are numbered by first appearance.
+
+A reduction is off while the rule that it relies on is removed.
 """
 
 from __future__ import annotations

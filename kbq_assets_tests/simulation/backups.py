@@ -1,7 +1,7 @@
 """Backups and erasures in the simulator: what runs, and what must hold (PROTOCOL B1 to B9, X1 to X6).
 
-A backup has a store of its own, which is out of reach now and then. Anna's records have her key. Erasures forget them
-while everything else goes on.
+A backup has its own store, which is unreachable now and then. Anna's records have her key. Erasures erase them while
+everything else goes on.
 """
 
 from __future__ import annotations

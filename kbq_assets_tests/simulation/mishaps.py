@@ -1,7 +1,7 @@
-"""What happens to the places around KBQ while it runs, and how an operator mends it (PROTOCOL E12, L11 to L14).
+"""Damage to the systems around KBQ while it runs, and how an operator repairs it (PROTOCOL E12, L11 to L14).
 
-Files are damaged or deleted, a registry is wiped and filled anew, a table is dropped or claimed by another staging
-area, and somebody starts KBQ with an empty one.
+Files are damaged or deleted, a registry is wiped and refilled, a table is dropped or claimed by another staging area,
+and somebody starts KBQ with an empty staging area.
 """
 
 from __future__ import annotations

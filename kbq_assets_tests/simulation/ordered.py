@@ -97,7 +97,7 @@ def judge_hours(world: World, before: TableState, after: TableState) -> list[str
 
 
 def judge_marks(world: World, before: TableState, after: TableState) -> list[str]:
-    """Files that a swap's marks cover although it records no job that has them, and gives none of them up (L4, O8)."""
+    """Files that a swap's marks cover, although the swap neither records a job with them nor gives them up (L4, O8)."""
     if after.marks == before.marks or world.others:
         return []
     ended, failed = before.in_flight, before.order.failed

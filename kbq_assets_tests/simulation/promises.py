@@ -112,7 +112,7 @@ def check_progress(world: World) -> None:
 
 
 def _unlisted_copies(world: World) -> Iterator[str]:
-    """Copies in quarantine that no table lists: nobody would ever delete them."""
+    """Copies in quarantine that no table lists, so they would never be deleted."""
     for area in state.areas(world.store).values():
         states = state.read_table_states(area).values()
         listed = {quarantine_path(bad.file.path) for each in states for bad in each.value.quarantined}
@@ -179,9 +179,9 @@ def check_counters(world: World) -> None:
 
 
 def check_hours(world: World) -> None:
-    """Rows are counted once, for their hour of business time, and as late exactly when that was complete before. What
-    is listed of an hour is all of it; all hours are listed as long as they are few. Rows that an erasure left out of
-    staged files may count, too: nobody knows their hours."""
+    """Each row is counted once, for its hour of business time, and as late only if that hour was complete before. A
+    listed hour is listed completely, and all hours are listed while they are few. Rows that an erasure removed from
+    staged files may be counted too, since their hours are unknown."""
     loaded: dict[TableReference, Counter[int]] = defaultdict(Counter)
     rows = world.loads if world.recipe.replays else (*world.warehouse.log, *world.warehouse.erased)
     for table, row in rows:

@@ -1,6 +1,6 @@
 """Kill KBQ for some minutes while producers never stop, then count: `make torture`.
 
-It has a broker, a registry and a home of its own, below `.kbq/torture`. The result is a table and a file.
+It has its own broker, registry and home below `.kbq/torture`. The result is a table and a file.
 """
 
 from __future__ import annotations

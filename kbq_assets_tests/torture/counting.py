@@ -1,4 +1,4 @@
-"""An independent reader: records that the broker serves as committed against the tables. It uses none of KBQ's code."""
+"""An independent reader, without KBQ's code. It compares the committed records in the broker with the tables."""
 
 from __future__ import annotations
 

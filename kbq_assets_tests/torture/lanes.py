@@ -1,4 +1,4 @@
-"""Runs of KBQ that are killed or stopped at random moments. Each kind of run has a thread of its own, a lane."""
+"""Runs of KBQ that are killed or stopped at random moments. Each kind of run has its own thread, a lane."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_hives_client_is_for_one_thread(monkeypatch: pytest.MonkeyPatch, uri: st
 
 
 class TException(Exception):
-    """As Thrift's, which lets nobody note where it was raised."""
+    """Like Thrift's, which cannot store a traceback."""
 
     def __setattr__(self, *args: object) -> None:
         raise TypeError("can't modify immutable instance")
