@@ -157,7 +157,7 @@ def test_a_bucket_with_access_lists_is_refused(server: PolicyServer, readers: Go
 
 def test_a_dataset_whose_list_is_hidden_is_left_alone(server: PolicyServer, readers: GoogleReaders) -> None:
     del server.documents[DATASET]["access"]
-    with pytest.raises(ConfigurationError, match="does not show") as refused:
+    with pytest.raises(ConfigurationError, match="may not see its access list") as refused:
         readers.grant(GrantReading(SHOP, (ANA,)))
     assert "bigquery.datasets.getIamPolicy" in refused.value.next_step
     assert server.changes == 0

@@ -81,7 +81,7 @@ def test_a_unit_that_meets_two_schemas_under_one_id_stops_at_the_second() -> Non
     schemas = PinnedSchemas(registry := FakeRegistry(SCHEMAS), {})
     first = schemas.schema(1)
     registry.schemas[1] = OTHER
-    with pytest.raises(SchemaChanged, match="under id 1"):
+    with pytest.raises(SchemaChanged, match="schema 1 differs"):
         schemas.schema(1)
     assert schemas.seen == {1: first.fingerprint}
 
