@@ -460,7 +460,7 @@ def waits_for_person(world: FakePlatform, run: Shell) -> None:
     world.produce(3)
     run.done("extract")
     run("load")
-    source("table=orders order=offset")(world)  # the next batch needs nobody
+    source("table=orders order=offset")(world)  # the next batch needs no operator
 
 
 def waits_for_marker(world: FakePlatform, run: Shell) -> None:

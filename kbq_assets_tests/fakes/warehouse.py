@@ -517,7 +517,7 @@ class FakeWarehouse:
         self.stored[table].dates.update(
             (row, r["event_date"]) for row, r in zip(rows, records, strict=False) if "event_date" in r
         )
-        if not table.table.startswith(SCRATCH_PREFIX):  # a scratch table's rows are nobody's yet
+        if not table.table.startswith(SCRATCH_PREFIX):  # a scratch table's rows do not count yet
             self.log.extend((table, row) for row in rows)
         self.job_ends.append(len(self.log))
         if self.keep_records or table.table in (ERROR_TABLE, COMPLETENESS_TABLE):

@@ -71,7 +71,7 @@ class GcsJudge:
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
-        # Whoever compares a generation must know that nobody writes meanwhile.
+        # While generations are compared, there must be no writer.
         self._writes = threading.RLock()
         self._settings: defaultdict[str, dict[str, Any]] = defaultdict(dict)
         self._policies: dict[str, Any] = {}

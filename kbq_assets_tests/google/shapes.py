@@ -121,7 +121,7 @@ _NEW_TABLE = {
     "requirePartitionFilter": False,
     "labels": _TABLE_LABELS,
 }
-#: Created by somebody else, who says nothing of its columns.
+#: Created elsewhere, without details of its columns.
 _BARE_TABLE = _NEW_TABLE | {"schema": {"fields": _fields()}, "labels": _LABELS}
 _HOURS_TABLE = {
     "tableReference": _table(COMPLETENESS_TABLE),

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _CODEC = "kbq_assets/core/protocol/codec.py"
-#: How far back a commit lies that stands for a release, as long as there is no tag.
+#: How far back the commit is that replaces a release, while there is no tag.
 _BACK = 150
 _RUNS = ("extract", "extract", "load", "load", "clean")
 

@@ -424,7 +424,7 @@ def test_late_publications_notice_when_a_rule_is_removed(mutant: Mutant) -> None
 
 
 def test_replays_are_promoted_and_rolled_back_while_everything_else_goes_on() -> None:
-    # Seeds 13 and 126 once lost a count, and let a table wait for ever. In the others much happens.
+    # Seeds 13 and 126 once lost a count, and let a table wait for ever. In the others, a lot happens.
     met = _met_in((13, 126, 15, 207), (4, 7), VARIED_SCHEDULES // 3, PROMOTING, REPLAYED)
     assert met >= {"promoted", "continued", "rolled back", "accepted"}
 

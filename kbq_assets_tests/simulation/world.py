@@ -224,7 +224,7 @@ class World:
         self.kafka = FakeKafka(chunk_records=self.recipe.chunk_records, faults=decide)
         self.store = WatchedStore(self._watch, decide, self._watch_windows)
         self.backup = backups.BackupStore(decide)
-        #: a staging area that somebody sets by mistake, over the same topic and warehouse (mishaps.py)
+        #: a staging area set by mistake, for the same topic and warehouse (mishaps.py)
         self.elsewhere = FaultyMemoryStore()
         #: by stored name; the first is also ``warehouse``
         self.warehouses = {

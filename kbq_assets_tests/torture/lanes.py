@@ -91,7 +91,7 @@ def forked_lane(campaign: Campaign, run: str, number: int) -> None:
             if event.event == "stopped":
                 campaign.tally.add(lane, "stopped")
                 time.sleep(chance.uniform(*_STOPPED_SECONDS))
-                # It is a child that nobody has waited for: the id is still its own.
+                # It is a child that was not waited for yet: its id cannot be reused.
                 os.kill(pid, signal.SIGCONT)
                 with _signalled(pid, "kill", _PATIENCE_SECONDS):
                     event = forks.wait(pid, "ended")

@@ -480,7 +480,7 @@ def test_apply_shows_asks_and_does(world: FakePlatform, run: Shell, write: Write
     assert "the broker is as the catalog says" in run.done("catalog", "apply")
 
 
-#: Names that nobody means, and a schema about whose personal data nothing is decided.
+#: Unintended names, and a schema without decisions about its personal data.
 MISTAKES = [
     {"catalog.yaml": "name: {topic: '{domain}.{topic}'}"},
     {f"{PLACE}/schemas/value.avsc": order("a").replace('"name": "a"', '"name": "a", "pii": "HIGH"')},

@@ -149,7 +149,7 @@ def test_records_that_were_compacted_after_they_were_loaded_are_no_alarm() -> No
     [account] = compacted(bench).partitions
     assert (account.findings, account.read, account.retired, account.gaps) == ((), 3, 1, 1)
     rows(bench)[0] = Row(1, TOPIC, 0, 3)
-    assert compacted(bench).verdict == "yes"  # nobody has either record any more
+    assert compacted(bench).verdict == "yes"  # neither record exists any more
     rows(bench).pop()
     assert compacted(bench).verdict == "no"
 

@@ -220,7 +220,7 @@ def test_files_of_a_job_in_flight_that_a_reset_gave_up(world: FakePlatform, chos
     world.reopened().operator.reset(TOPIC, give_up_pending=True).apply()
     if planned is not None:
         with suppress(KbqError):
-            planned.apply()  # nobody loads meanwhile
+            planned.apply()  # no loader runs meanwhile
     erase(world, chosen)
     is_forgotten(world)
     load(world)

@@ -105,7 +105,7 @@ def test_a_tag_does_not_wait_for_the_table_of_hours(tmp_path: Path, first_hours:
     assert max(line.tag_delays()) <= 20
 
 
-#: What `flush: {}` stands for.
+#: What `flush: {}` means.
 FLUSH = {"min_records": 500_000, "max_wait_seconds": 1200, "close_hours": True}
 
 

@@ -114,7 +114,7 @@ def test_a_change_of_the_catalogue_alone_is_one_call_and_moves_no_file() -> None
     found = bench.warehouse.find_table(A)
     assert found is not None
     assert (found.description, found.columns[0].description) == ("Other.", "How much.")
-    assert found.columns[0].policy_tag == "tag"  # nobody's protection is taken away
+    assert found.columns[0].policy_tag == "tag"  # no column loses its protection
 
 
 def test_what_a_person_wrote_where_the_catalogue_is_silent_stays() -> None:
