@@ -42,7 +42,7 @@ load_from:
       working_directory: {REPOSITORY}
 """
 #: How long a dead run may hold up the next one: some 15 s, and a minute more where the daemon must first miss a code
-#: server; on a machine that is busy with other tests, several times that. If the death goes unnoticed, it is 40 minutes.
+#: server; on a machine that is busy with other tests, several times that. Unnoticed, it is 40 minutes.
 BAR_SECONDS = 180
 
 
