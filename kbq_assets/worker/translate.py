@@ -1,6 +1,6 @@
 """Translators convert values to Avro before they are validated and staged.
 
-A translator gives each record a framed Avro value with a schema id of its own, and is the registry of these ids. Keys,
+A translator gives each record a framed Avro value with its own schema id, and is the registry of these ids. Keys,
 headers, offsets and timestamps stay the same. Error rows show the produced value.
 """
 
