@@ -50,7 +50,8 @@ class BigQueryExternalTables:
         external = found.external_data_configuration if found is not None else None
         if found is None or external is None or external.source_format != _ICEBERG:
             raise NotFound(
-                f"external table {name} is gone", next_step="run `kbq catalog apply` again: it then makes a new plan"
+                f"external table {name} is gone",
+                next_step="run `kbq catalog apply` again: it then makes a new plan",
             )
         changed = PreconditionFailed(
             f"external table {name} was changed meanwhile",
