@@ -1,14 +1,14 @@
-"""What a backup costs an extraction, and a replay from it beside one from Kafka, on the benchmarks' broker.
+"""The cost of a backup in an extraction, and of a replay from the backup compared with one from Kafka.
 
-``python -m benchmarks.backup [--small 8000000] [--large 4000000] [--repeat 3] [--try]``. Per round, one after another:
+``python -m benchmarks.backup [--small 8000000] [--large 4000000] [--repeat 3] [--try]``. Each round runs, in order:
 
     kbq           an extraction without a backup
-    backup        the same with one: at most 1.35 times the processor time
-    from-kafka    a replay of all records from Kafka, into the staging area of the second
-    from-backup   the same from the backup: at least as fast
+    backup        the same with a backup: at most 1.35 times the CPU time
+    from-kafka    a replay of all records from Kafka, into the staging area of the second extraction
+    from-backup   the same replay from the backup: at least as fast
 
-Each is a process tree with Spark on `local[2]`, its start included. A number is the median of the rounds, a ratio the
-median of their ratios. ``tasks`` is the processor time of Spark's tasks alone. Results are written to
+Each is a process tree with Spark on `local[2]`, including Spark's start. Numbers are medians of the rounds, and ratios
+are medians of the rounds' ratios. ``tasks`` is the CPU time of Spark's tasks alone. Results are written to
 ``benchmarks/results/backup.json``.
 """
 
@@ -28,14 +28,14 @@ from benchmarks.measure import REPOSITORY
 from benchmarks.peers import Peers
 from benchmarks.topics import BenchTopic, bench_topics, ensure_produced, open_stack
 
-#: The most that a backup may add to an extraction's processor time, and a replay from it may take of one from Kafka.
+#: Limits of CPU time: an extraction with a backup divided by one without, and a replay from it by one from Kafka.
 BACKUP_BAR: Final = 1.35
 REPLAY_BAR: Final = 1.0
 _NAMES: Final = ("kbq", "backup", "from-kafka", "from-backup")
 
 
 def one_round(bench: Bench, topic: BenchTopic) -> dict[str, dict[str, float]]:
-    """The four runs."""
+    """Run the four commands once."""
     found = {}
     for name in _NAMES:
         if name in ("kbq", "backup"):

@@ -1,9 +1,9 @@
-"""Processor time of an extraction task with a backup, and of one that reads the backup, as multiples of the same task
-without one, on one core.
+"""CPU time of an extraction task that writes a backup, and of a task that reads one, as multiples of the same task
+without a backup, on one core.
 
-``python -m benchmarks.backup_tasks [--rounds 5]``. Kafka's batches come from memory: unpacking them counts, the network
-does not. So in a run, the ratio of a backup is lower, and that of a replay too: `benchmarks.backup` measures these.
-Values are those of the extraction benchmarks. Files go to a folder.
+``python -m benchmarks.backup_tasks [--rounds 5]``. Kafka's batches come from memory, so unpacking them counts, but the
+network does not. In a real run, both ratios are therefore lower; `benchmarks.backup` measures those. Values are those
+of the extraction benchmarks. Files are written to a folder.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Batches:
         ]
 
     def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
-        """All of it."""
+        """All records of a partition."""
         for start in range(0, len(self._data), 40):
             joined = b"".join(self._data[start : start + 40])
             data = np.frombuffer(bytearray(joined + bytes(8)), np.uint8)
@@ -68,7 +68,7 @@ class Batches:
 
 
 def seconds(unit: Unit, ports: WorkerPorts) -> tuple[float, BackupLog]:
-    """Processor seconds of one unit, and the backup that it wrote."""
+    """CPU seconds of one unit, and the backup that it wrote."""
     started = time.process_time()
     outcome = extract_unit(unit, ports)
     took = time.process_time() - started
@@ -80,7 +80,7 @@ def seconds(unit: Unit, ports: WorkerPorts) -> tuple[float, BackupLog]:
 
 
 def measure(kind: RecordKind, codec: str, rounds: int, backup_codec: Codec, level: int) -> dict[str, Any]:
-    """The best of some rounds without a backup, with one, and from one."""
+    """The best of several rounds without a backup, with one, and from one."""
     source = Batches(avro_values(kind, 2_000), codec)
     settings = TopicSettings.of(dataset="d", table="clicks", backup="true")
     unit = Unit(OffsetRange(TP, 0, RECORDS), 1, settings)

@@ -1,4 +1,5 @@
-"""The peer: Kafka Connect's file sink, standalone. It never ends: it is stopped when its group has committed the end.
+"""A peer: Kafka Connect's file sink, standalone. It does not end by itself, so it is stopped when its group has
+committed the end.
 
 ``python -m benchmarks.connect_job JAVA CLASSPATH SERVERS TOPIC RECORDS FOLDER``.
 """

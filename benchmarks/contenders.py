@@ -1,4 +1,4 @@
-"""The programs that read the same topics, each with all it needs to start, measured as a process tree."""
+"""The programs that read the same topics. Each is started from scratch and measured as a process tree."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ WORK = REPOSITORY / ".kbq" / "bench"
 #: More than any contender writes.
 _SCRATCH_BYTES = 1_536 * 1024 * 1024
 _ZEROS = bytes(16 * 1024 * 1024)
-#: What the first cycle of a resident application reads.
+#: The records that the first cycle of a resident application reads.
 WARM_RECORDS = 10_000
 
 Result: TypeAlias = tuple[Usage, dict[str, Any]]
 
 
 class Missing(Exception):
-    """A contender that is not on this machine."""
+    """A contender that is not installed on this machine."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where the contenders run."""
+    """The environment of the contenders."""
 
     stack: LocalStack
     peers: Peers
@@ -48,7 +48,7 @@ class Bench:
     report: Path = WORK / "report.json"
 
     def __post_init__(self) -> None:
-        """KBQ as it is installed: without the archive of its classes, Spark's start takes 2 CPU s more."""
+        """Prepare KBQ as an installation does: without the class archive, Spark's start takes 2 CPU s more."""
         warm.main()
 
     def clear(self) -> None:
@@ -56,8 +56,8 @@ class Bench:
         self.report.unlink(missing_ok=True)
 
     def settle(self) -> None:
-        """Give each run the same memory for its files: a virtual machine takes back from its host, page by page, what
-        it had given up since the last run, for up to two seconds of system time."""
+        """Give each run the same memory for its files. Otherwise a virtual machine reclaims the pages that it returned
+        to its host since the last run, which takes up to two seconds of system time."""
         scratch = self.output.with_name("scratch")
         with scratch.open("wb") as file:
             for _ in range(_SCRATCH_BYTES // len(_ZEROS)):
@@ -65,7 +65,7 @@ class Bench:
         scratch.unlink()
 
     def run_kbq(self, topic: BenchTopic, backup: str = "false", master: str = SPARK_MASTER) -> Result:
-        """`kbq extract`, Spark's start included."""
+        """`kbq extract`, including Spark's start."""
         self.output.mkdir(parents=True)
         self._sources.write_text(self._line(topic))
         usage = self._measure(
@@ -79,11 +79,11 @@ class Bench:
         return usage, inside
 
     def run_processes(self, topic: BenchTopic) -> Result:
-        """The same in processes of this machine, without Spark."""
+        """The same extraction in processes of this machine, without Spark."""
         return self.run_kbq(topic, master=f"processes[{CORES}]")
 
     def run_resident(self, topic: BenchTopic) -> Result:
-        """The same in a cycle of an application that runs already."""
+        """The same extraction as a cycle of an application that already runs."""
         self.output.mkdir(parents=True)
         small = BenchTopic(topic.kind, WARM_RECORDS)
         ensure_produced(self.stack, small, Console(stderr=True))
@@ -112,7 +112,7 @@ class Bench:
         }
 
     def run_load(self, topic: BenchTopic) -> Result:
-        """`kbq load` of all that `run_kbq` staged."""
+        """`kbq load` of everything that `run_kbq` staged."""
         usage = self._measure("load", [*COMMAND, "load", "--json"], self._environ("false"))
         log = (WORK / "load.log").read_text()
         if f'\n  "rows": {topic.records},' not in log:
@@ -120,11 +120,11 @@ class Bench:
         return usage, {}
 
     def run_backup(self, topic: BenchTopic) -> Result:
-        """The same extraction, which also writes a verbatim copy of every record."""
+        """The same extraction, with a verbatim copy of every record as backup."""
         return self.run_kbq(topic, backup="true")
 
     def run_replay(self, topic: BenchTopic, source: str) -> Result:
-        """The reading of a replay of all that `run_backup` read, from Kafka or from the backup."""
+        """A replay that reads everything that `run_backup` read, from Kafka or from the backup."""
         command = [sys.executable, "-m", "benchmarks.kbq_job", topic.name, self.report, source]
         usage = self._measure("replay", command, self._environ("true"))
         inside = json.loads(self.report.read_text())
@@ -150,7 +150,7 @@ class Bench:
         return usage, json.loads(self.report.read_text())
 
     def run_perf_test(self, topic: BenchTopic) -> Result:
-        """kafka-consumer-perf-test: reads and forgets, on one thread."""
+        """kafka-consumer-perf-test: reads and discards records on one thread."""
         command: list[str | Path] = [
             self.peers.java_home / "bin" / "java",
             *("-Xmx512m", "-cp", self.peers.tools, "org.apache.kafka.tools.ConsumerPerformance"),
@@ -160,7 +160,7 @@ class Bench:
         return self._measure("perf-test", command), {}
 
     def run_kcat(self, topic: BenchTopic) -> Result:
-        """kcat: librdkafka, prints nothing of a record. It checks checksums as the others do."""
+        """kcat with librdkafka. It prints nothing of a record, and verifies checksums as the others do."""
         kcat = shutil.which("kcat") or shutil.which("kafkacat")
         if kcat is None:
             raise Missing("kcat is not installed (Debian: apt-get install kcat)")
@@ -170,14 +170,14 @@ class Bench:
         ), {}
 
     def run_python(self, topic: BenchTopic) -> Result:
-        """confluent-kafka and fastavro: decode, add columns, encode; one process."""
+        """confluent-kafka and fastavro in one process: decodes, adds columns, encodes."""
         self.output.mkdir(parents=True)
         arguments = [topic.name, json.dumps(topic.kind.schema), str(self.output)]
         command = [sys.executable, "-m", "benchmarks.python_job", self.stack.bootstrap_servers, *arguments]
         return self._measure("python", command), {}
 
     def run_connect(self, topic: BenchTopic) -> Result:
-        """Kafka Connect's file sink: a line of each value, decoded as text, never as Avro."""
+        """Kafka Connect's file sink: writes a line per value, decoded as text instead of Avro."""
         self.output.mkdir(parents=True)
         java = str(self.peers.java_home / "bin" / "java")
         arguments = [self.stack.bootstrap_servers, topic.name, str(topic.records), str(self.output)]
@@ -192,7 +192,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Contender:
-    """``label`` for people; ``writes`` whether it keeps what it reads; ``routes`` whether it can tell tables apart."""
+    """A program. ``writes`` says whether it keeps the records, ``routes`` whether it can distinguish tables."""
 
     run: Callable[[Bench, BenchTopic], Result]
     label: str
@@ -214,7 +214,7 @@ CONTENDERS: Mapping[str, Contender] = {
 
 
 def try_version(command: list[str]) -> str:
-    """The first line of what a program says of itself, empty where there is none."""
+    """The first line that a program prints about its version; empty if it is not installed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:

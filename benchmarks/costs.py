@@ -1,4 +1,4 @@
-"""Dollars per TB of Kafka values, all in, at 160 topics of 70 partitions: ``make bench-costs``.
+"""Total dollars per TB of Kafka values, for 160 topics with 70 partitions: ``make bench-costs``.
 
 Computed from the results of other benchmarks (``latest.json``, ``scale.json``, ``plan.json``) and list prices. Writes
 ``benchmarks/results/costs.json`` and the table in ``docs/performance.md``.
@@ -20,7 +20,7 @@ RESULTS: Final = REPOSITORY / "benchmarks" / "results"
 DOCUMENT: Final = REPOSITORY / "docs" / "performance.md"
 TB: Final = 10**12
 DAY: Final = 86_400
-#: Swaps of a commit in a cycle, its manifests included. An estimate.
+#: Swaps of a commit in a cycle, including its manifests. An estimate.
 _WRITES_PER_COMMIT: Final = 3
 #: Staged bytes per byte of Kafka values: snappy, and the columns that KBQ adds. An estimate.
 STAGED_SHARE: Final = 0.6
@@ -46,10 +46,10 @@ class Prices:
 
 @dataclass(frozen=True)
 class Installation:
-    """The traffic, and how often it is extracted and loaded. Topic k of ``topics`` has 1/k of the first one's bytes,
-    as in the scale benchmark. A partition waits for ``flush_bytes`` of values, at most ``flush_seconds``, if they are
-    given. ``busy`` is the share of the paid cores' time that they work. Files wait for a load for half of its
-    interval."""
+    """The traffic, and how often it is extracted and loaded. Topic k of ``topics`` has 1/k of the first topic's bytes,
+    as in the scale benchmark. If ``flush_bytes`` and ``flush_seconds`` are set, a partition waits for that many bytes
+    of values, for at most that time. ``busy`` is the utilization of the paid cores. On average, files wait for half of
+    the interval between loads."""
 
     bytes_per_day: float = 2.5 * TB
     record_bytes: int = 500
@@ -67,17 +67,17 @@ class Installation:
 
     @property
     def cycles(self) -> float:
-        """Extractions a day."""
+        """Extractions per day."""
         return DAY / self.cycle_seconds
 
     @property
     def loads(self) -> float:
-        """Loads a day."""
+        """Loads per day."""
         return DAY / self.load_seconds
 
     @property
     def intervals(self) -> Sequence[float]:
-        """Seconds between two readings of a partition, of each topic, the largest first."""
+        """Seconds between two reads of a partition for each topic, largest topic first."""
         weights = [1 / (k + 1) for k in range(self.topics)]
         of_largest = self.bytes_per_day / DAY / sum(weights) / (self.partitions / self.topics)
         waits = (min(self.flush_seconds, self.flush_bytes / (of_largest * weight)) for weight in weights)
@@ -85,12 +85,12 @@ class Installation:
 
     @property
     def full_cycles(self) -> float:
-        """Readings of all partitions a day, to which all readings add up."""
+        """The reads per day, expressed as reads of all partitions."""
         return sum(DAY / interval for interval in self.intervals) / self.topics
 
 
 def parts(of: Installation, rates: Mapping[str, float], prices: Prices) -> dict[str, float]:
-    """Dollars per TB, by part. ``rates`` are measured: seconds of a core per byte, cycle and load, staged bytes per
+    """Dollars per TB by part. ``rates`` are measured: core seconds per byte, cycle and load, and staged bytes per
     byte."""
     tb_a_day = of.bytes_per_day / TB
     hour = prices.core_hour / of.busy / 3_600
@@ -119,7 +119,7 @@ def parts(of: Installation, rates: Mapping[str, float], prices: Prices) -> dict[
 
 
 def measured(results: Path) -> dict[str, dict[str, float]]:
-    """The rates of each format."""
+    """The measured rates of each format."""
     latest, scale, plan = (
         json.loads((results / f"{name}.json").read_text()) for name in ("latest", "scale", "plan")
     )
@@ -131,7 +131,7 @@ def measured(results: Path) -> dict[str, dict[str, float]]:
         "seconds_per_load": plan["cpu_seconds"]["load_plan"],
         "staged_share": STAGED_SHARE,
     }
-    # A document is translated to Avro, then it takes the path of Avro's records.
+    # A document is translated to Avro, and then processed like Avro records.
     of_json = 1 / (json_rate["translated_per_core_second"] * json_rate["bytes"]) + of_avro
     return {
         "Avro": {**cycle, "seconds_per_byte": of_avro},
@@ -140,7 +140,7 @@ def measured(results: Path) -> dict[str, dict[str, float]]:
 
 
 TARGETS: Final = {"Avro": 2.0, "JSON": 5.0}
-#: Options of `flush` that bring the target with a cycle each five minutes.
+#: Options of `flush` that meet the target with a cycle every five minutes.
 FLUSH: Final = {"flush_bytes": 16_000_000, "flush_seconds": 3_600}
 
 
@@ -160,7 +160,7 @@ VARIANTS: Final[Mapping[str, Installation]] = {
 
 
 def table(results: Path, prices: Prices) -> tuple[dict[str, Any], str]:
-    """The figures as JSON, and as Markdown."""
+    """The numbers as JSON and as Markdown."""
     rates = measured(results)
     named = {name: [parts(each, rates[name], prices) for each in VARIANTS.values()] for name in TARGETS}
     lines = [

@@ -1,10 +1,10 @@
-"""What a run's events cost Dagster: ``make bench-events``.
+"""The cost of a run's events in Dagster: ``make bench-events``.
 
-Nothing is read from Kafka: a run reports that 1,000 and 10,000 partitions changed, through the product's own steps,
-into SQLite and into a Postgres of its own, as automation does (`extract_job`) and as a backfill of all partitions does
-(of a topic each, which Dagster plans first). Each measurement is a process of its own. Seconds are wall time, CPU
-seconds those of the run's process without the database's; ``load_before`` is the machine's load when it began. Results
-go to ``benchmarks/results/dagster_events.json``.
+Nothing is read from Kafka. Through the product's own steps, a run reports that 1,000 or 10,000 partitions changed, into
+SQLite or a separate Postgres. It does so as automation (`extract_job`) and as backfills of all partitions, one per
+topic, which Dagster plans first. Each measurement is a separate process. Seconds are wall time; CPU seconds are those
+of the run's process without the database's. ``load_before`` is the machine's load at the start. Results are written to
+``benchmarks/results/dagster_events.json``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from kbq_assets_tests.fakes.platform import with_ports
 
 RESULT = REPOSITORY / "benchmarks" / "results" / "dagster_events.json"
 POSTGRES_BIN = Path("/usr/lib/postgresql/15/bin")
-#: The bar of the design: 10,000 changed partitions in one run, on Postgres.
+#: The limit in the design, for 10,000 changed partitions in one run on Postgres.
 BAR_SECONDS = 600.0
 ROWS = 1000
 PARTITIONS_PER_TOPIC = 50
@@ -51,12 +51,12 @@ PARTITIONS_PER_TOPIC = 50
 
 @dataclass(frozen=True)
 class Changed(Extractor):
-    """An extractor that finds ``count`` partitions changed, with a file each."""
+    """An extractor that reports ``count`` changed partitions, each with a file."""
 
     count: int = 0
 
     def extract(self, *args: Any, **kwargs: Any) -> ExtractionReport:
-        """The report alone."""
+        """Return only the report."""
         partitions = tuple(_partition(number) for number in range(self.count))
         return ExtractionReport(ExtractionPlan(), partitions, (), {}, 0, 60.0)
 
@@ -110,7 +110,7 @@ def _materialized(instance: dg.DagsterInstance) -> set[str]:
 
 
 def _backfill(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
-    """What a backfill's run does: a range of one topic's keys, whose events are planned before it starts."""
+    """Do the same as a backfill's run: a range of one topic's keys, whose events are planned before it starts."""
     topic = _topic_partition(0).topic
     keys = list(instance.get_dynamic_partitions(f"staged/{topic}"))
     tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
@@ -144,7 +144,8 @@ def sqlite(work: Path) -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def postgres(work: Path) -> Iterator[tuple[str, Any]]:
-    """A Postgres of its own, and its database's size. It refuses to run as root: then it is user postgres's."""
+    """A separate Postgres, and its database's size. Postgres refuses to run as root, so then it runs as user
+    postgres."""
     data, port = work / "postgres", "45432"
     data.mkdir()
     as_postgres = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
@@ -186,7 +187,7 @@ DATABASES = {"sqlite": sqlite, "postgres": postgres}
 
 
 def measured(database: str, how: str, count: int) -> dict[str, Any]:
-    """One measurement, in a process and a database of its own."""
+    """One measurement, in a separate process and database."""
     load = round(os.getloadavg()[0], 1)
     with tempfile.TemporaryDirectory(prefix="kbq-events-") as folder:
         work = Path(folder)
@@ -194,7 +195,7 @@ def measured(database: str, how: str, count: int) -> dict[str, Any]:
         home.mkdir()
         with DATABASES[database](work) as (configuration, size):
             (home / "dagster.yaml").write_text(configuration)
-            _one("automated", count, home)  # registers the keys: their cost is not a run's every day
+            _one("automated", count, home)  # registers the keys, which is not part of a usual run's cost
             before = size()
             found = _one(how, count, home)
             megabytes = round((size() - before) / 1e6, 1)
@@ -251,7 +252,7 @@ def main() -> None:
 
 
 def keep(results: list[dict[str, Any]], path: Path) -> None:
-    """Write results; those of other measurements stay."""
+    """Write results, and keep those of other measurements."""
     old = json.loads(path.read_text())["results"] if path.exists() else []
     found = {(r["database"], r["partitions"], r["how"]): r for r in (*old, *results)}
     machine = {"cores": os.cpu_count(), "python": platform.python_version(), "dagster": dg.__version__}

@@ -1,7 +1,7 @@
-"""A month in Dagster's database, and how long its pages take in a browser (`dagster_scale`).
+"""Simulates a month in Dagster's database, and measures how long its pages take in a browser (`dagster_scale`).
 
-The newest cycle's rows are copied with other runs and times, in their order: 9 GB a month. Texts of copied events keep
-the time of the first. No person reads them: a page reads the newest, which is written by the product again.
+The newest cycle's rows are copied in order, with other runs and times: 9 GB per month. The texts of copied events keep
+the original time. That does not matter: pages show the newest event, which the product writes again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from playwright.sync_api import Page
 from kbq_assets_tests.browser.window import find_chromium, opened_browser, opened_window
 from kbq_assets_tests.fixtures.local_stack import free_ports
 
-#: Tables with rows of a run, and their columns that change: the run's id, texts that name it, and times.
+#: Tables with rows per run, and their columns that change: the run's id, texts that contain it, and times.
 _TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "runs": {
         "run_body": "text",
@@ -47,13 +47,13 @@ _EXPRESSIONS: Final = {
     "seconds": "{column} + k * {every} - {span}",
 }
 ROUNDS: Final = 5
-#: The pages of assets; the others are measured besides.
+#: The pages of assets. Other pages are measured too.
 OF_ASSETS: Final = ("topic", "staged_files")
 LOOK_MS: Final = 120_000
 
 
 def fill(url: str, days: int, cycles_a_day: int) -> None:
-    """Copy the newest two runs, an extraction and a load, into ``days`` before now."""
+    """Copy the newest two runs, an extraction and a load, into the last ``days``."""
     every, span = 86_400 // cycles_a_day, days * 86_400
     engine = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg2:"))
     with engine.connect() as connection:
@@ -88,7 +88,7 @@ def _copy(connection: sqlalchemy.Connection, table: str, runs: str, every: int, 
 
 
 def pages(environ: Mapping[str, str], topic: str, table: str, log: Path) -> dict[str, float]:
-    """Seconds until a page shows its newest numbers, in a browser that was there before: medians."""
+    """Median seconds until a page shows its newest numbers, in a browser that has opened it before."""
     program = find_chromium()
     assert program, "no Chromium"
     with (
@@ -101,7 +101,7 @@ def pages(environ: Mapping[str, str], topic: str, table: str, log: Path) -> dict
 
 
 def _looks(topic: str, table: str) -> dict[str, tuple[str, str]]:
-    """Pages, and what is visible when they are complete."""
+    """Pages, and the text that is visible once they are complete."""
     entry = "xpath=//tr[td[1][normalize-space()='{}']]/td[last()]"
     return {
         "topic": (f"/assets/staged/{topic}", entry.format("lag_records")),

@@ -1,10 +1,10 @@
-"""What Dagster costs at 160 topics of 70 partitions: ``make bench-dagster``.
+"""Dagster's cost with 160 topics of 70 partitions: ``make bench-dagster``.
 
 The product's own jobs report cycles of 11,200 changed partitions with two files each, and loads of their 320 tables,
-into a Postgres of their own, over the state of a large installation (`plan_state`) in a folder; nothing is read from
-Kafka. The database's growth per cycle is measured over a cycle and over the 4 that follow. Ticks of all sensors are
-measured with and without changed states. Then `dagster_month` makes a month of it, and a browser opens pages. Results
-go to ``benchmarks/results/scale.json``.
+into a separate Postgres. The state is that of a large installation (`plan_state`) in a folder. Nothing is read from
+Kafka. The database's growth per cycle is measured over one cycle, and over the 4 cycles that follow. Ticks of all
+sensors are measured with and without changed states. Then `dagster_month` simulates a month, and a browser opens pages.
+Results are written to ``benchmarks/results/scale.json``.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ CYCLES_A_DAY: Final = 288
 CYCLE_SECONDS: Final = 300
 DAY_SECONDS: Final = 86_400
 FEW, MANY = 1, 4
-#: Rows of each file, about; each partition has two.
+#: Approximate rows per file. Each partition has two files.
 ROWS: Final = 100
-#: The bars of the design.
+#: The limits in the design.
 BARS: Final = {"dagster_mb_per_day": 300.0, "page_seconds": 2.0, "ticks_core_share": 0.1}
-#: Sensors, and the seconds between their ticks: the defaults.
+#: Sensors, and the default seconds between their ticks.
 SENSORS: Final = {"extraction": 300, "done_file": 60, "completeness": 60, "check": 300, "notice": 60}
 _QUIETLY: Final = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -88,7 +88,7 @@ class Read(Extractor):
 
 
 def _partition(tp: TopicPartition) -> PartitionReport:
-    """Each partition has numbers of its own: equal ones would take less room."""
+    """A partition with its own numbers, since equal numbers would take less space."""
     number, now = zlib.crc32(str(tp).encode()), int(time.time())
     rows, first = ROWS // 2 + number % ROWS, number % 10**9 + now % 10**6
     files = tuple(
@@ -127,7 +127,7 @@ def _job(table: TableReference) -> str:
 
 
 class Installation:
-    """The product over the state in ``home``, and Dagster's instance on ``url``."""
+    """The product with the state in ``home``, and Dagster's instance on ``url``."""
 
     def __init__(self, home: Path, url: str) -> None:
         self.home, self.url = home, url
@@ -161,13 +161,13 @@ class Installation:
         )
 
     def cycle(self, instance: dg.DagsterInstance) -> None:
-        """An extraction and a load, reported."""
+        """Report an extraction and a load."""
         for job in ("extract_job", "load_job"):
             ran = self.jobs.resolve_job_def(job).execute_in_process(_QUIETLY, instance)
             assert ran.success
 
     def change(self) -> None:
-        """Every commit and every table's state is written again, as by an extraction and a load."""
+        """Rewrite all commits and table states, as an extraction and a load do."""
         for prefix in (COMMITS, TABLES):
             for entry in list(self.store.list(prefix)):
                 self.store.swap(entry.path, self.store.get(entry.path).data, entry.generation)
@@ -175,8 +175,8 @@ class Installation:
     def tick(
         self, instance: dg.DagsterInstance, name: str, cursor: str | None, is_first: bool = False
     ) -> str | None:
-        """A tick of a sensor. Returns its cursor. Of the first of a new installation, which writes every page's checks,
-        only those over all topics and tables are kept."""
+        """Run a tick of a sensor, and return its cursor. The first tick of a new installation writes the checks of
+        every page. Of these, only those over all topics and tables are kept."""
         sensor = self.sensors.resolve_sensor_def(f"{name}_sensor")
         with dg.build_sensor_context(
             instance=instance, definitions=self.sensors, cursor=cursor, sensor_name=sensor.name
@@ -190,7 +190,7 @@ class Installation:
         return found.cursor
 
     def bytes_of_tick(self, instance: dg.DagsterInstance, name: str, cursor: str | None) -> float:
-        """What Dagster's daemon keeps of a tick."""
+        """The bytes that Dagster's daemon stores per tick."""
         before, count, now = size(self.url), 50, time.time()
         for _ in range(count):
             instance.create_tick(
@@ -207,8 +207,8 @@ def _nothing() -> dg.ResourceDefinition:
 
 
 def cycles(installation: Installation, instance: dg.DagsterInstance) -> dict[str, float]:
-    """Growth and processor time of a cycle, over few and over many."""
-    installation.cycle(instance)  # registers keys: their cost is not that of every day
+    """Growth and CPU time of a cycle, over few and over many cycles."""
+    installation.cycle(instance)  # registers keys, which is not part of a usual cycle's cost
     found = {}
     for count in (FEW, MANY):
         before, started = size(installation.url), time.process_time()
@@ -222,13 +222,13 @@ def cycles(installation: Installation, instance: dg.DagsterInstance) -> dict[str
 
 
 def size(url: str) -> int:
-    """Bytes of the database, without what a vacuum leaves free."""
+    """Bytes of the database, without the space that a vacuum frees."""
     [[found]] = query(url, "SELECT pg_database_size(current_database())")
     return int(str(found))
 
 
 def ticks(installation: Installation, instance: dg.DagsterInstance) -> dict[str, Any]:
-    """Processor time of each sensor's ticks, as share of a core; each fifth minute all states have changed."""
+    """CPU time of each sensor's ticks, as a share of a core. Every fifth minute, all states have changed."""
     cursors: dict[str, str | None] = dict.fromkeys(SENSORS)
     found: dict[str, Any] = {}
 
@@ -253,7 +253,7 @@ def ticks(installation: Installation, instance: dg.DagsterInstance) -> dict[str,
 
 
 def history(instance: dg.DagsterInstance, days: int) -> dict[str, float]:
-    """Processor time of the job that deletes old runs, by the number of runs that it deletes."""
+    """CPU time of the job that deletes old runs, by the number of runs that it deletes."""
     found, oldest = {}, datetime.now(UTC) - timedelta(days=days)
     for hours in (1, 5):  # an hour of cycles, and the four that follow
         started = time.process_time()
@@ -264,7 +264,7 @@ def history(instance: dg.DagsterInstance, days: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure all of it; 1 when a bar is missed."""
+    """Measure everything. Returns 1 if a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=30)
     options = parser.parse_args()

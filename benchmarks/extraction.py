@@ -1,9 +1,9 @@
-"""KBQ's extraction against programs that read, or read and write, the same topics.
+"""Compares KBQ's extraction with programs that read, or read and write, the same topics.
 
 ``python -m benchmarks.extraction [--full] [--small 8000000] [--large 4000000] [--repeat 3] [--only kbq,perf-test]``.
-All run on the same broker and topics, interleaved; a number is the median of the repetitions. Results are written to
-``benchmarks/results``, to a table of ``docs/performance.md``, and to the plot beside it. Interrupted, the same
-command goes on; ``--fresh`` begins anew. ``--full`` adds other codecs, 64 partitions, and ten tables.
+All run on the same broker and topics, interleaved. Numbers are medians of the repetitions. Results are written to
+``benchmarks/results``, to a table in ``docs/performance.md``, and to the plot next to it. After an interruption, the
+same command continues; ``--fresh`` starts again. ``--full`` adds other codecs, 64 partitions, and ten tables.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from benchmarks.topics import BenchTopic, bench_topics, ensure_produced, open_st
 RESULTS = REPOSITORY / "benchmarks" / "results"
 DOCUMENT = REPOSITORY / "docs" / "performance.md"
 PLOT = REPOSITORY / "docs" / "performance.svg"
-#: Enough for the bars and the nearest peers, in ten minutes; `--full` runs all.
+#: Enough for the limits and the closest peers, in ten minutes. `--full` runs all.
 USUAL = ("kbq", "processes", "resident", "perf-test", "kcat", "spark")
-#: Far slower than the others: run once, whatever the repetitions.
+#: Far slower than the others, so run only once, regardless of the repetitions.
 SLOW = ("python", "connect")
 #: Results that `benchmarks.wire` writes.
 FORMATS = ("json", "protobuf", "pseudonyms", "json_personal")
-#: Who reads topics of other shapes.
+#: Contenders that read topics with other shapes.
 NEAREST = ("kbq", "perf-test", "kcat")
-#: Shapes beside the usual one, which is lz4, 4 partitions, 1 table.
+#: Shapes other than the usual one, which is lz4, 4 partitions, 1 table.
 SHAPES: tuple[dict[str, Any], ...] = (
     {"codec": "zstd"},
     {"codec": "none"},
@@ -51,7 +51,7 @@ SHAPES: tuple[dict[str, Any], ...] = (
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """The facts about this machine on which the numbers depend."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
@@ -102,7 +102,7 @@ class Rounds:
         except (Missing, RuntimeError) as error:
             if contender == "kbq":
                 raise
-            # A peer that cannot run here must not cost the rest, nor go unseen.
+            # A peer that cannot run here must neither stop the others nor go unnoticed.
             self.missing[contender] = str(error)
             self._console.print(f"[red]NOT MEASURED: {contender}: {error}")
             return None
@@ -117,7 +117,7 @@ class Rounds:
 
 
 def chosen(options: argparse.Namespace) -> list[tuple[BenchTopic, list[str]]]:
-    """The topics, and who reads each."""
+    """The topics, and the contenders that read each."""
     names = options.only.split(",") if options.only else list(CONTENDERS if options.full else USUAL)
     sizes = {"small": options.small, "large": options.large}
     found = [(topic, names) for topic in bench_topics(sizes)]
@@ -128,7 +128,7 @@ def chosen(options: argparse.Namespace) -> list[tuple[BenchTopic, list[str]]]:
 
 
 def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
-    """Everything, from starting the broker to the results."""
+    """Run the benchmark, from starting the broker to the results."""
     notes = Notes(WORK / "unfinished.jsonl", {**vars(options), "fresh": False, "repeat": 0})
     if len(notes):
         console.print(f"going on with an interrupted benchmark: {len(notes)} runs are done")
@@ -156,7 +156,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
 
 
 def by_perf_test(measured: Sequence[Measured]) -> dict[str, Any]:
-    """KBQ's other ways to run by the perf test's run: of each kind of records, and the worst."""
+    """The ratio of KBQ's other ways to run to the perf test, for each kind of records, and the worst one."""
     found: dict[str, Any] = {}
     for way in OWN:
         ratios = {
@@ -173,8 +173,8 @@ def by_perf_test(measured: Sequence[Measured]) -> dict[str, Any]:
 
 
 def write(results: dict[str, Any], is_full: bool, is_part: bool) -> None:
-    """Results, tables and plot. A full run has a table of its own and leaves the usual one, of more rounds, alone;
-    a run of some programs (`--only`) writes KBQ's other ways to run alone."""
+    """Write results, tables and plot. A full run has its own table, and leaves the usual one, which has more rounds,
+    alone. A run of some programs (`--only`) writes only KBQ's other ways to run."""
     RESULTS.mkdir(exist_ok=True)
     if is_full:
         (RESULTS / "full.json").write_text(json.dumps(results, indent=1) + "\n")

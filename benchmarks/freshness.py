@@ -1,12 +1,12 @@
-"""How soon rows are visible in a lake, and complete hours tagged, while automation runs by itself.
+"""Measures how soon rows become visible in a lake, and complete hours are tagged, under automation.
 
 ``python -m benchmarks.freshness [--minutes 75] [--scale 1] [--extract 300] [--load 120] [--resident 0]``: a real
-broker, `kbq ui`, an Iceberg lake. A reader opens the tables every few seconds and notes which rows it sees for the
-first time, and how far the tag `complete_until` says that the table is complete.
+broker, `kbq ui`, and an Iceberg lake. A reader opens the tables every few seconds. It notes which rows it sees for the
+first time, and up to which hour the tag `complete_until` says that the table is complete.
 
-With ``--scale 6`` an hour takes ten minutes: business time runs six times as fast, and all pauses that are settings
-are a sixth. Dagster's polls, the time that a run takes and the data clock of waiting partitions, which expects a clock
-that runs as fast as its own, are not scaled. The figures are minutes of business time.
+With ``--scale 6``, an hour takes ten minutes: business time runs six times as fast, and all configured pauses are a
+sixth. Some times are not scaled: Dagster's polls, the duration of runs, and the data clock of waiting partitions, which
+expects time to pass at its own pace. The numbers are minutes of business time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SCHEMA = {
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
     ],
 }
-#: What `flush: {}` stands for in a catalog.
+#: The values that `flush: {}` means in a catalog.
 FLUSH = {"min_records": 500_000, "max_wait_seconds": 1200, "close_hours": "true"}
 #: Pauses that are settings, in seconds.
 PAUSES = {"KBQ_HOURS_SECONDS": 600, "KBQ_QUIET_SECONDS": 0}
@@ -68,14 +68,14 @@ HOUR = 3600.0
 
 @dataclass
 class Topic:
-    """A topic of a record every ``every`` minutes, and what the reader saw of its table. Times are of business, in
+    """A topic with a record every ``every`` minutes, and what the reader saw of its table. Times are business times in
     seconds since 1970."""
 
     name: str
     every: float
     options: Mapping[str, Any]
     at: list[float] = field(default_factory=list)
-    #: seconds that each record took
+    #: seconds until each record was visible
     seen: dict[int, float] = field(default_factory=dict)
     tagged: dict[int, float] = field(default_factory=dict)
     snapshot: int | None = None
@@ -86,17 +86,17 @@ class Topic:
         return TableReference("fresh", self.name)
 
     def age(self, now: float) -> float:
-        """Minutes since the oldest record that no reader sees."""
+        """The age in minutes of the oldest record that the reader does not see yet."""
         return next(((now - at) / 60 for n, at in enumerate(self.at) if n not in self.seen), 0.0)
 
     def untagged(self, now: float) -> float:
-        """Minutes since the end of the last hour, if it is not tagged."""
+        """Minutes since the end of the last hour, if that hour is not tagged yet."""
         until = int(now // HOUR)
         return (now - until * HOUR) / 60 if self.tagged and until not in self.tagged else 0.0
 
 
 class BusinessTime:
-    """Time that runs ``scale`` times as fast, and ends at the clock's."""
+    """Time that runs ``scale`` times as fast as the clock, and reaches the clock's time at the end."""
 
     def __init__(self, minutes: float, scale: float) -> None:
         self._begun, self._scale = time.time(), scale
@@ -139,7 +139,7 @@ class Feed:
         self._producer.produce(name, value.getvalue(), partition=partition)
 
     def stop(self) -> None:
-        """Stop, once every record is on the broker."""
+        """Stop when every record is on the broker."""
         self._end.set()
         self._thread.join()
         if self._producer.flush(120):
@@ -147,14 +147,14 @@ class Feed:
 
 
 class Reader:
-    """Opens the tables again and again, as a reader of the lake does."""
+    """Opens the tables repeatedly, as a reader of the lake does."""
 
     def __init__(self, lake: IcebergLake, topics: list[Topic], clock: BusinessTime) -> None:
         self._lake, self._topics, self._clock = lake, topics, clock
         self.samples: list[tuple[float, dict[str, tuple[float, float]]]] = []
 
     def run(self, until: float) -> None:
-        """Read until then."""
+        """Read until a time."""
         begun = time.monotonic()
         while (seconds := time.monotonic() - begun) < until:
             for topic in self._topics:
@@ -225,7 +225,7 @@ def environment(
 
 
 def summary(topic: Topic, begun: float, ended: float) -> dict[str, Any]:
-    """Minutes until rows were visible and hours tagged. A row that was not seen counts if it had half an hour."""
+    """Minutes until rows were visible and hours tagged. A row that was not seen counts if it had half an hour time."""
     late = [
         (ended - at) / 60 for n, at in enumerate(topic.at) if n not in topic.seen and at < ended - HOUR / 2
     ]
@@ -248,7 +248,7 @@ def summary(topic: Topic, begun: float, ended: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, and write what came of it."""
+    """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=75.0, help="of the clock")
     parser.add_argument(

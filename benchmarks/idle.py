@@ -1,7 +1,7 @@
-"""A cycle over many small partitions of a real broker: all with one record to read, then none with anything.
+"""Measures cycles over many small partitions of a real broker: first each has one record to read, then none has any.
 
-``python -m benchmarks.idle [--topics 50] [--partitions 20]``. Each cycle is a process of its own, in which tasks run
-instead of in Spark: what is measured is the plan, the broker's answers, and what a small range costs its reader.
+``python -m benchmarks.idle [--topics 50] [--partitions 20]``. Each cycle is a separate process, in which tasks run
+without Spark. So it measures the plan, the broker's answers, and the cost of a small range for its reader.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READERS = ("fetch", "librdkafka")
 
 
 def produce(stack: LocalStack, topics: int, partitions: int) -> str:
-    """A record in each partition of new topics; what their names begin with."""
+    """Produce a record to each partition of new topics, and return the prefix of their names."""
     prefix = f"idle-{time.time_ns()}"
     client: dict[str, Any] = {"bootstrap.servers": stack.bootstrap_servers}
     names = [f"{prefix}-{n}" for n in range(topics)]
@@ -48,7 +48,7 @@ def produce(stack: LocalStack, topics: int, partitions: int) -> str:
 
 
 def cycle(environ: dict[str, str]) -> dict[str, float]:
-    """One cycle, in a process of its own."""
+    """One cycle in a separate process."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.idle", "--cycle"],
         cwd=REPOSITORY,
@@ -62,7 +62,7 @@ def cycle(environ: dict[str, str]) -> dict[str, float]:
 
 
 def run_cycle() -> None:
-    """What the process does: extract all topics by tasks in it, timed from the platform's opening."""
+    """Extract all topics with tasks in this process, timed from the opening of the platform."""
     from kbq_assets.definitions import parts
     from kbq_assets.worker.task import UnitTask
     from kbq_assets.worker.warm import warm_up
@@ -79,7 +79,7 @@ def run_cycle() -> None:
 
 
 def measured(stack: LocalStack, prefix: str, reader: str) -> dict[str, Any]:
-    """The first cycle of a new home, which reads everything, and the second one, which finds nothing."""
+    """The first cycle of a new home, which reads everything, and the second, which finds nothing."""
     home = WORK / "idle"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
@@ -115,7 +115,7 @@ def main() -> None:
         found = {reader: measured(stack, prefix, reader) for reader in READERS}
         admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
         admin.delete_topics([f"{prefix}-{n}" for n in range(options.topics)])
-        time.sleep(2)  # the broker deletes files after its answer
+        time.sleep(2)  # the broker deletes files after it has answered
     finally:
         stack.down()
     results = {"machine": machine(), "partitions": options.topics * options.partitions, **found}

@@ -1,10 +1,10 @@
-"""From Kafka to the Parquet files of a lake: an extraction and the load of all that it staged, both on Spark.
+"""From Kafka to the Parquet files of a lake: an extraction and the load of everything that it staged, both on Spark.
 
 ``python -m benchmarks.kafka_to_parquet [--small 20000000] [--large 8000000] [--repeat 3]`` measures whole process trees
 and writes ``benchmarks/results/kafka_to_parquet.json``. Business time covers 28 hours, in order with some late records,
-or at random. MB are those of values in Kafka, before compression, and of staged Avro, which has KBQ's columns too. A
-speed is that of the same two commands beside a topic of `TINY` records, which shows the starts of Spark and Python;
-`with_starts` counts all. ``mb_to_target`` is how much one start must bring for `TARGET` with all counted.
+or at random. MB count values in Kafka before compression, or staged Avro, which also has KBQ's columns. Speeds exclude
+the starts of Spark and Python, which the same two commands measure on a topic of `TINY` records; `with_starts` includes
+them. ``mb_to_target`` is how much one start must process to reach `TARGET` including starts.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from benchmarks.peers import Peers
 from benchmarks.topics import BenchTopic, bench_topics, ensure_produced, open_stack
 from kbq_assets.wire.arrow.container import read_blocks, read_header
 
-#: Every load job runs on Spark, as large ones do.
+#: Makes every load job run on Spark, as large ones do.
 ON_SPARK = {"KBQ_LAKE_SPARK_MB": "1"}
 TINY = 100_000
-#: MB of values a second of processor time.
+#: MB of values per CPU second.
 TARGET = 50
 
 
@@ -61,7 +61,7 @@ def cpu_of(measured: dict[str, float]) -> float:
 
 
 def measured_topic(bench: Bench, topic: BenchTopic, repeat: int, console: Console) -> dict[str, Any]:
-    """All rounds of a topic, and of the tiny one beside each."""
+    """All rounds of a topic, each with a round of the tiny topic."""
     tiny = replace(topic, records=TINY)
     mb, tiny_mb = (ensure_produced(bench.stack, each, console) / 1e6 for each in (topic, tiny))
     rounds, speeds, starts = [], [], []

@@ -1,7 +1,7 @@
-"""KBQ's own extraction, as `kbq extract` runs it, timed from within.
+"""Runs KBQ's own extraction as `kbq extract` does, and times its parts.
 
-``python -m benchmarks.kbq_job TOPIC REPORT [SOURCE]``: with a source, ``kafka`` or ``backup``, it is the reading of a
-replay of all that was extracted, without its load. Settings come from the environment, as always.
+``python -m benchmarks.kbq_job TOPIC REPORT [SOURCE]``. With a source, ``kafka`` or ``backup``, it reads everything that
+was extracted again for a replay, without loading it. Settings come from the environment, as usual.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TimedEngine:
-    """An engine that remembers when its first task started, and how long tasks ran."""
+    """An engine that records when its first task started, and how long tasks ran."""
 
     def __init__(self, engine: ExtractionEngine) -> None:
         self._engine = engine

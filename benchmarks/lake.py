@@ -1,7 +1,7 @@
-"""What it costs to turn staged Avro into Parquet files of an Iceberg table, in one process.
+"""The cost of converting staged Avro to Parquet files of an Iceberg table, in one process.
 
-``python -m benchmarks.lake [flat|nested|union]`` prints MB of Avro (before compression) per second of processor time,
-and the largest resident memory.
+``python -m benchmarks.lake [flat|nested|union]`` prints MB of Avro (before compression) per CPU second, and the largest
+resident memory.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _schema(kind: str) -> str:
 
 
 def generate(kind: str, folder: Path) -> None:
-    """Write the staged files, in a process of its own: its memory is not the load's."""
+    """Write the staged files in a separate process, so that its memory does not count for the load."""
     for number in range(FILES):
         with (folder / f"{number}.avro").open("wb") as stream:
             rows = _rows(kind, number * ROWS)
@@ -92,7 +92,7 @@ def generate(kind: str, folder: Path) -> None:
 
 
 def main(kind: str) -> None:
-    """Load the files after a first one, for which numba compiles."""
+    """Load the files, after a first one for which numba compiles."""
     schema = _schema(kind)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -113,7 +113,7 @@ def main(kind: str) -> None:
 
 
 def on_spark(source: Path, folder: Path, kind: str) -> None:
-    """One load job of all files of a folder, which Spark tasks write."""
+    """One load job with all files of a folder, written in Spark tasks."""
     settings = parse_settings(
         {
             "KBQ_HOME": os.environ["KBQ_HOME"],
@@ -134,7 +134,7 @@ def on_spark(source: Path, folder: Path, kind: str) -> None:
 
 
 def _entry(number: int, path: Path) -> StagedFile:
-    """The commit's entry of a file, with its checksum, which tasks compare."""
+    """The commit's entry for a file, with its checksum, which tasks verify."""
     name = StagedFileName(TopicPartition("shop.orders", 0), TABLE, 1, number * ROWS, 0, "bench").format()
     with path.open("rb") as stream:
         size, crc32c = ChecksumReader(stream).drain()

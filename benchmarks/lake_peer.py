@@ -1,6 +1,6 @@
-"""A large load job of a lake on Spark, beside Spark's own path from Avro to Parquet, on the same files.
+"""Compares a large load job of a lake on Spark with Spark's own path from Avro to Parquet, on the same files.
 
-``python -m benchmarks.lake_peer [ROUNDS]`` measures whole process trees, Spark's start included, prints a table and
+``python -m benchmarks.lake_peer [ROUNDS]`` measures whole process trees, including Spark's start, prints a table and
 writes ``benchmarks/results/lake_peer.json``.
 """
 
@@ -23,12 +23,12 @@ from benchmarks.peers import spark
 WORK = REPOSITORY / ".kbq" / "bench-lake"
 RESULTS = REPOSITORY / "benchmarks" / "results" / "lake_peer.json"
 CORES = 2
-#: Copies of each generated file: a load job of about 900 MB.
+#: Copies of each generated file, which give a load job of about 900 MB.
 COPIES = 4
 
 
 def staged(folder: Path, kind: str) -> int:
-    """Write the staged files, if they are not there; return their bytes."""
+    """Write the staged files unless they exist, and return their bytes."""
     if not folder.is_dir():
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -42,7 +42,7 @@ def staged(folder: Path, kind: str) -> int:
 
 
 def kbq(source: Path, kind: str) -> Usage:
-    """One load job, whose files Spark tasks write."""
+    """One load job, written in Spark tasks."""
     shutil.rmtree(WORK / "lake", ignore_errors=True)
     command = [sys.executable, "-m", "benchmarks.lake", "job", str(source), str(WORK / "lake"), kind]
     return measure(command, WORK, WORK / "kbq.log", {**os.environ, "KBQ_HOME": str(WORK / "kbq")})
@@ -61,7 +61,7 @@ def peer(source: Path, installed: tuple[Path, tuple[Path, ...], Path]) -> Usage:
 
 
 def main(rounds: int) -> None:
-    """Measure, one after the other, and print the medians."""
+    """Measure both in turn, and print the medians."""
     WORK.mkdir(parents=True, exist_ok=True)
     python, jars, java = spark(WORK, Console(stderr=True))
     results: list[dict[str, object]] = []

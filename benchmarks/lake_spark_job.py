@@ -1,8 +1,8 @@
-"""The peer: Spark's Avro reader and Parquet writer, on the files that KBQ loads into a lake. Runs in PySpark 4.0's
+"""A peer: Spark's Avro reader and Parquet writer, on the files that KBQ loads into a lake. Runs in PySpark 4.0's
 environment, without KBQ.
 
-``python lake_spark_job.py ARGUMENTS.json``. What it writes has the same columns, partitions and compression; no catalog
-knows it, and no checksum of its input is compared.
+``python lake_spark_job.py ARGUMENTS.json``. The output has the same columns, partitions and compression. It is in no
+catalog, and the checksums of the input are not verified.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""What a whole process tree costs: wall time, processor time, memory.
+"""Measures the cost of a whole process tree: wall time, CPU time, memory.
 
-``python -m benchmarks.measure REPORT COMMAND…`` runs a command and writes a `Usage` as JSON. It adopts the orphans
-of the tree (a JVM whose launcher is gone, Python workers whose daemon is), waits for all of them and so counts the
-processor time of every process, as the kernel does. The kernel forgets the time of processes whose parent ignores
-their end, as PySpark's daemon does: what was last seen of them is added. Linux only.
+``python -m benchmarks.measure REPORT COMMAND…`` runs a command and writes a `Usage` as JSON. It adopts the orphans of
+the tree (a JVM whose launcher has ended, Python workers whose daemon has ended) and waits for all of them. So it counts
+the CPU time of every process, as the kernel reports it. If a parent ignores the end of its children, as PySpark's
+daemon does, the kernel discards their time. Then their last observed time is added. Linux only.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _MB = 1e6
 
 @dataclass(frozen=True)
 class Usage:
-    """``peak_mb`` is the largest sum of resident memory of the tree's processes at one time (pages that processes
-    share count in each); ``python_peak_mb`` the high-water mark of the largest Python worker of Spark's, 0 if there
-    is none. ``load`` is the machine's load average of the last minute when the run began. ``root_cpu`` is the processor
-    time of the command's own process, without its children, to a tenth of a second."""
+    """The cost of a command. ``peak_mb`` is the largest sum of the resident memory of all processes at one time; shared
+    pages count in each process. ``python_peak_mb`` is the high-water mark of the largest Python worker, 0 if there is
+    none. ``load`` is the machine's load average over the last minute when the run began. ``root_cpu`` is the CPU time
+    of the command's own process without its children, to a tenth of a second."""
 
     wall: float
     cpu: float
@@ -48,7 +48,7 @@ class Usage:
 def measure(
     command: Sequence[str | Path], work: Path, log: Path, environ: Mapping[str, str] | None = None
 ) -> Usage:
-    """Run a command from the repository's folder. Raises RuntimeError, with the log's end, if it fails."""
+    """Run a command from the repository's folder. Raises RuntimeError with the end of the log if it fails."""
     report = work / "usage.json"
     report.unlink(missing_ok=True)
     launcher = [sys.executable, "-m", "benchmarks.measure", str(report), *map(str, command)]
@@ -68,7 +68,7 @@ def measure(
 
 
 class _Sampler(threading.Thread):
-    """Looks at the tree's memory ten times a second."""
+    """Samples the tree's memory ten times per second."""
 
     def __init__(self, root: int) -> None:
         super().__init__(daemon=True)
@@ -81,7 +81,7 @@ class _Sampler(threading.Thread):
         self._disowned: dict[int, float] = {}
 
     def forgotten(self, waited: Collection[int]) -> float:
-        """Processor time of children of which the kernel told nobody, ``waited`` being those it told us."""
+        """The CPU time of children whose end the kernel did not report. ``waited`` are those that it reported."""
         return sum(seconds for pid, seconds in self._disowned.items() if pid not in waited)
 
     def run(self) -> None:
@@ -100,14 +100,15 @@ class _Sampler(threading.Thread):
             self.peak = max(self.peak, total)
 
     def _is_worker(self, process: psutil.Process) -> bool:
-        # Only a yes is kept: between fork and exec a process still has its parent's command line.
+        # Cache only a positive answer: between fork and exec, a process still has its parent's command line.
         if process.pid not in self._workers and _is_python_worker(process.cmdline()):
             self._workers.add(process.pid)
         return process.pid in self._workers
 
 
 def _is_python_worker(command: Sequence[str]) -> bool:
-    """The daemon that forks workers, `python -m MODULE pyspark.worker`, or one. A zombie has no command line."""
+    """Whether a process is a worker, or the daemon that forks workers: `python -m MODULE pyspark.worker`. False for a
+    zombie, which has no command line."""
     return "python" in Path("".join(command[:1])).name and any("pyspark" in part for part in command[1:4])
 
 
@@ -126,7 +127,7 @@ def _high_water(pid: int) -> int:
 
 
 def _wait_for_all() -> Iterator[tuple[int, int]]:
-    """Ids and exit codes of children as they end, adopted ones included."""
+    """Ids and exit codes of children as they end, including adopted ones."""
     while True:
         try:
             pid, status = os.wait()
@@ -136,7 +137,7 @@ def _wait_for_all() -> Iterator[tuple[int, int]]:
 
 
 def main(report: str, *command: str) -> int:
-    """Run ``command`` and all it starts to the end. Its exit code."""
+    """Run ``command`` and all processes that it starts to their end. Returns the command's exit code."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     load, started = os.getloadavg()[0], time.perf_counter()
     child = os.posix_spawnp(command[0], list(command), os.environ)

@@ -1,7 +1,7 @@
-"""What it costs to copy the blocks of many small files into large ones: of staged files (PROTOCOL L15), and of those of
-a backup (B10), in one process.
+"""The cost of copying the blocks of many small files into large ones, in one process: for staged files (PROTOCOL L15)
+and for backups (B10).
 
-``python -m benchmarks.merging [KB]`` prints MB of files (compressed) per second of processor time.
+``python -m benchmarks.merging [KB]`` prints MB of compressed files per CPU second.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCHEMA = '{"type":"record","name":"r","fields":[{"name":"x","type":"bytes"}]}'
 
 
 def container(size: int) -> tuple[bytes, int]:
-    """A file of some bytes, and its number of records."""
+    """A file of a given size, and its number of records."""
     sink, rows = io.BytesIO(), 0
     writer = ContainerWriter(sink, SCHEMA, FileFormat(b"0123456789abcdef"))
     while sink.tell() < size:
@@ -45,7 +45,7 @@ def container(size: int) -> tuple[bytes, int]:
 
 
 def merge_staged(store: LocalObjectStore, data: bytes) -> Callable[[], int]:
-    """Staged files, and what merges them: it returns how many there are then."""
+    """Write staged files, and return the function that merges them, which returns the number of files left."""
     crc32c, files = checksum_of(data)[1], []
     for number in range(TOTAL // len(data)):
         name = StagedFileName(TP, TABLE, 1, number, 0, "bench").format()
@@ -55,7 +55,7 @@ def merge_staged(store: LocalObjectStore, data: bytes) -> Callable[[], int]:
 
 
 def merge_copies(store: LocalObjectStore, data: bytes, rows: int) -> Callable[[], int]:
-    """The same of a backup with such files."""
+    """The same for the files of a backup."""
     area, windows = BackupArea(store), []
     crc32c, content = checksum_of(data)[1], f"sha256:{hashlib.sha256(data).hexdigest()}"
     for number in range(TOTAL // len(data)):
@@ -79,7 +79,7 @@ def merge_copies(store: LocalObjectStore, data: bytes, rows: int) -> Callable[[]
 
 
 def main(size_kb: int) -> None:
-    """Copy some 400 MB of files of this size."""
+    """Copy about 400 MB in files of a given size."""
     data, rows = container(size_kb << 10)
     for kind in ("staged", "backup"):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
-"""The programs KBQ is measured against, in environments of their own below the benchmarks' work folder.
+"""The programs with which KBQ is compared, in separate environments in the benchmarks' work folder.
 
-Spark's Kafka source and Avro writer are those of PySpark 4.0.0: where this was written, the connector of 4.0.1 and
-4.0.2 could not be fetched whole. Kafka's own perf test comes with Kafka. Jars are
-fetched by the Ivy inside PySpark, as `kbq local` fetches its.
+Spark's Kafka source and Avro writer are those of PySpark 4.0.0, because the connectors of 4.0.1 and 4.0.2 could not be
+fetched completely when this was written. Kafka's own perf test is part of Kafka. As in `kbq local`, the Ivy that
+PySpark includes fetches the jars.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _CONNECT = tuple(
     f'<dependency org="org.apache.kafka" name="{name}" rev="{KAFKA_TOOLS}"/>'
     for name in ("connect-runtime", "connect-file")
 )
-#: What PySpark ships itself: two versions of it on one class path do not mix.
+#: Libraries that PySpark includes. Two versions on one class path are incompatible.
 _SHIPPED = ("hadoop-", "scala-library", "slf4j-", "snappy-java", "lz4-java", "jsr305", "spark-tags")
 
 
 @dataclass(frozen=True)
 class Peers:
-    """``python`` has PySpark 4.0; ``connectors`` are its jars, ``tools`` and ``connect`` the class
-    paths of Kafka's perf test and of Kafka Connect."""
+    """``python`` is an interpreter with PySpark 4.0, ``connectors`` are its jars. ``tools`` and ``connect`` are the
+    class paths of Kafka's perf test and Kafka Connect."""
 
     python: Path
     connectors: tuple[Path, ...]
@@ -48,12 +48,12 @@ class Peers:
 
     @classmethod
     def none(cls) -> Peers:
-        """No program but KBQ."""
+        """No programs other than KBQ."""
         return cls(Path(), (), "", "", Path())
 
 
 def prepare(work: Path, stack: LocalStack, console: Console, programs: Collection[str]) -> Peers:
-    """Install what these programs lack: about 500 MB, some minutes the first time."""
+    """Install the programs as needed: about 500 MB, a few minutes the first time."""
     java = find_java(work / "java")
     python, chosen, _ = spark(work, console) if "spark" in programs else (Path(), (), java)
     tools = _fetch(work, f"tools-{KAFKA_TOOLS}", _TOOLS, java.executable, console)
@@ -67,7 +67,7 @@ def prepare(work: Path, stack: LocalStack, console: Console, programs: Collectio
 
 
 def spark(work: Path, console: Console) -> tuple[Path, tuple[Path, ...], JavaRuntime]:
-    """PySpark's Python, its connectors' jars and Java, installed if they are missing."""
+    """PySpark's Python, its connectors' jars, and Java, installed if missing."""
     java = find_java(work / "java")
     environment = work / f"spark-{SPARK}"
     python = environment / "bin" / "python"

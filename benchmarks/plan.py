@@ -1,8 +1,8 @@
-"""What it costs to plan a cycle of a large installation, from a cold start: ``make bench-plan``.
+"""The cost of planning a cycle of a large installation from a cold start: ``make bench-plan``.
 
 50,000 committed files of 11,200 topic-partitions wait for 400 tables (`plan_state`), in fake-gcs-server. Each
-measurement is a process of its own: seconds are those of the call, memory is the process's high-water mark. The
-broker answers from memory. Results go to ``benchmarks/results/plan.json``.
+measurement is a separate process. Seconds are those of the call, and memory is the process's high-water mark. The
+broker answers from memory. Results are written to ``benchmarks/results/plan.json``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from kbq_assets_tests.fakes.platform import with_ports
 WORK = REPOSITORY / ".kbq" / "bench-plan"
 RESULT = REPOSITORY / "benchmarks" / "results" / "plan.json"
 BUCKET = "bench"
-#: The bars of the design.
+#: The limits in the design.
 BARS = {
     "load_plan_seconds": 20.0,
     "extract_plan_seconds": 5.0,
@@ -53,7 +53,7 @@ BARS = {
 
 
 class Broker:
-    """11,200 partitions, each with something to read."""
+    """A broker with 11,200 partitions, each with records to read."""
 
     def cluster_id(self) -> str:
         return plan_state.CLUSTER
@@ -77,7 +77,7 @@ class Broker:
 
 
 class QuietBroker(Broker):
-    """The same partitions, with nothing to read."""
+    """A broker with the same partitions and nothing to read."""
 
     def __init__(self) -> None:
         self._ends = {tp: (windows[-1] + 101) * plan_state.ROWS for tp, windows in plan_state.positions()}
@@ -87,7 +87,7 @@ class QuietBroker(Broker):
 
 
 def load_plan(store: ObjectStore) -> dict[str, float]:
-    """The next batch of each table, and again: what a sensor does that looks a second time."""
+    """Plan the next batch of each table twice, as a sensor does that looks again."""
     cache = StateCache(store)
     cold, batches = _timed(lambda: load.plan(store, cache=cache))
     warm, again = _timed(lambda: load.plan(store, cache=cache))
@@ -97,7 +97,7 @@ def load_plan(store: ObjectStore) -> dict[str, float]:
 
 
 def extract_plan(store: ObjectStore) -> dict[str, float]:
-    """Units of all partitions."""
+    """Plan the units of all partitions."""
     sources = parse_source_list("shop.*\n", "sources")
     seconds, planned = _timed(lambda: extract.plan(store, Broker(), sources))
     assert len(planned.units) == plan_state.TOPICS * plan_state.PARTITIONS, planned.stops[:3]
@@ -105,13 +105,13 @@ def extract_plan(store: ObjectStore) -> dict[str, float]:
 
 
 def prune(store: ObjectStore) -> dict[str, float]:
-    """What an extraction does before it plans, when nothing has changed."""
+    """Do what an extraction does before it plans, if nothing has changed."""
     return {"repair_and_prune_seconds": _timed(lambda: extract.repair_and_prune(store))[0]}
 
 
 def ticks(store: ObjectStore) -> dict[str, float]:
-    """Ticks of Dagster's sensors when all is read: the extraction sensor marks every commit, which is the most it does;
-    the check sensor makes all checks, as the notice sensor does each minute."""
+    """Run ticks of Dagster's sensors when everything is read. The extraction sensor marks every commit, which is the
+    most that it does. The check sensor runs all checks, as the notice sensor does every minute."""
     import dagster as dg
 
     from kbq_assets.defs.extraction.engine import ENGINE
@@ -129,7 +129,7 @@ def ticks(store: ObjectStore) -> dict[str, float]:
 
 
 def _quiet_parts(store: ObjectStore) -> Parts:
-    """All of it over ``store``, as `kbq ui` has it; what no sensor asks for is not there."""
+    """The same parts as in `kbq ui`, over ``store``, without those that no sensor uses."""
     home, broker = WORK / "home", QuietBroker()
     home.mkdir(parents=True, exist_ok=True)
     (home / "topics.txt").write_text("shop.*\n")
@@ -165,7 +165,7 @@ def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure_here(name: str, endpoint: str) -> None:
-    """One measurement, in this process, as JSON on the standard output."""
+    """Run one measurement in this process, and print it as JSON."""
     found = MEASURED[name](open_gcs_store(f"gs://{BUCKET}/staging", GoogleAccess("anonymous", endpoint)))
     usage = resource.getrusage(resource.RUSAGE_SELF)
     cpu = round(usage.ru_utime + usage.ru_stime, 2)
@@ -185,7 +185,7 @@ def measure(name: str, endpoint: str) -> dict[str, float]:
 
 @contextmanager
 def server() -> Iterator[str]:
-    """fake-gcs-server on the state, freshly written."""
+    """A fake-gcs-server with the freshly written state."""
     from kbq_assets_tests.fixtures.local_stack import free_ports
     from kbq_assets_tests.google.install import fake_gcs_server
     from kbq_assets_tests.google.processes import ServerProcess
@@ -210,9 +210,9 @@ def server() -> Iterator[str]:
 
 
 def _write(root: Path) -> None:
-    """The objects as fake-gcs-server keeps them: a file, its metadata in an extended attribute (Linux only).
+    """Write objects in fake-gcs-server's own format: a file with its metadata in an extended attribute (Linux only).
 
-    Uploading so many would take it many minutes.
+    Uploading so many objects would take many minutes.
     """
     root.mkdir(parents=True)
     (root / f"{BUCKET}.bucketMetadata").write_text(
@@ -240,7 +240,7 @@ def _metadata(data: bytes, number: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Measure; 1 when a bar is missed."""
+    """Measure. Returns 1 if a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--measure", choices=sorted(MEASURED))
     parser.add_argument("--endpoint", default="")

@@ -30,7 +30,7 @@ NOW_MS = int(time.time() * 1000)
 
 
 def topics() -> list[str]:
-    """Topics as people name them."""
+    """Topics with realistic names."""
     return [f"shop.events.stream-{number:03}.v1" for number in range(TOPICS)]
 
 
@@ -40,12 +40,12 @@ def topic_id(topic: str) -> str:
 
 
 def hash_of(text: str) -> int:
-    """A number for a text, the same in every process."""
+    """A number for a text that is the same in every process."""
     return int.from_bytes(text.encode()[-8:], "big")
 
 
 def positions() -> Iterator[tuple[TopicPartition, list[int]]]:
-    """Each partition with the numbers of its windows that wait to be loaded; each has one file."""
+    """Each partition with the numbers of its windows that wait for a load. Each window has one file."""
     names = topics()
     each = TOPICS * PARTITIONS
     for number in range(each):
@@ -54,7 +54,7 @@ def positions() -> Iterator[tuple[TopicPartition, list[int]]]:
 
 
 def table_of(tp: TopicPartition, window: int) -> TableReference:
-    """A topic's windows go to several tables, and each table has files of a few topics."""
+    """The table of a window. A topic's windows go to several tables, and each table has files of a few topics."""
     return TableReference("sales", f"table_{(int(tp.topic.split('-')[1][:3]) + TOPICS * window) % TABLES:03}")
 
 

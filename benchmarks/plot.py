@@ -1,4 +1,4 @@
-"""The plots of ``docs/performance.md`` as SVG: processor seconds of every contender, and what a soak noted."""
+"""The plots in ``docs/performance.md`` as SVG: CPU seconds of every contender, and the samples of a soak."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLOURS = {"kbq": "#1a7f5a", "forgets": "#8a93a0", "writes": "#c2703d"}
 
 
 def write_plot(results: Mapping[str, Any], path: Path) -> None:
-    """A horizontal bar for each contender and topic; bars of one topic share a scale."""
+    """Draw a horizontal bar for each contender and topic. The bars of a topic share a scale."""
     lines: list[str] = []
     top = 10
     for kind in KINDS:
@@ -27,7 +27,7 @@ def write_plot(results: Mapping[str, Any], path: Path) -> None:
 
 
 def write_lines(path: Path, minutes: Sequence[float], lines: Mapping[str, Sequence[float]]) -> None:
-    """A panel for each line, over the same minutes."""
+    """Draw a panel for each line, over the same minutes."""
     height, drawn, right = 90, list[str](), _WIDTH - 20
     for number, (label, values) in enumerate(lines.items()):
         top, most = 20 + number * (height + 40), max(*values, 1)
@@ -59,7 +59,7 @@ def _svg(drawn: Iterable[str], height: int) -> str:
 
 
 def _topic(topic: Mapping[str, Any], top: int) -> tuple[list[str], int]:
-    """A topic's title and bars, and where the next thing may begin."""
+    """A topic's title and bars, and the position below them."""
     seconds = {c: topic["medians"][c]["cpu"] for c in CONTENDERS if c in topic["medians"]}
     scale = (_WIDTH - _LABELS - 60) / max(seconds.values())
     lines = [_text(10, top + 14, f"{topic['label']}: seconds of processor time", "#1d2530", "bold")]

@@ -1,7 +1,8 @@
-"""What a cycle costs its driver alone: 11,200 partitions, a store as slow as a bucket (``make bench-publish``).
+"""The cost of a cycle for its driver alone: 11,200 partitions, a store as slow as a bucket (``make bench-publish``).
 
-Reads take 25 ms and writes 60 ms. There are 800 task slots, and a task ends as soon as it is handed out: each of its
-units has a window with two files. The broker answers from memory. The result goes to ``benchmarks/results/scale.json``.
+Reads take 25 ms and writes 60 ms. There are 800 task slots, and a task ends as soon as it is submitted. Each of its
+units has a window with two files. The broker answers from memory. Results are written to
+``benchmarks/results/scale.json``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SLOTS, RECORDS = 800, 10
 
 
 class SlowStore(FaultyMemoryStore):
-    """Each call takes as long as a bucket's."""
+    """A store whose calls take as long as a bucket's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +62,7 @@ class SlowStore(FaultyMemoryStore):
 
 
 class TrickleBroker(Broker):
-    """Ten records in each partition of some topics."""
+    """A broker with ten records in each partition of some topics."""
 
     def __init__(self, topics: int) -> None:
         self._topics = topics
@@ -113,7 +114,7 @@ def _file(tp: TopicPartition, table: TableReference, first: int, until: int) -> 
 
 
 def measure(topics: int, threads: int) -> dict[str, float]:
-    """One cycle over new topics; its first half creates their commits."""
+    """Measure one cycle over new topics. Its first half creates their commits."""
     store, engine = SlowStore(), EndsAtOnce()
     sources = parse_source_list("shop.*  dataset=sales table=orders start=earliest\n", "sources")
     ports = ExtractionPorts(store, TrickleBroker(topics), engine, SystemClock(), publishing_threads=threads)
@@ -138,7 +139,7 @@ def measure(topics: int, threads: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure a quarter and the whole, and write the result."""
+    """Measure a quarter of the topics and all topics, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=PUBLISHING_THREADS)
     options = parser.parse_args()

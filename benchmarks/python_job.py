@@ -1,4 +1,4 @@
-"""The peer: confluent-kafka and fastavro, as a careful script would: decode, add columns, write Avro files.
+"""A peer: a careful script with confluent-kafka and fastavro that decodes, adds columns, and writes Avro files.
 
 ``python -m benchmarks.python_job SERVERS TOPIC SCHEMA FOLDER``. A file per partition, snappy.
 """
@@ -26,7 +26,7 @@ PREFIX, BLOCK = 5, 10_000
 
 
 class Partition:
-    """Records of one partition, on their way to its file."""
+    """Buffered records of one partition, and its file."""
 
     def __init__(self, folder: Path, number: int, schema: dict[str, Any]) -> None:
         self._reads: Any = fastavro.parse_schema(schema)

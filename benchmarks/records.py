@@ -1,4 +1,4 @@
-"""The records of the benchmarks: small ones of about 59 bytes on the wire, large ones of about 360, JSON of 260."""
+"""The benchmarks' records: small ones of about 59 bytes on the wire, large ones of about 360, JSON of 260."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kbq_assets.wire.chunk import encode_long
 MILLIS = 1_767_225_600_000
 DOCUMENT_BYTES = 260
 _AGENT = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0"
-#: Business times are of so many milliseconds from `MILLIS`: 28 hours.
+#: Business times cover this many milliseconds from `MILLIS` on: 28 hours.
 SPAN_MILLIS = 10**8
-#: One of so many records that are in order comes late, by up to two hours.
+#: If records are in order, one of this many comes late, by up to two hours.
 _LATE_EACH, _LATE_MILLIS = 100, 7_200_000
-#: What every business time takes.
+#: Encoded bytes of every business time.
 _TIME_BYTES = len(encode_long(MILLIS))
 
 SMALL = {
@@ -91,7 +91,7 @@ def order(rng: random.Random) -> dict[str, Any]:
 
 
 def document(rng: random.Random) -> bytes:
-    """A click as JSON without spaces, of `DOCUMENT_BYTES`: as long as it takes of its browser's name."""
+    """A click as JSON without spaces. The browser's name is cut so that it has `DOCUMENT_BYTES`."""
     made = click(rng) | {
         "session": f"{rng.getrandbits(64):016x}",
         "country": rng.choice(["DE", "FR", "GB"]),
@@ -103,7 +103,7 @@ def document(rng: random.Random) -> bytes:
 
 @dataclass(frozen=True)
 class RecordKind:
-    """A schema and what is written under it."""
+    """A schema and its records."""
 
     name: str
     schema: Mapping[str, Any]
@@ -114,8 +114,8 @@ KINDS = (RecordKind("small", SMALL, click), RecordKind("large", LARGE, order))
 
 
 def avro_values(kind: RecordKind, count: int, schema_ids: Sequence[int] = (1,)) -> list[bytes]:
-    """Deterministic Confluent Avro values, under these schema ids in turn."""
-    # Logical types off: values are given as they are on the wire.
+    """Deterministic Avro values with Confluent's prefix, with the given schema ids in turn."""
+    # Without logical types, since values are given as they are on the wire.
     parsed = fastavro.parse_schema(json.loads(json.dumps(kind.schema).replace("logicalType", "ignored")))
     rng = random.Random(7)
     values = []
@@ -127,7 +127,7 @@ def avro_values(kind: RecordKind, count: int, schema_ids: Sequence[int] = (1,)) 
 
 
 def time_place(value: bytes) -> int:
-    """Where the business time of a value is: after its id, user and page."""
+    """The position of the business time in a value: after its id, user and page."""
     body = io.BytesIO(value[5:])
     for schema in ("long", "string", ["null", "string"]):
         fastavro.schemaless_reader(body, schema, None)
@@ -135,11 +135,11 @@ def time_place(value: bytes) -> int:
 
 
 def with_time(value: bytes, place: int, millis: int) -> bytes:
-    """A value with another business time, as long as it was."""
+    """A value with another business time and the same length."""
     return value[:place] + encode_long(millis) + value[place + _TIME_BYTES :]
 
 
 def ordered_time(number: int, records: int) -> int:
-    """The business time of the record of this number, of so many that come nearly in order."""
+    """The business time of a record by its number, if the given number of records comes nearly in order."""
     late = number * 7_919 % _LATE_MILLIS if number % _LATE_EACH == 0 else 0
     return MILLIS + number * SPAN_MILLIS // records - late

@@ -1,7 +1,7 @@
-"""A resident application beside one application per cycle: processor time of a cycle, and memory after many cycles.
+"""Compares a resident application with one application per cycle: CPU time of a cycle, and memory after many cycles.
 
-``python -m benchmarks.resident [--cycles 1000] [--partitions 10] [--alone 5]``. A record arrives in each partition
-before each cycle. What is measured is the whole tree of processes: the driver, Spark's JVM, and its Python workers.
+``python -m benchmarks.resident [--cycles 1000] [--partitions 10] [--alone 5]``. Before each cycle, a record is produced
+to each partition. It measures the whole process tree: the driver, Spark's JVM, and its Python workers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from benchmarks.topics import open_stack
 from benchmarks.warm_cycle import KBQ, Tree
 from kbq_assets.local.stack import LocalStack
 
-#: Cycles before memory counts: pools and caches fill.
+#: Cycles before memory is measured, while pools and caches fill.
 WARM = 50
 
 
 @contextmanager
 def home(stack: LocalStack, prefix: str) -> Iterator[dict[str, str]]:
-    """The variables of a new home."""
+    """The environment variables for a new home."""
     folder = WORK / "resident"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -53,7 +53,7 @@ def home(stack: LocalStack, prefix: str) -> Iterator[dict[str, str]]:
 
 
 def add_records(stack: LocalStack, prefix: str, partitions: int) -> None:
-    """A record in each partition."""
+    """Produce a record to each partition."""
     producer = Producer({"bootstrap.servers": stack.bootstrap_servers})
     for partition in range(partitions):
         producer.produce(f"{prefix}-0", b'{"a": 1}', partition=partition)
@@ -62,7 +62,7 @@ def add_records(stack: LocalStack, prefix: str, partitions: int) -> None:
 
 
 def alone(stack: LocalStack, partitions: int, runs: int) -> list[float]:
-    """Processor seconds of each run of `kbq extract` by itself."""
+    """CPU seconds of each run of `kbq extract`."""
     prefix, seconds = produce(stack, 1, partitions), []
     with home(stack, prefix) as environ:
         for _ in range(runs):
@@ -78,7 +78,7 @@ def alone(stack: LocalStack, partitions: int, runs: int) -> list[float]:
 
 
 def resident(stack: LocalStack, partitions: int, cycles: int) -> list[dict[str, Any]]:
-    """Processor seconds and memory after each cycle that read a record of each partition."""
+    """CPU seconds and memory after each cycle, which reads a record from each partition."""
     prefix, seen = produce(stack, 1, partitions), []
     with home(stack, prefix) as environ:
         command = [*KBQ, "--resident", "--every", "0.1"]

@@ -1,4 +1,4 @@
-"""Rounds of measurements, kept as they come: an interrupted benchmark goes on where it was."""
+"""Rounds of measurements, which are stored as they arrive, so that an interrupted benchmark can continue."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from benchmarks.measure import Usage
 from benchmarks.topics import BenchTopic
 
 _MEDIANS = ("wall", "cpu", "peak_mb", "python_peak_mb", "session", "extraction", "tasks")
-#: Other ways to run KBQ, which are compared with the peers themselves.
+#: Other ways to run KBQ, which are also compared with the peers.
 OWN = ("processes", "resident")
 
 
 @dataclass
 class Measured:
-    """All rounds of one topic: contender to what each run cost."""
+    """All rounds of one topic: the cost of each run, by contender."""
 
     topic: BenchTopic
     value_bytes: int
@@ -32,7 +32,7 @@ class Measured:
         }
 
     def ratio(self, measure_name: str, peer: str, of: str = "kbq") -> float | None:
-        """KBQ's by the peer's, median over the rounds: a busy moment of the machine hits both sides of a round."""
+        """The median of KBQ's cost divided by the peer's, per round: a busy moment affects both sides of a round."""
         if of not in self.runs or peer not in self.runs:
             return None
         pairs = zip(self.runs[of], self.runs[peer], strict=False)
@@ -62,7 +62,7 @@ class Measured:
 
 
 class Notes:
-    """Finished runs of a benchmark that has not ended, a line each. ``key`` tells benchmarks apart."""
+    """The finished runs of an unfinished benchmark, one per line. ``key`` distinguishes benchmarks."""
 
     def __init__(self, path: Path, key: Mapping[str, Any]) -> None:
         self._path = path
@@ -77,14 +77,14 @@ class Notes:
         return len(self._done)
 
     def find(self, topic: str, contender: str, number: int) -> dict[str, Any] | None:
-        """What a run cost, None if it has not been made."""
+        """The cost of a run; None if it has not been done."""
         at = [topic, contender, number]
         return next((run["cost"] for run in self._done if run["at"] == at), None)
 
     def add(
         self, topic: str, contender: str, number: int, usage: Usage, inside: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Keep a run."""
+        """Store a run."""
         run = {"at": [topic, contender, number], "cost": {**asdict(usage), **inside}}
         with self._path.open("a") as file:
             file.write(json.dumps(run) + "\n")
@@ -93,10 +93,10 @@ class Notes:
         return cost
 
     def forget(self) -> None:
-        """The benchmark has ended."""
+        """Delete the runs, since the benchmark has ended."""
         self._path.unlink(missing_ok=True)
 
 
 def spread(values: Sequence[float]) -> str:
-    """Least and most, for people."""
+    """The minimum and maximum as text."""
     return f"{min(values):.1f} to {max(values):.1f}"

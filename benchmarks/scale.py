@@ -1,10 +1,10 @@
 """A large cluster on a real broker: 160 topics of 70 partitions, 319 tables (``make bench-scale``).
 
-``python -m benchmarks.scale [--topics 160] [--partitions 70] [--records 5000000] [--keep]``. Four commands follow one
-another, each measured as a tree of processes: the first extraction of records that are spread by Zipf's law, one of ten
-more records in each partition (the trickle), one that finds nothing (idle), and the load of all of it into DuckDB. Only
-the full size is written to ``benchmarks/results/scale.json``. ``--keep`` leaves broker data and home, and the next run
-with it starts with the trickle.
+``python -m benchmarks.scale [--topics 160] [--partitions 70] [--records 5000000] [--keep]``. It measures four commands,
+each as a process tree: the first extraction of records that are distributed by Zipf's law, an extraction of ten more
+records in each partition (the trickle), one that finds nothing (idle), and the load of everything into DuckDB. Only the
+full size is written to ``benchmarks/results/scale.json``. ``--keep`` keeps the broker's data and the home, so that the
+next run with this option starts with the trickle.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kbq_assets.local.stack import LocalStack
 FULL = (160, 70)
 TRICKLE = 10
 DATASETS = 8
-#: Bodies of records that differ.
+#: Number of distinct record bodies.
 DISTINCT = 5_000
 #: A broker of 11,200 partitions needs more than the local stack's usual 512 MB.
 HEAP_MB = 2_500
@@ -45,7 +45,7 @@ KBQ = [sys.executable, "-c", "from kbq_assets.definitions import main; main()"]
 
 @dataclass(frozen=True)
 class Cluster:
-    """The topics, and the schemas of each: one, two or three record types in turn, a table each."""
+    """The topics and their schemas. Topics have one, two or three record types in turn, each with its own table."""
 
     stack: LocalStack
     topics: int
@@ -60,7 +60,7 @@ class Cluster:
         return sum(1 + number % 3 for number in range(self.topics))
 
     def create(self) -> None:
-        """Create the topics. Small index files: a broker reserves 10 MB for each otherwise."""
+        """Create the topics, with small index files: by default, a broker reserves 10 MB for each."""
         admin = AdminClient({"bootstrap.servers": self.stack.bootstrap_servers})
         config = {"segment.index.bytes": "65536"}
         wanted = [NewTopic(name, self.partitions, 1, config=config) for name in self.names]
@@ -73,7 +73,7 @@ class Cluster:
             time.sleep(2)
 
     def _without_leader(self, admin: AdminClient) -> int:
-        """Partitions that nobody can produce to yet: topics exist before a broker leads all of their partitions."""
+        """Partitions to which nobody can produce yet: topics exist before all of their partitions have a leader."""
         listed = admin.list_topics(timeout=300).topics
         led = (
             sum(each.leader >= 0 for each in listed[name].partitions.values())
@@ -97,7 +97,7 @@ class Cluster:
         ]
 
     def produce(self, counts: Iterable[tuple[int, int, int]]) -> int:
-        """Produce so many records to each topic's partition; return how many in all."""
+        """Produce the given numbers of records to each topic's partitions, and return the total."""
         bodies, ids = [value[5:] for value in avro_values(KINDS[0], DISTINCT)], self.schema_ids()
         producer = Producer(
             {
@@ -128,7 +128,7 @@ class Cluster:
         return [(topic, partition) for topic in range(self.topics) for partition in range(self.partitions)]
 
     def by_zipf(self, records: int) -> Iterator[tuple[int, int, int]]:
-        """So many records over all partitions, by Zipf's law, ranks shuffled."""
+        """Numbers of records per partition, distributed by Zipf's law with shuffled ranks."""
         ranked = self.positions()
         random.Random(7).shuffle(ranked)
         first = records / sum(1 / rank for rank in range(1, len(ranked) + 1))
@@ -163,7 +163,7 @@ class Home:
         (self.folder / "source-topics.txt").write_text("\n".join(lines) + "\n")
 
     def run(self, name: str, *command: str) -> tuple[Usage, dict[str, int]]:
-        """Run a command of `kbq`; return its cost, and the numbers of its JSON document."""
+        """Run a command of `kbq`, and return its cost and the numbers in its JSON document."""
         log = WORK / f"scale-{name}.log"
         usage = measure([*KBQ, *command, "--json"], WORK, log, self.environ())
         text = log.read_text()
@@ -171,7 +171,7 @@ class Home:
         return usage, document
 
     def rows(self) -> int:
-        """Rows of all tables in DuckDB."""
+        """The number of rows in all tables in DuckDB."""
         database = next(self.folder.glob("*.duckdb"))
         with duckdb.connect(str(database), read_only=True) as connection:
             found = connection.execute(
@@ -186,7 +186,7 @@ class Home:
 
 
 class Progress:
-    """Prints each step as it ends, with its wall and processor time."""
+    """Prints each step when it ends, with its wall time and CPU time."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -201,7 +201,7 @@ class Progress:
 
 
 def run(cluster: Cluster, home: Home, records: int, console: Console) -> dict[str, float]:
-    """All steps; those whose results an earlier run kept are left out."""
+    """Run all steps, except those whose results an earlier run kept."""
     progress, produced_file = Progress(console), home.folder / "produced"
     if not produced_file.exists():
         cluster.create()
@@ -229,7 +229,7 @@ def run(cluster: Cluster, home: Home, records: int, console: Console) -> dict[st
 
 
 def write(results: dict[str, float], seconds: float, load: float) -> None:
-    """Add the figures to those of the other benchmarks of large installations."""
+    """Add the numbers to those of the other benchmarks of large installations."""
     path = RESULTS / "scale.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     renamed = {"idle_cpu": results.pop("idle_cpu_tree"), "load_cpu": results.pop("load_cpu_tree")}

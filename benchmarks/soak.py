@@ -1,10 +1,10 @@
 """A soak: automation runs by itself while workers die (``python -m benchmarks.soak --minutes 60``).
 
-A real broker, a standalone Spark cluster of three workers, Dagster on a Postgres, DuckDB. A producer writes all the
-time, `kbq ui` extracts with a resident application and loads, and every few minutes one worker of the cluster is killed
-with what it runs, and started again. Every quarter of a minute lag and memory are noted. In the end the producer stops,
-everything is loaded, and `kbq reconcile` accounts for every record. Results go to ``benchmarks/results/soak.json``, the
-plot to ``docs/soak.svg``.
+It uses a real broker, a standalone Spark cluster with three workers, Dagster on Postgres, and DuckDB. A producer writes
+continuously, and `kbq ui` extracts with a resident application and loads. Every few minutes, one worker of the cluster
+is killed with everything that it runs, and started again. Lag and memory are sampled every 15 seconds. In the end the
+producer stops, everything is loaded, and `kbq reconcile` accounts for every record. Results are written to
+``benchmarks/results/soak.json``, and the plot to ``docs/soak.svg``.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ PLOT = REPOSITORY / "docs" / "soak.svg"
 KBQ = [sys.executable, "-c", "from kbq_assets.definitions import main; main()"]
 WORKERS, TOPICS, PARTITIONS = 3, 4, 6
 SAMPLE_SECONDS = 15.0
-#: A cycle of extraction, and of loads.
+#: Seconds between extractions, and between loads.
 CYCLE_SECONDS = 60
-#: Until all is loaded after the producer's end.
+#: Longest time until everything is loaded after the producer stops.
 DRAIN_SECONDS = 900.0
 MB = 1 << 20
 
 
 @dataclass(frozen=True)
 class Sample:
-    """``unread`` and ``unloaded`` are records; memory is in megabytes, shared pages divided among their processes."""
+    """``unread`` and ``unloaded`` count records. Memory is in megabytes; shared pages are divided among processes."""
 
     seconds: float
     produced: int
@@ -98,7 +98,7 @@ class Feed:
             self._producer.poll(0)
 
     def stop(self) -> None:
-        """Stop, once every record is on the broker."""
+        """Stop when every record is on the broker."""
         self._end.set()
         self._thread.join()
         if self._producer.flush(120):
@@ -107,7 +107,7 @@ class Feed:
 
 @contextmanager
 def automation(environ: Mapping[str, str]) -> Iterator[int]:
-    """`kbq ui`: its process id."""
+    """Run `kbq ui`, and yield its process id."""
     with (HOME / "ui.log").open("wb") as log:
         ui = subprocess.Popen(
             [*KBQ, "ui", "--port", str(free_ports(1)[0])], env=environ, stdout=log, stderr=log
@@ -123,7 +123,7 @@ def automation(environ: Mapping[str, str]) -> Iterator[int]:
 
 
 class Watch:
-    """Notes lag and memory, and kills workers in turn."""
+    """Samples lag and memory, and kills workers in turn."""
 
     def __init__(self, environ: Mapping[str, str], feed: Feed, cluster: Cluster, ui: int) -> None:
         self._observer = parts(environ).observer
@@ -138,7 +138,7 @@ class Watch:
         return time.monotonic() - self._begun
 
     def run(self, until: float, kill_every: float) -> None:
-        """Watch for so long."""
+        """Watch for a time."""
         next_kill = kill_every
         while self.seconds < until:
             self.sample()
@@ -148,7 +148,7 @@ class Watch:
             time.sleep(SAMPLE_SECONDS)
 
     def sample(self) -> None:
-        """Note what there is; nothing if the state cannot be read at the moment."""
+        """Take a sample. Does nothing if the state cannot be read at the moment."""
         with suppress(KbqError):
             status = self._observer.status()
             produced, loaded = self._feed.produced, sum(table.loaded_rows for table in status.tables)
@@ -168,7 +168,7 @@ class Watch:
             print(self.samples[-1], flush=True)
 
     def drain(self) -> None:
-        """Wait until all is loaded."""
+        """Wait until everything is loaded."""
         deadline = time.monotonic() + DRAIN_SECONDS
         while not self.samples or self.samples[-1].unread or self.samples[-1].unloaded:
             if time.monotonic() > deadline:
@@ -230,7 +230,7 @@ def environment(stack: LocalStack, cluster: Cluster, archive: Path, url: str, pr
 
 
 def soak(minutes: float, kill_minutes: float, rate: int) -> tuple[Watch, bool]:
-    """Run it. Returns what was noted, and whether every record is accounted for."""
+    """Run the soak. Returns the samples, and whether every record is accounted for."""
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     archive, prefix = HOME / "kbq.tar.gz", f"soak-{secrets.token_hex(3)}"
@@ -257,14 +257,14 @@ def soak(minutes: float, kill_minutes: float, rate: int) -> tuple[Watch, bool]:
 
 
 def thirds(samples: list[Sample], field: str) -> list[float]:
-    """Medians of the first, second and last third, without the start of everything."""
+    """Medians of the first, second and last third, without the startup phase."""
     values = [getattr(sample, field) for sample in samples[len(samples) // 10 :]]
     each = len(values) // 3
     return [statistics.median(values[first : first + each]) for first in (0, each, 2 * each)]
 
 
 def main() -> None:
-    """Soak, and write what came of it."""
+    """Run the soak, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--kill-minutes", type=float, default=5.0)

@@ -1,8 +1,8 @@
-"""The peer: Spark's Kafka source, `from_avro`, Avro files. Runs in PySpark 4.0's environment, without KBQ.
+"""A peer: Spark's Kafka source, `from_avro`, and Avro files. Runs in PySpark 4.0's environment, without KBQ.
 
-``python spark_job.py ARGUMENTS.json REPORT.json``. What it writes has the columns that KBQ stages: the record's
-fields, topic, partition, offset, timestamp, an epoch and an event date. The five bytes of Confluent's prefix are cut
-off by a constant, the schema is given: Spark has no registry client.
+``python spark_job.py ARGUMENTS.json REPORT.json``. The output has the same columns as KBQ's staged files: the record's
+fields, topic, partition, offset, timestamp, an epoch and an event date. Spark has no registry client, so the schema is
+given, and the five bytes of Confluent's prefix are simply cut off.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""One Spark job per unit of extraction, against one job of many tasks: ``python -m benchmarks.spark_jobs``.
+"""Compares one Spark job per unit of extraction with one job of many tasks: ``python -m benchmarks.spark_jobs``.
 
-Tasks sleep instead of reading, so that other programs on the machine change little: 23 short units and a long one, in
-the order in which a plan without knowledge of their length has them. Takes a minute on ``local[2]``.
+Tasks sleep instead of reading, so that other programs on the machine have little influence. There are 23 short units
+and a long one, in the order of a plan that does not know their length. Takes a minute on ``local[2]``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHORT, LONG, UNITS, EMPTY = 0.5, 12.0, 24, 200
 
 
 def units(seconds: list[float]) -> list[Unit]:
-    """Units whose tasks take so long; a unit's partition is its number."""
+    """Units whose tasks take the given seconds. A unit's partition is its index."""
     return [
         Unit(OffsetRange(TopicPartition("t", number), 0, 1), 1, TopicSettings(), seconds=each)
         for number, each in enumerate(seconds)
@@ -37,7 +37,7 @@ def task(batch: tuple[Unit, ...]) -> list[UnitOutcome]:
 
 
 def one_task_jobs(context: Any, work: list[Unit]) -> list[float]:
-    """When each unit could be published, in seconds: a job per unit, as KBQ runs them."""
+    """Seconds until each unit could be published, with a job per unit as in KBQ."""
     engine, waiting, begun, ended = SparkEngine(context, task), list(work), time.monotonic(), []
     while len(ended) < len(work):
         while waiting and engine.idle_slots > 0:
@@ -47,7 +47,7 @@ def one_task_jobs(context: Any, work: list[Unit]) -> list[float]:
 
 
 def one_job(context: Any, work: list[Unit]) -> list[float]:
-    """The same, where all units are tasks of a single job: its outcomes come together."""
+    """The same if all units are tasks of a single job, whose outcomes arrive together."""
     begun = time.monotonic()
     outcomes = context.parallelize([(unit,) for unit in work], len(work)).map(task).collect()
     return [time.monotonic() - begun] * len(outcomes)
@@ -60,7 +60,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as home,
         spark_context(SparkSettings("local[2]"), Path(home)) as context,
     ):
-        one_task_jobs(context, units([0.0] * 4))  # Python workers start
+        one_task_jobs(context, units([0.0] * 4))  # starts the Python workers
         for name, run in (("a job per unit", one_task_jobs), ("one job", one_job)):
             ended = run(context, skewed)
             empty = max(run(context, units([0.0] * EMPTY)))

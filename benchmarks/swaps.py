@@ -1,8 +1,7 @@
-"""What a swap of one commit costs while windows wait: 64 partitions, 50 tables (``make bench-swaps``).
+"""The cost of a commit's swap while windows wait, with 64 partitions and 50 tables: ``make bench-swaps``.
 
-Every swap is made as the publisher makes it: read the head, add a window of each partition, write. The CPU time is the
-mean of all swaps, those that merge manifests included. The result goes to
-``benchmarks/results/scale.json``.
+Each swap works as in the publisher: read the head, add a window for each partition, write. The CPU time is the mean of
+all swaps, including those that merge manifests. Results are written to ``benchmarks/results/scale.json``.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ PATH = commit_path(TOPIC)
 
 
 class Counting(FaultyMemoryStore):
-    """Counts the bytes that manifests take."""
+    """A store that counts the bytes of manifests."""
 
     written = 0
 
@@ -47,7 +46,7 @@ def _window(partition: int, number: int) -> Window:
 
 
 def _publish(store: Counting, number: int) -> float:
-    """CPU seconds of one swap with a window of each partition."""
+    """CPU seconds of one swap with a window for each partition."""
     windows = [_window(partition, number) for partition in range(PARTITIONS)]
     began = time.process_time()
     head = state.read_head(store, PATH)
@@ -59,7 +58,7 @@ def _publish(store: Counting, number: int) -> float:
 
 
 def measure(numbers: list[int]) -> list[dict[str, float]]:
-    """Swaps until so many windows wait in each partition."""
+    """Measure swaps until the given number of windows waits in each partition."""
     store, found, seconds = Counting(), [], [0.0]
     state.create_commit(
         store, Commit(TOPIC, 0, "c", "t", 1, {n: PartitionCommit(0) for n in range(PARTITIONS)})
@@ -82,7 +81,7 @@ def measure(numbers: list[int]) -> list[dict[str, float]]:
 
 
 def main() -> None:
-    """Measure 288 windows and the given number; write the result."""
+    """Measure 288 windows and the given number, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--windows", type=int, default=10_000)
     most = parser.parse_args().windows

@@ -1,4 +1,4 @@
-"""The results as the tables of ``docs/performance.md``."""
+"""Formats results as the tables in ``docs/performance.md``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ("small", "large")
 
 
 def replace_part(document: Path, part: str, text: str) -> None:
-    """Replace what stands between the marks of a part."""
+    """Replace the text between the markers of a part."""
     begin, end = _MARKS[part]
     before, _, rest = document.read_text().partition(begin)
     _, _, after = rest.partition(end)
@@ -26,7 +26,7 @@ def replace_part(document: Path, part: str, text: str) -> None:
 
 
 def usual(results: Mapping[str, Any]) -> str:
-    """Every contender on the two usual topics."""
+    """The table of all contenders on the two usual topics."""
     kinds = [kind for kind in KINDS if kind in results]
     lines = [
         f"\n{_machine(results)}.\n",
@@ -50,7 +50,7 @@ def usual(results: Mapping[str, Any]) -> str:
 
 
 def variants(results: Mapping[str, Any]) -> str:
-    """Other codecs, partitions, tables."""
+    """The table of other codecs, partitions and tables."""
     peers = ("perf-test", "kcat")
     lines = [
         "",

@@ -1,4 +1,4 @@
-"""The benchmarks' topics: produced once, on a broker of their own."""
+"""The benchmarks' topics, which are produced once, on a separate broker."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from benchmarks.records import (
 from kbq_assets.local.demo.broker import register_schema
 from kbq_assets.local.stack import LocalStack
 
-#: Records that differ; a topic repeats them. Far more than a producer's batch, so that they compress as they would.
+#: Number of distinct records, which a topic repeats. Far more than in a producer's batch, so compression is realistic.
 DISTINCT = 50_000
-#: Consecutive records of one partition, as a producer that fills one batch after another makes them.
+#: Consecutive records in one partition, as from a producer that fills one batch after another.
 RUN = 1_000
 _SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class BenchTopic:
-    """A topic of ``records`` records, of ``tables`` schemas in turn. ``in_order``: business time goes on record by
-    record, with some late rows, as in life; otherwise it is random, over as many hours."""
+    """A topic of ``records`` records, with ``tables`` schemas in turn. With ``in_order``, business time increases from
+    record to record, with some late rows, as in practice. Otherwise it is random within the same hours."""
 
     kind: RecordKind
     records: int
@@ -46,19 +46,19 @@ class BenchTopic:
 
     @property
     def name(self) -> str:
-        """It tells the contents, which are never changed."""
+        """The topic's name, which identifies its contents, since they never change."""
         shape = [f"p{self.partitions}"] * (self.partitions != 4) + [f"t{self.tables}"] * (self.tables != 1)
         shape += ["ordered"] * self.in_order
         return "-".join(["bench", self.kind.name, self.codec, str(self.records), *shape])
 
     @property
     def is_usual(self) -> bool:
-        """Of the shape that the bars are set for."""
+        """Whether the topic has the shape to which the limits apply."""
         return (self.codec, self.partitions, self.tables) == ("lz4", 4, 1)
 
     @property
     def label(self) -> str:
-        """For people."""
+        """The topic's description for people."""
         tables = f", {self.tables} tables" if self.tables > 1 else ""
         return (
             f"{self.records / 1e6:g} M {self.kind.name}, {self.codec}, {self.partitions} partitions{tables}"
@@ -66,12 +66,12 @@ class BenchTopic:
 
 
 def bench_topics(sizes: Mapping[str, int], **shape: Any) -> list[BenchTopic]:
-    """A topic of each kind, of these many records."""
+    """One topic of each kind, with the given numbers of records."""
     return [BenchTopic(kind, sizes[kind.name], **shape) for kind in KINDS if sizes[kind.name]]
 
 
 def open_stack(home: Path, installed: Path, console: Console, heap_mb: int = 512) -> LocalStack:
-    """The benchmarks' own broker and registry, started; ports are free ones, remembered in ``home``."""
+    """The benchmarks' own running broker and registry, on free ports, which are stored in ``home``."""
     ports = home / "ports.json"
     if not ports.is_file():
         home.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def ensure_produced(stack: LocalStack, topic: BenchTopic, console: Console) -> int:
-    """Produce a topic unless it is there in full. Returns the bytes of its values."""
+    """Produce a topic unless it is complete. Returns the bytes of its values."""
     values = avro_values(topic.kind, DISTINCT, _register(stack, topic))
     found = _count(stack, topic)
     if found != topic.records:
@@ -109,7 +109,7 @@ def ensure_produced(stack: LocalStack, topic: BenchTopic, console: Console) -> i
 
 
 def _register(stack: LocalStack, topic: BenchTopic) -> list[int]:
-    """Ids of the topic's schemas: a record name for each table."""
+    """Register the topic's schemas, one record name per table, and return their ids."""
     names = [topic.kind.schema["name"]]
     if topic.tables > 1:
         names = [f"{names[0]}{n}" for n in range(topic.tables)]
@@ -119,7 +119,7 @@ def _register(stack: LocalStack, topic: BenchTopic) -> list[int]:
 
 
 def _count(stack: LocalStack, topic: BenchTopic) -> int | None:
-    """The topic's records, None if there is no such topic."""
+    """The number of the topic's records; None if there is no such topic."""
     consumer = Consumer({"bootstrap.servers": stack.bootstrap_servers, "group.id": "bench"})
     try:
         if topic.name not in consumer.list_topics(timeout=_SECONDS).topics:

@@ -1,7 +1,7 @@
-"""What a small unit costs a worker: ``python -m benchmarks.units [--units 500] [--profile]``.
+"""The cost of a small unit for a worker: ``python -m benchmarks.units [--units 500] [--profile]``.
 
-A task reads units of ten records, two record types in turn, and writes their files into a folder. The records come from
-memory: reading from a broker is not part of it.
+A task reads units of ten records, with two record types in turn, and writes their files to a folder. The records come
+from memory, so reading from a broker is not included.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ TOPIC = "scale.stream-000.v1"
 
 
 class Kept(FakeRegistry):
-    """A registry that remembers its schemas, as a process does."""
+    """A registry that caches its schemas, as a process does."""
 
     schema = lru_cache(FakeRegistry.schema)
 
 
 class Canned:
-    """A source whose ranges all hold the same records."""
+    """A source whose ranges all have the same records."""
 
     def __init__(self) -> None:
         self._chunk = chunk_of(avro_values(KINDS[0], RECORDS, (1, 2)))

@@ -1,10 +1,10 @@
-"""An upsert's statement on DuckDB, beside DuckDB's own MERGE and INSERT … ON CONFLICT of the same changes.
+"""Compares an upsert's statement on DuckDB with DuckDB's own MERGE and INSERT … ON CONFLICT of the same changes.
 
     python -m benchmarks.upserts [rows] [changes]       10,000,000 and 1,000,000 by default; needs 4 GB
 
-The bar: the statement takes at most three times as long as the faster of the two. DuckDB's own statements get one row
-per key, and compare no positions: they could not be run on batches in another order, or twice. The fastest of three
-rounds counts. Results go to ``benchmarks/results/upserts.json``.
+The limit: the statement may take at most three times as long as the faster of the two. DuckDB's own statements get one
+row per key and compare no positions, so they would be wrong for batches in another order, or if run twice. The fastest
+of three rounds counts. Results are written to ``benchmarks/results/upserts.json``.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _ROW: Final = (
 
 
 class Spent(NamedTuple):
-    """Seconds of one statement; of all of DuckDB's threads."""
+    """Wall seconds of one statement, and CPU seconds of all of DuckDB's threads."""
 
     wall: float
     cpu: float
 
 
 def main() -> None:
-    """Measure, print seconds and the ratio, and write them down."""
+    """Measure, then print and write the seconds and the ratio."""
     rows, changes = (int(text) for text in (*sys.argv[1:], "10000000", "1000000")[:2])
     connection = duckdb.connect()
     connection.execute("CREATE TABLE d (key_0 BIGINT, kbq_topic VARCHAR, kbq_partition BIGINT, kbq_epoch BIGINT,"
@@ -58,7 +58,7 @@ def main() -> None:
     connection.execute(f"CREATE TABLE b AS SELECT {_ROW.format(id=keys, first=rows)} FROM range({changes})")
     statements = _statements()
     spent: dict[str, list[Spent]] = {name: [] for name in statements}
-    for _ in range(ROUNDS):  # in turns: what else the machine does strikes all alike
+    for _ in range(ROUNDS):  # in turns, so that other load on the machine affects all alike
         for name, sql in statements.items():
             spent[name].append(_spent(connection, rows, sql, indexed=name == CONFLICT))
     fastest = {name: min(rounds) for name, rounds in spent.items()}
@@ -93,7 +93,7 @@ def _statements() -> dict[str, str]:
 
 
 def _spent(connection: duckdb.DuckDBPyConnection, rows: int, sql: str, *, indexed: bool) -> Spent:
-    """One round on a fresh table."""
+    """The time of one round on a fresh table."""
     connection.execute("DROP TABLE IF EXISTS t")
     connection.execute(f"CREATE TABLE t AS SELECT {_ROW.format(id='range', first=0)} FROM range({rows})")
     if indexed:

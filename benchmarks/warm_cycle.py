@@ -1,4 +1,4 @@
-"""What one cycle of a resident application costs, after a first one that started Spark and its workers."""
+"""The cost of one cycle of a resident application, after a first cycle that started Spark and its workers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MB = 1 << 20
 
 
 class Tree:
-    """A process and its descendants. Processor time of those that ended stays counted."""
+    """A process and its descendants. CPU time of ended processes stays counted."""
 
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
         self._cpu: dict[tuple[int, float], float] = {}
 
     def look(self) -> tuple[float, dict[str, float]]:
-        """Processor seconds so far, and megabytes by kind of process."""
+        """CPU seconds so far, and megabytes by kind of process."""
         memory = {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
         for process in (self._root, *self._root.children(recursive=True)):
             try:
@@ -40,8 +40,8 @@ class Tree:
 
 
 def measure_cycle(environ: Mapping[str, str], first: str, then: str, records: int, log: Path) -> Usage:
-    """The cost of ``records`` that ``then``, added to the source list of the environment, brings to an application that
-    has extracted those of ``first``. Wall time is that of the cycle."""
+    """The cost for an application, which has extracted ``first``, to extract ``records`` after ``then`` is added to the
+    environment's source list. Wall time is that of the cycle."""
     sources = Path(environ["KBQ_SOURCE_TOPICS"])
     sources.write_text(first)
     load = os.getloadavg()[0]
@@ -70,7 +70,7 @@ def measure_cycle(environ: Mapping[str, str], first: str, then: str, records: in
 
 
 def _read(process: subprocess.Popen[str], records: int) -> float:
-    """Wait until cycles have read so many records; return their seconds."""
+    """Wait until cycles have read the given number of records, and return their seconds."""
     assert process.stdout is not None
     seconds = 0.0
     while records > 0:

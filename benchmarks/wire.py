@@ -1,6 +1,6 @@
-"""Speed of the wire layer on one core: MB of Kafka values a second, validated, and validated and encoded.
+"""Speed of the wire layer on one core: MB of Kafka values per second, for validation alone and with encoding.
 
-``python -m benchmarks.wire [--seconds 1] [--json] [--keep]``. The records are like those of the extraction benchmarks,
+``python -m benchmarks.wire [--seconds 1] [--json] [--keep]``. The records are like those of the extraction benchmarks:
 59 and 360 bytes with the Confluent prefix.
 """
 
@@ -58,7 +58,7 @@ from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.registry import FakeRegistry
 
 RECORDS = 20_000
-#: Decisions about a document.
+#: Decisions about personal data in a document.
 PERSONAL = "user:pseudonym,session:drop"
 LATEST = REPOSITORY / "benchmarks" / "results" / "latest.json"
 MESSAGE = """
@@ -89,7 +89,7 @@ class Counter:
 
 
 def speed(run: Callable[[], object], size: int, seconds: float) -> float:
-    """MB per second of this thread's processor time: the best of some rounds, for the machine is shared."""
+    """MB per second of this thread's CPU time. The best of several rounds, because the machine is shared."""
     best = 0.0
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
@@ -134,7 +134,7 @@ def measure(
 
 
 def measure_tables(kind: RecordKind, metadata: MetadataColumns, seconds: float) -> dict[str, Any]:
-    """Records that choose their tables by a key, beside one table; snappy."""
+    """Records that choose their tables by a key, compared with one table, with snappy."""
     chunk, schema = chunk_of(avro_values(kind, RECORDS)), staged_schema(dict(kind.schema), metadata)
     row: dict[str, Any] = {"records": kind.name}
     for tables in (1, 10, 200):
@@ -149,7 +149,7 @@ def measure_tables(kind: RecordKind, metadata: MetadataColumns, seconds: float) 
 def measure_translated(
     name: str, translator: ValueTranslator, chunk: Chunk, in_python: Callable[[], object], seconds: float
 ) -> dict[str, Any]:
-    """Records a second: translated to Avro by kernels, then as an Avro file; and translated in Python."""
+    """Records per second: translated to Avro by kernels, with writing an Avro file, and translated in Python."""
     chosen = translator.translate(chunk)  # an inferred schema grows now
     schema_id = int.from_bytes((chosen.value(0) or b"")[1:5], "big")
     schema = staged_schema(
@@ -188,7 +188,7 @@ def measure_columns(seconds: float) -> dict[str, Any]:
 
 
 def measure_messages(seconds: float) -> dict[str, Any]:
-    """Protobuf messages as records; Google's library is what Python has for them."""
+    """Protobuf messages as records, compared with Google's library, the usual one in Python."""
     type_ = compile_types(MESSAGE, {}).at([0])
     assert type_ is not None
     new, encode_ = message_factory.GetMessageClass(type_), row_encoder(type_)
@@ -228,7 +228,7 @@ def measure_pseudonyms(kind: RecordKind, seconds: float) -> dict[str, Any]:
 
 
 def measure_personal_columns(seconds: float) -> dict[str, Any]:
-    """The same documents, a field of which becomes a pseudonym and another one is dropped."""
+    """The same documents, with one field replaced by a pseudonym and another one dropped."""
     values = [document(random.Random(n)) for n in range(RECORDS)]
     settings = TopicSettings.of(
         dataset="d", table="t", format="json_columns", event_date="ts", pii=PERSONAL, pii_others="keep"
@@ -248,7 +248,7 @@ def measure_personal_columns(seconds: float) -> dict[str, Any]:
 
 
 def formats(**rows: dict[str, Any]) -> dict[str, Any]:
-    """The rows of formats that are translated, as `latest.json` has them: records that become a staged file."""
+    """The rates of translated formats as in `latest.json`: records that become a staged file."""
     return {
         name: {
             "records_per_core_second": row["staged/s"],
@@ -260,7 +260,7 @@ def formats(**rows: dict[str, Any]) -> dict[str, Any]:
 
 
 def keep(found: dict[str, Any], path: Path) -> None:
-    """Write these results; all others stay."""
+    """Write these results, and keep all others."""
     known = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps({**known, **found}, indent=1) + "\n")
 

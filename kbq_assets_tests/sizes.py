@@ -49,7 +49,7 @@ MACHINE_RUNS: Final = _size(100, 300)
 EVERY_NTH_POINT: Final = _size(24, 1)
 #: The same for loads of each kind of statement, in one process. The kinds begin at points of their own.
 EVERY_NTH_STATEMENT_POINT: Final = _size(200, 15, "KBQ_TEST_STATEMENT_POINTS")
-#: The same for runs of file batches, in `make test-all` alone. There are over 200 points; each costs two CPU seconds.
+#: The same for runs of file batches, only in `make test-all`. There are over 200 points; each costs two CPU seconds.
 EVERY_NTH_FILE_POINT: Final = _size(40, 3)
 #: The same for a backup, a replay and its promotion. There are over 900 points; each costs three CPU seconds.
 EVERY_NTH_REPLAY_POINT: Final = _size(60, 30, "KBQ_TEST_REPLAY_POINTS")

@@ -26,7 +26,7 @@ pytestmark = [
 
 
 class FakeTopics(kbq_assets.KafkaTopics):  # type: ignore[misc]  # found by name, when it is asked for
-    """The component over the fakes, with a specification of its own."""
+    """The component with the fakes and a custom specification."""
 
     world: ClassVar[PlatformWorld]
     environ: ClassVar[Mapping[str, str]]

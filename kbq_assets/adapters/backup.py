@@ -1,6 +1,6 @@
-"""The `RecordSource` port over backup files: a reader of what Kafka no longer has, or of a range again (PROTOCOL B7).
+"""The `RecordSource` port over backup files, for records that Kafka no longer has and for replays (PROTOCOL B7).
 
-It reads the files that its logs list and nothing else: whoever plans a range reads the backup's commit.
+It reads only the files that its logs list. The code that plans a range reads the backup's commit.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from kbq_assets.wire.backup.read import read_chunks
 from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.read_container import DamagedFile
 
-_LOST = "kbq backup status shows what the backup has"
+_LOST = "kbq backup status shows the ranges in the backup"
 
 
 @dataclass(frozen=True)
 class BackupLog:
-    """One partition's copies in one epoch, in order. ``leader_epoch`` is that of the last record, -1 if unknown."""
+    """One partition's backup files in one epoch, in order. ``leader_epoch`` is that of the last record, -1 if
+    unknown."""
 
     files: tuple[StagedFile, ...] = ()
     leader_epoch: int = -1
 
     def overlapping(self, range_: OffsetRange) -> Sequence[StagedFile]:
-        """The files with positions of a range. Raises OffsetOutOfRange if one lies before the first file or between
-        two: those positions were lost, or have left the backup."""
+        """The files that overlap a range. Raises OffsetOutOfRange if a position lies before the first file or between
+        two files: it was lost, or has expired from the backup."""
         end = self.files[-1].until if self.files else 0
         if range_.from_offset > end:
             raise OffsetOutOfRange(f"{range_}: the backup ends at {end}", next_step=_LOST)
@@ -38,16 +39,16 @@ class BackupLog:
         position = range_.from_offset
         for file in files:
             if file.window > position:
-                raise OffsetOutOfRange(f"{range_}: the backup has nothing of {position}", next_step=_LOST)
+                raise OffsetOutOfRange(f"{range_}: the backup does not cover {position}", next_step=_LOST)
             position = file.until
         if position < min(range_.until_offset, end):
-            raise OffsetOutOfRange(f"{range_}: the backup has nothing of {position}", next_step=_LOST)
+            raise OffsetOutOfRange(f"{range_}: the backup does not cover {position}", next_step=_LOST)
         return files
 
 
 class BackupSource:
-    """Records of backup files. Threads may share it. Every file is compared with its entry's size and checksum before
-    any of its records is delivered."""
+    """Records from backup files. Threads may share it. Each file's size and checksum are verified before any of its
+    records is delivered."""
 
     def __init__(self, store: ObjectStore, logs: Mapping[TopicPartition, BackupLog]) -> None:
         self._store = store
@@ -75,7 +76,7 @@ class BackupSource:
             yield RecordBatch(empty, range_.until_offset)
 
     def _batches(self, file: StagedFile, range_: OffsetRange, position: int) -> Iterator[RecordBatch]:
-        """The records of one file from ``position`` on; the last batch reaches the end of file or range."""
+        """The records of one file from ``position`` on. The last batch reaches the end of the file or the range."""
         name = BackupFileName.parse(file.path)
         until = min(file.until, range_.until_offset)
         leader_epoch, held = -1, None
@@ -105,7 +106,7 @@ class BackupSource:
         yield RecordBatch(held.chunk, until, held.leader_epoch)
 
     def _check(self, file: StagedFile) -> None:
-        """Raise DamagedFile unless the object has the bytes that were committed."""
+        """Raise DamagedFile unless the object has the committed size and checksum."""
         for stored in self._store.checksums(file.path):
             if stored.path == file.path:
                 if (stored.size, stored.crc32c) == (file.bytes, file.crc32c):
@@ -115,7 +116,7 @@ class BackupSource:
 
 
 def _wanted(chunk: Chunk, options: ReadOptions) -> Chunk:
-    """The chunk with what the caller asked for."""
+    """The chunk with the parts that the caller requested."""
     late = None if options.headers or chunk.headers is None else chunk.headers
     return Chunk(
         chunk.buffer,

@@ -1,7 +1,7 @@
-"""The catalog's folder: YAML and JSON documents whose values know their lines, schemas, and SQL that documents name.
+"""Reads the catalog's folder: YAML and JSON documents, schemas, and the SQL files that documents name.
 
-JSON is read as YAML, its superset, so that both report lines alike. Booleans are those of YAML 1.2:
-`on`, `yes` and `no` stay texts.
+Each value of a document records its line. JSON is parsed as YAML, its superset, so that both report lines the same way.
+Booleans follow YAML 1.2: `on`, `yes` and `no` stay text.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from kbq_assets.core.errors import ConfigurationError
 _DOCUMENTS: Final = frozenset({".yaml", ".yml", ".json"})
 _SCHEMAS: Final = "schemas"
 _SQL: Final = ".sql"
-#: libyaml if PyYAML has it: 160 entries take 0.1 s instead of 1.5.
+#: libyaml if PyYAML includes it: 160 entries take 0.1 s instead of 1.5 s.
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-#: Bounds of one document, far above any entry: a pull request is judged by CI, whatever it holds.
+#: Limits of one document, far above any real entry. CI must be able to check any pull request.
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _MOST_LEVELS: Final = 100
 _MOST_VALUES: Final = 100_000
-_MOST_DIGITS: Final = 100  # Python refuses thousands; a longer number stays text
-#: An escape of JSON; of a pair of surrogates, which YAML does not know, both halves.
+_MOST_DIGITS: Final = 100  # Python refuses thousands of digits; a longer number stays text
+#: An escape sequence in JSON. A surrogate pair, which YAML does not support, matches as a whole.
 _ESCAPE: Final = re.compile(r"\\(?:u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|.)", re.IGNORECASE)
 
 
@@ -88,7 +88,7 @@ def _text(file: Path, path: str) -> str:
 
 
 def _yaml(file: Path) -> bytes | str:
-    """A document's bytes; those of JSON without pairs of surrogates, as which tools write emoji."""
+    """A document's content. In JSON, surrogate pairs, with which tools write emoji, are replaced by YAML escapes."""
     found = file.read_bytes()
     try:
         return _ESCAPE.sub(_unpaired, found.decode("utf-8-sig")) if file.suffix == ".json" else found
@@ -125,7 +125,7 @@ def parse_document(text: bytes | str, path: str) -> DocumentNode | CatalogProble
 
 
 def _refuse_large(text: bytes | str, path: str) -> None:
-    """Bound size and depth before the document is composed: libyaml composes by recursion, and ends the process."""
+    """Limit size and depth before composing the document: libyaml composes recursively and would crash the process."""
     _refuse_larger(len(text), path)
     levels = 0
     for event in yaml.parse(text, Loader=_LOADER):
@@ -140,20 +140,20 @@ def _too_deep(path: str, line: int) -> Mistake:
 
 
 class _Document:
-    """Makes a document's values. Aliases are followed, so the values are counted where they are used."""
+    """Builds a document's values. Follows aliases, and counts a value each time it is used."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._values = 0
 
     def node(self, node: yaml.Node, line: int | None = None, level: int = 1) -> DocumentNode:
-        """A value and what is in it. Raises Mistake for too many or too deep ones."""
+        """A value and its children. Raises Mistake if they are too many or nested too deep."""
         line = node.start_mark.line + 1 if line is None else line
         self._values += 1
         if level > _MOST_LEVELS:
             raise _too_deep(self._path, line)
         if self._values > _MOST_VALUES:
-            message = f"more than {_MOST_VALUES:,} values, its aliases followed"
+            message = f"more than {_MOST_VALUES:,} values, counting those of aliases"
             raise Mistake(CatalogProblem(self._path, line, "", message))
         if isinstance(node, yaml.MappingNode):
             return DocumentNode(dict(self._pairs(node, level)), self._path, line)
@@ -169,7 +169,7 @@ class _Document:
             if not isinstance(key, yaml.ScalarNode):
                 raise Mistake(CatalogProblem(self._path, line, "", "a key is a single word"))
             if key.value in seen:
-                raise Mistake(CatalogProblem(self._path, line, "", f"{key.value!r} is there twice"))
+                raise Mistake(CatalogProblem(self._path, line, "", f"{key.value!r} occurs twice"))
             seen.add(key.value)
             yield key.value, self.node(value, line, level + 1)
 
@@ -183,7 +183,7 @@ def _scalar(node: yaml.Node) -> str | int | float | bool | None:
         return text.lower() == "true"
     is_int = kind == "int" and text.lstrip("+-").isdecimal() and len(text) <= _MOST_DIGITS
     if is_int or kind == "float":
-        with contextlib.suppress(ValueError):  # a tag may claim a type
+        with contextlib.suppress(ValueError):  # a tag may claim a type that the text does not have
             return int(text) if is_int else float(text)
     return text
 

@@ -18,5 +18,5 @@ class SystemClock:
         return time.process_time()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for this many seconds; zero and less return at once."""
+        """Sleep for some seconds. Returns at once if they are zero or negative."""
         time.sleep(max(0.0, seconds))

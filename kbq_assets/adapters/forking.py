@@ -1,4 +1,4 @@
-"""What a process does before it forks workers."""
+"""Prepares a process that forks workers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 
 def load_for_workers(load: Callable[[], None]) -> None:
-    """Load their code once. ``load`` must leave no thread: threads do not survive a fork."""
-    gc.disable()  # imports create objects that stay
+    """Load the workers' code once, before forking. ``load`` must leave no threads: they do not survive a fork."""
+    gc.disable()  # imports create long-lived objects
     load()
     gc.freeze()  # workers neither scan these objects nor copy their pages
     gc.enable()

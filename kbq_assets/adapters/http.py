@@ -1,8 +1,8 @@
-"""The HTTP client of the schema registry and of webhooks.
+"""The HTTP client for the schema registry and webhooks.
 
-Each request has a limit of time and of size, whatever the server sends how slowly. A redirection is followed on the
-same host alone, never from https to http, and without the ``Authorization`` header. No error shows an address or an
-answer: both may hold a secret.
+Each request has a limit of time and size, however slowly the server sends. A redirect is followed only on the same
+host, never from https to http, and without the ``Authorization`` header. No error shows an address or a response,
+because both may contain a secret.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kbq_assets.ports.clock import Clock
 # Its debug lines show paths, which may be secrets.
 logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 
-#: Parsed as JSON, the worst answer takes twenty times this. Registries limit schemas to a megabyte.
+#: Parsed as JSON, a response may take up to twenty times as much memory. Registries limit schemas to a megabyte.
 MAX_BYTES: Final = 8 << 20
 _MOST_REDIRECTIONS: Final = 3
 _READ_BYTES: Final = 1 << 16
@@ -49,11 +49,11 @@ _PAUSE_SECONDS: Final = 1.0
 
 
 class NoReply(Exception):
-    """No complete answer arrived. Its text is the reason, without an address."""
+    """No complete response arrived. The text is the reason, without an address."""
 
 
 class Oversized(NoReply):
-    """The answer is over the limit."""
+    """The response exceeds the size limit."""
 
 
 class Untrusted(NoReply):
@@ -62,7 +62,7 @@ class Untrusted(NoReply):
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer, whatever its status."""
+    """A response with any status."""
 
     status: int
     body: bytes
@@ -70,7 +70,7 @@ class Reply:
 
     @cached_property
     def json(self) -> Any:
-        """The body as JSON; None if it is something else."""
+        """The body as JSON; None if it is not JSON."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
@@ -78,7 +78,7 @@ class Reply:
 
 
 def parse_address(url: str) -> SplitResult | None:
-    """The parts of an http or https address; None if the text is something else."""
+    """The parts of an http or https address; None if the text is not such an address."""
     with contextlib.suppress(ValueError):
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -90,14 +90,14 @@ def parse_address(url: str) -> SplitResult | None:
 class HttpClient:
     """Requests to servers. Threads may share it.
 
-    Without ``context`` the machine's certificate authorities are trusted. The environment's proxy is used, except
-    for this machine.
+    Without ``context``, the machine's certificate authorities are trusted. The environment's proxy is used, except
+    for requests to this machine.
     """
 
     def __init__(self, timeout_seconds: float, context: ssl.SSLContext | None = None) -> None:
         self._timeout_seconds = timeout_seconds
         self._session = requests.Session()
-        # Neither the user's .netrc nor the bundle of certifi: callers choose credentials and authorities.
+        # Use neither the user's .netrc nor certifi's bundle: callers choose credentials and authorities.
         self._session.trust_env = False
         self._session.mount("http://", _TimedAdapter())
         self._session.mount("https://", _TlsAdapter(context))
@@ -111,8 +111,8 @@ class HttpClient:
         *,
         redirects: bool = True,
     ) -> Reply:
-        """The answer to one request; that of a redirection which is not followed too. Raises NoReply, Oversized,
-        Untrusted."""
+        """The response to one request. A redirect that must not be followed is returned as it is. Raises NoReply,
+        Oversized, Untrusted."""
         reply = self._send(method, url, body, headers)
         for _ in range(_MOST_REDIRECTIONS):
             target = _redirection(url, reply) if redirects else None
@@ -150,14 +150,14 @@ class HttpClient:
         while data := response.raw.read1(_READ_BYTES):
             body += data
             if len(body) > MAX_BYTES:
-                raise Oversized(f"its answer is over {MAX_BYTES >> 20} MB")
+                raise Oversized(f"its response is larger than {MAX_BYTES >> 20} MB")
             if time.monotonic() > deadline:
-                raise OSError(0, f"no complete answer in {self._timeout_seconds:g} s")
+                raise OSError(0, f"no complete response in {self._timeout_seconds:g} s")
         return bytes(body)
 
 
 def _redirection(url: str, reply: Reply) -> str | None:
-    """The address that a redirection names; None if it must not be followed."""
+    """The target of a redirect; None if there is none or it must not be followed."""
     if reply.status not in (301, 302, 303, 307, 308):
         return None
     with contextlib.suppress(ValueError):
@@ -169,7 +169,7 @@ def _redirection(url: str, reply: Reply) -> str | None:
 
 
 class _TimedBytes(io.RawIOBase):
-    """The bytes of an answer, all within the socket's time limit, which alone holds for each piece of them."""
+    """The bytes of a response. The socket's timeout limits all reads together, instead of each read."""
 
     def __init__(self, connection: socket.socket, raw: io.RawIOBase) -> None:
         self._socket = connection
@@ -192,7 +192,7 @@ class _TimedBytes(io.RawIOBase):
 
 
 class _TimedResponse(http.client.HTTPResponse):
-    """A response whose head cannot drip without end either."""
+    """A response whose time limit also covers its headers."""
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
@@ -216,7 +216,7 @@ class _TlsPool(HTTPSConnectionPool):
 
 
 class _TimedAdapter(HTTPAdapter):
-    """Limits the time of a whole answer."""
+    """Limits the time of a whole response."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, **kwargs)
@@ -229,7 +229,7 @@ class _TimedAdapter(HTTPAdapter):
 
 
 class _TlsAdapter(_TimedAdapter):
-    """Trusts what one TLS context trusts, and nothing else."""
+    """Trusts only what one TLS context trusts."""
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
         self._context = context
@@ -248,7 +248,7 @@ class _TlsAdapter(_TimedAdapter):
         return super().proxy_manager_for(proxy, ssl_context=self._opened(), **kwargs)
 
     def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-        """Leave the connection to the context."""
+        """Do nothing: the context verifies certificates."""
 
 
 def _no_reply(error: BaseException) -> NoReply:
@@ -256,7 +256,7 @@ def _no_reply(error: BaseException) -> NoReply:
     for cause in chain:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return Untrusted(cause.verify_message)
-    # The text of requests' errors shows the address; that of the operating system does not.
+    # The text of an error from requests shows the address. The operating system's text does not.
     reasons = (cause.strerror for cause in chain if isinstance(cause, OSError) and cause.strerror)
     return NoReply(next(reasons, type(chain[-1]).__name__))
 
@@ -270,9 +270,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 def post_json(
     clock: Clock, shown: str, url: str, body: bytes, headers: Mapping[str, str] | None = None
 ) -> None:
-    """Deliver a JSON body, in `ATTEMPTS` attempts at most. ``shown`` stands for the address in messages.
+    """Deliver a JSON body in at most `ATTEMPTS` attempts. ``shown`` replaces the address in messages.
 
-    Raises Unavailable if a later call may succeed, ConfigurationError if not. Redirections are not followed.
+    Raises Unavailable if a later call may succeed, otherwise ConfigurationError. Redirects are not followed.
     """
     if parse_address(url) is None:
         raise ConfigurationError(

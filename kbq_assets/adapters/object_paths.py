@@ -1,4 +1,4 @@
-"""Valid object paths: one rule for every store, so that objects can move between them."""
+"""Valid object paths: the same rule for every store, so that objects can move between stores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_path(path: str) -> str:
     """Return ``path``, or raise InvalidName."""
     if len(path) <= MAX_BASE_NAME and _USUAL.fullmatch(path):
         return path
-    # Only a leading dot is refused, since stores use such names for their own files: a topic's name may start with one.
+    # Stores use names with a leading dot for their own files. Later parts may start with one, as a topic's name may.
     if path.startswith(".") or not path.isprintable() or not _NO_NAMES.isdisjoint(path.split("/")):
         raise _refused(
             path, "relative and printable, without empty parts, '.' and '..', and do not start with a dot"
@@ -31,7 +31,7 @@ def check_path(path: str) -> str:
 
 
 def is_path(path: str) -> bool:
-    """Whether a store's operations take a path. KBQ wrote no other objects, and listings leave them out."""
+    """Whether stores accept a path. KBQ writes no other objects, and listings omit them."""
     try:
         check_path(path)
     except InvalidName:

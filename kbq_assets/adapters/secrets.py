@@ -1,9 +1,9 @@
 """Resolves settings that refer to secrets (core/config/secret_references.py) in the process that uses them.
 
 So no secret travels with the settings to Spark workers or into Dagster's run records. Secrets from other machines
-stay in the process's memory for some minutes, so a new version takes effect with that delay.
+are cached in memory for a few minutes, so a new version takes effect with that delay.
 
-Packages may add sources: an entry point of the group `kbq_assets.secrets` is a function from the text after
+Packages may add sources: an entry point in the group `kbq_assets.secrets` is a function from the text after
 `plugin:NAME:` to the secret.
 """
 
@@ -32,8 +32,8 @@ def use_google(credentials: str, endpoint: str = "") -> None:
 
 
 def resolve(setting: str, value: str) -> str:
-    """The secret that a setting refers to; other texts are returned as they are. Raises ConfigurationError,
-    Unavailable."""
+    """The secret that a setting refers to. A value that is not a reference is returned as it is. Raises
+    ConfigurationError, Unavailable."""
     if not is_reference(value):
         return value
     kind, _, target = value.partition(":")
@@ -72,7 +72,7 @@ def _asked(setting: str, kind: str, target: str) -> str:
 
 
 def _from_google(name: str) -> str:
-    # Imported late: only references to Google need its libraries.
+    # Imported here, because only references to Google need its libraries.
     from kbq_assets.adapters.google.auth import GoogleAccess
     from kbq_assets.adapters.google.secrets import read_secret
 

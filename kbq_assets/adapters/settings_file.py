@@ -1,10 +1,10 @@
-"""Settings from outside the environment: a file with the same variables, and the ports that the local stack took.
+"""Settings from outside the environment: a file with the same variables, and the ports that the local stack uses.
 
     # kbq.toml
     KBQ_KAFKA_BOOTSTRAP_SERVERS = "broker-1:9092"
     KBQ_RUN_SECONDS = 300
 
-The environment wins over the file, the file over the remembered ports, these over the defaults.
+Precedence: the environment, the file, the remembered ports, the defaults.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _PORTS: Final = "local.json"
 
 
 def read_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment over its settings file. Raises ConfigurationError for a file that is not one."""
+    """The environment merged over its settings file. Raises ConfigurationError if the file is not valid."""
     return read_with_origins(environ)[0]
 
 
 def read_with_origins(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """An environment over its settings file, and where each variable is set: in the environment, in the file (its
-    path), or in both. Raises ConfigurationError for a file that is not one."""
+    """The environment merged over its settings file, and the origin of each variable: the environment, the file's path,
+    or both. Raises ConfigurationError if the file is not valid."""
     named = environ.get("KBQ_SETTINGS", "")
     origins = {name: ENVIRONMENT for name in environ if name.startswith("KBQ_")}
     path = Path(named or SETTINGS_FILE)
@@ -46,10 +46,10 @@ def read_with_origins(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[
 def _parsed(path: Path) -> dict[str, str]:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # a number of 5,000 digits is no TOMLDecodeError
+    except (OSError, ValueError, RecursionError) as error:  # 5,000 digits raise a plain ValueError
         why = error.strerror if isinstance(error, OSError) else error
         raise ConfigurationError(
-            f"the settings in {path} cannot be read: {why}", next_step='one KBQ_NAME = "value" in each line'
+            f"the settings in {path} cannot be read: {why}", next_step='write one KBQ_NAME = "value" per line'
         ) from error
     for name, value in found.items():
         is_plain = isinstance(value, str | int | float)
@@ -61,7 +61,7 @@ def _parsed(path: Path) -> dict[str, str]:
 
 
 def _meant(name: str, value: object) -> str:
-    """The next step for a key that is no setting."""
+    """The next step for a key that is not a setting."""
     if name.startswith("KBQ_SPARK_CONF_") and isinstance(value, dict):
         return 'write the whole name in quotes: "KBQ_SPARK_CONF_spark.executor.memory" = "2g"'
     near = nearest_variable(name)
@@ -69,22 +69,22 @@ def _meant(name: str, value: object) -> str:
 
 
 def setting_line(name: str, value: str) -> str:
-    """A line of a settings file. JSON's texts are TOML's, except that TOML wants DEL escaped."""
+    """A line of a settings file. TOML's strings are like JSON's, except that TOML requires DEL to be escaped."""
     quoted = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return f"{name} = {quoted}\n"
 
 
 def remembered_ports(environ: Mapping[str, str]) -> dict[str, int]:
-    """The ports of the local stack below KBQ_HOME, as it last chose them; {} if it never ran."""
+    """The ports that the local stack in KBQ_HOME last chose; {} if it never ran."""
     try:
         found = json.loads(ports_file(Path(environ.get("KBQ_HOME", ".kbq"))).read_text(encoding="utf-8"))
         return {str(name): int(port) for name, port in found.items()}
     except (OSError, ValueError, AttributeError, TypeError, OverflowError, RecursionError):
-        return {}  # the next `kbq local up` writes it again
+        return {}  # the next `kbq local up` writes the file again
 
 
 def remember_ports(home: Path, ports: Mapping[str, int]) -> None:
-    """Write the ports of the local stack below ``home``."""
+    """Store the ports of the local stack in ``home``."""
     path = ports_file(home)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")

@@ -1,4 +1,4 @@
-"""The staging area: whether its place is safe for data, and how a warehouse reads its files."""
+"""The staging area: checks that its location is safe for data, and opens its files for warehouses."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def examine(settings: Settings, role: Role, client: StorageClient | None = None)
 
 
 def staging_client(settings: Settings, clients: GoogleClients | None, role: Role) -> StorageClient | None:
-    """The client of a staging area in a bucket, if resources of Dagster bring one."""
+    """The client for a staging area in a bucket, if Dagster's resources provide one."""
     return clients.storage(role) if clients and isinstance(settings.staging, Bucket) else None
 
 
 def staged_files(settings: Settings, open_store: Callable[[], ObjectStore]) -> OpenUri:
-    """How a warehouse that KBQ writes itself opens staged files: a folder's directly, a bucket's through the store."""
+    """Opens staged files for a warehouse that KBQ writes itself: directly in a folder, or through a bucket's store."""
     if isinstance(settings.staging, Folder):
         from kbq_assets.wire.arrow.staged import open_file_uri
 

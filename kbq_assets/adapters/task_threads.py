@@ -1,4 +1,4 @@
-"""Tasks of an engine that run at the same time, each awaited by a thread."""
+"""Runs an engine's tasks concurrently. A thread waits for each task."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 
-#: Runs one task to its end. It may raise anything.
+#: Runs one task to its end. It may raise any exception.
 RunTask = Callable[[tuple[Unit, ...]], list[UnitOutcome]]
 
 
 class TaskThreads:
-    """Starts tasks and hands out their outcomes: one per unit, whatever becomes of its task.
+    """Starts tasks and returns their outcomes: one per unit, even if its task fails.
 
-    ``failed`` gives the outcome of a unit whose task raised an exception. ``thread`` is the class of the threads.
+    ``failed`` returns the outcome of a unit whose task raised an exception. ``thread`` is the class of the threads.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class TaskThreads:
         self._numbers = itertools.count()
         self._open: dict[int, tuple[Unit, ...]] = {}
         self._ended: queue.Queue[tuple[int, list[UnitOutcome]]] = queue.Queue()
-        #: When the first task started or the last one ended, by the monotonic clock.
+        #: Monotonic time at which the first task started or the last one ended.
         self.last_sign = time.monotonic()
 
     def __len__(self) -> int:
-        """Number of tasks without an outcome."""
+        """Number of running tasks."""
         return len(self._open)
 
     def submit(self, units: tuple[Unit, ...]) -> None:
@@ -49,19 +49,19 @@ class TaskThreads:
         self._thread(target=self._await, args=(number, units), daemon=True).start()
 
     def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
-        """Outcomes that have arrived; waits at most ``timeout_seconds`` for the first."""
+        """The outcomes so far. Waits at most ``timeout_seconds`` for the first."""
         arrived: list[UnitOutcome] = []
         with contextlib.suppress(queue.Empty):
             number, outcomes = self._ended.get(timeout=timeout_seconds)
             while True:
-                if self._open.pop(number, None) is not None:  # else it was canceled
+                if self._open.pop(number, None) is not None:  # otherwise it was canceled
                     self.last_sign = time.monotonic()
                     arrived += outcomes
                 number, outcomes = self._ended.get_nowait()
         return arrived
 
     def give_up(self, reason: str) -> None:
-        """Every running task fails for this reason, without waiting for it."""
+        """Report every running task as failed for this reason, without waiting for it."""
         for number, units in self._open.items():
             self._ended.put((number, [UnitOutcome(unit, failure=reason) for unit in units]))
 
@@ -69,5 +69,5 @@ class TaskThreads:
         try:
             self._ended.put((number, self._run(units)))
         except Exception as error:
-            # The task's windows are orphans, and the next run reads them again.
+            # The task's files are orphans. The next run reads the units again.
             self._ended.put((number, [self._failed(unit, error) for unit in units]))

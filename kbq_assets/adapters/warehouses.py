@@ -1,4 +1,4 @@
-"""Opens the warehouse of the settings, and its part in replays. Its SDK is imported then."""
+"""Opens the warehouse of the settings, and its tables for replays. The SDK is imported only when needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def open_warehouse(
     settings: Settings, open_store: Callable[[], ObjectStore], clients: GoogleClients | None = None
 ) -> Warehouse:
-    """BigQuery, DuckDB or Iceberg, with the loader's credentials. Google's clients are ``clients`` if given."""
+    """BigQuery, DuckDB or Iceberg, with the loader's credentials. Uses ``clients`` as Google's clients if given."""
     place = settings.warehouse
     if isinstance(place, DuckDbFile):
         from kbq_assets.adapters.duckdb import DuckDbWarehouse
@@ -38,8 +38,8 @@ def open_warehouse(
 def open_replay_tables(
     settings: Settings, open_rewriter: OpenRewriter, clients: GoogleClients | None = None
 ) -> ReplayTables:
-    """The tables of a warehouse, as replays need them, with the loader's credentials. A lake writes many bytes again by
-    tasks of ``open_rewriter``. Raises ConfigurationError."""
+    """The `ReplayTables` of a warehouse, with the loader's credentials. A lake rewrites large files in tasks of
+    ``open_rewriter``. Raises ConfigurationError."""
     place = settings.warehouse
     if isinstance(place, DuckDbFile):
         from kbq_assets.adapters.duckdb.replay import DuckDbReplayTables

@@ -1,4 +1,4 @@
-"""Settings to adapters: the ports that driver and workers both need."""
+"""Opens adapters from settings: the ports that both driver and workers need."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 
 def open_store(settings: Settings, client: StorageClient | None = None) -> ObjectStore:
-    """The object store of `KBQ_STAGING`, as extraction sees it; ``client``: by that client instead."""
+    """The object store of `KBQ_STAGING` with extraction's credentials, or with ``client``."""
     return _open_store(settings, settings.google.extract_credentials, client)
 
 
 def open_load_store(settings: Settings, client: StorageClient | None = None) -> ObjectStore:
-    """The object store of `KBQ_STAGING`, as loading and cleaning see it; ``client``: by that client instead."""
+    """The object store of `KBQ_STAGING` with the credentials of loading and cleaning, or with ``client``."""
     return _open_store(settings, settings.google.load_credentials, client)
 
 
 def open_store_at(settings: Settings, location: str, client: StorageClient | None = None) -> ObjectStore:
-    """The object store of another place, as loading sees it."""
+    """The object store of another location with loading's credentials, or with ``client``."""
     return _open_store(replace(settings, staging_url=location), settings.google.load_credentials, client)
 
 
 def open_backup_store(
     settings: Settings, area: str, role: Role = Role.EXTRACT, client: StorageClient | None = None
 ) -> ObjectStore:
-    """The object store of an area of backups, as a role sees it; ``client``: by that client instead, unless the place
-    has credentials of its own. Raises ConfigurationError."""
+    """The object store of an area of backups with a role's credentials, or with ``client``. Credentials of the place
+    itself take precedence over both. Raises ConfigurationError."""
     google, backup = settings.google, settings.backup
     name, location, own = (
         ("KBQ_BACKUP_PERSONAL", backup.personal_location, backup.personal_credentials)
@@ -56,13 +56,13 @@ def open_backup_store(
     elsewhere = replace(settings, staging_url=location) if location else settings
     if own and not (location and isinstance(elsewhere.staging, Bucket)):
         raise ConfigurationError(
-            f"{name}_CREDENTIALS is set, and {name}_LOCATION names no bucket",
-            next_step=f"{name}_LOCATION=gs://bucket/prefix, or no credentials",
+            f"{name}_CREDENTIALS is set, but {name}_LOCATION does not name a bucket",
+            next_step=f"set {name}_LOCATION=gs://bucket/prefix, or unset {name}_CREDENTIALS",
         )
     if backup.storage_class and isinstance(elsewhere.staging, Folder):
         raise ConfigurationError(
-            f"KBQ_BACKUP_STORAGE_CLASS={backup.storage_class}: files of the folder {elsewhere.staging.path} have none",
-            next_step="a bucket in KBQ_BACKUP_LOCATION, or no storage class",
+            f"KBQ_BACKUP_STORAGE_CLASS={backup.storage_class}: the backup is in a folder, {elsewhere.staging.path}",
+            next_step="set KBQ_BACKUP_LOCATION to a bucket, or unset KBQ_BACKUP_STORAGE_CLASS",
         )
     credentials = google.extract_credentials if role is Role.EXTRACT else google.load_credentials
     return _open_store(elsewhere, own or credentials, None if own else client, backup.storage_class)
@@ -83,7 +83,7 @@ def _open_store(
 
 def open_source(settings: Settings) -> RecordSource:
     """The reader of Kafka records."""
-    # It loads kernels: not for commands that read no record.
+    # Imported here because it loads kernels, which commands that read no records do not need.
     from kbq_assets.adapters.kafka.reader import open_reader
 
     kafka = settings.kafka
@@ -96,12 +96,12 @@ def open_registry(settings: Settings) -> ConfluentSchemaRegistry:
 
 
 def open_pseudonyms(settings: Settings) -> Pseudonyms | None:
-    """The keyed hashes of personal data, None without keys. Raises ConfigurationError."""
+    """The keyed hashes of personal data; None without keys. Raises ConfigurationError."""
     return parse_keys(resolve("KBQ_PII_KEYS", settings.pii.keys)) if settings.pii.keys else None
 
 
 def open_seal_key(settings: Settings) -> SealKey | None:
-    """The public key that seals error rows, None without one. Raises ConfigurationError."""
+    """The public key that seals error rows; None if not set. Raises ConfigurationError."""
     from kbq_assets.wire.privacy.sealing import parse_seal_key  # few topics seal
 
     reference = settings.pii.seal_key
@@ -109,7 +109,7 @@ def open_seal_key(settings: Settings) -> SealKey | None:
 
 
 def backup_places(settings: Settings) -> Callable[[TopicSettings], BackupPlace]:
-    """Where a task copies a topic's records. Each store opens once."""
+    """A function from a topic's settings to the place of its backup. Each store opens once."""
     codec, level = cast("Codec", settings.backup.codec), settings.backup.level
     opened = cache(lambda area: BackupPlace(open_backup_store(settings, area), codec, level))
     return lambda topic: opened(area_of(topic))

@@ -1,4 +1,4 @@
-"""One window of a backup being written (PROTOCOL B3): one file, also for a window without records."""
+"""One window of a backup being written (PROTOCOL B3): one file, even if the window has no records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from kbq_assets.wire.files.checksum import crc32c_text
 from kbq_assets.worker.backup_place import BackupPlace
 from kbq_assets.worker.backup_schemas import KeptSchemas
 
-#: A name has the window's last position, which is known at its end: until then, a file waits here, larger ones on disk.
+#: A file's name contains the window's last position, which is known only at the end. Until then the file is local, in
+#: memory up to this many bytes and otherwise on disk.
 _IN_MEMORY: Final = 4 * 1024 * 1024
 _PIECE: Final = 1024 * 1024
 #: The name under which a backup's commit counts its rows.
@@ -33,7 +34,7 @@ class BackupTarget:
     topic_partition: TopicPartition
     epoch: int
     attempt: str
-    #: keeps the schemas that records name; None: nobody does
+    #: stores the schemas that records use; if None, they are not stored
     schemas: KeptSchemas | None = None
 
 
@@ -67,7 +68,7 @@ class BackupWindowWriter:
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of the file so far, without the open block."""
+        """Bytes of the file so far, excluding the open block."""
         return self._writer.bytes_written
 
     def add(self, batch: RecordBatch) -> None:
@@ -136,5 +137,5 @@ class BackupWindowWriter:
                 writer.abort()
                 raise
         if (stored.size, stored.crc32c) != (self._writer.bytes_written, crc32c_text(self._writer.crc32c)):
-            raise KbqError(f"{path}: the store has other bytes than were written", next_step="kbq extract")
+            raise KbqError(f"{path}: the stored bytes differ from those written", next_step="kbq extract")
         return stored.size, stored.crc32c

@@ -1,4 +1,4 @@
-"""The schemas that a backup's records name, kept next to its files (PROTOCOL B8)."""
+"""The schemas that a backup's records use, stored next to its files (PROTOCOL B8)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from kbq_assets.wire.backup.kernels import NO_ID, SEVERAL, one_schema_id
 from kbq_assets.wire.chunk import Bytes, Chunk, Longs, decode_headers
 from kbq_assets.worker.framing import KEY_HEADER, VALUE_HEADER
 
-#: Formats of values and of keys whose records name a schema. Documents begin with no zero byte, so none seems to.
+#: Formats whose records name a schema, for values and for keys. A JSON document never seems to: it begins with no zero
+#: byte.
 _OF_VALUES: Final = frozenset({"avro", "json_schema", "protobuf", "debezium"})
 _OF_KEYS: Final = frozenset({"avro", "protobuf"})
 _ID_BYTES, _GUID_BYTES = 5, 17
 
 
 class KeptSchemas:
-    """The schemas of a topic in the backup's store. A window lists its ids; GUIDs and subjects have no number."""
+    """Stores a topic's schemas in the backup. They are named by id, by GUID, or by subject."""
 
     def __init__(
         self, store: ObjectStore, registry: WriterSchemas, topic: str, settings: TopicSettings
@@ -38,7 +39,7 @@ class KeptSchemas:
         self._kept: set[int | str] = set()
 
     def names(self, chunk: Chunk) -> set[int | str]:
-        """The ids and GUIDs that records name, and the subjects whose versions do."""
+        """The ids and GUIDs of the records' schemas. With single-object encoding, the subjects that contain them."""
         found: set[int | str] = set()
         if self._framing in ("prefix", "header"):
             if self._values:
@@ -55,7 +56,7 @@ class KeptSchemas:
         return found
 
     def keep(self, names: Iterable[int | str]) -> None:
-        """Store the schemas that are not there yet. What the registry cannot give is left for later: the copy of the
+        """Store the schemas that the backup lacks. A schema that the registry cannot return is left for later: copying
         records must not wait for it."""
         for name in names:
             if name not in self._kept and self._keep(name):
@@ -69,7 +70,7 @@ class KeptSchemas:
 
 
 def _prefixes(buffer: Bytes, starts: Longs, ends: Longs) -> set[int | str]:
-    """The ids of Confluent's prefix."""
+    """The ids in Confluent's prefixes."""
     only = one_schema_id(buffer, starts, ends)
     if only != SEVERAL:
         return set() if only == NO_ID else {only}
@@ -82,7 +83,7 @@ def _prefixes(buffer: Bytes, starts: Longs, ends: Longs) -> set[int | str]:
 
 
 def _guids(chunk: Chunk) -> set[int | str]:
-    """The GUIDs with which values begin."""
+    """The GUIDs at the beginning of values."""
     rows = (chunk.starts >= 0) & (chunk.ends - chunk.starts >= _GUID_BYTES)
     starts = chunk.starts[rows]
     starts = starts[chunk.buffer[starts] == 1]

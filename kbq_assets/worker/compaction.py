@@ -1,4 +1,4 @@
-"""The inside of a Spark task of compaction: one group of files."""
+"""The inside of a compaction task, which rewrites one group of files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kbq_assets.core.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class RewriteOnWorker:
-    """The callable that Spark ships: the lake's address, without secrets. Workers of a named catalog read pyiceberg's
-    configuration themselves."""
+    """The callable that is sent to workers: the lake's address, without secrets. If the lake has a named catalog,
+    workers read pyiceberg's configuration themselves."""
 
     place: LakeAddress
     home: Path
@@ -27,7 +27,7 @@ class RewriteOnWorker:
         place = settings.warehouse
         if not isinstance(place, LakeAddress):
             raise ConfigurationError(
-                f"{settings.warehouse_url} is no lake", next_step="compact an iceberg: warehouse"
+                f"{settings.warehouse_url} is not a lake", next_step="compact an iceberg: warehouse"
             )
         return RewriteOnWorker(place, settings.home)
 

@@ -28,7 +28,7 @@ def load() -> None:
 
 def main() -> None:
     """Load, then serve until Spark closes standard input."""
-    # Spark puts a zip of PySpark's sources first; every process would compile them again.
+    # Spark puts a zip of PySpark's sources first in the path, and every process would compile them again.
     sys.path[:] = [entry for entry in sys.path if not entry.endswith("/pyspark.zip")]
     from kbq_assets.adapters.spark.daemon import serve
 

@@ -1,5 +1,7 @@
-"""Where tasks run, by KBQ_SPARK_MASTER: on Spark, or in processes of this machine. A command starts what it needs,
-without Dagster, whose import takes a second; a run in Dagster uses the Spark of its resource."""
+"""Runs tasks on Spark or in processes of this machine, as KBQ_SPARK_MASTER says.
+
+A command starts what it needs without Dagster, whose import takes a second. A Dagster run uses its Spark resource.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +24,25 @@ from kbq_assets.worker.task import UnitTask
 if TYPE_CHECKING:
     from kbq_assets.adapters.process_pool.pool import ProcessPool
 
-#: Gives Spark's context, which starts when it is first asked for: a run without work needs none.
+#: Returns Spark's context and starts it on the first call, since a run without work needs none.
 Spark: TypeAlias = Callable[[], Any]
 Item = TypeVar("Item", bound=OfTable)
 Outcome = TypeVar("Outcome")
 
 
 class Runner(Protocol):
-    """What runs tasks. It starts with the first engine, or the first items."""
+    """Runs tasks. Spark or the processes start with the first engine or the first items."""
 
     def engine(self, task: UnitTask) -> ExtractionEngine:
-        """Runs units of extraction."""
+        """An engine that runs units of extraction."""
 
     def each(self, task: Callable[[Item], Outcome], what: str) -> Callable[[Sequence[Item]], list[Outcome]]:
-        """Runs a task per item; ``what`` names the work, such as "a compaction of"."""
+        """A function that runs one task per item; ``what`` names the work, such as "a compaction of"."""
 
 
 @contextmanager
 def open_runner(settings: Settings, spark: Spark | None = None) -> Iterator[Runner]:
-    """What runs tasks until the block ends: Spark, as ``spark`` gives it or in a context of its own, or processes."""
+    """A runner until the block ends: on the given ``spark``, on a Spark context of its own, or on processes."""
     with ExitStack() as stack:
         if settings.spark.processes:
             yield _OnProcesses(cache(lambda: stack.enter_context(_process_pool(settings.spark.processes))))
@@ -57,7 +59,7 @@ def open_engine(settings: Settings) -> Iterator[ExtractionEngine]:
 
 @contextmanager
 def open_resident_engines(settings: Settings) -> Iterator[Callable[[Settings], ExtractionEngine]]:
-    """Engines for extraction after extraction, all on one Spark application or pool of processes."""
+    """A factory of engines, one per extraction, which share one Spark application or pool of processes."""
     spark = settings.spark
     if not spark.processes:
         from kbq_assets.adapters.spark.session import resident_options
@@ -70,7 +72,7 @@ def open_resident_engines(settings: Settings) -> Iterator[Callable[[Settings], E
 
 @contextmanager
 def open_rewriter(settings: Settings, spark: Spark | None = None) -> Iterator[Rewriter]:
-    """For the large plans of one compaction. Raises ConfigurationError if the warehouse is no lake."""
+    """A rewriter for the large plans of one compaction. Raises ConfigurationError if the warehouse is not a lake."""
     from kbq_assets.worker.compaction import RewriteOnWorker
 
     with open_runner(settings, spark) as runner:
@@ -79,7 +81,7 @@ def open_rewriter(settings: Settings, spark: Spark | None = None) -> Iterator[Re
 
 @contextmanager
 def open_writer(settings: Settings, spark: Spark | None = None) -> Iterator[RunTasks]:
-    """For the parts of the large load jobs of one run."""
+    """Runs the parts of one run's large load jobs."""
     from kbq_assets.worker.loading import WriteOnWorker
 
     with open_runner(settings, spark) as runner:
@@ -88,7 +90,7 @@ def open_writer(settings: Settings, spark: Spark | None = None) -> Iterator[RunT
 
 @contextmanager
 def open_copier(settings: Settings) -> Iterator[RunCopies]:
-    """For the many files of a backup that an erasure writes again."""
+    """Runs the rewriting of many backup files for an erasure."""
     from kbq_assets.worker.erased_records import CopyOnWorker
 
     with open_runner(settings) as runner:
@@ -97,7 +99,7 @@ def open_copier(settings: Settings) -> Iterator[RunCopies]:
 
 @dataclass(frozen=True)
 class _OnSpark:
-    """A Runner on a context."""
+    """A Runner on a Spark context."""
 
     spark: Spark
 
@@ -144,7 +146,7 @@ def _process_pool(size: str) -> ProcessPool:
 
 
 def _cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

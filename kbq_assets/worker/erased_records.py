@@ -1,4 +1,4 @@
-"""Leaves erased records out of what a task reads (PROTOCOL X2), and out of backups (X5)."""
+"""Leaves erased records out of the batches that a task reads (PROTOCOL X2), and out of backups (X5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kbq_assets.ports.object_store import ObjectStore
 
 
 def read_log(store: ObjectStore, commit: Commit) -> ErasureLog | None:
-    """The erasure log that a commit asks for; None if nothing was erased. Raises MissingState."""
+    """The erasure log that a commit requires; None if nothing was erased. Raises MissingState."""
     if not commit.erasures:
         return None
     path = log_path(commit.topic)
@@ -32,7 +32,7 @@ def read_log(store: ObjectStore, commit: Commit) -> ErasureLog | None:
 
 
 def without(batch: RecordBatch, erased: Offsets) -> Iterator[RecordBatch]:
-    """A batch in parts, without the records of these offsets. Each part counts those left out before its end."""
+    """The batch in parts, without the erased offsets. Each part counts the records left out just before it."""
     chunk = batch.chunk
     if not len(chunk) or not erased:
         yield batch
@@ -56,7 +56,7 @@ def without(batch: RecordBatch, erased: Offsets) -> Iterator[RecordBatch]:
 
 @dataclass(frozen=True)
 class CopyOnWorker:
-    """The callable that Spark ships: the addresses of backups, without secrets."""
+    """The callable that is sent to workers: the addresses of backups, without secrets."""
 
     settings: Settings
 
@@ -69,7 +69,7 @@ class CopyOnWorker:
         )
 
     def __call__(self, task: CopyTask) -> SearchedCopy:
-        """Search one file, and write it again."""
+        """Search one file, and rewrite it without erased records if it has any."""
         from kbq_assets.worker.adapters import open_backup_store
 
         return leave_out(open_backup_store(self.settings, task.area), task)

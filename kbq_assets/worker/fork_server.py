@@ -11,8 +11,8 @@ MODULE: Final = "kbq_assets.worker.fork_server"
 
 
 def main() -> None:
-    """Load what tasks need, then serve until the process that started this one closes its socket."""
-    # Workers multiply no matrices: numpy's idle threads would only cost time.
+    """Load what tasks need, then serve until the parent process closes its end of the socket."""
+    # Workers multiply no matrices, so numpy's idle threads would only cost time.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from kbq_assets.adapters.process_pool.server import serve
     from kbq_assets.worker.daemon import load

@@ -1,7 +1,7 @@
 """How a record names its schema: by Confluent's prefix or header, by Avro's fingerprint, or not at all.
 
-Translators and the encoder read one framing, Confluent's prefix of an id. The others are turned into it first. So
-topics with the prefix, which is the default, pay nothing for the others.
+Translators and the encoder read only Confluent's prefix with a schema id. Other framings are converted to it first, so
+topics with the prefix, the default, pay nothing for the others.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ VALUE_HEADER: Final = "__value_schema_id"
 KEY_HEADER: Final = "__key_schema_id"
 _BY_ID, _BY_GUID = 0, 1
 _GUID_PREFIX: Final = 17
-#: Bytes of what names a schema, by the first one.
+#: Size in bytes of a schema's name, by its first byte.
 _SIZES: Final = {_BY_ID: PREFIX, _BY_GUID: _GUID_PREFIX}
 #: https://avro.apache.org/docs/1.12.0/specification/#single-object-encoding-specification
 _SINGLE_OBJECT: Final = b"\xc3\x01"
 _SINGLE_OBJECT_PREFIX: Final = 10
-#: Ids of types other than a schema's first start here, of messages or of a union's records; then those of GUIDs.
+#: First id of types other than a schema's first one: Protobuf messages, or records of a union. Ids of GUIDs follow.
 FIRST_TYPE_ID: Final = 2**30
 _FIRST_GUID_ID: Final = FIRST_TYPE_ID + 2**29
 _GUID_IDS: Final = 2**28
-#: Most names that one task keeps: a producer may send any number of different ones.
+#: Most schema names that one task caches: a producer may send any number of different ones.
 _MOST_NAMES: Final = 10_000
 _MOST_INDEXES: Final = 100
-#: Bytes of an index: an int.
+#: Most bytes of an index, which is an int.
 _LONGEST_INDEX: Final = 5
 
-#: A record's prefix, and the position of its body; or why it has none.
+#: A record's prefix and the position of its body, or why it has none.
 _Framed: TypeAlias = "tuple[bytes, int] | RejectedSchema"
 
 
 class SchemaNames:
-    """The schemas of one topic's values or keys, by what their framing says. Also the registry of these schemas."""
+    """Finds the schemas of one topic's values or keys by their framing. Also the registry of these schemas."""
 
     def __init__(
         self, topic: str, settings: TopicSettings, registry: WriterSchemas, *, of_keys: bool = False
@@ -66,18 +66,19 @@ class SchemaNames:
             "none": self._declared,
         }[records.framing]
         self._prefixes: dict[tuple[bytes, bool], bytes | RejectedSchema] = {}
-        # A Protobuf message without a path is of the schema's first type.
+        # A Protobuf message without a path has the schema's first type.
         path = b"\x00" if records.format == "protobuf" else b""
         self._bare = framed(int(records.value_schema), path) if records.framing == "none" else b""
         self._own: dict[int, RegisteredSchema] = {}
         self._fingerprints: dict[bytes, bytes] | None = None
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """The schema of an id that `screened` gave. Raises NotFound, Unavailable."""
+        """The schema of an id from `screened`. Raises NotFound, Unavailable."""
         return self._own.get(schema_id) or self._registry.schema(schema_id)
 
     def screened(self, chunk: Chunk) -> tuple[Chunk, dict[int, RejectedSchema]]:
-        """The same records with Confluent's prefix, null for those that name no schema, and why. Raises Unavailable."""
+        """The same records with Confluent's prefix. A record that names no schema becomes null; the dict has the reason
+        by row. Raises Unavailable."""
         values: list[bytes | None] = [None] * len(chunk)
         refused: dict[int, RejectedSchema] = {}
         for row in np.flatnonzero(chunk.starts >= 0).tolist():
@@ -94,7 +95,7 @@ class SchemaNames:
         given = decode_headers(headers or NO_HEADERS)
         if given == [(UNREADABLE, None)]:
             return RejectedSchema(
-                Reason.WRONG_MAGIC, "the name of a header is not UTF-8, so none can be read"
+                Reason.WRONG_MAGIC, "the name of a header is not UTF-8, so no header can be read"
             )
         names = {each for name, each in given if name == self._header} - {None}
         if len(names) > 1:
@@ -102,7 +103,7 @@ class SchemaNames:
         if names:
             prefix = self._prefix(names.pop() or b"", is_whole=True)
             return prefix if isinstance(prefix, RejectedSchema) else (prefix, 0)
-        # As Confluent's clients read it: without the header, the value has the prefix.
+        # As in Confluent's clients: without the header, the value has the prefix.
         size = _SIZES.get(value[0] if value else -1, 0)
         if size == PREFIX > len(value):
             return b"", 0  # the encoder reports it as too short
@@ -133,12 +134,12 @@ class SchemaNames:
 
     def _of_subject(self) -> dict[bytes, bytes]:
         found = {}
-        # Versions that differ in logical types alone have one fingerprint: the newest counts.
+        # Versions that differ only in logical types have the same fingerprint: use the newest.
         for _, schema_id in sorted(self._registry.versions(self._subject).items()):
             try:
                 tree = parse(load_schema(self._registry.schema(schema_id).schema))
             except UnstageableSchema:
-                continue  # its records would stop the topic; those of other versions need not
+                continue  # only its own records stop the topic, not those of other versions
             found[rabin_fingerprint(tree)] = framed(schema_id)
         return found
 
@@ -153,19 +154,19 @@ class SchemaNames:
         return self._prefixes[name, is_whole]
 
     def _prefix_of(self, name: bytes, is_whole: bool) -> bytes | RejectedSchema:
-        """The prefix of a schema's id or GUID. If the name is ``whole``, Protobuf's path of types is part of it."""
+        """The prefix for a schema's id or GUID. If ``is_whole``, the name includes Protobuf's path of types."""
         size = _SIZES.get(name[0] if name else -1, 0)
         rest = name[size:]
         is_complete = message_path(rest)[1] == len(rest) > 0 if self._format == "protobuf" else not rest
         if not size or len(name) < size or (is_whole and not is_complete):
             return RejectedSchema(
-                Reason.WRONG_MAGIC, f"{name.hex() or 'nothing'} is no id or GUID of a schema"
+                Reason.WRONG_MAGIC, f"{name.hex() or 'nothing'} is not the id or GUID of a schema"
             )
         if name[0] == _BY_GUID:
             return self._prefix_of_guid(uuid.UUID(bytes=name[1:size]), rest)
         schema_id = int.from_bytes(name[1:size], "big")
         if schema_id >= FIRST_TYPE_ID:
-            return RejectedSchema(Reason.UNKNOWN_SCHEMA, f"no registry gives the id {schema_id}")
+            return RejectedSchema(Reason.UNKNOWN_SCHEMA, f"no registry assigns the id {schema_id}")
         return framed(schema_id, rest)
 
     def _prefix_of_guid(self, guid: uuid.UUID, rest: bytes) -> bytes | RejectedSchema:
@@ -175,19 +176,19 @@ class SchemaNames:
         except NotFound as error:
             return RejectedSchema(Reason.UNKNOWN_SCHEMA, error.message)
         if self._own.setdefault(own, found) != found:  # once in millions of schemas
-            return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"{guid} and another GUID have one number")
+            return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"{guid} and another GUID have the same number")
         return framed(own, rest)
 
 
 def type_id(schema_id: int, indexes: tuple[int | str, ...]) -> int:
-    """The id of one of a schema's types, the same in every task, as file names contain it."""
+    """The id of one of a schema's types. It is the same in every task, because file names contain it."""
     return FIRST_TYPE_ID | zlib.crc32(f"{schema_id}:{indexes}".encode()) & (FIRST_TYPE_ID // 2 - 1)
 
 
 def message_path(data: bytes) -> tuple[tuple[int, ...], int]:
     """The path to a Protobuf message's type, and the position after it; () and -1 if there is no valid path.
 
-    Confluent's format: a count, then that many indexes, as zigzag varints; a single 0 means the first type.
+    Confluent's format is a count followed by the indexes, all as zigzag varints. A single 0 means the first type.
     """
     count, position = _varint(data, 0)
     if count == 0:
@@ -204,7 +205,7 @@ def message_path(data: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint and the position after it; -1 if there is none."""
+    """A zigzag varint and the position after it; the value is -1 if there is no varint."""
     try:
         value, size = decode_long(data[position : position + _LONGEST_INDEX], 0)
     except IndexError:

@@ -1,4 +1,4 @@
-"""The inside of a task of a load job: one part of its files."""
+"""The inside of a load task, which writes one part of a load job's files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kbq_assets.ports.load_tasks import WriteTask, WrittenFiles
 
 @dataclass(frozen=True)
 class WriteOnWorker:
-    """The callable that goes to workers: the addresses of staging area and lake, without secrets. Workers of a named
-    catalog read pyiceberg's configuration themselves."""
+    """The callable that is sent to workers: the addresses of the staging area and the lake, without secrets. If the
+    lake has a named catalog, workers read pyiceberg's configuration themselves."""
 
     settings: Settings
 

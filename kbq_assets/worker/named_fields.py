@@ -1,4 +1,4 @@
-"""The field that an option names, looked for in every version of a topic's schema."""
+"""Checks that the field an option names exists in at least one version of the topic's schema."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from kbq_assets.ports.registry import RegisteredSchema, WriterSchemas
 
 
 class NamedFields:
-    """The business time of one topic: a schema may lack its field, but if no version has it, the name is wrong.
-
-    Topics that a pattern selects are not judged: they share their options, not their fields.
-    """
+    """Checks the field of one topic's business time: one schema may lack it, but if no version has it, the name is
+    wrong. Topics selected by a pattern are not checked, since they share options but not fields."""
 
     def __init__(self, topic: str, settings: TopicSettings, registry: WriterSchemas) -> None:
         self.subject = settings.records.value_schema or f"{topic}-value"
@@ -40,7 +38,7 @@ class NamedFields:
             ids = self._registry.versions(self.subject).values()
             roots = [root for each in ids for root in _types_of(self._registry.schema(each))]
         except (NotFound, ConfigurationError, EncodingError):
-            return ""  # not under this subject, not for this user, or one version cannot tell
+            return ""  # no such subject, no permission, or an unreadable version: cannot tell
         if not roots or any(type_at(root, path.split(".")) for root in roots for path in business.candidates):
             return ""
         known = sorted({path for root in roots for path in field_paths(root)})
@@ -49,12 +47,12 @@ class NamedFields:
         return f"no version of {self.subject} has the field {' or '.join(business.candidates)} of event_date{meant}"
 
 
-#: Their documents decide, not their schemas; or rows have other fields than the registered envelopes.
+#: Formats that are not checked: documents decide, not schemas, or rows have other fields than the registered envelopes.
 _UNTYPED = ("json", "json_columns", "json_schema", "debezium")
 
 
 def _types_of(registered: RegisteredSchema) -> Sequence[AvroType]:
-    """The types of values, as Avro."""
+    """The Avro types of the values of a registered schema."""
     if registered.schema_type == "AVRO":
         return (parse(load_schema(registered.schema)),)
     if registered.schema_type != "PROTOBUF":

@@ -1,6 +1,6 @@
-"""The outputs of one unit: its tables, its backup, or both from one reading (PROTOCOL B1).
+"""The outputs of one unit: its tables, its backup, or both from one read (PROTOCOL B1).
 
-Each has its own windows, and its own error: the others go on.
+Each output has its own windows and its own error: if one fails, the other continues.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OpenWindow(Protocol):
         """Bytes of files so far."""
 
     def add(self, batch: RecordBatch) -> RecordBatch | None:
-        """Take a batch. Returns the part that belongs to the next window: this one ends before it."""
+        """Add a batch. Returns the part that belongs to the next window, if this window ends within the batch."""
 
     def close(self) -> Window:
         """Make the window's files visible."""
@@ -57,7 +57,8 @@ class OpenWindow(Protocol):
 
 @dataclass
 class Output:
-    """One output of a unit, as that output sees it. ``open_window`` opens the writer of a window from a position on."""
+    """One output of a unit; ``unit`` is the unit as this output sees it. ``open_window`` opens the writer of a window
+    that begins at a position."""
 
     unit: Unit
     clock: Clock
@@ -80,7 +81,7 @@ class Output:
         return self._writer is not None and self._writer.position > self._writer.first
 
     def add(self, batch: RecordBatch) -> None:
-        """Write a batch. An error ends this output alone."""
+        """Write a batch. An error ends only this output."""
         if self.error is not None:
             return
         rest: RecordBatch | None = batch
@@ -112,8 +113,8 @@ class Output:
         return writer.bytes_written >= limits.bytes or writer.records >= limits.records
 
     def close(self, epoch_until: int) -> None:
-        """End the open window, which becomes visible if it covers a position. ``epoch_until`` follows the last record.
-        An error ends this output alone."""
+        """End the open window, which becomes visible if it covers a position. ``epoch_until`` is the offset after the
+        last record. An error ends only this output."""
         if not self.has_progress:
             self.abort()
             return
@@ -134,12 +135,12 @@ class Output:
             writer.abort()
 
     def fail(self, error: Exception) -> None:
-        """End the output with an error, unless one ended it before."""
+        """End the output with an error; the first error counts."""
         self.abort()
         self.error = self.error or error
 
     def outcome(self, position: int) -> UnitOutcome:
-        """The windows, and the stop or the failure after them. The reading came as far as ``position``."""
+        """The windows, and the stop or failure after them. ``position`` is how far the unit was read."""
         stop, failure = self._stop(position), ""
         if stop is None and self.error is not None:
             failure = f"{type(self.error).__name__}: {self.error}"
@@ -162,7 +163,7 @@ class Output:
             return self._stop_at(StopReason.SCHEMA_CHANGED, error.message, position)
         if error is None or isinstance(error, (*_PASSING, OSError, MemoryError)):
             return None
-        # The next run would fail, too; it stops this unit, never its neighbors in the task.
+        # The next run would fail too. The error stops this unit, never other units of the task.
         reason = StopReason.LOG_CHANGED if isinstance(error, OffsetOutOfRange) else StopReason.FAILED
         message, step = f"{type(error).__name__}: {error}", "report a bug with the log of this task"
         if isinstance(error, KbqError):
@@ -183,5 +184,5 @@ _PASSING: Final = (TransientError, ConflictError, NotFound)
 
 
 def go_on(outputs: Sequence[Output]) -> bool:
-    """Whether an output has not ended."""
+    """Whether at least one output has not ended."""
     return any(output.error is None for output in outputs)

@@ -1,4 +1,4 @@
-"""Protobuf topics: messages become Avro records, with one schema id per schema and message type."""
+"""Protobuf topics: messages become Avro records, with a schema id for each schema and message type."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.worker.framing import message_path, type_id
 from kbq_assets.worker.translate import UNREADABLE, Messages, framed, produced_ids, rejected, with_values
 
-#: The path of a schema's first message type: one byte, a zero.
+#: The path to a schema's first message type, which is encoded as a single zero byte.
 _FIRST_TYPE: Final = (0,)
 
 
 @dataclass(frozen=True)
 class _MessageType:
-    """Encoders and schema of one message type, and its id; ``messages`` is the quick one, if the type has one."""
+    """Id, schema and encoders of one message type. ``messages`` is the fast encoder, if the type has one."""
 
     schema_id: int
     schema: str
@@ -59,7 +59,7 @@ class ProtobufRows:
         self._names: dict[int, str] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """The Avro schema under an id that `translate` gave. Raises NotFound."""
+        """The Avro schema of an id from `translate`. Raises NotFound."""
         if schema_id not in self._schemas:
             raise NotFound(f"no message type has the id {schema_id} here", next_step="report a bug")
         return self._schemas[schema_id]
@@ -88,7 +88,8 @@ class ProtobufRows:
         return made
 
     def _quick(self, chunk: Chunk, ids: Longs, schema_id: int) -> tuple[EncodedRecords, Longs] | None:
-        """The records of a schema's first message type that need no Python objects, and their rows."""
+        """The records of a schema's first message type, encoded without Python objects, and their rows; None if that is
+        not possible."""
         types = self._types_of(schema_id) if schema_id >= 0 else b""
         if isinstance(types, bytes):
             return None
@@ -106,7 +107,7 @@ class ProtobufRows:
             return types
         indexes, start = message_path(body)
         if start < 0:
-            return self._invalid(f"no path of message types follows the id of schema {schema_id}")
+            return self._invalid(f"no path to a message type follows the id of schema {schema_id}")
         rows = self._rows_of(schema_id, types, indexes)
         if isinstance(rows, bytes):
             return rows
@@ -123,7 +124,7 @@ class ProtobufRows:
         return self._types[schema_id]
 
     def _compiled(self, schema_id: int) -> MessageTypes | bytes:
-        """The message types of a schema id, or what replaces its records. Raises Unavailable."""
+        """The message types of a schema id, or the replacement for its records. Raises Unavailable."""
         try:
             found = self._registry.schema(schema_id)
             self._names[schema_id] = found.name
@@ -139,7 +140,7 @@ class ProtobufRows:
         key = (schema_id, indexes)
         if key not in self._rows:
             type_ = types.at(indexes)
-            if type_ is None:  # not kept: a producer may send any number of paths
+            if type_ is None:  # not cached: a producer may send any number of paths
                 return self._invalid(f"schema {schema_id} has no message type at this path")
             self._rows[key] = self._made(schema_id, type_, indexes)
         return self._rows[key]

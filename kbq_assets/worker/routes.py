@@ -1,4 +1,4 @@
-"""The table and the staged schema of each schema id's records."""
+"""Routes: the table and the staged schema for the records of each schema id."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from kbq_assets.worker.translate import TOMBSTONE
 _PSEUDONYM: Final = (
     "A pseudonym of the record's key, as text in UTF-8: SAFE_CONVERT_BYTES_TO_STRING(_kafka_key)."
 )
-#: Longer schemas are compiled anew for each unit, so that a process keeps a bounded number of bytes.
+#: Longer schemas are compiled again for each unit, which bounds the memory of the cache.
 _MOST_KEPT: Final = 32_768
 
 
 class Routes:
     """Routes of one topic. A schema that cannot be staged is rejected, which stops the partition (E10).
 
-    ``schemas`` are those of all routes so far, by fingerprint. With a ``choice`` each record chooses its table.
-    ``fields`` judges the field that holds the business time where a schema lacks it.
+    ``schemas`` has the schemas of all routes so far, by fingerprint. With a ``choice``, each record chooses its table.
+    If a schema lacks the field of the business time, ``fields`` decides whether that is an error.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Routes:
 
     @property
     def _captured(self) -> tuple[str, ...]:
-        """The fields that choose a table. A document may have any type there, so its translator reads them."""
+        """The fields that choose a table. Empty for JSON, whose translator reads them: they may have any type."""
         is_json = self._settings.records.is_json
         return () if self._choice is None or is_json else self._choice.fields
 
@@ -115,8 +115,8 @@ class Routes:
         return self._route(tombstone_schema(metadata))
 
     def variant(self, table: str, schema: StagedSchema) -> Route:
-        """The route of a (table, schema) pair, when the pair first occurs in a window. A record may choose its table,
-        so everything that depends on table and schema together is decided here."""
+        """The route of a (table, schema) pair, called when the pair first occurs in a window. Records may choose their
+        table, so everything that depends on both table and schema is decided here."""
         if self._settings.destination.column_names == SNAKE_CASE:
             schema = renamed(schema, snake_case_names(field_paths(schema.json)))
         route = Route(table, schema) if self._variants is None else self._variants.route(table, schema)
@@ -147,7 +147,7 @@ class Routes:
             return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"{table}: {error.message}")
 
     def _record_name(self, schema: StagedSchema) -> str:
-        """The producers' name of the record type; "" if KBQ made the type."""
+        """The record type's name in the producers' schema; "" if KBQ made the type."""
         is_ours = schema.body is not BodyKind.AVRO or schema.name == TOMBSTONE
         is_ours |= self._settings.records.is_json
         is_ours |= self._settings.records.format == "debezium" and schema.name == INFERRED
@@ -157,8 +157,8 @@ class Routes:
 def stageable(
     schema: str, decisions: Collection[Decision], metadata: MetadataColumns, captured: tuple[str, ...]
 ) -> StagedSchema:
-    """The staged schema of a writer schema that a warehouse's table can hold; kept between the units of a process.
-    Raises UnstageableSchema, EncodingError, InvalidName."""
+    """The staged schema for a writer schema; the process caches it across units. Raises UnstageableSchema,
+    EncodingError, or InvalidName if no warehouse table can hold its records."""
     compiled = _stageable if len(schema) <= _MOST_KEPT else _stageable.__wrapped__
     return compiled(schema, tuple(decisions), metadata, captured)
 

@@ -1,8 +1,8 @@
-"""Variants for schemas that contradict their table, for topics whose `on_incompatible` asks for them.
+"""Variants for schemas that contradict their table, if the topic's `on_incompatible` asks for them.
 
-The columns of a table grow by compare-and-swap *before* anything is staged under them. So two tasks that meet new
-schemas at once agree on every column, and an attempt that never commits leaves a column without files. Only names in
-the files' headers differ; no record changes."""
+The columns of a table grow by compare-and-swap *before* any file is staged with them. So two tasks that read new
+schemas at the same time agree on every column. An attempt that never commits leaves an unused column. Only names in
+the file headers differ; records do not change."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from kbq_assets.wire.records.staged_schema import StagedSchema
 
 @dataclass(frozen=True)
 class _KnownVariants:
-    """A table's variants as a task knows them. ``generation`` is None if there is no object yet."""
+    """A table's variants as a task last read them. ``generation`` is None if there is no object yet."""
 
     variants: TableVariants
     generation: int | None
 
 
 class SchemaVariants:
-    """Routes of (table, schema) pairs by one topic's policy. ``evolved`` are the variants that this task added."""
+    """Routes of (table, schema) pairs under one topic's policy. ``evolved`` has the variants that this task added."""
 
     def __init__(self, store: ObjectStore, policy: str) -> None:
         self._store = store
@@ -44,8 +44,8 @@ class SchemaVariants:
         self.evolved: set[Evolution] = set()
 
     def route(self, table: str, schema: StagedSchema) -> Route:
-        """Where records of a schema go. Raises EncodingError or InvalidName if no table can hold them; Unavailable,
-        CorruptState."""
+        """The route for records of a schema. Raises EncodingError or InvalidName if no table can hold them; Unavailable
+        and CorruptState for the store."""
         key = (table, schema.fingerprint)
         if key not in self._routes:
             self._routes[key] = self._find(table, schema)
@@ -62,7 +62,8 @@ class SchemaVariants:
                 return route
 
     def _write(self, table: str, known: _KnownVariants, variants: TableVariants) -> bool:
-        """Store a table's variants. False if another task was faster, or the outcome is unknown: then read again."""
+        """Store a table's variants. Returns False if another task was faster or the outcome is unknown; the caller then
+        reads them again."""
         path, data = f"{VARIANTS}{table}.json", codec.dumps(variants)
         try:
             if known.generation is None:

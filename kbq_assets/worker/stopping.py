@@ -1,4 +1,4 @@
-"""Records that stop their partition, since no policy may turn them into error rows (PROTOCOL E10)."""
+"""Finds records that stop their partition, because the policy does not turn them into error rows (PROTOCOL E10)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kbq_assets.wire.files.encode import Rejects
 from kbq_assets.wire.records.reasons import Reason
 
 TOMBSTONES: Final = (int(Reason.TOMBSTONE), int(Reason.NULL_VALUE))
-#: Records without a table go to the error table, whatever the policy for bad records.
+#: Records without a table go to the error table under every policy for bad records.
 PLACELESS: Final = (int(Reason.UNKNOWN_TABLE), int(Reason.TOO_MANY_TABLES))
 #: No policy turns these into error rows.
 _STOPPING: Final = (int(Reason.UNKNOWN_SCHEMA), int(Reason.UNSTAGEABLE_SCHEMA), int(Reason.TABLE_TRUNCATED))
@@ -24,7 +24,7 @@ _NEVER_BAD: Final = (*TOMBSTONES, *PLACELESS, int(Reason.NO_CHANGE))
 
 
 class StopWindow(Exception):
-    """The partition stops at ``stop.first``: nothing from there on may be committed (PROTOCOL E10)."""
+    """The partition stops at ``stop.first``: no position from there on may be committed (PROTOCOL E10)."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(stop.message)
@@ -32,7 +32,7 @@ class StopWindow(Exception):
 
 
 def first_stop(unit: Unit, rejects: Rejects) -> int | None:
-    """The first of the ``rejects`` that stops the unit; None if there is none."""
+    """The index of the first of the ``rejects`` that stops the unit; None if there is none."""
     if not len(rejects):
         return None
     stops: NDArray[np.bool_] = (
@@ -44,7 +44,7 @@ def first_stop(unit: Unit, rejects: Rejects) -> int | None:
 
 
 def stop_at_record(unit: Unit, chunk: Chunk, rejects: Rejects, index: int, until: int) -> StopWindow:
-    """The stop at the record of one of the chunk's ``rejects``; the range that was read ends at ``until``."""
+    """The stop at one of the chunk's ``rejects``. The range read so far ends at ``until``."""
     offset, code = int(chunk.offsets[rejects.rows[index]]), int(rejects.reasons[index])
     reason = StopReason(Reason(code).name.lower()) if code in _STOPPING else StopReason.BAD_RECORD
     message = f"offset {offset}: {Reason(code).name}: {rejects.messages[index]}"

@@ -1,4 +1,4 @@
-"""How the records of a topic choose their tables: by templates."""
+"""Chooses the table of each record of a topic from templates."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.select import Value
 
-#: Inputs that need no content of the record.
+#: Inputs that do not depend on the record's content.
 _CONSTANT = ("topic", "record")
 
 
 class Choice:
-    """A topic's choice. ``inputs`` are the parts of a record's content that it needs. Raises ConfigurationError if a
-    template shows personal data."""
+    """The choice of tables for one topic. ``inputs`` names the parts of a record's content that it reads. Raises
+    ConfigurationError if a template would reveal personal data."""
 
     def __init__(self, topic: str, settings: TopicSettings) -> None:
         destination = settings.destination
@@ -28,16 +28,16 @@ class Choice:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Dotted paths of the fields that it needs."""
+        """Dotted paths of the fields that the choice reads."""
         return _of(self.inputs, "field")
 
     @property
     def needs_headers(self) -> bool:
-        """Whether it needs any header."""
+        """Whether the choice reads any header."""
         return bool(_of(self.inputs, "header"))
 
     def table(self, record_name: str, values: tuple[Value, ...]) -> TableReference | RejectedSchema:
-        """The table of records with these inputs. ``record_name`` is "" for tombstones and JSON."""
+        """The table for records with these inputs. ``record_name`` is "" for tombstones and JSON."""
         values_of = dict(zip(self.inputs, values, strict=True))
         name = record_name.rpartition(".")[2]
         found = self._filled(name, values_of)

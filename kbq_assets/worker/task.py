@@ -17,16 +17,16 @@ from kbq_assets.core.config.variables import declared_in
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 
-if TYPE_CHECKING:  # the driver needs this class's name, and not the imports of tasks
+if TYPE_CHECKING:  # the driver needs only this class's name, not what tasks import
     from kbq_assets.worker.unit import WorkerPorts
 
-#: Settings of a process whose ports stay open: a resident application may get new ones.
+#: Number of settings whose ports stay open: a resident application may receive new settings.
 _MOST_OPENED: Final = 4
 
 
 @dataclass
 class _Opened:
-    """Ports, kept between tasks: connections and the registry's answers are expensive."""
+    """Ports that outlive a task, since connections and the registry's answers are expensive."""
 
     settings: Settings
     cycle: int
@@ -38,10 +38,10 @@ _OPENED: list[_Opened] = []
 
 @dataclass(frozen=True)
 class UnitTask:
-    """The callable that goes to workers: settings and this class's name.
+    """The callable that is sent to workers; it pickles as settings and this class's name.
 
-    Raises ConfigurationError if a secret would leave this machine. A cluster gets only references, which workers
-    resolve. Each ``cycle`` of a resident application asks the registry anew.
+    A cluster gets only references to secrets, which workers resolve. Raises ConfigurationError if a secret itself would
+    leave this machine. Each ``cycle`` of a resident application queries the registry again.
     """
 
     settings: Settings
@@ -56,13 +56,13 @@ class UnitTask:
         """Extract units one after another."""
         from kbq_assets.worker.unit import extract_units
 
-        # A write of each schema per task and not per window: Cloud Storage bills refused ones too.
+        # Write each schema once per task, not per window: Cloud Storage also bills writes that it refuses.
         ports = dataclasses.replace(worker_ports(self.settings, self.cycle), written_schemas=set())
         return [_signed(outcome) for outcome in extract_units(units, ports)]
 
 
 def _signed(outcome: UnitOutcome) -> UnitOutcome:
-    """An outcome with the process that read it, and the most memory that this process ever used."""
+    """The outcome with this process's name and peak memory."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     memory = peak if sys.platform == "darwin" else peak * 1024  # kilobytes elsewhere
     name = f"{socket.gethostname()}:{os.getpid()}"
@@ -83,7 +83,7 @@ def _refuse_plain_secrets(settings: Settings) -> None:
         "KBQ_KAFKA_BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
         **{f"the Kafka option {n}": v for n, v in settings.kafka.options.items() if n.endswith(".url")},
     }
-    # User and password of an address: https://user:password@host
+    # An address may contain a user and a password: https://user:password@host
     plain += [name for name, address in addresses.items() if "@" in address and not is_reference(address)]
     plain += [f"the Kafka option {name}" for name in plain_secrets(settings.kafka.options)]
     if plain:
@@ -95,8 +95,8 @@ def _refuse_plain_secrets(settings: Settings) -> None:
 
 
 def worker_ports(settings: Settings, cycle: int = 0) -> WorkerPorts:
-    """The ports of this process, opened once per settings; the registry's client, which remembers schemas, once per
-    cycle."""
+    """The ports of this process, opened once per settings. The registry's client caches schemas, so each cycle gets a
+    new one."""
     for opened in _OPENED:
         if opened.settings == settings:
             if opened.cycle != cycle:

@@ -1,7 +1,7 @@
-"""Translators turn values that are not Avro into Avro, before they are validated and staged.
+"""Translators convert values to Avro before they are validated and staged.
 
-A translator gives each record a framed Avro value under its own schema id, and is the registry of these ids. Keys,
-headers, offsets and times stay. Error rows show the produced value.
+A translator gives each record a framed Avro value with its own schema id, and is the registry of these ids. Keys,
+headers, offsets and timestamps stay the same. Error rows show the produced value.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.prefix import BAD_MAGIC, SHORT, split_prefix
 from kbq_assets.wire.records.reasons import Reason
 
-#: Schema ids from here on stand for the reason why a value cannot become a row.
+#: Schema ids from here on stand for a reason why a value cannot become a row.
 FIRST_REASON_ID: Final = 2**31 - 256
-#: Most different messages of one task; their ids come just before.
+#: Most distinct messages per `Messages`; their ids precede those of reasons.
 _MOST_MESSAGES: Final = 500
-#: KBQ's own ids start here, for four `Messages`. No registry counts so far; a produced id in this range has no schema.
+#: KBQ's own ids start here, with room for four `Messages`. No registry assigns ids this high, so a produced id in this
+#: range has no schema.
 FIRST_OWN_ID: Final = FIRST_REASON_ID - 4 * _MOST_MESSAGES
 #: Replaces a produced id in this range.
 _NO_SCHEMA: Final = -4
@@ -37,11 +38,11 @@ UNREADABLE: Final = {
 
 
 class ValueTranslator(SchemaRegistry, Protocol):
-    """Guarantees: the same number of records, in the same order; null stays null."""
+    """Guarantees the same number of records in the same order. Null stays null."""
 
     @property
     def business_time(self) -> BusinessTime | None:
-        """Source of the event date in translated values; None for the Kafka time."""
+        """The source of the event date in translated values; None for the Kafka timestamp."""
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
         """The rejection that an id stands for; None if the id is a schema's."""
@@ -51,7 +52,7 @@ class ValueTranslator(SchemaRegistry, Protocol):
 
 
 def produced_ids(chunk: Chunk) -> Longs:
-    """The produced schema id of each record; below 0 for null, and for the cases of `UNREADABLE`."""
+    """The produced schema id of each record; negative for null and for the cases in `UNREADABLE`."""
     ids = split_prefix(chunk)
     ids[ids >= FIRST_OWN_ID] = _NO_SCHEMA
     return ids
@@ -63,7 +64,7 @@ def framed(schema_id: int, body: bytes = b"") -> bytes:
 
 
 def rejected(reason: Reason) -> bytes:
-    """Replaces a value that cannot become a row."""
+    """The replacement for a value that cannot become a row."""
     return framed(FIRST_REASON_ID + reason)
 
 
@@ -76,22 +77,22 @@ def problem(schema_id: int) -> RejectedSchema | None:
 
 
 class Messages:
-    """Schema ids that stand for messages: why records must not be staged. A translator around others has ids of its
-    own: its ``level`` says around how many."""
+    """Schema ids that stand for messages, which say why records must not be staged. Nested translators need disjoint
+    ids: ``level`` is the number of translators inside this one."""
 
     def __init__(self, level: int = 0) -> None:
         self._found: dict[RejectedSchema, int] = {}
         self._last = FIRST_REASON_ID - 1 - level * _MOST_MESSAGES
 
     def id_of(self, message: str, reason: Reason = Reason.UNSTAGEABLE_SCHEMA) -> int:
-        """The id of a message. One too many for a task has the id of its reason alone."""
+        """The id of a message. Beyond the limit of messages, the id of only its reason."""
         found = RejectedSchema(reason, message)
         if found not in self._found and len(self._found) == _MOST_MESSAGES:
             return FIRST_REASON_ID + reason
         return self._last - self._found.setdefault(found, len(self._found))
 
     def rejected(self, found: RejectedSchema) -> bytes:
-        """Replaces a value that cannot become a row."""
+        """The replacement for a value that cannot become a row."""
         return framed(self.id_of(found.message, found.reason))
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
@@ -122,7 +123,7 @@ class AsProduced:
         return problem(schema_id)
 
     def translate(self, chunk: Chunk) -> Chunk:
-        """The same records, rejected where a producer wrote an id of KBQ's own."""
+        """The same records. A record is rejected if its producer wrote one of KBQ's own ids."""
         ours = split_prefix(chunk) >= FIRST_OWN_ID
         if not ours.any():
             return chunk
@@ -133,14 +134,16 @@ class AsProduced:
 
 
 class Screen(SchemaRegistry, Protocol):
-    """Checks that values pass before they are translated."""
+    """Checks values before they are translated."""
 
     def screened(self, chunk: Chunk) -> tuple[Chunk, dict[int, RejectedSchema]]:
-        """The same records, null for those that do not pass, and why by row. Raises Unavailable."""
+        """The same records. A value that fails the check becomes null; the dict has the reason by row. Raises
+        Unavailable."""
 
 
 class ScreenedValues:
-    """Translates the values that pass a screen by an ``inner`` translator, None for Avro; ``level``: see `Messages`."""
+    """Translates the values that pass a screen with an ``inner`` translator, or leaves them as Avro if it is None. For
+    ``level``, see `Messages`."""
 
     def __init__(
         self, screen: Screen, settings: TopicSettings, inner: ValueTranslator | None, level: int
@@ -152,7 +155,7 @@ class ScreenedValues:
 
     @property
     def business_time(self) -> BusinessTime | None:
-        """The source of the event date in translated values; None for the Kafka time."""
+        """The source of the event date in translated values; None for the Kafka timestamp."""
         return self._business_time if self._inner is None else self._inner.business_time
 
     def schema(self, schema_id: int) -> RegisteredSchema:

@@ -1,4 +1,4 @@
-"""The translators of a topic's records, one around another, and the routes of what they make."""
+"""The nested translators of a topic's records, and the routes of the translated records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TranslatorPorts(Protocol):
         """Holds writer schemas."""
 
     def pseudonyms(self) -> Pseudonyms | None:
-        """The keys of pseudonyms."""
+        """The keyed hashes of personal data; None without keys."""
 
 
 def open_routes(
@@ -48,8 +48,8 @@ def open_routes(
     has_order: bool,
     lost: LostValues | None = None,
 ) -> tuple[ValueTranslator | None, Routes]:
-    """The translator of a topic's values, if it needs one, and its routes. ``has_order``: the topic has one
-    partition."""
+    """The translator of a topic's values, if it needs one, and its routes. ``has_order`` says that the topic has a
+    single partition."""
     fields = NamedFields(topic, settings, ports.registry)
     has_prefix = settings.records.framing == "prefix"
     names = None if has_prefix else SchemaNames(topic, settings, ports.registry)
@@ -70,7 +70,7 @@ def open_routes(
         return None, Routes(topic, settings, ports.registry, variants, choice, fields)
     records = dataclasses.replace(settings.records, event_date=translator.business_time)
     translated = dataclasses.replace(settings, records=records)
-    if settings.records.format == "json":  # translated documents are Avro, of one field
+    if settings.records.format == "json":  # translated documents are Avro records with one field
         route = "topic" if settings.destination.route == "record_name" else settings.destination.route
         translated = translated.with_options(format="json_columns", route=route)
     return translator, Routes(topic, translated, translator, variants, choice, fields)

@@ -1,7 +1,7 @@
-"""Avro topics of several record types whose schema is one union of them: each record goes to its own type's table.
+"""Avro topics whose schema is a union of record types: each record goes to the table of its type.
 
 Confluent describes such topics: a subject's schema is a list of records, or of references to them, and each value
-begins with the index of its branch. Chunks without such schemas pass as they are.
+begins with the index of its branch. Chunks without such schemas pass unchanged.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from kbq_assets.worker.translate import (
     with_values,
 )
 
-#: Bytes of an index: an int.
+#: Most bytes of an index, which is an int.
 _LONGEST_INDEX = 5
 
 
 class RecordUnions:
-    """Translates the values of one topic, and is the registry of their schemas: each branch of a union has an id."""
+    """Translates the values of one topic, and is the registry of their schemas. Each branch of a union has its own
+    id."""
 
     def __init__(self, settings: TopicSettings, registry: SchemaRegistry) -> None:
         self.business_time = settings.records.event_date
@@ -43,7 +44,7 @@ class RecordUnions:
         self._schemas: dict[int, str] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """The schema of a branch, or of the registry. Raises NotFound, Unavailable."""
+        """The schema of a branch or of a registered id. Raises NotFound, Unavailable."""
         if schema_id in self._schemas:
             return RegisteredSchema(schema_id, self._schemas[schema_id])
         return self._registry.schema(schema_id)
@@ -53,12 +54,12 @@ class RecordUnions:
         return self._messages.problem(schema_id)
 
     def translate(self, chunk: Chunk) -> Chunk:
-        """The same records, those of unions without their index; the same chunk if there are none. Raises
+        """The same records, with the branch index of unions removed; the same chunk if no record has a union. Raises
         Unavailable."""
         ids = split_prefix(chunk)
         known = [schema_id for schema_id in np.unique(ids).tolist() if 0 <= schema_id < FIRST_OWN_ID]
         unions = [schema_id for schema_id in known if self._branches_of(schema_id)]
-        is_ours = (ids >= FIRST_OWN_ID) | np.isin(ids, [*self._schemas])  # and no producer's
+        is_ours = (ids >= FIRST_OWN_ID) | np.isin(ids, [*self._schemas])  # ids that producers must not use
         changed = np.isin(ids, unions) | is_ours
         if not changed.any():
             return chunk
@@ -83,7 +84,7 @@ class RecordUnions:
         return None if own is None else framed(own, body[size:])
 
     def _branches_of(self, schema_id: int) -> list[int | None]:
-        """The id of each branch, None for null; nothing for other schemas. Raises Unavailable."""
+        """The id of each branch, None for null; empty if the schema is not a union. Raises Unavailable."""
         if schema_id not in self._branches:
             self._branches[schema_id] = [*self._found(schema_id)]
         return self._branches[schema_id]
@@ -94,7 +95,7 @@ class RecordUnions:
             is_union = found.schema_type == "AVRO" and found.schema.lstrip()[:1] == "["
             records = union_records(avro.load_schema(found.schema)) if is_union else []
         except (NotFound, UnstageableSchema):
-            return []  # whoever stages records with it says why not
+            return []  # staging its records reports the reason
         ids: list[int | None] = []
         for index, record in enumerate(records):
             own = type_id(schema_id, (index,))

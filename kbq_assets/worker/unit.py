@@ -1,4 +1,4 @@
-"""One unit of extraction: read a range, write the files of its windows (PROTOCOL E3)."""
+"""One unit of extraction: read a range and write its windows' files (PROTOCOL E3)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 def random_attempt() -> str:
-    """A folder name that no other attempt has, so a zombie overwrites nothing."""
+    """A folder name unique to this attempt, so that a zombie task overwrites nothing."""
     return uuid.uuid4().hex[:20]
 
 
@@ -64,7 +64,7 @@ def _no_backup(settings: TopicSettings) -> BackupPlace:
 
 @dataclass(frozen=True)
 class WorkerPorts:
-    """The ports of a task. Only topics with personal data call ``pseudonyms`` and ``seal_key``."""
+    """The ports of a task. ``pseudonyms`` and ``seal_key`` are called only for topics with personal data."""
 
     store: ObjectStore
     source: RecordSource
@@ -75,15 +75,15 @@ class WorkerPorts:
     seal_key: Callable[[], SealKey | None] = lambda: None
     #: where a topic is backed up
     backup: Callable[[TopicSettings], BackupPlace] = _no_backup
-    #: fingerprints of schemas that need no second write; None writes each with every window
+    #: fingerprints of the schemas already written; if None, every window writes its schemas again
     written_schemas: set[str] | None = None
 
 
 def extract_units(units: Sequence[Unit], ports: WorkerPorts) -> Iterator[UnitOutcome]:
     """Read a task's units one after another, within the task's time.
 
-    After one unit found a remote system out of reach, the next ones do not wait for brokers: if all brokers are down,
-    each unit would wait its whole time.
+    After a unit fails to reach a remote system, the following units do not wait for brokers. Otherwise, with all
+    brokers down, each unit would wait for its full time.
     """
     started, waited = ports.clock.monotonic(), _seconds_waited(units[0], ports.clock.now_ms())
     is_patient = True
@@ -99,7 +99,7 @@ def extract_units(units: Sequence[Unit], ports: WorkerPorts) -> Iterator[UnitOut
 
 
 def _seconds_waited(unit: Unit, now_ms: int) -> float:
-    """Seconds that a task waited for an executor; 0 if the clocks of driver and worker contradict each other."""
+    """Seconds that a task waited for an executor; 0 if the clocks of driver and worker disagree."""
     seconds = (now_ms - unit.task.handed_ms) / 1000
     return seconds if unit.task.handed_ms and 0 <= seconds < unit.task.seconds else 0.0
 
@@ -113,8 +113,8 @@ def extract_unit(
     commits: _Commits | None = None,
     again: bool = False,
 ) -> UnitOutcome:
-    """Read a unit, for at most ``seconds``; one that is committed only with ``again``. It raises no Exception: the
-    outcome has the failure, and the windows finished before it."""
+    """The outcome of reading one unit for at most ``seconds``. A unit that is already committed is read only with
+    ``again``. Never raises an Exception: the outcome holds the failure and the windows finished before it."""
     started, cpu = ports.clock.monotonic(), ports.clock.cpu_seconds()
     read, outputs = _Read(), [Output(each, ports.clock) for each in unit.outputs]
     try:
@@ -151,7 +151,7 @@ def extract_unit(
 
 @dataclass
 class _Read:
-    """The progress of a unit, and the columns that its tables gained."""
+    """The progress of one unit, and what it looked up on the way."""
 
     position: int = 0
     first_leader_epoch: int = -1
@@ -159,21 +159,21 @@ class _Read:
     variants: SchemaVariants | None = None
     schemas: PinnedSchemas | None = None
     erasures: ErasureLog | None = None
-    #: offsets of the partition that are left out
+    #: erased offsets of the partition, which the unit leaves out
     erased: Offsets = ()
-    #: whether the topic has one partition, so that all of its records have an order
+    #: whether the topic has a single partition, and thus a total order of its records
     has_order: bool = False
-    #: of a topic by hour
+    #: set if the topic has order=hour
     hours: UnitHours | None = None
 
     def note(self, batch: RecordBatch, range_: OffsetRange) -> RecordBatch:
-        """Note a batch's leader epoch and last record; return it without erased records before the range, which copies
-        lacked (B9, X5). Raises OffsetOutOfRange for other records there."""
+        """Note a batch's leader epoch and last record, and return the batch without records before the range. Only
+        erased records, which the backup lacks, may be there (B9, X5). Raises OffsetOutOfRange for any other."""
         self.position = batch.position
         early = int(batch.chunk.offsets.searchsorted(range_.from_offset))
         if not all(sets.has(self.erased, offset) for offset in batch.chunk.offsets[:early].tolist()):
             raise OffsetOutOfRange(
-                f"{range_}: the log was truncated: records precede the range where there were none",
+                f"{range_}: the log was truncated: there are records before the range, where there were none",
                 next_step="kbq plan shows the commands that fix it",
             )
         if early:
@@ -191,7 +191,7 @@ class _Read:
 
 
 class _Commits:
-    """The commits of a task's units. Each is read once: its units began when the task did."""
+    """The commits of a task's units. Each is read once, since all units of a task start with it."""
 
     def __init__(self, ports: WorkerPorts) -> None:
         self._ports = ports
@@ -214,8 +214,8 @@ class _Commits:
 
 
 def _is_superseded(unit: Unit, commit: Commit) -> bool:
-    """Whether another attempt published the unit: Spark may run a task twice. The commit may be below the unit, while
-    earlier slices are read or wait to be published."""
+    """Whether another attempt published the unit: Spark may run a task twice. The commit may still be below the unit
+    while earlier slices are being read or wait to be published."""
     position = commit.partitions[unit.range.topic_partition.partition].next
     return commit.epoch != unit.epoch or position > unit.range.from_offset
 
@@ -223,7 +223,7 @@ def _is_superseded(unit: Unit, commit: Commit) -> bool:
 def _open(
     unit: Unit, ports: WorkerPorts, read: _Read, outputs: Sequence[Output], wait_seconds: float
 ) -> Iterator[RecordBatch]:
-    """The unit's batches, after its outputs know how to open windows. An output that cannot has an error."""
+    """The unit's batches. First prepares each output to open windows; an output that cannot do so fails."""
     keys = headers = False
     for output in outputs:
         try:
@@ -238,7 +238,7 @@ def _open(
 
 
 def _source(unit: Unit, ports: WorkerPorts) -> RecordSource:
-    """Kafka, or the backup for what Kafka has no longer (PROTOCOL B9)."""
+    """Kafka, or the backup if Kafka no longer has the unit's records (PROTOCOL B9)."""
     if unit.copies is None:
         return ports.source
     log = BackupLog(unit.copies.files, unit.copies.leader_epoch)
@@ -246,7 +246,7 @@ def _source(unit: Unit, ports: WorkerPorts) -> RecordSource:
 
 
 def _schemas(unit: Unit, ports: WorkerPorts, pins: Mapping[int, str]) -> WriterSchemas:
-    """The registry, or with records of a backup also the schemas that it keeps (PROTOCOL B8)."""
+    """The registry. For records from a backup, also the schemas that the backup keeps (PROTOCOL B8)."""
     if unit.copies is None:
         return ports.registry
     store = ports.backup(unit.settings).store
@@ -254,7 +254,7 @@ def _schemas(unit: Unit, ports: WorkerPorts, pins: Mapping[int, str]) -> WriterS
 
 
 def _open_tables(output: Output, ports: WorkerPorts, read: _Read) -> tuple[bool, bool]:
-    """Open an output to tables; return whether it needs keys and headers."""
+    """Prepare an output to tables; return whether it needs keys and whether it needs headers."""
     assert read.schemas is not None, "tables know the schemas of their commit"
     ports = dataclasses.replace(ports, registry=read.schemas)
     unit = output.unit
@@ -267,7 +267,7 @@ def _open_tables(output: Output, ports: WorkerPorts, read: _Read) -> tuple[bool,
         topic, settings, ports, read.variants, choice, has_order=read.has_order, lost=lost
     )
     is_accepting = unit.accept_errors_until > unit.range.from_offset
-    # Otherwise records of schemas with undecided fields stop their window.
+    # Otherwise, records whose schemas have undecided fields stop their window.
     copies = None
     if settings.privacy.decisions or is_accepting:
         copies = ErrorCopies.of(settings, ports.seal_key, ports.registry)
@@ -284,7 +284,7 @@ def _open_tables(output: Output, ports: WorkerPorts, read: _Read) -> tuple[bool,
 
 
 def _open_backup(output: Output, ports: WorkerPorts) -> tuple[bool, bool]:
-    """Open an output to the backup, which needs keys and headers."""
+    """Prepare the output to the backup, which needs both keys and headers."""
     unit, place = output.unit, ports.backup(output.unit.settings)
     tp = unit.range.topic_partition
     schemas = KeptSchemas(place.store, ports.registry, tp.topic, unit.settings)
@@ -296,13 +296,13 @@ def _open_backup(output: Output, ports: WorkerPorts) -> tuple[bool, bool]:
 def _read_windows(
     unit: Unit, ports: WorkerPorts, read: _Read, outputs: Sequence[Output], seconds: float, is_patient: bool
 ) -> None:
-    """Read batches into the outputs' windows, which end together, until no output goes on."""
+    """Read batches into the windows of all outputs until every output has ended. Windows close together."""
     started = opened = ports.clock.monotonic()
     batches = _open(unit, ports, read, outputs, seconds if is_patient else 0.0)
     is_open = False
     try:
         for batch in batches:
-            batch = read.note(batch, unit.range)  # noqa: PLW2901 - the rest is the batch
+            batch = read.note(batch, unit.range)  # noqa: PLW2901 - what remains of the batch
             if batch.position < unit.range.from_offset:
                 continue
             opened = opened if is_open else ports.clock.monotonic()
@@ -331,7 +331,8 @@ def _read_windows(
 
 
 def _variants(settings: TopicSettings, ports: WorkerPorts) -> SchemaVariants | None:
-    """Variants for schemas that contradict their table; None if such tables are parked, or cannot occur (payloads)."""
+    """Variants for schemas that contradict their table; None if such tables are parked, or if none can occur, as with
+    JSON payloads."""
     if settings.destination.on_incompatible == PARK or settings.records.format == "json":
         return None
     return SchemaVariants(ports.store, settings.destination.on_incompatible)

@@ -22,15 +22,15 @@ from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.wire.files.hour_files import UnitHours
 
-#: No hour is later.
+#: Later than any hour.
 _NO_LATER: Final = 2**62
 
 
 def hours_of(
     unit: Unit, commit: Commit, store: ObjectStore, clock: Clock, *, again: bool
 ) -> UnitHours | None:
-    """The hour of business time that a partition has reached; None if its files have no hours. A window that is read
-    ``again`` ends where it ended."""
+    """The hour of business time that a partition has reached; None unless the topic has `order=hour`. With ``again``,
+    hours do not end windows: a window that is read again ends at the same position as before."""
     ordering = unit.settings.ordering
     if ordering.order != HOUR:
         return None
@@ -44,8 +44,8 @@ def hours_of(
 
 
 def _complete_until(store: ObjectStore, unit: Unit, table: str) -> int:
-    """The hour up to which a table is complete in one of its warehouses; 0 if it has no state. A state that is damaged
-    stops the table's loads, and no extraction."""
+    """The latest hour up to which the table is complete in any of its warehouses; 0 if it has no state. A damaged state
+    stops the table's loads, but no extraction."""
     found = 0
     for warehouse in unit.settings.destination.warehouses or (FIRST_WAREHOUSE,):
         path = warehouse_path(table_state_path(TableReference.parse(table)), warehouse)

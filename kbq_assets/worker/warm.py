@@ -1,4 +1,4 @@
-"""Prepared at installation: the kernels that workers run, and the class archive of Spark's JVM."""
+"""Prepares an installation: compiles the kernels that workers run, and writes the class archive of Spark's JVM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def warm_up() -> None:
 
 
 def main() -> None:
-    """Compile, and write the class archive, so that the first run waits for neither."""
+    """Compile the kernels and write the class archive, so that the first run waits for neither."""
     from kbq_assets.adapters.java import find_java
     from kbq_assets.adapters.spark.classes import write_archive
 

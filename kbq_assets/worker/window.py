@@ -62,7 +62,7 @@ class _Tally:
 
 @dataclass(frozen=True)
 class Staging:
-    """Everything that the windows of one unit share. ``attempt`` is part of their files' names."""
+    """Everything that the windows of one unit share. ``attempt`` is part of the file names."""
 
     unit: Unit
     attempt: str
@@ -72,7 +72,7 @@ class Staging:
     error_copies: ErrorCopies | None = None
     written_schemas: set[str] | None = None
     lost: LostValues = field(default_factory=LostValues)
-    #: of a topic whose files never cross an hour of business time (O8)
+    #: set if files of the topic must not cross an hour of business time (O8)
     hours: UnitHours | None = None
 
     def context(self, format_: FileFormat) -> WindowContext:
@@ -89,18 +89,18 @@ class Staging:
         )
 
     def write_schema(self, fingerprint: str) -> None:
-        """Store a staged schema, unless this process has. Errors of the store propagate."""
+        """Store a staged schema, unless this process did so before. Errors of the store propagate."""
         if self.written_schemas is not None and fingerprint in self.written_schemas:
             return
         schema = error_schema_json() if fingerprint == ERROR_FINGERPRINT else self.routes.schemas[fingerprint]
-        # content-addressed: an existing object is the same
+        # Content-addressed: an existing object has the same content.
         with contextlib.suppress(PreconditionFailed):
             self.store.create(schema_path(fingerprint), schema.encode())
         if self.written_schemas is not None:
             self.written_schemas.add(fingerprint)
 
     def resolve(self, schema_id: int) -> Route | RejectedSchema:
-        """The route of a schema id, or why its records have none. Raises SchemaChanged, and the registry's errors."""
+        """The route of a schema id, or why it has none. Raises SchemaChanged and the registry's errors."""
         found = self.translator.problem(schema_id) if self.translator else None
         return found or self.routes.resolve(schema_id)
 
@@ -113,7 +113,7 @@ class Staging:
 
 
 class WindowWriter:
-    """Writes the files of one window under one attempt's folder. Exactly one of `close` and `abort` ends it."""
+    """Writes the files of one window into one attempt's folder. Exactly one of `close` and `abort` ends it."""
 
     def __init__(self, staging: Staging, first: int) -> None:
         unit = staging.unit
@@ -141,13 +141,13 @@ class WindowWriter:
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of staged files so far, without open blocks."""
+        """Bytes of staged files so far, excluding open blocks."""
         return self._encoder.bytes_written + self._errors.bytes_written
 
     def add(self, batch: RecordBatch) -> RecordBatch | None:
-        """Stage a batch. Returns the part that begins with the first record of a later hour, or of a stop, for the next
-        window. Raises StopWindow or SchemaChanged if a window begins with such a stop; errors of the registry and the
-        store propagate."""
+        """Stage a batch. Returns the part for the next window, which begins with the first record of a later hour or
+        the first that stops the partition. Raises StopWindow or SchemaChanged if this window would begin with a stop.
+        Errors of the registry and the store propagate."""
         part, rest = batch, None
         while len(part.chunk):
             lost = self._staging.lost.count
@@ -155,7 +155,7 @@ class WindowWriter:
             if end is None:
                 break
             self._check_first(part.chunk, rejects, batch.position)
-            self._staging.lost.count = lost  # both parts are read again
+            self._staging.lost.count = lost  # both parts are encoded again
             part, rest = _split(batch, end)
         self._count(part)
         if len(part.chunk):
@@ -201,8 +201,8 @@ class WindowWriter:
             writer.abort()
 
     def _encode(self, chunk: Chunk) -> tuple[Rejects, int | None]:
-        """Append a chunk; returns its rejects, and its first record that belongs to the next window: then nothing was
-        appended. Raises SchemaChanged if the window begins with a record of such a schema."""
+        """Append a chunk and return its rejects. If one of its records belongs to the next window, append nothing and
+        return the index of the first such record. Raises SchemaChanged if the window begins with a changed schema."""
         try:
             return self._translate_and_add(chunk), self._encoder.later
         except SchemaChanged:
@@ -212,7 +212,7 @@ class WindowWriter:
             return Rejections().sorted(), first
 
     def _first_changed(self, chunk: Chunk) -> int:
-        """The first record whose schema changed, by trials on parts of the chunk that append nothing."""
+        """The first record whose schema changed, found by bisection: each trial encodes a part and appends nothing."""
         first, last, self._is_trying = 0, len(chunk) - 1, True
         while first < last:
             middle = (first + last + 1) // 2
@@ -246,7 +246,7 @@ class WindowWriter:
         return self.first < self._staging.unit.accept_errors_until
 
     def _check_first(self, chunk: Chunk, rejects: Rejects, until: int) -> None:
-        """Raise StopWindow if a record stops, and the window has no position before it."""
+        """Raise StopWindow if the window's first record stops the partition."""
         index = self._first_stop(rejects)
         if index is not None and chunk.offsets[rejects.rows[index]] == self.first:
             raise stop_at_record(self._staging.unit, chunk, rejects, index, until)
@@ -275,7 +275,7 @@ class WindowWriter:
         self._add_errors(chunk, rejects.take(to_errors), personal[to_errors])
 
     def _add_errors(self, chunk: Chunk, rejects: Rejects, personal: np.ndarray) -> None:
-        """Append rejects as rows, in their order; rows of ``personal`` ones show nothing of the record."""
+        """Append rejects as error rows, in order. The rows of ``personal`` rejects show nothing of the record."""
         shown = chunk
         if self._staging.error_copies is not None and personal.any():
             rows = rejects.rows[personal]
@@ -324,11 +324,11 @@ class WindowWriter:
         opened = NewFile(file.table, file.schema_id, file.fingerprint, file.first_offset)
         stored = self._writers.pop(opened).close()
         if stored.size != file.bytes_written:
-            raise KbqError(f"{stored.path}: {stored.size} bytes were stored of {file.bytes_written}")
+            raise KbqError(f"{stored.path}: {stored.size} bytes were stored, not {file.bytes_written}")
         return StagedFile(
             path=stored.path,
             window=self.first,
-            # files of hours do not follow each other
+            # files by hour overlap in offsets
             until=_until(file, () if self._hours else self._finished, self.position),
             rows=file.rows,
             bytes=stored.size,
@@ -343,14 +343,14 @@ class WindowWriter:
 
 
 def _until(file: EncodedFile, finished: Iterable[EncodedFile], position: int) -> int:
-    """The first offset of the next file after rotation, or the window's end."""
+    """The first offset of the file that follows after rotation, or the window's end."""
     key = (file.table, file.schema_id)
     following = [f.first_offset for f in finished if (f.table, f.schema_id) == key]
     return min((first for first in following if first > file.first_offset), default=position)
 
 
 def _split(batch: RecordBatch, first: int) -> tuple[RecordBatch, RecordBatch]:
-    """A batch before its record ``first``, and from it on."""
+    """The batch split in two: the records before ``first``, and those from it on."""
     chunk = batch.chunk
     head = dataclasses.replace(
         batch,

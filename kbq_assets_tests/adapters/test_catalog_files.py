@@ -1,4 +1,4 @@
-"""The catalogue's folder: every value knows its line, whatever it is written in."""
+"""The catalog's folder: every value records its line, in any format."""
 
 from __future__ import annotations
 

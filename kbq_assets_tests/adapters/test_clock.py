@@ -1,4 +1,4 @@
-"""Clocks go on, and sleeping takes its time."""
+"""Clocks advance, and sleeping takes time."""
 
 from __future__ import annotations
 

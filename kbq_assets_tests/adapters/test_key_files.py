@@ -1,4 +1,4 @@
-"""Key files: nobody else reads them, none is overwritten by mistake, and none is half written."""
+"""Key files: only the owner can read them, none is overwritten by mistake, and none is half-written."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
     key_files.create(path, "first")
     with pytest.raises(Refused, match="already exists") as raised:
         key_files.create(path, "second")
-    assert "a lost key opens nothing" in raised.value.next_step
+    assert "an overwritten key cannot be recovered" in raised.value.next_step
     assert key_files.read(path) == "first"
 
 

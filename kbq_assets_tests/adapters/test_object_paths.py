@@ -1,4 +1,4 @@
-"""Paths of objects: what every store can hold, and what none may be asked for."""
+"""Paths of objects: those that every store accepts, and those that none accepts."""
 
 from __future__ import annotations
 

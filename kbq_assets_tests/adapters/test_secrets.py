@@ -1,4 +1,4 @@
-"""References to secrets: resolved where they are used, kept for a while, and never shown."""
+"""References to secrets are resolved where they are used, cached for a while, and never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings file: what wins over what, where a value comes from, and files that are none."""
+"""The settings file: precedence, the origin of values, and invalid files."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class TestFilesThatAreNone:
     def test_what_is_not_toml_says_what_a_line_is(self, tmp_path: Path, text: str | bytes) -> None:
         error = error_of(named(tmp_path, text))
         assert "cannot be read: " in error.message
-        assert error.next_step == 'one KBQ_NAME = "value" in each line'
+        assert error.next_step == 'write one KBQ_NAME = "value" per line'
         assert len(error.message) < 1000
 
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tasks and their outcomes, whenever they end. Engines on them: contracts/engine.py."""
+"""Tasks and their outcomes, whenever they end. For engines that use them, see contracts/engine.py."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Promises that DuckDB and BigQuery keep alike: each test runs over both, DuckDB's file and local-bigquery."""
+"""Behavior that DuckDB and BigQuery share: each test runs over a DuckDB file and over local-bigquery."""

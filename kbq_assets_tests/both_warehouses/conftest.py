@@ -1,4 +1,4 @@
-"""Fixtures that are over DuckDB in one run of a test, and over BigQuery in the other."""
+"""Fixtures that use DuckDB in one run of a test and BigQuery in the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kbq_assets_tests.both_warehouses.file_bench import FileBench, bigquery_file
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 from kbq_assets_tests.pipelines.warehouse_bench import DuckDbBench, WarehouseBench
 
-#: Opens a bench with so many partitions, and options of its topic.
+#: Opens a bench with this many partitions and these topic options.
 OpenBench = Callable[..., WarehouseBench]
 #: Opens a bench of files with settings.
 OpenFiles = Callable[..., FileBench]

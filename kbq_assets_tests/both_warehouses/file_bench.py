@@ -57,7 +57,7 @@ class FileBench:
         return self.batches().run()
 
     def limit_files(self, files: int) -> None:
-        """Let the warehouse's jobs name so many files."""
+        """Limit the number of files per job."""
         self.warehouse.limits = dataclasses.replace(self.warehouse.limits, files=files)
 
     def put(self, path: str, text: str = "") -> None:

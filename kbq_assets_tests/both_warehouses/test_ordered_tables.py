@@ -1,4 +1,4 @@
-"""Ordered tables: a reader sees a beginning of the order, and never more, wherever loads die, fail or wait."""
+"""Ordered tables: a reader always sees a prefix of the order, wherever loads die, fail or wait."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MINUTES_MS = 60_000
 
 
 def small_jobs(bench: WarehouseBench, window_records: int = 1, files: int = 10_000) -> WarehouseBench:
-    """Windows of so many records, jobs of so many files."""
+    """Limit the records per window and the files per job."""
     bench.window = WindowLimits(records=window_records)
     bench.kafka.chunk_records = window_records
     target = bench.target

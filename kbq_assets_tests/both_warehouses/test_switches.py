@@ -1,4 +1,4 @@
-"""A change of `load` takes effect after the windows before it, wherever loads die (PROTOCOL S10)."""
+"""A change of `load` takes effect after all earlier windows, wherever loads die (PROTOCOL S10)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kbq_assets_tests.both_warehouses.test_ordered_tables import small_jobs
 
 pytestmark = BIGQUERY_IS_THOROUGH
 
-#: All records have one key: a statement inserts none of them into a table that has one.
+#: All records have one key: a statement inserts none into a table that has one.
 NEW_ONLY: dict[str, Any] = {"load": "insert_new", "key": "x"}
 
 

@@ -72,7 +72,7 @@ def served(browser: Browser, demo: Demo) -> Iterator[Served]:
 
 @pytest.fixture
 def me(request: pytest.FixtureRequest, browser: Browser, served: Served) -> Iterator[Person]:
-    """A person before a window of their own, without the world outside."""
+    """A person with a separate window, without access to the outside world."""
     from kbq_assets_tests.browser.person import Person
     from kbq_assets_tests.browser.window import opened_window
 

@@ -1,4 +1,4 @@
-"""What a person does in Dagster's UI: by roles and by what is written there."""
+"""A person's actions in Dagster's UI, by roles and visible text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kbq_assets_tests.browser.window import LOOK_MS
 
 #: For what a run, a backfill or a sensor has to do first: Dagster's daemon looks at backfills every 30 s.
 PATIENCE_SECONDS = 900.0
-#: Before a page that may not follow on its own is loaded anew.
+#: Wait before a page that may not update itself is loaded again.
 GLANCE_MS = 20_000
-#: A picture is taken when this long nothing moved, or after so many looks: some pages count seconds.
+#: A picture is taken when nothing has moved for this long, or after this many looks: some pages count seconds.
 STILL_MS, STILL_LOOKS = 1_500, 4
 
 expect.set_options(timeout=LOOK_MS)
@@ -31,7 +31,7 @@ class Person:
     album: Path | None
 
     def photograph(self, name: str) -> None:
-        """Keep what is shown, for the documents, once it stands still."""
+        """Take a screenshot for the documents, once the page is stable."""
         if self.album is None:
             return
         before, shown = b"", self.page.screenshot(animations="disabled")
@@ -44,7 +44,7 @@ class Person:
         (self.album / f"{name}.png").write_bytes(shown)
 
     def until_shown(self, look: Callable[[], None]) -> None:
-        """Look again and again, as one who waits: some pages follow by themselves, others have to be loaded anew."""
+        """Look repeatedly, as a person who waits: some pages update by themselves, others must be reloaded."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         expect.set_options(timeout=GLANCE_MS)
         try:
@@ -100,12 +100,12 @@ class Person:
         self.page.goto(f"/assets/{asset}?view=checks&checkDetail={check}")
 
     def execute_check(self, verdict: str) -> None:
-        """Have a check evaluated anew, and wait for what it finds."""
+        """Evaluate a check again, and wait for the result."""
         self.page.get_by_role("button", name=re.compile("Execute$")).click()
         self.until_shown(lambda: expect(self.page.get_by_text(verdict, exact=True)).to_be_visible())
 
     def choose(self, asset: str, *keys: str) -> None:
-        """Ask for partitions of an asset to be materialised: all where none is named."""
+        """Materialize partitions of an asset; all if none is named."""
         self.open_asset(asset)
         self.page.get_by_role("button", name="Materialize").click()
         dialog = self.page.get_by_role("dialog")

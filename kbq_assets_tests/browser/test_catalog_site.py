@@ -1,4 +1,4 @@
-"""The catalogue's pages in a browser: searched by words, opened, and nothing asked of any host."""
+"""The catalog's pages in a browser: searched, opened, and without requests to any host."""
 
 from __future__ import annotations
 

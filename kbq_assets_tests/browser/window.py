@@ -1,4 +1,4 @@
-"""A browser window that can reach 127.0.0.1 alone, and what it leaves behind when a test fails."""
+"""A browser window that can reach only 127.0.0.1, and its artifacts if a test fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 INSTALL = "no Chromium on this machine: sudo apt-get install chromium"
 LOOPBACK = "127.0.0.1"
-#: Nothing but loopback has an address, whoever asks: the page, its workers or the browser itself.
+#: Only loopback resolves, for the page, its workers and the browser itself.
 FLAGS = (
     f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {LOOPBACK}",
     "--no-sandbox",
@@ -47,7 +47,7 @@ def opened_browser(program: str) -> Iterator[Browser]:
 
 @dataclass
 class Window:
-    """One page, with a cache and a memory of its own. ``foreign``: addresses it asked for beyond loopback."""
+    """One page with its own cache and storage. ``foreign`` has the requested addresses beyond loopback."""
 
     page: Page
     foreign: list[str] = field(default_factory=list)

@@ -16,7 +16,7 @@ from kbq_assets_tests.fakes.platform import FakePlatform
 
 
 class Shell:
-    """Runs `kbq` as a process of its own would: each command opens its own platform over the same world. ``ports``
+    """Runs `kbq` as a separate process would: each command opens its own platform over the same world. ``ports``
     replace those of the world."""
 
     def __init__(self, world: FakePlatform, **ports: Any) -> None:
@@ -24,7 +24,7 @@ class Shell:
         self._ports = ports
 
     def __call__(self, *args: str, answer: str | None = None) -> Result:
-        """Run a command; an error that is none of KBQ's is the test's."""
+        """Run a command. An error that is not KBQ's is raised in the test."""
         reopened = partial(self.world.reopened, **self._ports)
         result = CliRunner().invoke(command_line(), args, obj=reopened, input=answer)
         if result.exception is not None and not isinstance(result.exception, SystemExit):

@@ -1,4 +1,4 @@
-"""A staging area and a warehouse that do not belong together stop, and each documented way back leads to green."""
+"""A staging area and a warehouse that do not belong together stop, and each documented fix makes them work again."""
 
 from __future__ import annotations
 

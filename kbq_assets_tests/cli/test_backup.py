@@ -1,4 +1,4 @@
-"""`kbq backup`, and the way back of each stop of a backup."""
+"""`kbq backup`, and the documented fix for each stop of a backup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets in every setting that may hold one: no command prints them."""
+"""Secrets in every setting that may contain one: no command prints them."""
 
 from __future__ import annotations
 

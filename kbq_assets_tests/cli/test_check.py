@@ -1,4 +1,4 @@
-"""kbq check: each failure with its commands, an exit code for schedulers, and what is blocked wherever one looks."""
+"""kbq check: each failure with its commands, an exit code for schedulers, and blocked topics shown everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands search rarely for circles of objects, and leave Python's setting as it was."""
+"""Commands rarely run Python's garbage collector, and leave its settings unchanged."""
 
 from __future__ import annotations
 

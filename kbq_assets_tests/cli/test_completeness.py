@@ -1,4 +1,4 @@
-"""kbq completeness: until when, what holds back, which hours."""
+"""kbq completeness: the complete hours, and what holds back the next one."""
 
 from __future__ import annotations
 

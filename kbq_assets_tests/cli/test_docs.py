@@ -1,4 +1,4 @@
-"""The documents are true: commands parse, and nothing that exists is left out."""
+"""The documents are true: their commands parse, and they leave nothing out."""
 
 from __future__ import annotations
 

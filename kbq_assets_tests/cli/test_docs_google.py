@@ -1,4 +1,4 @@
-"""The page on Google Cloud grants what each side needs, no less and no more."""
+"""The page on Google Cloud grants exactly the permissions that each side needs."""
 
 from __future__ import annotations
 

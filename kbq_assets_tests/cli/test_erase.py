@@ -1,4 +1,4 @@
-"""`kbq erase`: a person's records are gone, everybody else's stay, and nothing brings the person back."""
+"""`kbq erase`: a person's records are gone, everybody else's stay, and no later step brings the person back."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ CANARY = "canary-9d2e@example.com"
 
 
 def with_canary(world: FakePlatform) -> None:
-    """Three more records, of which the middle one is of somebody whose value no other record has."""
+    """Three more records. The middle one belongs to a person whose value no other record has."""
     for key in ("bert", CANARY, "bert"):
         world.kafka.produce(TopicPartition(TOPIC, 1), named(key), key=key.encode())
 

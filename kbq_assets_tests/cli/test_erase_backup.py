@@ -1,4 +1,4 @@
-"""`kbq erase` of a topic with a backup: files are written again, and nothing of the backup brings a person back."""
+"""`kbq erase` for a topic with a backup: files are rewritten, and the backup brings no person back."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ PROTOBUF = 'syntax = "proto3"; message Order { string n = 1; }'
 
 
 def document(name: str) -> bytes:
-    """A JSON document with a name as a text, and nested where no column of its own takes it."""
+    """A JSON document with a name as text, and also nested where no column exists for it."""
     return json.dumps({"n": name, "list": [[name]]}).encode()
 
 
@@ -130,7 +130,7 @@ class Everywhere:
         return int(ended.stdout)
 
     def expire(self) -> None:
-        """Drop the lake's old snapshots at once."""
+        """Expire the lake's old snapshots immediately."""
         for table in TABLES:
             with self.catalog.load_table(("shop", table)).transaction() as transaction:
                 transaction.set_properties({MAX_AGE: "0"})
@@ -190,7 +190,7 @@ def test_a_canary_person_is_nowhere_after_an_erasure(
 
 @pytest.mark.slow
 def test_an_erasure_that_is_killed_at_every_step_ends_and_loses_nothing(tmp_path: Path) -> None:
-    """Real processes, `kill -9` at one more change each time; loads go on between them."""
+    """Real processes are killed with `kill -9`, each one change later. Loads continue in between."""
     at, kills = Everywhere(tmp_path), 0
     at.produce("bert", "carla")
     at.cycle()

@@ -1,4 +1,4 @@
-"""`kbq erase` of tables that statements keep: rows, deleted keys that a table remembers, and scratch tables."""
+"""`kbq erase` for tables with statements: rows, remembered deleted keys, and scratch tables."""
 
 from __future__ import annotations
 

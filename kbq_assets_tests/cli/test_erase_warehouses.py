@@ -1,4 +1,4 @@
-"""`kbq erase` of a topic with several warehouses: each is erased by itself, and one that is down delays no other."""
+"""`kbq erase` for a topic with several warehouses: each is erased separately, and one that is down delays no other."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_staged_files_are_written_again_for_each_warehouse(world: TwoFakes, run:
 
 
 def test_a_job_in_flight_of_another_warehouse_keeps_its_files(world: TwoFakes, run: Shell) -> None:
-    """The lake is down while its job waits: the file is written again for the first warehouse alone."""
+    """The lake is down while its job waits, so the file is rewritten only for the first warehouse."""
     for key in ("bert", CANARY):
         world.kafka.produce(TopicPartition(TOPIC, 1), named(key), key=key.encode())
     run.done("extract")

@@ -1,4 +1,4 @@
-"""`kbq errors replay`: from error rows to rows, and what stays is named."""
+"""`kbq errors replay`: error rows become rows, and those that stay are reported."""
 
 from __future__ import annotations
 

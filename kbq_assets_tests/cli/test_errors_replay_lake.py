@@ -1,4 +1,4 @@
-"""`kbq errors replay` in an Iceberg lake: from error rows to rows, each once, whoever dies, replaces or erases."""
+"""`kbq errors replay` in an Iceberg lake: error rows become rows exactly once, whatever dies, replaces or erases."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_who_dies_is_continued_and_comes_too_late(
 
 
 def test_a_promotion_gives_up_what_has_not_landed(world: LakeWorld, run: Shell) -> None:
-    """The range's rows come from the replay alone, whoever comes late."""
+    """The range's rows come only from the replay, whoever comes late."""
     late = dies(run, "land", before=True)
     run.done("replay", "start", TOPIC, "--from", "earliest", "--until", "latest", "--yes")
     run.done("replay", "promote", "1", "--yes")

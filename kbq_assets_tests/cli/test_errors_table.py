@@ -1,4 +1,4 @@
-"""`errors_table`: a topic's bad records have a table of their own, which counts, replays and commands know."""
+"""`errors_table`: a topic's own table for bad records, which counts, replays and commands support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""status, reconcile, errors: what is shown is what is."""
+"""status, reconcile, errors: the output matches the state."""
 
 from __future__ import annotations
 

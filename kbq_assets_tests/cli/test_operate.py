@@ -1,4 +1,4 @@
-"""The operator's commands: they say first what they give up, ask, and do exactly that."""
+"""The operator's commands say what they give up, ask for confirmation, and do exactly that."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_a_table_that_refuses_most_files_continues_with_them_in_quarantine(
 
 
 def _lost_in_the_backlog(world: FakePlatform, run: Shell) -> None:
-    """Six rows of which three are in a staged file that is gone, set aside in the parked table's backlog."""
+    """Six rows in the parked table's backlog, three of them in a staged file that is gone."""
     for partition in (0, 1):
         world.produce(3, partition=partition)
     run.done("extract")

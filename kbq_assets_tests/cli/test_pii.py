@@ -1,4 +1,4 @@
-"""`kbq pii`: keys are made for their owner alone, rotated without loss, and open what was sealed."""
+"""`kbq pii`: keys are readable only by their owner, rotate without loss, and open sealed values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kbq plan load`: the next statements and their bytes, without a change."""
+"""`kbq plan load` shows the next statements and their bytes without changing anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that only look need no right to write, and write nothing."""
+"""Read-only commands need no write permission, and write nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents and stops that commands print."""
+"""Formatting of the documents and stops that commands print."""
 
 from __future__ import annotations
 

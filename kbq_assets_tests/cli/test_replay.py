@@ -1,4 +1,4 @@
-"""`kbq replay`: a range is read again next to the live topic, which never notices."""
+"""`kbq replay`: a range is read again without any effect on the live topic."""
 
 from __future__ import annotations
 

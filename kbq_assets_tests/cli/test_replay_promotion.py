@@ -41,7 +41,7 @@ def run(world: FakePlatform) -> Shell:
 
 
 def is_whole(world: FakePlatform, run: Shell) -> None:
-    """Every record is accounted for, by count and one by one, and no row is doubled."""
+    """Whether every record is accounted for, by count and individually, and no row is duplicated."""
     run.done("reconcile")
     run.done("reconcile", "--counts")
     run.done("check")

@@ -1,4 +1,4 @@
-"""`kbq replay start --tables`: of a topic with several tables only the named ones are filled, compared and replaced."""
+"""`kbq replay start --tables`: only the named tables of a topic are filled, compared and replaced."""
 
 from __future__ import annotations
 

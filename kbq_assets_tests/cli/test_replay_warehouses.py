@@ -225,7 +225,7 @@ def test_counts_change_in_the_warehouse_of_the_replay_alone(tmp_path: Path) -> N
 
 
 def reset_of_the_other_partition(run: Shell) -> None:
-    """A new epoch, of which the commit says nothing about partition 0."""
+    """A new epoch, about which the commit says nothing for partition 0."""
     run.done("reset", "--topic", TOPIC, "--partition", "1", "--at", "latest", "--yes")
 
 
@@ -261,7 +261,7 @@ def test_rows_that_no_warehouse_has_loaded_keep_the_epoch_of_their_records(
 def test_rows_that_a_warehouse_was_not_given_keep_the_epoch_of_their_records(
     world: TwoFakes, run: Shell
 ) -> None:
-    """The marks of the first warehouse alone say where the epoch ends."""
+    """Only the marks of the first warehouse say where the epoch ends."""
     world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders\n")
     world.produce(2)
     cycle(run)

@@ -1,4 +1,4 @@
-"""The view of docs/reset.md, on DuckDB: each record once, as the newest epoch has it."""
+"""The view in docs/reset.md, on DuckDB: each record once, with its newest epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""plan, extract, load, clean: what they say is what happens."""
+"""plan, extract, load, clean: their output matches what they do."""
 
 from __future__ import annotations
 

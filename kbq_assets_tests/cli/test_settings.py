@@ -1,4 +1,4 @@
-"""kbq settings: every variable, what it is, where it is set, and no secret. Typos are named wherever they are."""
+"""kbq settings: every variable, its meaning and origin, and no secret. Typos are reported wherever they are."""
 
 from __future__ import annotations
 

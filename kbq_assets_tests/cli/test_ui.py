@@ -1,4 +1,4 @@
-"""`kbq ui`: what it asks the orchestrator for, and what it says."""
+"""`kbq ui`: its requests to the orchestrator, and its output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kbq_assets_tests.fakes.platform import FakePlatform
 
 
 class Interrupted:
-    """An orchestrator whose UI is served until a Ctrl-C that comes at once."""
+    """An orchestrator whose UI is interrupted by Ctrl-C immediately."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[object, ...]] = []

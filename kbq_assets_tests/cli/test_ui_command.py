@@ -1,4 +1,4 @@
-"""`kbq ui` says where the UI is, and what to do where there is nothing to see."""
+"""`kbq ui` prints where the UI is, and what to do if there is nothing to see."""
 
 from __future__ import annotations
 

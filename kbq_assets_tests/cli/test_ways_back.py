@@ -403,7 +403,7 @@ def damaged_files(world: FakePlatform, run: Shell) -> None:
 
 
 def foreign_job(world: FakePlatform, run: Shell) -> None:
-    """Somebody else used the id of the next job."""
+    """Someone else used the id of the next job."""
     three_loaded(world, run)
     current = state.read(world.store, TableState, ORDERS_STATE).value
     used = f"kbq-{current.uuid}-{current.sequence + 1}"
@@ -460,7 +460,7 @@ def waits_for_person(world: FakePlatform, run: Shell) -> None:
     world.produce(3)
     run.done("extract")
     run("load")
-    source("table=orders order=offset")(world)  # the next batch needs nobody
+    source("table=orders order=offset")(world)  # the next batch needs no operator
 
 
 def waits_for_marker(world: FakePlatform, run: Shell) -> None:

@@ -1,4 +1,4 @@
-"""Personal data that is withheld or dropped says so; a run that read nothing names its cause."""
+"""Withheld or dropped personal data is reported, and a run that read nothing reports its cause."""
 
 from __future__ import annotations
 

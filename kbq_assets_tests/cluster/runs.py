@@ -1,4 +1,4 @@
-"""An extraction on a cluster, by `kbq extract` or by Dagster's job, in a process of its own."""
+"""An extraction on a cluster in a separate process, with `kbq extract` or Dagster's job."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A standalone Spark cluster on loopback, from the jars in PySpark's wheel: a master, and workers of one core.
+"""A standalone Spark cluster on loopback, from the jars in PySpark's wheel: a master, and workers with one core.
 
-Its Python knows nothing of this project: workers have the interpreter that this environment was made from, and run
-in folders of their own.
+Its Python does not have this project: workers use the interpreter that this environment was made from, and run in
+their own folders.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Cluster:
     workers: list[ServerProcess] = field(default_factory=list)
 
     def start_workers(self, count: int) -> None:
-        """Start workers until there are ``count``, and wait until the master knows them all."""
+        """Start workers until there are ``count``, and wait until all are registered with the master."""
         while len(self.workers) < count:
             self.workers.append(_worker(self, len(self.workers)))
         for worker in self.workers:

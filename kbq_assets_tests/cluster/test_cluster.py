@@ -202,7 +202,7 @@ def signal_all(processes: list[psutil.Process], number: signal.Signals) -> None:
 
 
 def page(url: str) -> bytes:
-    """A page of Spark's UI; nothing while there is none."""
+    """A page of Spark's UI; empty if it does not exist yet."""
     try:
         with urllib.request.urlopen(url, timeout=60) as reply:
             return bytes(reply.read())

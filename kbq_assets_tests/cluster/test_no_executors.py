@@ -1,4 +1,4 @@
-"""A cluster that gives a run no executor: the run says so, and need not wait for ever."""
+"""If a cluster provides no executor, the run says so and does not wait forever."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_tasks_that_never_start_are_reported_and_can_be_cancelled(
 ) -> None:
     driver = run()
     assert driver.line() == "idle 2"
-    assert f"{deserted.master} gives no executor" in driver.line()
+    assert f"{deserted.master} provides no executor" in driver.line()
     driver.say("cancel")
     assert driver.line() == "['time is up', 'time is up'] True"
     assert driver.line() == "ended"
@@ -115,7 +115,7 @@ def test_tasks_that_never_start_are_reported_and_can_be_cancelled(
 def test_executors_that_come_late_are_welcome(run: Callable[[], Run], deserted: Cluster) -> None:
     driver = run()
     assert driver.line() == "idle 2"
-    assert "gives no executor" in driver.line()
+    assert "provides no executor" in driver.line()
     deserted.start_workers(1)
     driver.say("go on")
     assert driver.line() == "['', ''] True"

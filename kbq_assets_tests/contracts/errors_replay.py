@@ -66,7 +66,7 @@ class ErrorReplaysContract(WarehouseContract):
 
     @pytest.fixture
     def errors(self, warehouse: Warehouse, table: TableReference, stage: Stage) -> TableReference:
-        """Five error rows, of which no one was replayed, next to a table with three rows."""
+        """Five error rows, none of which was replayed, next to a table with three rows."""
         mark = Column(REPLAYED_AT, "TIMESTAMP")
         columns = columns_of(error_schema_json())
         warehouse.create_table(ERRORS, (*columns, mark), TableOptions())

@@ -88,13 +88,13 @@ def race(write: Callable[[bytes], object], contestants: int = 8) -> list[bytes]:
 
 
 def create_all(opener: Opener, names: list[str], data: bytes) -> list[str]:
-    """Create objects in a process of its own: those of which it was the creator."""
+    """Create objects in a separate process. Returns those that this process created."""
     store = opener()
     return [name for name in names if attempt(partial(store.create, name, data))]
 
 
 def increment_often(opener: Opener, path: str, times: int) -> None:
-    """Add one so many times, in a process of its own."""
+    """Add one the given number of times, in a separate process."""
     store = opener()
     for _ in range(times):
         increment(store, path)

@@ -1,4 +1,4 @@
-"""How fast something can go, on a machine that may be busy for a while."""
+"""The speed of an operation, on a machine that may be busy for a while."""
 
 from __future__ import annotations
 

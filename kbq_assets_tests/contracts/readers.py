@@ -1,4 +1,4 @@
-"""What every `ports.readers` keeps: members are added once, and narrower places are read by wider grants."""
+"""The contract of `ports.readers`: members are added once, and a wider grant also covers narrower places."""
 
 from __future__ import annotations
 

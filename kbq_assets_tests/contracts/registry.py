@@ -40,8 +40,8 @@ class SchemaRegistryContract:
 
 
 class StoppableRegistryContract(SchemaRegistryContract):
-    """Give also ``take_down``, after which the registry does not answer. It knows `SCHEMA` by the GUID `GUID`, and as
-    the versions 1 and 3 of `SUBJECT`."""
+    """Also give ``take_down``, after which the registry does not respond. The registry has `SCHEMA` with the GUID
+    `GUID`, and as the versions 1 and 3 of `SUBJECT`."""
 
     def test_a_guid_has_its_schema(self, registry: WriterSchemas) -> None:
         found = registry.by_guid(GUID)

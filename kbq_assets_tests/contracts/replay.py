@@ -43,8 +43,8 @@ class ReplayTablesContract:
 
     @pytest.fixture(autouse=True)
     def _filled(self, warehouse: Warehouse, stage: Stage) -> None:
-        """Live has offsets 0 to 5 of partition 0, and what a range must not meet; the replay 2 to 4, of which 3
-        differs, and 9."""
+        """The live table has offsets 0 to 5 of partition 0, and rows outside of the range. The replay has offsets 2
+        to 4, of which 3 differs, and 9."""
         others = [record(2, topic="u", epoch=1), record(2, epoch=0), record(2, partition=1, epoch=1)]
         self.fill(warehouse, stage, LIVE, [*(record(o, epoch=1) for o in range(6)), *others])
         new = [record(o, epoch=1, note="new" if o == 3 else None) for o in (2, 3, 4, 9)]

@@ -40,21 +40,20 @@ class Broker(Protocol):
         """End the transaction that was left open."""
 
     def compacted_partition(self) -> tuple[TopicPartition, Mapping[int, bytes]]:
-        """A partition of which compaction removed records; what is left of it."""
+        """The remaining records of a partition after compaction removed some."""
 
     def delete_before(self, tp: TopicPartition, offset: int) -> None:
         """Retention: the log starts at ``offset`` now."""
 
     def recreate_topic(self, topic: str) -> None:
-        """Delete a topic and create it anew."""
+        """Delete and recreate a topic."""
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Raise the number of partitions."""
 
 
 def messages(count: int, first: int = 0) -> list[RawRecord]:
-    """Records that differ; their timestamps rise by a second from one million seconds after
-    1970."""
+    """Distinct records. Their timestamps increase by one second, starting one million seconds after 1970."""
     return [
         RawRecord(f"value {i}".encode(), i, 1_000_000_000 + 1000 * i, f"key {i}".encode())
         for i in range(first, first + count)
@@ -77,7 +76,7 @@ def records(batches: Sequence[RecordBatch]) -> dict[int, bytes | None]:
 
 
 def as_messages(chunk: Chunk) -> list[RawRecord]:
-    """A chunk's records as Python objects, with what of them the chunk holds."""
+    """A chunk's records as Python objects, with the parts that the chunk has."""
     return [
         RawRecord(
             chunk.value(i),

@@ -1,4 +1,4 @@
-"""What gates expect of the orchestrator's checks holds for the fake and for Dagster."""
+"""The assumptions of gates about the orchestrator's checks hold for the fake and for Dagster."""
 
 from __future__ import annotations
 

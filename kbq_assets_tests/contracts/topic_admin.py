@@ -1,4 +1,4 @@
-"""What everyone who administrates topics and subjects promises. Subclass and give the fixtures."""
+"""The contract of code that administrates topics and subjects. Subclass it and give the fixtures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def order(*names: str) -> str:
     return json.dumps({"type": "record", "name": "Order", "fields": fields})
 
 
-#: The field `a` with another type: nobody who reads it can read what `order("a")` wrote.
+#: The field `a` with another type: its readers cannot read what `order("a")` wrote.
 NUMBERS = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "a", "type": "int"}]})
 
 

@@ -101,7 +101,7 @@ def load_job(
 
 
 def insert_or_lose(opener: Opener, job: LoadJob) -> bool:
-    """Insert a job in a process of its own: whether it was the one."""
+    """Insert a job in a separate process. Returns whether this process inserted it."""
     try:
         opener().insert_job(job)
     except JobAlreadyExists:
@@ -110,8 +110,8 @@ def insert_or_lose(opener: Opener, job: LoadJob) -> bool:
 
 
 class WarehouseContract:
-    """Give a ``warehouse`` fixture, and `reopened` and `finish` where the defaults do not do. ``policy_tags`` are two
-    that the warehouse knows, "" for none."""
+    """Give a ``warehouse`` fixture, and `reopened` and `finish` if the defaults do not fit. ``policy_tags`` are two
+    tags that exist for the warehouse, "" for none."""
 
     policy_tags: tuple[str, str] = (POLICY_TAG, OTHER_TAG)
     #: new columns are always the last ones

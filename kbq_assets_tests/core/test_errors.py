@@ -1,4 +1,4 @@
-"""Errors: one tree, as its docstring draws it; each survives the way from a task to the driver."""
+"""Errors form the tree in the docstring, and each survives the way from a task to the driver."""
 
 from __future__ import annotations
 

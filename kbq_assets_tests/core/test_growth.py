@@ -1,4 +1,4 @@
-"""What a cycle costs grows with what it has to do: work and sizes at n and at 4n."""
+"""The cost of a cycle grows only with its work: calls and sizes at n and at 4n."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMMIT = Commit("t", 0, "cluster", "id", 1, {0: starting_at(0, 0)})
 
 
 def _selecting(count: int, pattern: str) -> int:
-    """Calls to select so many topics, each by a line of its own."""
+    """Calls to select the given number of topics, each with its own line."""
     topics = [f"shop.stream-{number:04}.v1" for number in range(count)]
     lines = [f"{topic} dataset=sales table=t{number}" for number, topic in enumerate(topics)]
     entries = parse_source_list("\n".join([pattern, *lines]) + "\n", "sources")
@@ -64,7 +64,7 @@ def test_a_commit_is_encoded_in_as_many_steps_as_it_has_partitions() -> None:
 
 
 def _marked(schemas: int) -> int:
-    """Bytes of a table's state after so many schema ids in each of 70 partitions."""
+    """Bytes of a table's state after the given number of schema ids in each of 70 partitions."""
     marks = {
         f"shop.events.v1/{partition}/1/{100_000 + schema}": 10**9
         for partition in range(70)
@@ -74,7 +74,7 @@ def _marked(schemas: int) -> int:
 
 
 def test_a_mark_of_a_past_schema_version_or_epoch_takes_50_bytes() -> None:
-    """They are kept for ever (docs/performance.md, What grows)."""
+    """Such marks are kept forever (docs/performance.md, What grows)."""
     few, many = _marked(10), _marked(40)
     assert (many - few) / (30 * 70) < 50
 

@@ -1,4 +1,4 @@
-"""Corrections of words, and which extra brings a package."""
+"""Suggestions for misspelled words, and which extra contains a package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points in time as operators write them."""
+"""Points in time, as operators write them."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Changes:
         self.last: dict[bytes, Last] = {}
 
     def send(self, count: int) -> None:
-        """Send so many changes more."""
+        """Send the given number of further changes."""
         producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 20})
         for n in range(self.sent, self.sent + count):
             number = n * 7919 % self._keys if n < self._keys else self._chance.randrange(self._keys)

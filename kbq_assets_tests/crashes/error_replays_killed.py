@@ -1,7 +1,7 @@
 """A replay of error rows in a lake, killed by -9: `python -m kbq_assets_tests.crashes.error_replays_killed FOLDER NTH`.
 
-As replays_killed.py. Every other record is no Confluent value, and a function mends it. Each process routes rows to a
-table of its own, so that a record that lands twice shows.
+As in replays_killed.py. Every second record is not a Confluent value, and a function repairs it. Each process routes
+rows to its own table, so a record that lands twice is noticed.
 """
 
 from __future__ import annotations

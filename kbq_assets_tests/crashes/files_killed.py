@@ -98,7 +98,7 @@ def prepare(home: Path) -> None:
 
 
 def run(home: Path, point: Point | None = None) -> None:
-    """Apply what is there; die at a point."""
+    """Apply all batches; die at a point."""
     probe = Probe(point, signal.SIGKILL)
     opened(home, probe).run()
     (home / "points.json").write_text(json.dumps(probe.passed))

@@ -1,4 +1,4 @@
-"""The test of both files next to: a run killed at each of its points, then everything run to its end."""
+"""The shared test of the files next to it: kill a run at each of its points, then run everything to its end."""
 
 from __future__ import annotations
 

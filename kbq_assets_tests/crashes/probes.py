@@ -20,7 +20,7 @@ _WRITES = (
     *("create", "swap", "delete", "create_empty", "delete_many", "copy", "open_write", "write", "close"),
     *("sweep_temporary", "insert_job", "burn_job", "create_table", "update_columns"),
 )
-#: Calls that are no points: they ask nobody.
+#: Calls that are not points: they send no request.
 _LOCAL = ("uri", "now_ms")
 #: Statements that change nothing.
 _QUIET = ("SET", "SELECT", "ATTACH", "USE")

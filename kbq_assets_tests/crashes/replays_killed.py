@@ -159,7 +159,7 @@ _LAKE_CALLS: Final = (
 
 
 def key_of(offset: int) -> bytes:
-    """Its record's key: each of the earlier keys has two, of the later ones one."""
+    """The record's key. Each earlier key has two records, each later key has one."""
     return b"k%d" % (offset % 4 if offset < _BEFORE else offset)
 
 

@@ -1,4 +1,4 @@
-"""Homes to run in: one topic, read up to different points, and what must hold in the end."""
+"""Homes to run in: one topic, read up to different points, and the conditions at the end."""
 
 from __future__ import annotations
 

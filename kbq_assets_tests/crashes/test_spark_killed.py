@@ -49,7 +49,7 @@ def topic(producers: Producers) -> str:
 
 
 class SparkRun:
-    """`kbq extract` in a process of its own, with the processes it starts: the JVM, PySpark's daemon, its workers."""
+    """`kbq extract` in a separate process, with its child processes: the JVM, PySpark's daemon, its workers."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -107,7 +107,7 @@ Begin: TypeAlias = Callable[[], tuple[World, SparkRun]]
 
 @pytest.fixture
 def begin(producers: Producers, topic: str, tmp_path: Path) -> Iterator[Begin]:
-    """Begin a run in a world of its own; none leaves a process behind."""
+    """Start a run in a separate world. No process is left behind."""
     runs: list[SparkRun] = []
 
     def new() -> tuple[World, SparkRun]:

@@ -1,4 +1,4 @@
-"""Processes that are taken for dead and come back, and several that start at once: exactly once still."""
+"""Processes that return after they were considered dead, and several that start at once: still exactly once."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Replays, or replays of error rows, in each of two warehouses, a DuckDB file and a lake, killed by -9:
-`python -m kbq_assets_tests.crashes.two_warehouses_killed FOLDER NTH [replays|promotions|errors]`. With `few` in place
-of NTH, at the worst points of promotions alone.
+`python -m kbq_assets_tests.crashes.two_warehouses_killed FOLDER NTH [replays|promotions|errors]`. With `few` instead
+of NTH, only at the worst points of promotions.
 
-As replays_killed.py, whose processes these are. After each death: the warehouse in which nothing was replaced then has
-its rows and loads new ones; the same commands end what the dead one began, in each warehouse.
+The processes are those of replays_killed.py. After each death, the warehouse in which nothing was being replaced has
+its rows and loads new ones, and the same commands finish the interrupted work in each warehouse.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Home(FakePlatform):
         return parts
 
     def rows(self, name: str) -> Rows:
-        """The offsets of each of a warehouse's tables."""
+        """The offsets in each of a warehouse's tables."""
         warehouse = self.opened()[name].adapters.warehouse()
         return {
             table.table: sorted(
@@ -160,8 +160,8 @@ def expected(records: int, *, is_moved: bool) -> Rows:
 
 
 def check_replays(folder: Path, until: Phase) -> None:
-    """Whatever died in one warehouse, the other has its rows and gets new ones. In the end each record is in its table
-    once, in both, and nothing is left over."""
+    """Whatever died in one warehouse, the other has its rows and gets new ones. In the end each record is in its
+    table once in both, and nothing is left over."""
     home = routed(folder, "orders", _WHOLE)
     phases = {name: found.phase if found else "" for name, found in _replays(home).items()}
     dead = [name for name, phase in phases.items() if phase in (Phase.PROMOTING, Phase.ROLLING_BACK)]
@@ -185,7 +185,7 @@ def _replays(home: Home) -> dict[str, Replay | None]:
 
 
 def _is_untouched(home: Home, name: str, records: int, phase: str) -> None:
-    """A warehouse has the rows of its own replay's phase, and none of its tables waits."""
+    """Whether a warehouse has the rows of its own replay's phase, and none of its tables waits."""
     is_moved = phase in (Phase.PROMOTED, Phase.ACCEPTED)
     assert home.rows(name) == expected(records, is_moved=is_moved), (name, phase, home.rows(name))
     store = home.opened()[name].deployment.load_store
@@ -213,8 +213,8 @@ def _is_reconciled(parts: dict[str, Parts]) -> None:
 
 
 def mixed(home: Path, table: str, records: int, probe: Probe | None = None) -> Home:
-    """A platform of which every other record is no Confluent value. Each process routes rows to a table of its own, so
-    that a record that lands twice shows."""
+    """A platform in which every other record is not a Confluent value. Each process routes rows to its own table, so
+    that duplicates are visible."""
     return Home(home, table, [POISON if n % 2 else GOOD for n in range(records)], probe)
 
 
@@ -238,8 +238,8 @@ def run_errors(folder: Path, point: Point | None) -> None:
 
 
 def check_errors(folder: Path) -> None:
-    """Whatever died in one warehouse, the other has its rows and gets new ones. In the end each record is a row of both
-    once, and no error row waits."""
+    """Whatever died in one warehouse, the other has its rows and gets new ones. In the end each record is a row once
+    in both, and no error row waits."""
     home, doing = mixed(folder, "third", _WHOLE), folder / "doing"
     name = doing.read_text() if doing.exists() else ""
     died_in = name if not (folder / "points.json").exists() else ""

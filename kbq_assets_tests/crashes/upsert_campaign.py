@@ -96,7 +96,7 @@ class Campaign:
         }
 
     def _die(self, run: str, until: int) -> None:
-        """Kill runs until so many have died, or one finds nothing left to do at its point."""
+        """Kill runs until the given number has died, or one finds nothing left to do at its point."""
         while self._killed(run) < until and (point := self._next(run)) is not None:
             code = self._timed(
                 run, lambda: self._forks.run(order(self.world, run, point, signal.SIGKILL)).code
@@ -141,7 +141,7 @@ class Campaign:
 
 
 def main() -> None:
-    """Run a campaign on a stack of its own."""
+    """Run a campaign on a separate stack."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     for name, default in Size(1_000_000, 5_000_000, 25, 75, 100_000).__dict__.items():

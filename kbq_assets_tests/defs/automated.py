@@ -1,6 +1,6 @@
-"""What the automation's tests serve: the platform's own definitions, without Spark, and runs that can be held.
+"""The definitions for the automation's tests: those of the platform, without Spark, with runs that can be held.
 
-While `hold.<port>.<call>` exists in KBQ_HOME, whoever makes that call writes its process id to `held` and waits.
+While `hold.<port>.<call>` exists in KBQ_HOME, a process that makes that call writes its process id to `held` and waits.
 """
 
 from __future__ import annotations

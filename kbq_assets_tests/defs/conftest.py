@@ -1,4 +1,4 @@
-"""What Dagster's tests share."""
+"""Fixtures that Dagster's tests share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the orchestrator's tests serve: jobs that do nothing, wait, or die."""
+"""Definitions for the orchestrator's tests: jobs that do nothing, wait, or die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the test of backfills serves: topics with records to read, state in a folder, an engine that counts."""
+"""Definitions for the test of backfills: topics with records to read, state in a folder, an engine that counts."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ load_from:
       working_directory: {REPOSITORY}
 """
 #: How long a dead run may hold up the next one: some 15 s, and a minute more where the daemon must first miss a code
-#: server; on a machine that is busy with other tests, several times that. Where nobody notices, it is 40 minutes.
+#: server; on a machine that is busy with other tests, several times that. Unnoticed, it is 40 minutes.
 BAR_SECONDS = 180
 
 
@@ -174,14 +174,14 @@ def write_entry(home: Path, topic: str, name: str) -> None:
     place = home / "catalog/shop/sales" / name / "prod"
     place.mkdir(parents=True)
     text = f"consumers: [archiver]\nkafka: {{name: {topic}}}\ndestination: {{dataset: shop}}\n"
-    # Whole at once: somebody may look at any moment.
+    # Complete at once: it may be read at any moment.
     (home / "topic.yaml").write_text(text)
     (home / "topic.yaml").rename(place / "topic.yaml")
 
 
 @contextlib.contextmanager
 def serving(home: Path, environ: Mapping[str, str], configuration: Path) -> Iterator[str]:
-    """What `kbq ui` does, in a process of its own."""
+    """The same as `kbq ui`, in a separate process."""
     code = (
         "import os, signal, sys\nfrom pathlib import Path\n"
         "from kbq_assets.defs.instance.orchestrator import DagsterOrchestrator\n"
@@ -234,7 +234,7 @@ def kill(processes: list[psutil.Process]) -> None:
 
 
 def reload(automation: Automation) -> object:
-    """Load the definitions anew, as the UI's button does."""
+    """Reload the definitions, as the UI's button does."""
     mutation = 'mutation { reloadRepositoryLocation(repositoryLocationName: "kbq") { __typename } }'
     return ask(automation.url, mutation)["reloadRepositoryLocation"]["__typename"]
 

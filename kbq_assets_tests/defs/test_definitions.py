@@ -1,4 +1,4 @@
-"""The code location: what ships is valid, importing it reads nothing, workers never see it."""
+"""The code location: the shipped definitions are valid, their import reads nothing, and workers never import them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOME = Path(kbq_assets.defs.__file__).parent / "home"
 
 
 def python(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process of its own, with nothing but these variables set."""
+    """Run code in a separate process, with only these variables set."""
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), **environ},

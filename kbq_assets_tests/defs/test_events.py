@@ -1,4 +1,4 @@
-"""Events in batches: none is lost, whatever the batch, and the product turns them on."""
+"""Events in batches: none is lost with any batch size, and the product enables them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def events_of(instance: dg.DagsterInstance, result: dg.ExecuteInProcessResult) -
 
 
 def cycle(tmp_path: Path, instance: dg.DagsterInstance, partitions: int) -> tuple[int, int]:
-    """Events and bytes of the second extraction of so many partitions, all of which have new records."""
+    """Events and bytes of the second extraction of the given number of partitions, all of which have new records."""
     home = tmp_path / str(partitions)
     home.mkdir()
     world = PlatformWorld(home, partitions, KBQ_PARTITION_EVENTS="3")

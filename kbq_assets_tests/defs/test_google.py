@@ -1,4 +1,4 @@
-"""On Google Cloud, users' assets get dagster-gcp's resources, set up like the platform's own clients."""
+"""On Google Cloud, users' assets get dagster-gcp's resources, configured like the platform's own clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is used of Dagster that it does not promise: named here, so that an upgrade says what to look at."""
+"""The private parts of Dagster that KBQ uses, listed so that an upgrade knows what to check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs do and report: only what changed, every record once, what is stopped with its command."""
+"""Runs and their reports: only what changed, every record once, and stops with their commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sensors: they ask core what is pending, say why they skip, and never get stuck."""
+"""Sensors ask core what is pending, say why they skip, and never get stuck."""
 
 from __future__ import annotations
 

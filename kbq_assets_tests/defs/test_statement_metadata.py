@@ -1,4 +1,4 @@
-"""A table that a statement changes shows what was applied, and claims no number of rows; an ordered one its batches."""
+"""A table with statements shows what was applied, without a number of rows. An ordered table shows its batches."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class PlatformWorld:
         self.definitions = self.parts.definitions(resources={ENGINE: engine})
 
     def reopened(self, **environ: str) -> PlatformWorld:
-        """The same world, loaded anew, with these settings changed."""
+        """The same world, reloaded with changed settings."""
         other = copy.copy(self)
         other._environ = {**self._environ, **environ}
         other._open(other._environ)

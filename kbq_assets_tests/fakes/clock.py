@@ -1,10 +1,10 @@
-"""A clock that moves on request alone."""
+"""A clock that advances only on request."""
 
 from __future__ import annotations
 
 
 class FakeClock:
-    """The `Clock` port: sleeping moves it. ``cpu`` and ``skew_ms`` are whatever a test says."""
+    """The `Clock` port. Sleeping advances it. A test sets ``cpu`` and ``skew_ms``."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -1,4 +1,4 @@
-"""A lake of one table in memory, whose every call may be interrupted."""
+"""A lake with one table in memory. Every call may be interrupted."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ EVERYTHING = CompactionPolicy(target_bytes=40, min_files=2, min_age_ms=0)
 
 
 class FakeLake:
-    """`CompactedLake` and `Compaction` at once. ``interrupt`` is called with the name of each call, before it and after
-    it; ``jobs`` are the ids that ended. A row is its offset, and takes one byte. With ``hours``, rows are of so many
-    partitions of the first day, by offset."""
+    """`CompactedLake` and `Compaction` in one. ``interrupt`` is called with the name of each call, before and after
+    it. ``jobs`` are the ids that ended. A row is its offset, and takes one byte. With ``hours``, the rows are in this
+    many partitions of the first day, by offset."""
 
     def __init__(self, policy: CompactionPolicy = EVERYTHING) -> None:
         self.interrupt: Callable[[str], None] = lambda call: None
@@ -82,7 +82,7 @@ class FakeLake:
             yield from self.stored[path]
 
     def reader(self) -> Sequence[int]:
-        """The rows of now, read when they are asked for."""
+        """The current rows, read on demand."""
         lake, snapshot = self, self.current
 
         class Late(list[int]):
@@ -136,7 +136,7 @@ class FakeLake:
         return Rewritten(task, path, len(rows), _digest(rows), _digest(self.stored[path]))
 
     def replace_files(self, view: LakeView, results: Sequence[Rewritten]) -> None:
-        """Commit, on the snapshot, layout and number of the view alone."""
+        """Commit, only if snapshot, layout and number are those of the view."""
         self.interrupt("before commit")
         assert len({each.task.group.coarse for each in results}) == 1, (
             "a commit has files of one partitioning"

@@ -1,4 +1,4 @@
-"""An extraction engine in this process: the same unit function that Spark tasks run."""
+"""An extraction engine in this process, with the same unit function as Spark tasks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class InProcessEngine:
 
     @property
     def idle_slots(self) -> int:
-        """How many more tasks would start at once."""
+        """The number of tasks that could start now."""
         return self._slots - len(self._open)
 
     def submit(self, units: tuple[Unit, ...]) -> None:
@@ -56,7 +56,7 @@ class InProcessEngine:
         return list(extract_units(units, self._ports))
 
     def complaint(self) -> str:
-        """Nothing keeps tasks from running here."""
+        """Always empty: tasks can always run here."""
         return ""
 
     def cancel(self, reason: str) -> None:
@@ -66,8 +66,8 @@ class InProcessEngine:
 
 
 class DeafEngine(InProcessEngine):
-    """A cluster that gives no executor: tasks are taken and never start, while the clock goes on. It complains after
-    half a minute. What was submitted is in ``submitted``, also after it was cancelled."""
+    """A cluster that provides no executor: submitted tasks never start, while the clock advances. It complains after
+    half a minute. ``submitted`` has all submitted units, even after they were canceled."""
 
     def __init__(self, ports: WorkerPorts, clock: FakeClock, *, slots: int = 2) -> None:
         super().__init__(ports, slots=slots)

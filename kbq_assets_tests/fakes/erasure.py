@@ -1,4 +1,4 @@
-"""An erasure's part of `FakeWarehouse`. Whoever searches by column needs a warehouse that keeps records."""
+"""The erasure part of `FakeWarehouse`. Searching by column requires a warehouse that keeps records."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FakeErrorReplays:
-    """``loses_reply``: the next replay takes effect, and nobody hears of it."""
+    """``loses_reply``: the next replay takes effect, but its reply is lost."""
 
     def __init__(self, warehouse: FakeWarehouse) -> None:
         self._warehouse = warehouse
@@ -50,7 +50,7 @@ class FakeErrorReplays:
 
 
 class FakeErrorReplaySteps:
-    """`ErrorReplaySteps` over a FakeWarehouse, whose jobs here run at once."""
+    """`ErrorReplaySteps` over a FakeWarehouse. Its jobs run immediately."""
 
     def __init__(self, warehouse: FakeWarehouse, view: WarehouseView | None = None) -> None:
         self._warehouse, self._view = warehouse, view

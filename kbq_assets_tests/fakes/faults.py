@@ -1,4 +1,4 @@
-"""How a call to a fake of the outside world can end."""
+"""The ways in which a call to a fake of the outside world can end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server on a real socket that takes POST requests and answers as a test says."""
+"""A server on a real socket that receives POST requests and responds as a test says."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Posted:
 
 @dataclass
 class HookServer:
-    """A running server. ``answers`` are given one after the other, the last one for ever; each a status and headers.
+    """A running server. It gives ``answers`` in order, and repeats the last one. Each is a status and headers.
 
-    Status 0 hangs up without an answer.
+    Status 0 closes the connection without an answer.
     """
 
     url: str

@@ -104,7 +104,7 @@ class FakeKafka:
         self.topics_by_name[topic] = FakeTopic(f"id-{self._incarnations}", logs)
 
     def recreate_topic(self, topic: str, partitions: int | None = None) -> None:
-        """Delete a topic and create it anew: another id, offsets from 0."""
+        """Delete and recreate a topic: it has another id, and offsets start at 0."""
         self.create_topic(topic, partitions or len(self.topics_by_name[topic].partitions))
 
     def delete_topic(self, topic: str) -> None:

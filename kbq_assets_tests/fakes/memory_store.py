@@ -1,7 +1,7 @@
 """An object store in memory whose calls can fail in every way the port allows.
 
-Threads may share it. Faults as in `FakeWarehouse`: ``faults`` is asked before every call made through a view
-that names its process. A late call waits in ``late`` until `deliver_late` applies it, or for ever.
+Threads may share it. Faults work as in `FakeWarehouse`: ``faults`` is asked before each call made through a view
+that names its process. A late call waits in ``late`` until `deliver_late` applies it, if ever.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FaultyMemoryStore:
         return StoreView(self, process)
 
     def deliver_late(self, index: int = 0) -> KbqError | None:
-        """Apply a late call now; return the error that nobody sees any more."""
+        """Apply a late call now. Returns its error, which its caller does not see any more."""
         try:
             self.late.pop(index).apply()
         except KbqError as error:

@@ -1,4 +1,4 @@
-"""A notifier that keeps its messages, and fails when a test wants it."""
+"""A notifier that keeps its messages, and fails on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grants of reading in memory (`ports.readers`)."""
+"""Read grants in memory (`ports.readers`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schema registry on a real socket of this machine, whose answers a test decides."""
+"""A schema registry on a real socket of this machine, whose responses a test controls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay's part of `FakeWarehouse`, and a store below another one."""
+"""The replay part of `FakeWarehouse`, and a store below another one."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class FakeReplayTables:
                 target = f"{part.job_id} {part.replacements[0].table}"
                 self._write("replace", target, lambda: self._replace(part))
         if self._found(part) != part.sources:
-            raise JobAlreadyExists(f"job {part.job_id} was given up", next_step="begin again, under a new id")
+            raise JobAlreadyExists(f"job {part.job_id} was given up", next_step="start again with a new id")
         return ran
 
     def _found(self, part: ReplaceJob) -> tuple[str, ...] | None:

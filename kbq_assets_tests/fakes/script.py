@@ -1,4 +1,4 @@
-"""Faults by script: the nth call that matches ends in a given way, or something happens just before it."""
+"""Scripted faults: the nth matching call ends in a given way, or something happens just before it."""
 
 from __future__ import annotations
 

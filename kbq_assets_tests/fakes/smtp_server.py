@@ -34,7 +34,8 @@ class SmtpServer:
 
 @contextmanager
 def smtp_server(context: ssl.SSLContext | None = None, *, tls_at_once: bool = False) -> Iterator[SmtpServer]:
-    """Serve until left. With a ``context`` STARTTLS is offered, or the connection is encrypted at once."""
+    """Serve within the block. With a ``context``, STARTTLS is offered, or the connection is encrypted from the
+    start."""
 
     class Handler(socketserver.StreamRequestHandler):
         def setup(self) -> None:

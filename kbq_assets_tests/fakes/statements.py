@@ -38,7 +38,7 @@ class FakeStatements:
         self._warehouse = warehouse
         self.ledgers: dict[TableReference, LedgerRow] = {}
         self.errors: Callable[[StatementJob], tuple[JobError, Failure] | None] | None = None
-        #: so many inserts are refused
+        #: this many inserts are refused
         self.refuse = 0
         #: what a query returns
         self.bad_rows: Callable[[str], list[str]] = lambda sql: []
@@ -46,7 +46,7 @@ class FakeStatements:
         self.applied: dict[TableReference, list[int]] = {}
         #: their rows: all others were appended
         self.rows: dict[TableReference, set[Row]] = {}
-        #: ids of their jobs, whatever their status
+        #: ids of their jobs, with any status
         self.committed: set[str] = set()
         #: what a dry run says, and what each statement is billed
         self.price = 0

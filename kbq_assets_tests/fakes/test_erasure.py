@@ -1,4 +1,4 @@
-"""The fake keeps what a warehouse promises to erasures."""
+"""The fake keeps the contract of erasures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fake broker's faults; what it has in common with the real one is in the contract suite."""
+"""The fake broker's faults. The contract suite tests what it has in common with the real one."""
 
 from __future__ import annotations
 

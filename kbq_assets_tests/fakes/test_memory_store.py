@@ -1,4 +1,4 @@
-"""The store in memory keeps the contract, and fails as a test asks."""
+"""The store in memory keeps the contract, and fails on request."""
 
 from __future__ import annotations
 

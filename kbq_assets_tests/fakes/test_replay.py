@@ -1,4 +1,4 @@
-"""The fake keeps what a warehouse promises to replays; a store below another one is a store."""
+"""The fake keeps the contract of replays, and a store below another one is a store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TestFakeReplayTables(ReplayTablesContract):
 
 
 class TestFakeLakeTables(TestFakeReplayTables):
-    """As in a lake: each table has a job of its own."""
+    """As in a lake, each table has its own job."""
 
     @pytest.fixture
     def warehouse(self) -> Warehouse:

@@ -1,4 +1,4 @@
-"""The fake warehouse keeps the contract, and fails as a test asks."""
+"""The fake warehouse keeps the contract, and fails on request."""
 
 from __future__ import annotations
 

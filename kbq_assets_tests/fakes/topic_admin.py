@@ -1,4 +1,4 @@
-"""Topics and subjects in memory, for the catalogue's commands."""
+"""Topics and subjects in memory, for the catalog's commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbq_assets.ports.registry import LatestSchema
 
 
 class FakeTopicAdmin:
-    """The `TopicAdmin` port. A new topic has as many partitions as ``default_partitions`` where none are named."""
+    """The `TopicAdmin` port. A new topic has ``default_partitions`` partitions unless it names a number."""
 
     def __init__(self, default_partitions: int = 1) -> None:
         self.live: dict[str, LiveTopic] = {}

@@ -1,12 +1,11 @@
 """A warehouse in memory whose calls can fail in every way the port allows, and whose jobs run on request.
 
-A job is inserted PENDING. With ``auto_run`` it runs inside the insert; without, the simulator runs it by
-`run_pending` or `step`, and may meanwhile delete its files, crash its loader or insert other jobs. Rows are
+A job is inserted as PENDING. With ``auto_run`` it runs during the insert. Otherwise the simulator runs it with
+`run_pending` or `step`, and may delete its files, crash its loader or insert other jobs before that. Rows are
 kept as `Row`, in the order in which they became visible (``log``).
 
-Faults: ``faults`` is asked before every call made through a view that names its process, and answers with an
-`Outcome`. A late call (`Outcome.LATE`, `Outcome.CRASH_LATE`) waits in ``late`` until `deliver_late` applies it,
-or for ever.
+Faults: ``faults`` is asked before each call made through a view that names its process, and returns an `Outcome`.
+A late call (`Outcome.LATE`, `Outcome.CRASH_LATE`) waits in ``late`` until `deliver_late` applies it, if ever.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class Reader(Protocol):
 
 @dataclass
 class FakeJob:
-    """A job as the fake holds it. Without ``load``, ``statement`` and ``effect`` it is a burned id."""
+    """A job in the fake. Without ``load``, ``statement`` and ``effect``, it is a burned id."""
 
     status: JobStatus
     load: LoadJob | None
@@ -128,12 +127,11 @@ class LateCall:
 class FakeWarehouse:
     """The `Warehouse` port in memory.
 
-    ``store`` and ``path_of`` (source URI to the store's path) are how jobs read their files. ``bad_paths``
-    are files on which every load fails for good. ``job_errors`` is asked when a job runs and may end it with
-    an error. ``now_ms`` is when jobs are inserted. So many calls of `get_job` do not find a job (``hide_jobs``), and so
-    many inserts are refused (``refuse_jobs``). ``keep_records`` keeps whole rows, not just their identity. Without
-    ``one_transaction``, each table of a replacement, or of a replay of error rows, has a job of its id, which runs at
-    once, as in a lake.
+    Jobs read their files with ``store`` and ``path_of`` (source URI to the store's path). Loads of files in
+    ``bad_paths`` always fail. ``job_errors`` is asked when a job runs, and may end it with an error. ``now_ms`` is when
+    jobs are inserted. ``hide_jobs`` is how many calls of `get_job` do not find a job, and ``refuse_jobs`` how many
+    inserts are refused. ``keep_records`` keeps whole rows, not only their identity. Without ``one_transaction``, each
+    table of a replacement, or of a replay of error rows, has its own job, which runs at once, as in a lake.
     """
 
     session = nullcontext
@@ -194,7 +192,7 @@ class FakeWarehouse:
         return tuple(job.status.job_id for job in self.jobs.values() if job.status.state != "DONE")
 
     def step(self) -> str | None:
-        """Run the oldest pending job; return its id, None when there is none."""
+        """Run the oldest pending job, and return its id; None if there is none."""
         if not self.pending:
             return None
         job_id = self.pending[0]
@@ -234,7 +232,7 @@ class FakeWarehouse:
         return job.status
 
     def deliver_late(self, index: int = 0) -> KbqError | None:
-        """Apply a late call now; return the error that nobody sees any more."""
+        """Apply a late call now. Returns its error, which its caller does not see any more."""
         try:
             self.late.pop(index).apply()
         except KbqError as error:
@@ -519,7 +517,7 @@ class FakeWarehouse:
         self.stored[table].dates.update(
             (row, r["event_date"]) for row, r in zip(rows, records, strict=False) if "event_date" in r
         )
-        if not table.table.startswith(SCRATCH_PREFIX):  # a scratch table's rows are nobody's yet
+        if not table.table.startswith(SCRATCH_PREFIX):  # a scratch table's rows do not count yet
             self.log.extend((table, row) for row in rows)
         self.job_ends.append(len(self.log))
         if self.keep_records or table.table in (ERROR_TABLE, COMPLETENESS_TABLE):

@@ -94,7 +94,7 @@ def mutated_text(text: str, chance: random.Random) -> str:
 
 
 def mutated_json(value: Any, chance: random.Random) -> Any:
-    """A JSON value, one part of it replaced, removed, renamed or doubled."""
+    """A JSON value in which one part is replaced, removed, renamed or duplicated."""
     if isinstance(value, dict) and value and chance.random() < 0.85:
         key = chance.choice(list(value))
         rest = {name: each for name, each in value.items() if name != key}

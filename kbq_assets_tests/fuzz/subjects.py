@@ -81,7 +81,7 @@ class Subject:
     run: Callable[[int, Path], None]
 
 
-# Records, in each format: a topic of them next to a healthy one, which is extracted whatever the first one holds.
+# Records, in each format: a topic of them next to a healthy one, which is always extracted.
 
 
 def _extract(format: str, seed: int, folder: Path) -> None:
@@ -340,7 +340,7 @@ _LOAD_JSON: Final = {
 
 
 def _files(seed: int, folder: Path) -> None:
-    """Ten batches, each with a configuration of its own next to a healthy table."""
+    """Ten batches, each with its own configuration, next to a healthy table."""
     chance, world = random.Random(f"files {seed}"), FilesWorld()
     world.batch("shop/healthy/1")
     for number in range(10):

@@ -1,1 +1,1 @@
-"""Local Google servers for tests: what they forgive is corrected by proxies of ours."""
+"""Local Google servers for tests. Our proxies enforce the rules that these servers do not."""

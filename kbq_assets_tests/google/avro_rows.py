@@ -1,4 +1,5 @@
-"""The rows of Avro files as a table's columns. Whatever BigQuery cannot read is an objection of reason `invalid`."""
+"""The rows of Avro files as a table's columns. Anything that BigQuery cannot read is an error with the reason
+`invalid`."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def read_avro(data: bytes) -> AvroFile:
         reader = fastavro.reader(io.BytesIO(data), return_named_type=True)
         schema = fastavro.parse_schema(reader.writer_schema, _force=True)
         rows: list[Any] = list(reader)
-    # fastavro has no error type of its own: broken bytes raise whatever they lead to.
+    # fastavro has no error type: broken bytes can raise anything.
     except Exception as error:
         raise Unreadable(f"The Apache Avro library failed to parse the file: {error!r}") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":

@@ -1,4 +1,4 @@
-"""The columns BigQuery makes of an Avro schema with ``useAvroLogicalTypes``, in the API's words.
+"""The columns that BigQuery creates for an Avro schema with ``useAvroLogicalTypes``, in the API's terms.
 
 Written from BigQuery's documentation alone, apart from KBQ's own mapping, which it checks:
 https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro#avro_conversions

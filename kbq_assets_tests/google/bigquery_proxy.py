@@ -1,7 +1,7 @@
-"""BigQuery's side of the proxy: what local-bigquery forgives is judged here as BigQuery would.
+"""BigQuery's side of the proxy, which enforces BigQuery's rules that local-bigquery does not.
 
-Load jobs never reach local-bigquery as such (load_jobs.py). Queries and tables do, with these corrections: a job id is
-taken once per project and location, for ever; a job is found in its own location only; a patch may not change a
+Load jobs never reach local-bigquery as load jobs (load_jobs.py). Queries and tables do, with these corrections: a job
+id can be used only once per project and location; a job is found only in its location; a patch may not change a
 field's type or make it REQUIRED, and nested fields are really added.
 """
 

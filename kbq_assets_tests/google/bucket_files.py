@@ -1,4 +1,4 @@
-"""Files of any format as BigQuery loads or queries them: local-bigquery reads them, the rules are judged here.
+"""Files of any format, as BigQuery loads or queries them: local-bigquery reads them, and the proxy enforces the rules.
 
 KBQ's own load jobs of Avro files never come here (load_jobs.py). A load lands in a scratch table first, and moves to
 its table, or to one partition of it, in one transaction. An external table of a query is a scratch table, too.
@@ -132,7 +132,7 @@ class BucketFiles:
     def _move(
         self, project: str, scratch: Mapping[str, str], table: Mapping[str, Any], partition: str, write: str
     ) -> int:
-        """Move all rows at once. Rows of another partition than the one that the load names fail it."""
+        """Move all rows in one step. Fails if rows belong to another partition than the load names."""
         target, source = _name_of(table["tableReference"]), _name_of(scratch)
         condition = _in_partition(table, partition)
         [(rows, others)] = self._rows(
@@ -166,7 +166,7 @@ class BucketFiles:
         return [tuple(cell["v"] for cell in row["f"]) for row in answer["rows"]]
 
     def _run(self, project: str, configuration: Mapping[str, Any]) -> None:
-        """A job of local-bigquery that no client knows of, to its end."""
+        """Run a job of local-bigquery, invisible to clients, to its end."""
         jobs, inner = f"/bigquery/v2/projects/{project}/jobs", f"inner-{uuid.uuid4().hex}"
         status, document = self._upstream.call(
             "POST",

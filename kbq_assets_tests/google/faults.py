@@ -1,4 +1,4 @@
-"""What a test asks a proxy to do to requests, and how one request is described."""
+"""The faults that a test requests from a proxy, and the description of a request."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`gcs_server` and `bigquery_server`: one of each per pytest worker, installed at first use.
 
-The programs are those of ``<repository>/.kbq/installed``, made once. Tests that kill a server start one of their own
+The programs are in ``<repository>/.kbq/installed`` and are built once. Tests that kill a server start their own one
 with `run_gcs` and `run_bigquery`.
 """
 

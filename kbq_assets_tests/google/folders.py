@@ -1,4 +1,4 @@
-"""What an identity may write under conditions: everything in its own folders, and nothing in others."""
+"""Conditional write access of an identity: everything in its own folders, and nothing in others."""
 
 from __future__ import annotations
 

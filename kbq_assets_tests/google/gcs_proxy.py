@@ -1,4 +1,4 @@
-"""Cloud Storage's side of the proxy: what fake-gcs-server does not look at.
+"""Cloud Storage's side of the proxy, which enforces rules that fake-gcs-server ignores.
 
 Preconditions hold on delete, copy, rewrite and patch too. A bucket's settings and IAM policy are what a test has set by
 the real client; permissions can be taken away.
@@ -71,7 +71,7 @@ class GcsJudge:
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
-        # Whoever compares a generation must know that nobody writes meanwhile.
+        # While generations are compared, there must be no writer.
         self._writes = threading.RLock()
         self._settings: defaultdict[str, dict[str, Any]] = defaultdict(dict)
         self._policies: dict[str, Any] = {}

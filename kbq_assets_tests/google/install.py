@@ -1,7 +1,7 @@
 """Installs the local Google servers once, into the folder of the local stack's programs.
 
-fake-gcs-server is built by Go from its module; local-bigquery gets a Python environment of its own, since it needs
-Python 3.13 (tools.py finds both). Both appear by one rename, so that an interrupted installation is simply done again.
+fake-gcs-server is built by Go from its module. local-bigquery gets its own Python environment, since it needs
+Python 3.13 (tools.py finds both). Each appears with one rename, so an interrupted installation is simply repeated.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _IMPORT_EXTENSIONS = (
 # Not the environment's own script: it names the folder in which it was installed. It changes three things:
 # - Projects are DuckDB files, not DuckLakes: DuckLake reads its whole catalog again after each commit (four times the
 #   CPU time).
-# - Results of the last queries alone stay: the server keeps all as tables, and each request lists them. A query took
+# - Only the results of the last queries stay: the server keeps all as tables, and each request lists them. A query took
 #   67 ms of CPU time at first, and 125 ms after 1,200 others.
 # - DuckDB uses one thread, and does not search for packages that are not installed at each statement: 43 ms, not 63.
 _SERVE_BIGQUERY = """

@@ -1,4 +1,4 @@
-"""The jobs of the BigQuery proxy, on disk: an id that was taken stays taken, whatever is killed."""
+"""The jobs of the BigQuery proxy, on disk: a used id stays used, whatever is killed."""
 
 from __future__ import annotations
 

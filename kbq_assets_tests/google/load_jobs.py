@@ -55,7 +55,7 @@ class LoadJobs:
         folder.mkdir(parents=True, exist_ok=True)
 
     def hold(self, held: bool) -> None:
-        """Keep jobs from starting, or let them go on."""
+        """Keep jobs from starting, or let them continue."""
         with self._state:
             self.held = held
             self._state.notify_all()
@@ -188,7 +188,7 @@ class LoadJobs:
         return data
 
     def _land(self, rows: pa.Table, reported: Mapping[str, Any]) -> None:
-        """Append the rows, or put them in place of others, by a job of local-bigquery that no client knows of."""
+        """Append the rows, or replace others with them, in a job of local-bigquery that is invisible to clients."""
         reference = reported["destinationTable"]
         inner = f"landing-{uuid.uuid4().hex}"
         path = self._folder / f"{inner}.parquet"

@@ -1,4 +1,4 @@
-"""A table to load, over the real clients, with all that a test must know of it in the end."""
+"""A table to load over the real clients, with everything that a test checks at the end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from kbq_assets_tests.google.servers import PROJECT, BigQueryServer, GcsServer
 from kbq_assets_tests.strategies import staged_file, window
 
 LOCATION = "US"
-#: As a platform whose source list names the topic alone has them.
+#: As on a platform whose source list only names the topic.
 OPTIONS = TableOptions(labels={"kbq": "v1", "topic": "t"})
 TOPIC = "t"
 FINGERPRINT = "f1"
@@ -68,8 +68,8 @@ class FastClock(SystemClock):
 class LoadWorld:
     """One table, one topic-partition, files of a few rows.
 
-    ``store`` stages and looks; loaders have stores that ``open_store`` opens. ``early`` are deletions that came too
-    early, where somebody watches.
+    The test stages and reads with ``store``; loaders use stores that ``open_store`` opens. ``early`` are the deletions
+    that came too early, if deletions are watched.
     """
 
     def __init__(
@@ -90,7 +90,8 @@ class LoadWorld:
     # Staging
 
     def stage(self, *rows: int, damaged: Iterable[int] = ()) -> None:
-        """Commit windows of one file each, of so many rows. Files at the ``damaged`` places were staged too short."""
+        """Commit windows of one file each, with the given number of rows. Files with the indexes ``damaged`` are
+        staged too short."""
         files = []
         for place, count in enumerate(rows):
             first = self.files[-1].until if self.files else 0
@@ -146,7 +147,7 @@ class LoadWorld:
         raise AssertionError(f"{runs} loaders leave something to do: {report}")
 
     def sweep(self) -> None:
-        """What an extraction does next: windows that are loaded leave the commit, and files that nobody needs go."""
+        """What an extraction does next: loaded windows leave the commit, and unneeded files are deleted."""
         loaded = self.state().is_loaded
         state.change(self.store, Commit, commit_path(TOPIC, 0), lambda commit: prune(commit, loaded))
         clean(self.ports().store)
@@ -172,13 +173,13 @@ class LoadWorld:
         return {entry.path for entry in self.store.list(STAGING)}
 
     def quarantined(self) -> set[str]:
-        """Paths of staged files of which there is a copy in quarantine."""
+        """Paths of staged files that have a copy in quarantine."""
         copies = {entry.path for entry in self.store.list(QUARANTINE)}
         return {file.path for file in self.files if quarantine_path(file.path) in copies}
 
 
 class Death(Probe):
-    """The loader dies at a point, and nothing of its own code runs any more."""
+    """The loader dies at a point, after which none of its code runs."""
 
     def __call__(self, kind: str) -> None:
         if self._point == (kind, self._count(kind)):
@@ -199,11 +200,11 @@ class Ground:
         return storage_client(GoogleAccess("anonymous", self.gcs.direct_endpoint))
 
     def world(self) -> WatchedWorld:
-        """A table of its own below a prefix of its own."""
+        """A separate table below a separate prefix."""
         return WatchedWorld(self, f"w{next(self._numbers)}")
 
     def close(self) -> None:
-        """Forget faults and watchers; let jobs go on."""
+        """Remove faults and watchers, and let jobs continue."""
         for server in (self.gcs, self.bigquery):
             server.faults.clear()
             server.watchers.clear()

@@ -1,4 +1,4 @@
-"""The ways a load job can end, as cases: what goes wrong, where a loader may die in it, what must be true then."""
+"""The ways in which a load job can end, as cases: the fault, where a loader may die, and the conditions afterwards."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SWAP, COPY, DELETE = "store.swap tables", "store.copy staging", "store.delete_ma
 
 @dataclass(frozen=True)
 class Case:
-    """``arrange`` goes before the run that may die, ``between`` after it, and what is late arrives after all.
+    """``arrange`` runs before the run that may die, and ``between`` after it. Late calls arrive after both.
 
-    ``dies`` are the points at which it dies, each in a test of its own. ``missing`` are the places of files that are
-    not loaded in the end.
+    ``dies`` are the points at which it dies, with one test for each. ``missing`` are the places of files that are not
+    loaded in the end.
     """
 
     name: str
@@ -111,7 +111,7 @@ def _fly_stuck(world: WatchedWorld) -> None:
 
 
 def _taken_by_another(world: WatchedWorld) -> None:
-    """Somebody else takes the flight's id, for other files and another table."""
+    """Someone else uses the id of the job in flight, for other files and another table."""
     world.bigquery.faults.add(Fault("jobs.insert", "503", times=10))
     world.load()
     world.bigquery.faults.clear()

@@ -1,4 +1,4 @@
-"""Which permission an API call needs, so that a test can take one away.
+"""The permissions that an API call needs, so that a test can remove one.
 
 https://cloud.google.com/bigquery/docs/access-control, https://cloud.google.com/storage/docs/access-control/iam-json
 """

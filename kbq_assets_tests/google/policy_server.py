@@ -1,4 +1,4 @@
-"""A stand-in for what the local servers lack: a dataset's list, and policies of a table and a bucket, with etags.
+"""A stand-in for features that the local servers lack: access lists of datasets, and policies of tables and buckets.
 
 Like Google, it refuses requests of old versions for policies with conditions, and conditions without uniform access."""
 

@@ -1,4 +1,4 @@
-"""A server of a test run: started on a free port, killed with -9, started again on its data, never left behind."""
+"""A server for a test run: started on a free port, killed with -9, restarted on its data, never left behind."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Upstream:
         self._local = threading.local()
 
     def forward(self, exchange: Exchange) -> Reply:
-        """The server's answer, streamed if it is long. Raises one of `LOST` when there is none."""
+        """The server's response, streamed if it is long. Raises one of `LOST` if there is none."""
         request = exchange.request
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _OF_THE_CONNECTION}
         response = self._send(request.verb, exchange.target, exchange.body, headers)
@@ -102,7 +102,7 @@ class Upstream:
         return response.status, json.loads(data) if data else None
 
     def read(self, target: str) -> bytes | None:
-        """The bytes of an object, None where there is none."""
+        """The bytes of an object; None if it does not exist."""
         response = self._send("GET", target, b"", {})
         data = response.read()
         return data if response.status == 200 else None
@@ -215,7 +215,7 @@ class Proxy:
 
 
 def _read(reply: Reply) -> None:
-    """Read an answer that nobody gets, so that the server has surely given it."""
+    """Read an answer that is then dropped, to be sure that the server gave it."""
     for _ in reply.body:
         pass
 

@@ -1,4 +1,4 @@
-"""The local Google servers as tests see them: an endpoint, a client, what was requested, and what shall go wrong."""
+"""The local Google servers for tests: an endpoint, a client, the recorded requests, and the faults to inject."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kbq_assets_tests.google.processes import ServerProcess
 from kbq_assets_tests.google.reverse_proxy import Proxy, Upstream
 
 PROJECT = "kbq-test"
-#: For tests that read whatever a project holds: the hundreds of datasets of the others would take minutes. One for all
+#: For tests that read everything in a project: the hundreds of datasets of the others would take minutes. One for all
 #: of these, as local-bigquery gets slow with many projects.
 QUIET_PROJECT = "kbq-test-quiet"
 
@@ -129,7 +129,7 @@ class BigQueryServer(GoogleServer):
         super().close()
 
     def hold_jobs(self, held: bool = True) -> None:
-        """Load jobs inserted from now on stay RUNNING, and touch nothing, until they are let go on."""
+        """From now on, inserted load jobs stay RUNNING and change nothing until they are released."""
         self.judge.loads.hold(held)
 
     @cached_property

@@ -1,7 +1,7 @@
-"""What KBQ may say to BigQuery while it loads: every field of every request, or the test fails.
+"""The shapes of requests that KBQ may send to BigQuery while it loads: any undeclared field fails the test.
 
-A shape is JSON whose leaves are exact values, regular expressions for strings, or ranges of numbers. A field that is
-missing, or that nobody declared, is an objection.
+A shape is JSON whose leaves are exact values, regular expressions for strings, or ranges of numbers. A missing or
+undeclared field is reported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TABLE_LABELS = {**_LABELS, "kbq_staging": re.compile(r"[0-9a-f]{16}")}
 
 @dataclass(frozen=True)
 class Several:
-    """A list of at least one, each of this shape."""
+    """A list with at least one item, all of this shape."""
 
     of: Shape
 
@@ -121,7 +121,7 @@ _NEW_TABLE = {
     "requirePartitionFilter": False,
     "labels": _TABLE_LABELS,
 }
-#: Created by somebody else, who says nothing of its columns.
+#: Created elsewhere, without details of its columns.
 _BARE_TABLE = _NEW_TABLE | {"schema": {"fields": _fields()}, "labels": _LABELS}
 _HOURS_TABLE = {
     "tableReference": _table(COMPLETENESS_TABLE),

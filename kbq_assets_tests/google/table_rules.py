@@ -1,4 +1,4 @@
-"""What BigQuery lets a load or a patch do to the schema of a table. Pure: fields in, the first objection out.
+"""BigQuery's rules for schema changes by a load or a patch. Pure: fields in, the first objection out.
 
 https://cloud.google.com/bigquery/docs/managing-table-schemas
 """

@@ -1,4 +1,4 @@
-"""Broken files, byte by byte: no record of one may ever be taken for data."""
+"""Damaged files, byte by byte: a damaged record must never pass for data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What local-bigquery forgives and the proxy does not: each seen through the real client."""
+"""Rules that local-bigquery does not enforce and the proxy does, tested with the real client."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Scene:
         )
 
     def ended(self, *uris: str, **more: Any) -> LoadJob:
-        """Load, and wait for the end whatever it is."""
+        """Load, and wait for the end, whether it succeeds or fails."""
         return finished(self.load(*uris, **more))
 
     def error(self, *uris: str, **more: Any) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Each kind of fault, seen by a bare client that retries nothing."""
+"""Each kind of fault, as seen by a bare client without retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite's judgment of two identities notices each right too few or too many."""
+"""The suite's check of two identities detects each permission too few or too many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fake-gcs-server does not look at and the proxy does: each seen through the real client."""
+"""Rules that fake-gcs-server does not enforce and the proxy does, tested with the real client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Helm chart runs KBQ's own commands with KBQ's own settings, and holds no secret."""
+"""The Helm chart runs KBQ's own commands with KBQ's own settings, and contains no secret."""
 
 from __future__ import annotations
 

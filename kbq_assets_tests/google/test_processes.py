@@ -1,4 +1,4 @@
-"""Servers end with whoever started them, however that ends."""
+"""Servers end when their parent ends, however it ends."""
 
 from __future__ import annotations
 

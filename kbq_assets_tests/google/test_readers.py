@@ -1,4 +1,4 @@
-"""Google's clients let members read, and nobody loses what he has."""
+"""Google's clients grant members read access, and nobody loses access."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_grant_whose_answer_is_lost_is_made_once(
 
 def test_a_bucket_with_access_lists_is_refused(server: PolicyServer, readers: GoogleReaders) -> None:
     server.uniform = False
-    with pytest.raises(ConfigurationError, match="takes no conditions by prefix") as refused:
+    with pytest.raises(ConfigurationError, match="does not support conditions by prefix") as refused:
         readers.grant(GrantReading(COPIES, (ANA,)))
     assert "--uniform-bucket-level-access" in refused.value.next_step
     assert server.changes == 0
@@ -157,7 +157,7 @@ def test_a_bucket_with_access_lists_is_refused(server: PolicyServer, readers: Go
 
 def test_a_dataset_whose_list_is_hidden_is_left_alone(server: PolicyServer, readers: GoogleReaders) -> None:
     del server.documents[DATASET]["access"]
-    with pytest.raises(ConfigurationError, match="does not show") as refused:
+    with pytest.raises(ConfigurationError, match="may not see its access list") as refused:
         readers.grant(GrantReading(SHOP, (ANA,)))
     assert "bigquery.datasets.getIamPolicy" in refused.value.next_step
     assert server.changes == 0

@@ -45,7 +45,7 @@ def test_a_dataset_that_many_create_at_once_is_there_for_all(bigquery_server: Bi
 
 @contextmanager
 def served_by_hand(folder: Path) -> Iterator[Parts]:
-    """`make google` in a folder of its own, until Ctrl-C; the platform that its settings describe."""
+    """`make google` in a separate folder until Ctrl-C, and the platform that its settings describe."""
     command = [sys.executable, "-m", "kbq_assets_tests.google", str(folder)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as served:
         try:

@@ -82,7 +82,8 @@ def _run(world: WatchedWorld) -> None:
 
 
 def _start_two(world: WatchedWorld, random: Random) -> None:
-    """Stage some files; two loaders run over them at once, to their ends. Sometimes what was late arrives then."""
+    """Stage some files, and run two loaders over them at the same time to their ends. Sometimes late requests arrive
+    then."""
     world.stage(*(random.randint(1, 3) for _ in range(random.randint(1, 2))))
     _misfortune(world, random)
     at_once([lambda: _run(world)] * 2)
@@ -119,7 +120,7 @@ def test_two_loaders_started_at_once_load_every_row_once(world: WatchedWorld, se
 
 
 class _IdsOfItsOwn(TableRun):
-    """Submits jobs under ids that it alone knows."""
+    """Submits jobs with ids that no other loader uses."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

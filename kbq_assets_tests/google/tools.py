@@ -1,4 +1,4 @@
-"""What the local Google servers are made with: this machine's Go and Python 3.13, else those of package registries."""
+"""The tools to build the local Google servers: this machine's Go and Python 3.13, or those of package registries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A world of one's own on the shared broker."""
+"""A separate world on the shared broker."""
 
 from __future__ import annotations
 

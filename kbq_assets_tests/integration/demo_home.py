@@ -1,4 +1,4 @@
-"""A home of the demo's own, where `kbq` is run as a user runs it: by its command line, in an environment of its own."""
+"""A separate home for the demo, where `kbq` runs as for a user: by its command line, in its own environment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 900.0
 
 @dataclass(frozen=True)
 class Demo:
-    """A home of its own, on ports of its own, for a user whose HOME is empty."""
+    """A separate home with its own ports, for a user whose HOME is empty."""
 
     home: Path
     stack: LocalStack

@@ -1,4 +1,4 @@
-"""The real platform on the real broker, registry, store and DuckDB, but for Spark: units run in this process."""
+"""The real platform on the real broker, registry, store and DuckDB, but without Spark: units run in this process."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_metrics_show_what_the_producers_counted_under_kafka_bigquery_express_s_
 
 
 def test_every_unit_was_a_task_of_spark(demo: Demo) -> None:
-    """The driver reads no record: each partition was read by a job of one task, in a Python worker."""
+    """The driver reads no records: a job with one task, in a Python worker, read each partition."""
     events = [
         json.loads(line)
         for path in (demo.home / "spark-events").rglob("events_*")

@@ -1,4 +1,4 @@
-"""The guide is followed word by word: every block of docs/first-topic.md runs, in order, in an empty folder."""
+"""Runs every block of docs/first-topic.md in order, in an empty folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A catalogue of 160 topics: judged, applied, served to Dagster, produced to, extracted and loaded."""
+"""A catalog of 160 topics: validated, applied, served to Dagster, produced to, extracted and loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a topic holds, every record ends once: as a row, an error row, or a counted skip."""
+"""Every record of any topic ends exactly once: as a row, an error row, or a counted skip."""
 
 from __future__ import annotations
 

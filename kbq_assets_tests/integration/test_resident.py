@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class ResidentRun:
-    """The command, in a process of its own."""
+    """The command in a separate process."""
 
     def __init__(self, world: World, master: str) -> None:
         self._log = world.folder / "extract.log"

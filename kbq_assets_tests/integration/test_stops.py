@@ -1,4 +1,4 @@
-"""What must not be guessed stops its partition, says which range and which commands, and goes on when reported."""
+"""What KBQ must not guess stops its partition. The stop reports the range and the commands, which then resume it."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_too_many_errors_stop_before_the_commit_and_may_be_accepted(world: World
     assert "3 of 10" in stop.message
     operate.propose_resume(world.parts.deployment.store, tp.topic, as_errors=True).apply()
     assert world.finish().totals()["errors"] == 3
-    # What comes after the accepted range is judged anew.
+    # What comes after the accepted range is checked again.
     world.producers.produce(tp, [b"\x01bad"] * 10, "error")
     assert world.stopped().reason == "error_share"
 

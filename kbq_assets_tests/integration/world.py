@@ -1,4 +1,4 @@
-"""Producers with a log of their own, and platforms that read what they produced."""
+"""Producers with their own log, and platforms that read what they produced."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Producers:
         self.log: dict[TopicPartition, dict[int, str]] = defaultdict(dict)
 
     def register(self, *fields: tuple[str, Any], name: str = "Order", subject: str = "") -> Registered:
-        """Register a record schema, under a subject of its own by default. Fields that may be null are by default."""
+        """Register a record schema, by default with its own subject. Fields that may be null are null by default."""
         schema = record_of(*fields, name=name)
         for field in schema["fields"]:
             if "null" in field["type"]:

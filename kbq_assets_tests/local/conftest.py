@@ -1,4 +1,4 @@
-"""`kbq` over a platform of fakes, as for the commands of the spine."""
+"""`kbq` over a platform of fakes, as for the commands outside of local."""
 
 from kbq_assets_tests.cli.conftest import run, unchanged, world
 

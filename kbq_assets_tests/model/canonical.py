@@ -1,11 +1,16 @@
-"""Map a state to a representative of all that behave alike: fewer states, the same promises.
+"""Maps a state to a representative of all states that behave alike: fewer states, the same promises.
 
-The reductions are sound because they only merge states whose futures agree:
-generations count from the held one (a stale one can never match again); a program whose swap is bound
-to be refused, with only reads before it, stands where the refusal sends it; a late call that would
-change nothing is dropped; a finished job that no one can name any more is dropped; sequence numbers
-count from the held one; like processes are sorted; unique names are numbered by first appearance.
-Each is off while the rule it leans on is removed.
+The reductions are sound because they only merge states with the same futures:
+
+- Generations count from the held one, since a stale one can never match again.
+- A program whose swap will be refused, with only reads before it, is moved to where the refusal leads.
+- A late call that would change nothing is dropped.
+- A finished job whose id is no longer used is dropped.
+- Sequence numbers count from the held one.
+- Equal processes are sorted.
+- Unique names are numbered by first appearance.
+
+A reduction is off while the rule that it relies on is removed.
 """
 
 from __future__ import annotations
@@ -63,7 +68,7 @@ def _forget_stale_commit(scope: Scope, world: World) -> World:
 
 
 def _extractor_on(scope: Scope, world: World, pc: Pc) -> Pc:
-    """Where the extractor stands once the fate of its swap is considered."""
+    """The extractor's program counter, given whether its swap will succeed."""
     name, gen = pc[0], world.commit.gen
     if name == "publish":
         pc = ("publish", 0, pc[2]._replace(gen=0), pc[3]) if pc[1] == gen else pc[3]

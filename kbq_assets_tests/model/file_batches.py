@@ -1,9 +1,9 @@
-"""Batches of files (PROTOCOL F1 to F8): two runners, an operator and whoever uploads, explored exhaustively.
+"""Batches of files (PROTOCOL F1 to F8): two runners, an operator and an uploader, explored exhaustively.
 
-A batch is a path and the generation of its success object. A runner reads the state and lists the source; then it swaps
-the state, submits a job or burns an id, and goes on with the state that it swapped. A process may die during any call,
-which then takes effect later or never. A job reads the files that are there when it is inserted. Files may be uploaded
-again at any time, except while the state lists their batch as in flight.
+A batch is a path and the generation of its success object. A runner reads the state and lists the source. Then it
+swaps the state, submits a job or uses up an id, and goes on with the state that it swapped. A process may die during
+any call, which then takes effect later or never. A job reads the files that exist when it is inserted. Files may be
+uploaded again at any time, except while the state lists their batch as in flight.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def _poll(scope: Scope, world: World, pc: Pc) -> Iterator[Step]:
 
 
 def _after(scope: Scope, status: str, expected: Files, found: Files) -> str:
-    """Where a finished job leads. A no-op burned the id; a job of other files is none of ours (L3)."""
+    """The step after a finished job. A no-op used up the id, and a job of other files is not ours (L3)."""
     if scope.keeps(Rule.ADOPTION_COMPARES_FILES) and expected != found:
         return "stop" if found else "drop"
     if status == "loaded":
@@ -85,7 +85,7 @@ def _record(scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
 
 
 def _drop(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
-    """The id was burned, or a file was given up by a reset: the job ends and the rest is planned again."""
+    """The id is used up, or a reset gave up a file: the job ends, and what is left is planned again."""
     _, index, table, _ = pc
     yield _swap("swap: drop the job", index, table, table, IDLE)
 

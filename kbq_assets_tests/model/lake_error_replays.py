@@ -1,9 +1,9 @@
 """Replays of error rows in a lake (ER7), explored exhaustively: two processes replay one error row, whose table today's
 options decide each time, while replacements of its range and an erasure go on.
 
-No commit changes two tables. A process may stop for as long as it likes between any two of its steps, and may die
-during any call, which then takes effect later or never. Whoever meets another's intent ends it, by its job or by giving
-it up.
+No commit changes two tables. A process may pause for any time between two steps, and may die during any call, which
+then takes effect later or never. A process that finds an intent of another one ends it: it runs its job, or gives it
+up.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def _acts(world: World) -> bool:
 
 
 def _replaced(world: World, kind: str) -> World:
-    """The rows of the range are replaced, or deleted, and the tables go on. A table keeps the ids that ended."""
+    """The rows of the range are replaced or deleted, and the tables go on. A table keeps the ids of ended jobs."""
     tables = tuple(each._replace(rows=0, generation=each.generation + 1) for each in world.tables)
     errors = world.errors._replace(generation=world.errors.generation + 1)
     state = world.state._replace(generation=world.state.generation + 1, waits=False)

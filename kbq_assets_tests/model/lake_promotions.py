@@ -1,8 +1,8 @@
-"""Promotion and rollback in a lake (R12), explored exhaustively: two processes replace a range of two tables, each by a
-commit of its own, while compactions move the tables.
+"""Promotion and rollback in a lake (R12), explored exhaustively: two processes replace a range of two tables, with one
+commit for each table, while compactions move the tables.
 
-A process may stop for as long as it likes between any two of its steps, and may die during any call, which then takes
-effect later or never.
+A process may pause for any time between two steps, and may die during any call, which then takes effect later or
+never.
 """
 
 from __future__ import annotations

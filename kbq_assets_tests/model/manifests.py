@@ -1,8 +1,9 @@
 """A commit as a small head and immutable manifests (ADR 15): writers, a janitor and a reader, explored exhaustively.
 
-The head has a generation, the next window, windows of its own (its tail), and the names of manifests, each with more
-windows. A swap that would make the tail too long writes the tail to a manifest first. A manifest whose windows are all
-loaded leaves the head; manifests are merged. A process may die during any call, which then takes effect later or never.
+The head has a generation, the next window, some windows (its tail), and the names of manifests, which have more
+windows. If a swap would make the tail too long, the tail is first written to a manifest. A manifest whose windows are
+all loaded leaves the head, and manifests are merged. A process may die during any call, which then takes effect later
+or never.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Rule(enum.Enum):
 
 
 class Name(NamedTuple):
-    """A manifest's name: the generation of the head that its swap replaces, and a number of its own."""
+    """A manifest's name: the generation of the head that its swap replaces, and a unique number."""
 
     generation: int
     number: int
@@ -73,8 +74,8 @@ Step = tuple[Label, World, bool]
 
 @dataclass(frozen=True)
 class Manifests:
-    """The model in a scope: windows to publish, calls that crash, whether somebody reads. It lacks the rules in
-    ``removed``."""
+    """The model in a scope: the windows to publish, the calls that crash, and whether there is a reader. The rules in
+    ``removed`` do not apply."""
 
     end: int = 3
     crashes: int = 0

@@ -1,9 +1,9 @@
 """Error rows that an operator lets into an ordered table (ER8), explored exhaustively: a loader of batches in order,
 two processes that replay two error rows, and an operator who holds the table and releases it.
 
-A process may stop for as long as it likes before any call, and may die during one, which then takes effect later or
-never. The audit list has room for two decisions: older ones move to an object of their own (O6). In a lake, whoever
-finds an intent ends it (`lake_error_replays.py` has those steps); here that is one call.
+A process may pause for any time before a call, and may die during one, which then takes effect later or never. The
+audit list has room for two decisions: older ones move to another object (O6). In a lake, a process that finds an intent
+ends it (`lake_error_replays.py` has those steps); here that is one call.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class OrderedErrorReplays:
         raise ValueError(call)
 
     def _landed(self, world: World, row: int) -> World | None:
-        """The transaction of ER1, or an intent that somebody ends. A row that comes after an ordered batch is late."""
+        """The transaction of ER1, or an intent that is ended. A row after an ordered batch is late."""
         if row in world.marked and Rule.MARK_DECIDES not in self.removed:
             return None
         rows = list(world.rows)

@@ -1,4 +1,4 @@
-"""What the programs of all processes have in common: steps, and reading the world."""
+"""Steps and reads that the programs of all processes have in common."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
 
 def reads(label: tuple[Any, ...], then: Pc, *, spends: str = "") -> Step:
-    """A step that reads or decides, and is over at once."""
+    """A step that reads or decides, and ends at once."""
     return Step(label, None, then, then, then, spends)
 
 

@@ -77,7 +77,7 @@ def _loss(scope: Scope, world: World) -> str | None:
 
 
 def content(scope: Scope, world: World, file: File) -> File | None:
-    """What the store holds at the file's path: the file itself, unless paths can be overwritten."""
+    """What the store holds at the file's path: the file itself, unless files can be overwritten."""
     if scope.keeps(Rule.ATTEMPT_IN_PATH):
         return file if file in world.files else None
     return next((f for f in world.files if f[:-1] == file[:-1]), None)

@@ -1,8 +1,8 @@
 """Repairs of a staged file, a table's origin, or a schema: rules E12 and L11 to L14, each in a small model.
 
 `Files` has one range of records: two loaders, a restaging operator, an extraction that moves its entry to the backlog,
-a clean-up, and files that change. `Origins` has two staging areas that feed one table, which somebody may drop. `Pins`
-has two units of one topic and a registry whose text changes.
+a clean-up, and files that change. `Origins` has two staging areas that feed one table, which may be dropped. `Pins` has
+two units of one topic and a registry whose texts change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How an exploration is shown: names instead of tuples."""
+"""Formats an exploration with names instead of tuples."""
 
 from __future__ import annotations
 

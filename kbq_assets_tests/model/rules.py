@@ -7,7 +7,7 @@ from enum import StrEnum, unique
 
 @unique
 class Rule(StrEnum):
-    """A rule, by what holds while it is in force. Removing it makes a mutant."""
+    """A rule, described by what is true while it applies. Removing it makes a mutant."""
 
     # The commit and its windows
     COMMIT_PRECONDITION = "E4: a commit is swapped on the generation that was read"

@@ -98,7 +98,7 @@ class Statements:
 
     @property
     def most_swaps(self) -> int:
-        """Three swaps a batch, and one more for each fault: whoever needs more will never be done."""
+        """Three swaps per batch, and one more per fault. More than that means that the program never ends."""
         return 3 * self.end + self.failures + self.crashes + self.skips
 
     def compact(self, state: World) -> World:

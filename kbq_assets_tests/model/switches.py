@@ -3,8 +3,8 @@
 A topic has two partitions, whose windows are committed one after another. At some moment it asks for rule `b` instead
 of `a`, and perhaps for `a` again. A loader reads what the topic asks for, then the state, then the commits, and swaps
 the state: it records a change, enters one window as the job in flight, or records that the job has ended. It may die
-before any swap, which then takes effect later or never. In a scope of its own, the topic leaves the list before
-anything of its table is loaded: then nobody asks for a rule any more.
+before any swap, which then takes effect later or never. In a separate scope, the topic leaves the list before anything
+is loaded into its table: then no rule is asked for any more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The exploration itself: it finds the nearest violation, every dead end, and nothing that is not there."""
+"""The exploration finds the nearest violation and every dead end, and reports nothing else."""
 
 from __future__ import annotations
 

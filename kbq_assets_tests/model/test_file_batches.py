@@ -1,4 +1,4 @@
-"""Every batch of files becomes visible once, ordered ones in order, and each rule is needed (PROTOCOL F1 to F8)."""
+"""Every batch of files becomes visible once, ordered ones in order, and every rule is necessary (PROTOCOL F1 to F8)."""
 
 from __future__ import annotations
 

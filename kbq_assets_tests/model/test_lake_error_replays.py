@@ -1,4 +1,4 @@
-"""Error rows are replayed in a lake by three commits, and each rule is needed (PROTOCOL ER7)."""
+"""Error rows are replayed in a lake with three commits, and every rule is necessary (PROTOCOL ER7)."""
 
 from __future__ import annotations
 

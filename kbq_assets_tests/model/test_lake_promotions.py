@@ -1,4 +1,4 @@
-"""Replays are promoted and rolled back in a lake, table after table, and each rule is needed (PROTOCOL R12)."""
+"""Replays are promoted and rolled back in a lake, table by table, and every rule is necessary (PROTOCOL R12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A commit of a head and manifests loses nothing, and each rule is needed (ADR 15)."""
+"""A commit with a head and manifests loses nothing, and every rule is necessary (ADR 15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merges of backup files lose nothing and bring nothing back, and each rule is needed (B10)."""
+"""Merges of backup files lose nothing and bring nothing back, and every rule is necessary (B10)."""
 
 from __future__ import annotations
 

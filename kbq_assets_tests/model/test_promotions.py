@@ -1,4 +1,4 @@
-"""Replays are promoted and rolled back during live loading, and each rule is needed (PROTOCOL, Replay)."""
+"""Replays are promoted and rolled back during live loading, and every rule is necessary (PROTOCOL, Replay)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol holds its promises in every state of the small scopes, and no rule of it is idle.
+"""The protocol keeps its promises in every state of the small scopes, and every rule is necessary.
 
 `python -m kbq_assets_tests.model` explores the large scopes.
 """

@@ -1,4 +1,4 @@
-"""Repairs lose, double and alter nothing, and each of its rules is needed (E12, L11 to L14)."""
+"""Repairs lose, duplicate and alter nothing, and every rule is necessary (E12, L11 to L14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements apply every batch once and in order, and each rule is needed (ADR 16)."""
+"""Statements apply every batch once and in order, and every rule is necessary (ADR 16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change of `load` comes after the windows before it, and each rule is needed (PROTOCOL S10)."""
+"""A change of `load` comes after all earlier windows, and every rule is necessary (PROTOCOL S10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays of several warehouses are independent of each other, and each rule is needed (PROTOCOL R13)."""
+"""Replays of several warehouses are independent of each other, and every rule is necessary (PROTOCOL R13)."""
 
 from __future__ import annotations
 

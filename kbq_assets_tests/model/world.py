@@ -1,4 +1,4 @@
-"""The modelled world: its objects, its remote calls, and how far an exploration looks."""
+"""The modelled world: its objects, its remote calls, and the bounds of an exploration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EPOCH, FIRST, TABLE, SCHEMA, ATTEMPT, UNTIL = range(6)
 
 
 class Commit(NamedTuple):
-    """The commit of the partition, and (`ended`, for the promises alone) where older epochs ended."""
+    """The commit of the partition, and (`ended`, only for the promises) where older epochs ended."""
 
     gen: int
     epoch: int
@@ -228,7 +228,7 @@ def apply(scope: Scope, world: World, op: Op) -> tuple[World, bool]:
 
 
 def _put(scope: Scope, world: World, op: Op) -> tuple[World, bool]:
-    """A plain upload: it overwrites whatever has its path."""
+    """A plain upload: it overwrites any file with the same path."""
     file = op[1]
     others = world.files if scope.keeps(Rule.ATTEMPT_IN_PATH) else _without_path(world.files, file)
     return world._replace(files=others | {file}), True

@@ -1,4 +1,4 @@
-"""A small world for pipeline tests: one topic, three schemas, two tables, the ports of single runs."""
+"""A small world for pipeline tests: one topic, three schemas, two tables, and the ports of single runs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def value(schema_id: int) -> bytes:
 
 @dataclass
 class Bench:
-    """Fakes joined. ``faults`` is asked before every call of a run, by store, broker and warehouse."""
+    """The fakes, combined. ``faults`` is asked before each call of a run to the store, broker or warehouse."""
 
     settings: TopicSettings = SETTINGS
     window: WindowLimits = field(default_factory=WindowLimits)

@@ -1,4 +1,4 @@
-"""A damaged state object stops its own topic or table, by name, and restoring its generation continues."""
+"""A damaged state object stops only its own topic or table, is reported by name, and works again once restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The platform opens each side's store with its own credentials, and looks at the staging area before it writes."""
+"""The platform opens each side's store with its own credentials, and checks the staging area before it writes."""
 
 from __future__ import annotations
 

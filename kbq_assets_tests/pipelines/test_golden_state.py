@@ -1,4 +1,4 @@
-"""State as earlier releases wrote it is read, continued, and upgraded in place."""
+"""State written by earlier releases is read, continued, and upgraded in place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FOLDERS = {n: Path(golden_state.__file__).parent / f"state_format_{n}" for n in 
 
 
 def restored(format_: int) -> Bench:
-    """A world whose warehouse holds what a release loaded, with that release's staging area."""
+    """A world with the staging area of a release, whose warehouse holds what that release loaded."""
     bench = Bench(partitions=2)
     golden_state.first_loads(bench)
     golden_state.last_records(bench)

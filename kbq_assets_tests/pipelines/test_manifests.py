@@ -1,4 +1,5 @@
-"""A commit in a head and manifests is the commit that it was, and its swap costs the same whatever waits (M1 to M4)."""
+"""A commit with a head and manifests equals the whole commit, and a swap costs the same however much waits (M1 to
+M4)."""
 
 from __future__ import annotations
 

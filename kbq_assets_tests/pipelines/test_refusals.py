@@ -28,7 +28,7 @@ BAD, GOOD = "t0", "t1"
 
 
 class Topics(Bench):
-    """Topics of one partition, each with a table of its own."""
+    """Topics of one partition, each with its own table."""
 
     def with_topics(self, number: int = 2) -> Topics:
         self.kafka.delete_topic("shop.events")

@@ -1,4 +1,4 @@
-"""Threads of a pipeline: only where calls wait."""
+"""Threads of a pipeline are only used where calls wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two topics that feed one table: the same partition and offset in each are two rows."""
+"""Two topics that feed one table: the same partition and offset in both are two rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_same_partition_and_offset_in_two_topics_are_two_rows(world: FakePla
     for topic in (A, B):
         world.produce(2, topic=topic)
         world.produce(topic=topic, value=POISON)
-    for _ in range(2):  # the second time there is nothing left to do
+    for _ in range(2):  # the second time, nothing is left to do
         world.parts.extractor.extract()
         world.parts.loader.load()
     assert rows(world) == [(A, 0, 0), (A, 0, 1), (B, 0, 0), (B, 0, 1)]

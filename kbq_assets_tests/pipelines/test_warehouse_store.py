@@ -1,4 +1,4 @@
-"""Each warehouse sees its own tables, backlogs and quarantine under today's names, and shares everything else."""
+"""Each warehouse sees its own tables, backlogs and quarantine under current names, and shares everything else."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class WarehouseBench(Bench, ABC):
 
     @abstractmethod
     def execute(self, sql: str) -> None:
-        """Run a statement, as somebody else."""
+        """Run a statement as another user would."""
 
     @property
     def loader_clock(self) -> Clock:

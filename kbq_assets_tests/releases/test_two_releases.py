@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _CODEC = "kbq_assets/core/protocol/codec.py"
-#: How far back a commit lies that stands for a release, as long as there is no tag.
+#: How far back the commit is that replaces a release, while there is no tag.
 _BACK = 150
 _RUNS = ("extract", "extract", "load", "load", "clean")
 
@@ -38,7 +38,7 @@ def git(*arguments: str) -> str:
 
 
 def last_release() -> str:
-    """The last tag, or a commit that stands for it."""
+    """The last tag, or else an older commit in its place."""
     return git("describe", "--tags", "--abbrev=0") or git("rev-parse", "-q", "--verify", f"HEAD~{_BACK}")
 
 
@@ -78,7 +78,7 @@ def release(tree: Path) -> Iterator[Release]:
 
 @contextmanager
 def former(commit: str, folder: Path) -> Iterator[Release]:
-    """The release of a commit, in a folder of its own."""
+    """The release of a commit, in its own folder."""
     if not commit:
         pytest.skip("the history of this repository has no former release")
     folder.mkdir()

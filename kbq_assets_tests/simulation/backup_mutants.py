@@ -62,7 +62,7 @@ def _publish_anywhere(now: Any, window: Any, tp: Any, asked: int) -> Any:
 
 
 def _announce_last(self: Erasures, number: int) -> Any:
-    """Rows and files first, then the log, while others go on."""
+    """Erases rows and files first, and enters the erasure into the log last, while others go on."""
     erasure = self.find(number)
     found = _resume(self, number)
     for _ in range(_STEPS_BETWEEN):

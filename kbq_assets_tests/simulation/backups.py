@@ -1,7 +1,7 @@
 """Backups and erasures in the simulator: what runs, and what must hold (PROTOCOL B1 to B9, X1 to X6).
 
-A backup has a store of its own, which is out of reach now and then. Anna's records have her key. Erasures forget them
-while everything else goes on.
+A backup has its own store, which is unreachable now and then. Anna's records have her key. Erasures erase them while
+everything else goes on.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def repairs(world: World, store: ObjectStore, kafka: Any) -> Iterator[Callable[[
 
 
 def repair(world: World) -> None:
-    """A patient operator lets the backup go on, in a new epoch if the topic is another one."""
+    """An operator who waits lets the backup go on, in a new epoch if the topic was recreated."""
     for propose in repairs(world, world.backup.view("operator"), world.kafka.view("operator")):
         with suppress(KbqError):
             propose().apply()
@@ -244,8 +244,8 @@ def commits(world: World) -> list[Commit]:
 
 
 def check_alone(world: World) -> list[str]:
-    """The parser stops at the record of a schema that nobody knows, and the backup goes on to the end of the log.
-    Everything is at its end before, and the caller lets it get there again."""
+    """The parser stops at the record of an unknown schema, and the backup goes on to the end of the log. Before,
+    everything is at its end, and the caller gets it there again."""
     schemas = world.registry.schemas
     del schemas[1]
     before = {}

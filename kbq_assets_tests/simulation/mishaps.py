@@ -1,7 +1,7 @@
-"""What happens to the places around KBQ while it runs, and how an operator mends it (PROTOCOL E12, L11 to L14).
+"""Damage to the systems around KBQ while it runs, and how an operator repairs it (PROTOCOL E12, L11 to L14).
 
-Files are damaged or deleted, a registry is wiped and filled anew, a table is dropped or claimed by another staging
-area, and somebody starts KBQ with an empty one.
+Files are damaged or deleted, a registry is wiped and refilled, a table is dropped or claimed by another staging area,
+and somebody starts KBQ with an empty staging area.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OTHER_AREA = "another staging area"
 
 
 def lose_placements(world: World) -> None:
-    """Somebody deletes what says which columns tables were given."""
+    """Somebody deletes the placements, which say which columns the tables were given."""
     for entry in list(world.store.list("placements/")):
         world.store.delete(entry.path)
 
@@ -53,7 +53,7 @@ def damage_a_file(world: World) -> None:
 
 
 def rewrite_a_schema(world: World) -> None:
-    """A registry that was filled anew has another schema under an id that is in use; or it gets the first one back."""
+    """A refilled registry has another schema under an id that is in use, or gets the first one back."""
     schemas = world.registry.schemas
     used = sorted({id_ for commit in world.commits() for id_ in commit.schema_ids if id_ in schemas})
     if restore_schemas(world) or not used:
@@ -72,7 +72,7 @@ def restore_schemas(world: World) -> bool:
 
 
 def lose_a_table(world: World) -> None:
-    """Somebody drops a table, or restores the warehouse as it was before there was one."""
+    """Somebody drops a table, or restores the warehouse from before the table existed."""
     _let_loads_end(world)
     states = state.read_table_states(world.store)
     filled = [t for t, found in states.items() if world.warehouse.rows(t) and not found.value.in_flight]
@@ -88,7 +88,7 @@ def relabel_a_table(world: World) -> None:
 
 
 def intrude(world: World) -> None:
-    """Somebody runs KBQ with another staging area, which has another history of the same topic and the same tables."""
+    """Somebody runs KBQ with another staging area, which has another history of the same topic and tables."""
     ours = state.table_registry(world.store).staging_id
     stored = [world.warehouse.stored.get(table) for table in world.tables]
     if all(table is not None and table.rows and table.labels.get(LABEL) == ours for table in stored):
@@ -98,7 +98,7 @@ def intrude(world: World) -> None:
 
 
 def _let_loads_end(world: World) -> None:
-    """Until no loader or operator runs, and no job of one is on its way, whatever its warehouse."""
+    """Until no loader or operator runs and no load job is running, in any warehouse."""
     while any(
         "loader" in process.name or "operator" in process.name for process in world.scheduler.processes
     ):

@@ -106,7 +106,7 @@ def _orphan_whatever_the_position(path: str, by_shard: Any) -> bool:
 
 
 def _tables_before_the_commit(store: Any, commits_: Any) -> Any:
-    """Backlogs and states as they were before the commits were read; the commits anew."""
+    """Takes backlogs and states from before the commits were read, but reads the commits again."""
     before = files_in_use(store, [])
     found = state.read_commits(store)
     commits_[:] = found

@@ -97,7 +97,7 @@ def judge_hours(world: World, before: TableState, after: TableState) -> list[str
 
 
 def judge_marks(world: World, before: TableState, after: TableState) -> list[str]:
-    """Files that a swap's marks cover although it records no job that has them, and gives none of them up (L4, O8)."""
+    """Files that a swap's marks cover, although the swap neither records a job with them nor gives them up (L4, O8)."""
     if after.marks == before.marks or world.others:
         return []
     ended, failed = before.in_flight, before.order.failed
@@ -157,7 +157,7 @@ def calm(world: World) -> None:
 
 
 def repair(world: World) -> None:
-    """A patient operator lets every batch go on; without its rows if a file of it never loads."""
+    """An operator who waits lets each batch go on, without its rows if one of its files never loads."""
     for table, found in state.read_table_states(world.store).items():
         failed = found.value.order.failed
         is_spoiled = failed and any(file.path in world.warehouse.bad_paths for file in failed.files)
@@ -182,7 +182,8 @@ def check_visible(world: World) -> str:
 
 
 def as_visible(world: World) -> Iterator[tuple[TableReference, Row]]:
-    """The rows in the order in which they become visible. Those of one job do so at once: files of hours take turns."""
+    """The rows in the order in which they become visible. The rows of a job appear together: its files take turns by
+    hour."""
     log, begin = world.warehouse.log, 0
     for end in (*world.warehouse.job_ends, len(log)):
         rows = log[begin:end]

@@ -112,7 +112,7 @@ def check_progress(world: World) -> None:
 
 
 def _unlisted_copies(world: World) -> Iterator[str]:
-    """Copies in quarantine that no table lists: nobody would ever delete them."""
+    """Copies in quarantine that no table lists, so they would never be deleted."""
     for area in state.areas(world.store).values():
         states = state.read_table_states(area).values()
         listed = {quarantine_path(bad.file.path) for each in states for bad in each.value.quarantined}
@@ -136,8 +136,8 @@ def check_quarantine(world: World) -> None:
 
 
 def check_table_rows(world: World) -> None:
-    """A table holds the rows that its state counts, but for those that an operator gave up (L12). A table that is gone
-    is noticed by its next job alone. An upsert table has no row for each record that its state counts (R11)."""
+    """A table holds the rows that its state counts, except those that an operator gave up (L12). Only its next job
+    notices that a table is gone. An upsert table has fewer rows than its state counts records (R11)."""
     for table, found in state.read_table_states(world.store).items():
         counted = sum(found.value.rows.values()) - found.value.accepted.rows
         rows = len(world.warehouse.rows(table))
@@ -161,8 +161,7 @@ def check_highest_done_files(world: World) -> None:
 
 
 def check_counters(world: World) -> None:
-    """What metrics count is what happened, each once (docs/monitoring.md): rows staged, whatever was reset since, and
-    jobs that failed."""
+    """Metrics count each event once (docs/monitoring.md): staged rows, also those before a reset, and failed jobs."""
     for commit in world.commits():
         totals, counted = commit.totals, commit.published.rows.sum
         if counted != totals.staged + totals.errors:
@@ -180,9 +179,9 @@ def check_counters(world: World) -> None:
 
 
 def check_hours(world: World) -> None:
-    """Rows are counted once, for their hour of business time, and as late exactly when that was complete before. What
-    is listed of an hour is all of it; all hours are listed as long as they are few. Rows that an erasure left out of
-    staged files may count, too: nobody knows their hours."""
+    """Each row is counted once, for its hour of business time, and as late only if that hour was complete before. A
+    listed hour is listed completely, and all hours are listed while they are few. Rows that an erasure removed from
+    staged files may be counted too, since their hours are unknown."""
     loaded: dict[TableReference, Counter[int]] = defaultdict(Counter)
     rows = world.loads if world.recipe.replays else (*world.warehouse.log, *world.warehouse.erased)
     for table, row in rows:

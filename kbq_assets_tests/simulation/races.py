@@ -12,7 +12,7 @@ from kbq_assets_tests.simulation.world import PERMANENT, World
 
 
 def run_two_loaders(seed: int) -> World:
-    """Two loaders start at once over freshly staged files, jobs run when they like, calls fail; then the promises."""
+    """Two loaders start at once on freshly staged files; jobs run at any time, and calls fail. Then the promises."""
     return checked(World(seed), f"run_two_loaders({seed})", _race_loaders)
 
 
@@ -63,7 +63,7 @@ def _skip_late(world: World) -> None:
 
 
 def run_late_publication(seed: int) -> World:
-    """An extraction reads Anna's records while they are erased, and goes on at any step of that, or once it ended."""
+    """An extraction reads Anna's records while they are erased, and goes on at any step of the erasure, or after it."""
     return checked(World(seed, ERASED), f"run_late_publication({seed})", _publish_late)
 
 

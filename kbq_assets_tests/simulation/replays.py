@@ -51,7 +51,7 @@ _ENDED: Final = (Phase.ACCEPTED, Phase.DROPPED)
 
 @dataclass(frozen=True)
 class _Listed:
-    """A source list that no file holds."""
+    """A source list that is not in a file."""
 
     text: str
     name: str = "source-topics.txt"
@@ -245,7 +245,7 @@ def wanted_table(world: World) -> Callable[[Row, TableReference], TableReference
 
 
 def is_brought(world: World) -> Callable[[Row], bool]:
-    """Whether a promotion that holds brought a row, which the warehouse was perhaps never given."""
+    """Whether a row comes from a promotion that is in force. The loader may never have given it to the warehouse."""
     ranges = [_range(each) for each in _holding(world)]
     return lambda row: any(_has(each, row) for each in ranges)
 

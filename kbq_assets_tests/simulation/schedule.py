@@ -89,7 +89,7 @@ MISHAPS = dataclasses.replace(
     lose_a_file=0.3, spoil_a_file=1.5, damage_a_file=0.8, rewrite_a_schema=0.3, lose_a_table=0.2, relabel_a_table=0.3,
     intrude=1.5,
 )  # fmt: skip
-#: One schedule of so many is of this kind.
+#: One in this many schedules is of this kind.
 EVERY_NTH_MISHAPS = 10
 
 
@@ -114,7 +114,7 @@ TWO_WAREHOUSES = Recipe(warehouses=(("", "lake"), ("", "lake"), (), ("lake",)), 
 
 #: Tables that statements change. In the fake warehouse a statement appends its batch: one that runs twice shows.
 STATEMENTS = Recipe(settings=Recipe().settings.with_options(load="upsert", key="x"))
-#: Their topic is on the list in some loads alone.
+#: Their topic is on the list only in some loads.
 UNLISTED = dataclasses.replace(STATEMENTS, unlisted=True)
 #: Many loads, whose jobs fail often.
 APPLYING = dataclasses.replace(
@@ -168,7 +168,7 @@ REPLAYED = Recipe(replays=True)
 REPLAYED_LAKE = dataclasses.replace(REPLAYED, one_transaction=False)
 #: The same of tables that a statement keeps: promotions wait for their batches, and never run beside one.
 REPLAYED_UPSERTS = dataclasses.replace(REPLAYED, settings=STATEMENTS.settings)
-#: The same of two warehouses with loaders of their own, each repaired by replays of its own.
+#: The same for two warehouses, each with its own loaders and repaired by its own replays.
 REPLAYED_TWO = dataclasses.replace(TWO_WAREHOUSES, replays=True)
 PROMOTING_TWO = dataclasses.replace(PROMOTING, replay=9.0, run_job=12.0)
 #: Two operators at once replay error rows of a lake, each into another dataset.

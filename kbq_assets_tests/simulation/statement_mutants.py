@@ -107,7 +107,7 @@ def _all_at_once(state: TableState, files: Any, given_up: Any) -> Any:
 
 
 def _as_asked(state: TableState, asked: Any, files: Any) -> Any:
-    """The rule that the topic asks for, whatever windows a batch has."""
+    """The rule that the topic asks for, whichever windows a batch has."""
     return asked
 
 

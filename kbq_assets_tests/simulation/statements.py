@@ -75,7 +75,7 @@ def skip_late(world: World, name: str) -> None:
         )
         raise UnknownOutcome("no answer", next_step="repeat it")
 
-    setattr(warehouse.statements, "skip", late)  # noqa: B010 - of this process alone
+    setattr(warehouse.statements, "skip", late)  # noqa: B010 - only in this process
     for table in world.tables:
         with suppress(Refused, NotFound, UnknownOutcome):
             failed = read_table(store, table).definition.failed
@@ -92,7 +92,7 @@ def resume(world: World) -> None:
 
 
 def repair(world: World) -> None:
-    """Repeat skips that the ledger alone counts, and go on from it where it counts one of another statement."""
+    """Repeat skips that only the ledger has, and adopt a ledger that differs."""
     for table, found in state.read_table_states(world.store).items():
         failed, ledger = found.value.definition.failed, world.warehouse.statements.ledgers.get(table)
         entry, parked = AuditEntry(world.store.time_ms, "", 0, "simulated", "operator"), found.value.parked

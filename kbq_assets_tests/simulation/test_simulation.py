@@ -424,7 +424,7 @@ def test_late_publications_notice_when_a_rule_is_removed(mutant: Mutant) -> None
 
 
 def test_replays_are_promoted_and_rolled_back_while_everything_else_goes_on() -> None:
-    # Seeds 13 and 126 once lost a count, and let a table wait for ever. In the others much happens.
+    # Seeds 13 and 126 once lost a count, and let a table wait for ever. In the others, a lot happens.
     met = _met_in((13, 126, 15, 207), (4, 7), VARIED_SCHEDULES // 3, PROMOTING, REPLAYED)
     assert met >= {"promoted", "continued", "rolled back", "accepted"}
 
@@ -575,8 +575,9 @@ def test_a_seed_is_a_schedule() -> None:
 
 
 def test_a_seed_is_the_same_schedule_in_every_process() -> None:
-    """Whatever order sets have there: else a failure could not be looked at again, and each run would try others. The
-    eight schedules are of every usual kind. This process has an order of its own, and ran other schedules before."""
+    """Whatever the order of sets: otherwise a failure could not be reproduced, and each run would try other
+    schedules. The eight schedules cover all usual kinds. This process has another order of sets, and ran other
+    schedules before."""
     command = [
         sys.executable,
         "-m",

@@ -176,7 +176,7 @@ class Recipe:
     unlisted: bool = False
     #: windows that a commit keeps for a slower warehouse
     patience: int = 24
-    #: from so many files on, a job reads copies (L15)
+    #: from this many files on, a job reads copies (L15)
     merge_files: int = 0
     #: how many files of a backup that adjoin are merged (B10)
     backup_files: int = merging.LEAST_FILES
@@ -224,7 +224,7 @@ class World:
         self.kafka = FakeKafka(chunk_records=self.recipe.chunk_records, faults=decide)
         self.store = WatchedStore(self._watch, decide, self._watch_windows)
         self.backup = backups.BackupStore(decide)
-        #: a staging area that somebody sets by mistake, over the same topic and warehouse (mishaps.py)
+        #: a staging area set by mistake, for the same topic and warehouse (mishaps.py)
         self.elsewhere = FaultyMemoryStore()
         #: by stored name; the first is also ``warehouse``
         self.warehouses = {
@@ -373,12 +373,12 @@ class World:
 
     @property
     def loads(self) -> list[tuple[TableReference, Row]]:
-        """Every row that a load job made visible in the warehouse, whatever replays did with it since."""
+        """All rows that load jobs made visible in the warehouse, whatever replays did with them later."""
         return self.loads_by[self.area]
 
     def _note_loads(self, warehouse: str, rows: list[tuple[TableReference, Row]]) -> None:
-        """Rows that become visible of an hour that is complete. A job in flight holds back its hours until it is
-        recorded, so the order does not matter."""
+        """Counts rows that become visible late: after their hour was complete. A job in flight holds back its hours
+        until it is recorded, so the order does not matter."""
         self.loads_by[warehouse] += rows
         states = state.warehouse_states(self.store).by_name[warehouse]
         for table, row in rows:
@@ -683,7 +683,7 @@ class World:
             backups.repair(self)
 
     def recreate(self) -> None:
-        """Delete the topic and create it anew."""
+        """Delete the topic and create it again."""
         self.kafka.recreate_topic(TOPIC)
         self._note_logs()
         self.recreated = True

@@ -1,6 +1,6 @@
 """Kill KBQ for some minutes while producers never stop, then count: `make torture`.
 
-It has a broker, a registry and a home of its own, below `.kbq/torture`. The result is a table and a file.
+It has its own broker, registry and home below `.kbq/torture`. The result is a table and a file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RESULT = REPOSITORY / "benchmarks" / "results" / "torture.json"
 
 
 def main() -> int:
-    """Run a campaign; 1 if a record was lost, doubled or altered, or if something broke."""
+    """Run a campaign. Returns 1 if a record was lost, doubled or changed, or if something failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=0)

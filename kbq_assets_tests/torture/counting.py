@@ -1,4 +1,4 @@
-"""An independent reader: records that the broker serves as committed against the tables. It uses none of KBQ's code."""
+"""An independent reader, without KBQ's code. It compares the committed records in the broker with the tables."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _row(
 
 
 def stored(warehouse: Path) -> list[tuple[Place, Row | None]]:
-    """Every row of every table; None stands for an error row."""
+    """All rows of all tables; None stands for an error row."""
     found: list[tuple[Place, Row | None]] = []
     with duckdb.connect(str(warehouse), read_only=True) as database:
         names = "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'torture'"

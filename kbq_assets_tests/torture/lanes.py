@@ -1,4 +1,4 @@
-"""Runs of KBQ that are killed or stopped at random moments. Each kind of run has a thread of its own, a lane."""
+"""Runs of KBQ that are killed or stopped at random moments. Each kind of run has its own thread, a lane."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kbq_assets_tests.crashes.forks import Forks
 from kbq_assets_tests.crashes.probes import Point
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 
-#: What happens to a run, by weight: killed at a random moment, killed at a point of its own, stopped for a while.
+#: What happens to a run, by weight: killed at a random moment, killed at a fixed point, stopped for a while.
 _FATES: Final[Mapping[str, float]] = {"kill": 5, "point": 3, "stop": 1.5, "none": 2}
 _STOPPED_SECONDS: Final = (1.0, 8.0)
 #: A run that takes longer is killed as well, also after a stop: a load does not end while files keep coming.
@@ -91,7 +91,7 @@ def forked_lane(campaign: Campaign, run: str, number: int) -> None:
             if event.event == "stopped":
                 campaign.tally.add(lane, "stopped")
                 time.sleep(chance.uniform(*_STOPPED_SECONDS))
-                # It is a child that nobody has waited for: the id is still its own.
+                # It is a child that was not waited for yet: its id cannot be reused.
                 os.kill(pid, signal.SIGCONT)
                 with _signalled(pid, "kill", _PATIENCE_SECONDS):
                     event = forks.wait(pid, "ended")
@@ -102,7 +102,7 @@ def forked_lane(campaign: Campaign, run: str, number: int) -> None:
 
 @contextmanager
 def _signalled(pid: int, fate: str, seconds: float) -> Iterator[None]:
-    """Send a process its fate after a while, unless it has ended: by a descriptor, which names no other process."""
+    """Kill or stop a process after a while, unless it has ended. Uses a descriptor, since a pid may be reused."""
     number = signal.SIGSTOP if fate == "stop" else signal.SIGKILL
     try:
         descriptor = os.pidfd_open(pid)
@@ -142,8 +142,8 @@ def _judge(campaign: Campaign, lane: str, code: int) -> None:
 
 
 def spark_lane(campaign: Campaign) -> None:
-    """`kbq extract` with Spark or in processes of its own: its driver, the JVM, what forks workers, or a worker is
-    killed, or the driver is stopped."""
+    """`kbq extract` with Spark or its own worker processes: its driver, the JVM, the parent of the workers, or a
+    worker is killed, or the driver is stopped."""
     chance = random.Random(f"{campaign.seed} spark")
     folder = campaign.home / "spark"
     folder.mkdir()

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-#: Columns that a file does not have are 0: a header is judged whatever its fields are.
+#: Columns that a file does not have are 0: a header is judged with any fields.
 _LENIENT = "settings input_format_avro_allow_missing_fields = 1, output_format_json_quote_64bit_integers = 0"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.java_gateway import launch_gateway
 
-#: Old Java, which Janino knows. A payload's answer: one byte, then its record encoded anew, or the exception's name.
+#: Old Java, which Janino knows. A payload's answer: one byte, then its record encoded again, or the exception's name.
 SOURCE = """
 import java.io.*;
 import org.apache.avro.*;
@@ -85,7 +85,8 @@ public class Judge implements java.util.function.Function {
 
 @dataclass(frozen=True)
 class Answer:
-    """``accepted``: the record was read, and nothing is behind it. ``told`` is it encoded anew, or the exception."""
+    """``accepted``: the record was read, and nothing follows it. ``told`` is the record encoded again, or the
+    exception."""
 
     accepted: bool
     told: bytes

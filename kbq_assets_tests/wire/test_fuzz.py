@@ -120,6 +120,6 @@ def read_with_fastavro(tested: Subject, body: bytes) -> tuple[bool, Any]:
     stream = io.BytesIO(body)
     try:
         value = fastavro.schemaless_reader(stream, tested.parsed, None)
-    except Exception as error:  # it raises whatever Python raises: EOFError, IndexError, …
+    except Exception as error:  # it can raise anything: EOFError, IndexError, …
         return False, error
     return stream.read(1) == b"", value

@@ -61,12 +61,12 @@ def test_a_header_names_the_schema_by_id_or_guid_and_the_value_is_all_body() -> 
     ("value", "header", "why"),
     [
         (FIVE, None, f"neither the header {VALUE_HEADER} nor Confluent's prefix"),
-        (FIVE, b"", "nothing is no id or GUID"),
-        (FIVE, b"\x00\x00\x00\x01", "00000001 is no id or GUID"),
-        (FIVE, BY_ID + b"\x00", "000000000100 is no id or GUID"),
-        (FIVE, BY_GUID[:-1], "is no id or GUID"),
-        (FIVE, b"\x02" + GUID.bytes, "is no id or GUID"),
-        (BY_GUID[:9], None, "is no id or GUID"),
+        (FIVE, b"", "nothing is not the id or GUID"),
+        (FIVE, b"\x00\x00\x00\x01", "00000001 is not the id or GUID"),
+        (FIVE, BY_ID + b"\x00", "000000000100 is not the id or GUID"),
+        (FIVE, BY_GUID[:-1], "is not the id or GUID"),
+        (FIVE, b"\x02" + GUID.bytes, "is not the id or GUID"),
+        (BY_GUID[:9], None, "is not the id or GUID"),
     ],
 )
 def test_a_record_that_names_no_schema_is_an_error_row_as_it_came(
@@ -95,7 +95,7 @@ def test_headers_that_contradict_each_other_or_cannot_be_read_are_error_rows() -
     [
         (b"\x00\x00\x00\x00\x63", "UNKNOWN_SCHEMA: schema 99 is not"),
         (b"\x01" + bytes(16), "UNKNOWN_SCHEMA: the GUID 00000000-0000-0000-0000-000000000000 is not"),
-        (b"\x00\x40\x00\x00\x00", "UNKNOWN_SCHEMA: no registry gives the id 1073741824"),
+        (b"\x00\x40\x00\x00\x00", "UNKNOWN_SCHEMA: no registry assigns the id 1073741824"),
         (b"\x00\x00\x00\x00\x06", "UNSTAGEABLE_SCHEMA: schema 6: the writer schema is not a record"),
     ],
 )
@@ -255,7 +255,10 @@ def test_an_id_that_kbq_uses_itself_is_unknown_in_a_prefix_too(schema_id: int, k
     bench.extract()
     stop = bench.commit().partitions[0].stop
     assert stop is not None
-    assert (stop.reason, f"no registry gives the id {schema_id}" in stop.message) == ("unknown_schema", True)
+    assert (stop.reason, f"no registry assigns the id {schema_id}" in stop.message) == (
+        "unknown_schema",
+        True,
+    )
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def ten_megabyte_records() -> Sizes:
 
 
 def large_records_after_many_small_ones() -> Sizes:
-    """The reader has learnt to ask for many records at once when the large ones come."""
+    """When the large records come, the reader asks for many records at once, because the small ones were small."""
     yield from small_records()
     yield from ((5_000_000, True) for _ in range(100))
 
@@ -71,7 +71,7 @@ READERS = ["fetch", "librdkafka"]
 
 @pytest.fixture(scope="module")
 def ensure(local_stack: LocalStack) -> Callable[[str, Callable[[str], None]], str]:
-    """Have a topic produced once, by whoever asks for it first; its name."""
+    """Produces a topic only once, for the first test that needs it. Returns its name."""
     there: set[str] = set()
 
     def ensured(topic: str, fill: Callable[[str], None]) -> str:
@@ -149,7 +149,7 @@ def require_bound(topic: str, reader: str, found: Mapping[str, int]) -> None:
 
 
 def produce_tables(stack: LocalStack, topic: str, partitions: int, records: int, size: int) -> None:
-    """Records of so many bytes, for each table in turn."""
+    """Records of this many bytes, for each table in turn."""
     values = [encode(schema_id, 0, NOISE[:size]) for schema_id in register_tables(stack, topic)]
     produce_values(stack, topic, partitions, (values[n % TABLES] for n in range(records)))
 

@@ -38,7 +38,7 @@ def bench_of(policy: str, **settings: Any) -> Bench:
 
 
 def load(bench: Bench) -> LoadReport:
-    """One run, which knows the topic's options."""
+    """A run that knows the topic's options."""
     return bench.load(topics=lambda topics: {TOPIC: bench.settings})
 
 
@@ -145,7 +145,8 @@ def test_a_lost_shape_of_a_json_topic_contradicts_nothing_any_more() -> None:
 
 
 def parked(policy: str) -> Bench:
-    """A topic whose table was parked by a schema, its files in the backlog, before it got its policy."""
+    """A topic whose table was parked because of a schema, with its files in the backlog, and which then got its
+    policy."""
     bench = bench_of("park")
     bench.produce(LONG)
     finish(bench)

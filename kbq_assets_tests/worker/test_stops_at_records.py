@@ -148,7 +148,7 @@ def test_a_second_try_publishes_nothing_and_counts_as_failed() -> None:
 
 
 def test_positions_without_records_before_it_are_published_too() -> None:
-    """The stop is written only if the partition stands at it: otherwise no run would know of it."""
+    """The stop is written only if the partition is at it: otherwise no run would know of it."""
     bench = Bench()
     bench.produce(1)
     bench.extract()

@@ -91,7 +91,7 @@ def test_no_other_variable_can_carry_a_secret_to_a_cluster(name: str, value: str
     try:
         shipped = pickle.dumps(UnitTask(settings(**CLUSTER, **{name: value})))
     except ConfigurationError:
-        return  # refused, by whoever
+        return  # refused
     assert CANARY.encode() not in shipped
 
 

@@ -21,15 +21,15 @@ from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.side_tables import SCRATCH_PREFIX
 
-#: Attempts to change a table while others change it too.
+#: Attempts to update a table that others update at the same time.
 _UPDATES: Final = 5
 _THREADS: Final = 8
-#: Additional permissions for policy tags. Without them, creating and changing fails, so no data is left unprotected.
+#: Additional permissions for policy tags. Without them, creating or updating a table fails, so no data is unprotected.
 _TAGS: Final = f", {' and '.join(POLICY_TAG_PERMISSIONS)} (for policy tags)"
 
 
 def create(session: Session, table: TableReference, columns: Sequence[Column], options: TableOptions) -> None:
-    """Create a table, and its dataset. An existing one stays as it is."""
+    """Create a table and its dataset. An existing table stays as it is."""
     new = schema.new_table(session.reference(table), columns, options)
     if session.encryption:
         new.encryption_configuration = session.encryption
@@ -38,16 +38,16 @@ def create(session: Session, table: TableReference, columns: Sequence[Column], o
     with calls(f"table {table}", needed):
         created = session.client.create_table(new, exists_ok=True, **session.repeated)
     if not created.num_rows and drops_rows(schema.stored_table(created), options.expiry_days):
-        # It has the dataset's default: no request to create a table can say "none".
+        # The table has the dataset's default expiration: a request to create a table cannot say "none".
         changed = schema.expire(created, options.expiry_days)
-        # A project without billing refuses. The loader sees the expiration, and loads nothing into the table.
+        # A project without billing refuses this. Then the loader sees the expiration and loads nothing into the table.
         refused = contextlib.suppress(ConfigurationError, NotFound, api.PreconditionFailed)
         with refused, calls(f"table {table}", "bigquery.tables.update"):
             session.client.update_table(created, changed, **session.repeated)
 
 
 def update(session: Session, table: TableReference, wanted: Sequence[Column], notes: TableNotes) -> None:
-    """Add and relax columns, and set descriptions and labels, in one patch. Raises NotFound, Unavailable,
+    """Add and relax columns, and set descriptions and labels, in a single patch. Raises NotFound, Unavailable,
     ConfigurationError."""
     for _ in range(_UPDATES):
         found = session.find_table(table)
@@ -70,8 +70,8 @@ def find_all(session: Session, names: Iterable[TableReference]) -> dict[TableRef
 def with_positions(session: Session) -> tuple[TableReference, ...]:
     """All tables with Kafka positions in datasets of the session's location.
 
-    It takes one query of INFORMATION_SCHEMA per dataset (10 MB billed), which needs no request per table and also
-    finds tables that others created. One query for the region would need permissions on the whole project.
+    Runs one query of INFORMATION_SCHEMA per dataset (10 MB billed). So it needs no request per table, and also finds
+    tables that others created. A single query for the region would need permissions on the whole project.
     """
     with calls(f"project {session.data_project}", "bigquery.datasets.get"):
         listed = list(session.client.list_datasets(session.data_project, **session.repeated))
@@ -82,7 +82,8 @@ def with_positions(session: Session) -> tuple[TableReference, ...]:
 
 
 def _create_dataset(session: Session, name: str) -> None:
-    """Create a dataset unless it exists. Raises ConfigurationError if it is elsewhere, where every job would fail."""
+    """Create a dataset unless it exists. Raises ConfigurationError if it is in another location: every job would
+    fail."""
     new = bigquery.Dataset(bigquery.DatasetReference(session.data_project, name))
     new.location = session.location
     if session.encryption:
@@ -96,18 +97,18 @@ def _create_dataset(session: Session, name: str) -> None:
     if not _is_here(session, dataset):
         there = f"bigquery://{session.project}?location={dataset.location}"
         raise WrongOptions(
-            f"dataset {name} is in {dataset.location}, the warehouse in {session.location}",
-            next_step=f"KBQ_WAREHOUSE={there}, or another dataset",
+            f"dataset {name} is in {dataset.location}, but the warehouse is in {session.location}",
+            next_step=f"set KBQ_WAREHOUSE={there}, or choose another dataset",
         )
 
 
 def _is_here(session: Session, dataset: Any) -> bool:
-    """Whether a dataset, or one of a listing, is in the session's location."""
+    """Whether a dataset or a listed dataset is in the session's location."""
     return str(dataset._properties.get("location", "")).lower() == session.location.lower()
 
 
 def _change(session: Session, table: bigquery.Table, wanted: Sequence[Column], notes: TableNotes) -> bool:
-    """Change a table by the etag of its reading. False if it has changed since, or is gone."""
+    """Update a table with the etag of the read version. Returns False if it has changed since or is gone."""
     before = schema.api_fields(table.schema)
     after = schema.updated(before, wanted)
     changed = schema.noted_fields(table, notes) + (["schema"] if after != before else [])

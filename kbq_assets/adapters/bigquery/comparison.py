@@ -1,6 +1,6 @@
 """Queries that compare the rows of a scratch table with those of the real one.
 
-They read whole rows, so they name the dates of the scratch table's rows: BigQuery reads those partitions alone.
+They read whole rows, so they filter by the dates of the scratch table's rows: BigQuery reads only those partitions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PLACE: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 
 @dataclass(frozen=True)
 class Both:
-    """A scratch table, the real one, and what of them is compared."""
+    """A scratch table, the real table, and the columns to compare."""
 
     scratch: bigquery.TableReference
     real: bigquery.Table
@@ -42,8 +42,8 @@ def count(both: Both, found: Iterable[date | None]) -> Query:
 
 
 def differing(both: Both, found: Iterable[date | None], limit: int) -> Query:
-    """The first rows that differ, each with the numbers of the differing columns. Texts of JSON compare values of any
-    type: nulls equal nulls, and lists have their order."""
+    """The first rows that differ, each with the numbers of its differing columns. Values of any type are compared as
+    JSON text: nulls are equal, and the order of lists counts."""
     joined, parameters = _joined(both, found)
     each = (f"IF({_equal(name)}, '', '{number},')" for number, name in enumerate(both.columns))
     rows = bigquery.ScalarQueryParameter("rows", "INT64", limit)

@@ -12,14 +12,14 @@ from kbq_assets.adapters.bigquery.warehouse import BigQueryWarehouse
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
 from kbq_assets.core.config.locations import parse_bigquery
 
-#: Connections kept open: tables load in parallel, and further connections close after their call.
+#: Connections kept open, since tables load in parallel. Further connections close after their call.
 _CONNECTIONS: Final = 32
 
 
 def open_bigquery(url: str, access: GoogleAccess, client: bigquery.Client | None = None) -> BigQueryWarehouse:
-    """The warehouse of a URL, by a client of ``access`` or by the one given. Raises ConfigurationError.
+    """The warehouse of a URL, with ``client`` or a new client for ``access``. Raises ConfigurationError.
 
-    Jobs run, and datasets are created, in the URL's location.
+    Jobs run and datasets are created in the URL's location.
     """
     place = parse_bigquery(url)
     return BigQueryWarehouse(
@@ -32,7 +32,8 @@ def open_bigquery(url: str, access: GoogleAccess, client: bigquery.Client | None
 
 
 def open_client(url: str, access: GoogleAccess, client: bigquery.Client | None = None) -> bigquery.Client:
-    """A client of a URL's project that sends each request once, or the given one made so. Raises ConfigurationError."""
+    """A client for a URL's project, or the given client, set up to send each request once. Raises
+    ConfigurationError."""
     place = parse_bigquery(url)
     if client is None:
         client = bigquery.Client(
@@ -48,7 +49,7 @@ def open_client(url: str, access: GoogleAccess, client: bigquery.Client | None =
 def _send_once(client: bigquery.Client) -> None:
     """Mount adapters that never repeat a request: a repeated insert would report its own job as a duplicate.
 
-    An adapter of another class, such as one with a client certificate, keeps its own connections.
+    An adapter of another class, such as one with a client certificate, keeps its connection pool.
     """
     for scheme in ("http://", "https://"):
         mounted = client._http.get_adapter(scheme)

@@ -1,4 +1,4 @@
-"""Erasures in BigQuery (`ports.erasure.ErasureTables`): one multi-statement transaction deletes the rows of all tables.
+"""Erasures in BigQuery (`ports.erasure.ErasureTables`): one multi-statement transaction deletes rows from all tables.
 
 BigQuery bills a DELETE for the columns that it reads, and for all columns of the partitions that it changes.
 """
@@ -22,14 +22,14 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import OpenRewriter
 from kbq_assets.ports.erasure import ErasedRows, ErasureJob
 
-#: Places of one request, whose size BigQuery limits to 10 MB.
+#: Most row positions per request, whose size BigQuery limits to 10 MB.
 _MOST_PLACES: Final = 150_000
-#: How long BigQuery's time travel keeps rows at most, and then its fail-safe.
+#: The longest time that BigQuery's time travel keeps rows. The fail-safe then keeps them as long again.
 _TIME_TRAVEL: Final = timedelta(days=7)
 
 
 class BigQueryErasureTables:
-    """Runs erasures by a session's client."""
+    """Runs erasures with a session's client."""
 
     tables_per_job: int | None = None
 
@@ -75,7 +75,7 @@ class BigQueryErasureTables:
         return found
 
     def keeps(self, tables: Collection[TableReference]) -> Iterable[str]:
-        """Time travel, and the fail-safe after it."""
+        """Time travel, and the fail-safe that follows it."""
         now = datetime.now(UTC)
         until, last = ((now + n * _TIME_TRAVEL).date().isoformat() for n in (1, 2))
         yield (
@@ -118,8 +118,8 @@ def _parameters(
     ]
     if len(places) > _MOST_PLACES:
         raise Refused(
-            f"{len(places):,} rows at once are more than one request to BigQuery takes",
-            next_step="choose fewer persons at once",
+            f"{len(places):,} rows at once are too many for one request to BigQuery",
+            next_step="choose fewer people at once",
         )
     return (
         bigquery.ScalarQueryParameter("topic", "STRING", rows.topic),
@@ -141,7 +141,7 @@ def _all(table: bigquery.Table, condition: str) -> str:
 
 
 def _has(fields: Iterable[bigquery.SchemaField], column: str) -> bool:
-    """Whether fields have a column, or each step into its records."""
+    """Whether fields contain a column, given as a dotted path into records."""
     name, _, rest = column.partition(".")
     found = [field for field in fields if field.name.lower() == name.lower()]
     if not found or found[0].mode == "REPEATED":

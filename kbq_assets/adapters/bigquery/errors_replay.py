@@ -1,5 +1,6 @@
-"""Replays of error rows in BigQuery (`ports.errors_replay.ErrorReplays`): a load job into a scratch table, then one
-multi-statement transaction. Two transactions that mark rows of one table conflict, and the later one is undone.
+"""Replays of error rows in BigQuery (`ports.errors_replay.ErrorReplays`): a load job into a scratch table, then a
+multi-statement transaction. Two transactions that mark rows of the same table conflict, and the later one is rolled
+back.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _PLACE: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoc
 
 
 class BigQueryErrorReplays:
-    """Runs replays by a session's client."""
+    """Runs replays with a session's client."""
 
     def __init__(self, session: Session, clock: Clock) -> None:
         self._session, self._clock = session, clock
 
     def replay(self, replay: ErrorReplay) -> Replayed:
-        """Add or apply the rows whose error rows are not marked, and mark these."""
+        """Add or apply the rows whose error rows are not marked yet, and mark those error rows."""
         session = self._session
         real, errors = session.find_table(replay.table), session.find_table(replay.errors)
         if real is None or errors is None:
@@ -55,7 +56,7 @@ class BigQueryErrorReplays:
             try:
                 script = applying(scratch, errors, ledger, own)
                 session.query(what, Query(script, (now,)), is_script=True)
-            except ConfigurationError as refused:  # it changed nothing
+            except ConfigurationError as refused:  # the script changed nothing
                 raise JobFailed(
                     f"its statement fails: {refused.message}", next_step="run it again"
                 ) from refused
@@ -64,7 +65,7 @@ class BigQueryErrorReplays:
 
 
 def waiting(scratch: bigquery.TableReference, errors: bigquery.Table) -> str:
-    """How many rows wait for a replay: those that the transaction adds, unless another replay is faster."""
+    """Counts the rows that wait for a replay. The transaction adds them, unless another replay is faster."""
     return f"SELECT COUNT(*) AS waiting FROM {name_of(scratch)} AS f WHERE {_in_errors(errors)}"
 
 
@@ -84,7 +85,8 @@ def transaction(scratch: bigquery.TableReference, real: bigquery.Table, errors: 
 def applying(
     scratch: bigquery.TableReference, errors: bigquery.Table, ledger: str, own: ReplayStatement
 ) -> str:
-    """The text of a replay by a statement. It changes the ledger's row, so a transaction of a load conflicts (S1)."""
+    """The script of a replay with a statement. It updates the ledger's row, so it conflicts with a load's transaction
+    (S1)."""
     return "\n".join(
         (
             "BEGIN TRANSACTION;",

@@ -1,4 +1,4 @@
-"""BigQuery's tables that read a lake (`ports.lake_tables`)."""
+"""External tables in BigQuery that read a lake (`ports.lake_tables`)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _PATIENCE_SECONDS: Final = 60.0
 
 
 class BigQueryExternalTables:
-    """Creates external tables by DDL, and moves them by `tables.patch`: a replaced table would lose its grants, row
-    policies and policy tags."""
+    """Creates external tables with DDL, and points them at new metadata with `tables.patch`. A replaced table would
+    lose its grants, row policies and policy tags."""
 
     def __init__(
         self, client: bigquery.Client, place: BigQueryProject, patience_seconds: float = _PATIENCE_SECONDS
@@ -38,28 +38,30 @@ class BigQueryExternalTables:
         if change.before:
             self._move(change)
         else:
-            # Also if its answer is lost and it runs again, it replaces nothing.
+            # The DDL replaces nothing, even if its response is lost and it runs again.
             self._session.query(f"external table {change.table.name}", Query(change.ddl))
 
     def _move(self, change: PointAtMetadata) -> None:
-        """The client sends the table's etag, so a table that somebody changed since is left alone. So is one that reads
-        another file than planned: another loader moved it, perhaps to a newer one."""
+        """Point a table at a new metadata file. The client sends the table's etag, so a table that changed since is
+        left alone. So is a table that reads another file than planned: another loader moved it, perhaps to a newer
+        file."""
         name = change.table.name
         found = self._session.find_table(change.table.table)
         external = found.external_data_configuration if found is not None else None
         if found is None or external is None or external.source_format != _ICEBERG:
             raise NotFound(
-                f"external table {name} is gone", next_step="run `kbq catalog apply` again: it plans anew"
+                f"external table {name} is gone",
+                next_step="run `kbq catalog apply` again: it then makes a new plan",
             )
         changed = PreconditionFailed(
             f"external table {name} was changed meanwhile",
-            next_step="run `kbq catalog apply` again: it plans anew",
+            next_step="run `kbq catalog apply` again: it then makes a new plan",
         )
         if files_of(external.source_uris) != change.before:
             raise changed
         external.source_uris = [change.table.metadata]
         found.external_data_configuration = external
-        found.schema = None  # BigQuery reads the columns of the new file
+        found.schema = None  # BigQuery reads the columns from the new file
         try:
             with calls(f"external table {name}", "bigquery.tables.update"):
                 self._session.client.update_table(

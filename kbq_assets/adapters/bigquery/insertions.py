@@ -1,4 +1,4 @@
-"""Jobs that are sent once: the client's own retries are off, and errors follow the table of outcomes."""
+"""Inserts jobs exactly once: the client's own retries are off, and errors follow the table of outcomes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery.outcomes import insertion
 
-#: Timeout of one HTTP request. BigQuery answers within seconds; a job with 10,000 URIs needs a little longer.
+#: Timeout of one HTTP request. BigQuery responds within seconds; a job with 10,000 URIs takes a little longer.
 TIMEOUT_SECONDS: Final = 60.0
 #: No retry by the client. Its type hints omit None.
 _ONCE: Final[Any] = None
@@ -26,7 +26,7 @@ class JobKey(NamedTuple):
 def insert_query(
     client: bigquery.Client, what: str, sql: str, key: JobKey, config: bigquery.QueryJobConfig
 ) -> None:
-    """Send a query job once. Raises by the table of outcomes."""
+    """Send a query job once. Raises the errors in the table of outcomes."""
     with insertion(f"job {key.job_id}{what}"):
         client.query(
             sql,
@@ -46,7 +46,7 @@ def insert_load(
     key: JobKey,
     config: bigquery.LoadJobConfig,
 ) -> None:
-    """Send a load job once. Raises by the table of outcomes."""
+    """Send a load job once. Raises the errors in the table of outcomes."""
     with insertion(f"job {key.job_id}{what}"):
         client.load_table_from_uri(
             list(uris),

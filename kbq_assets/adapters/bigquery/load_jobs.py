@@ -10,23 +10,23 @@ from google.cloud import bigquery
 
 from kbq_assets.ports.warehouse import JobError, JobStatus, LoadJob
 
-#: After this time a stuck job ends with a transient error.
+#: A job that runs longer ends with a transient error.
 JOB_TIMEOUT_MS: Final = 6 * 3600 * 1000
-#: A no-op that uses up an id. The label distinguishes it from other queries.
+#: A no-op query that uses up a job id. The label distinguishes it from other queries.
 BURN_SQL: Final = "SELECT 1"
 BURNED: Final[Mapping[str, str]] = {"kbq": "burned"}
 #: The label of a statement's job: the digest of its text.
 STATEMENT: Final = "kbq_statement"
 #: The label of an erasure's job: the digest of its tables.
 ERASURE: Final = "kbq_erase"
-#: The label of a replay's replacement. Its text names a source of the job in each of its first lines.
+#: The label of a replay's replacement job. The first lines of its text name the sources, one per line.
 REPLAY: Final = "kbq_replay"
 SOURCE: Final = "-- source: "
 
-#: Reasons of https://cloud.google.com/bigquery/docs/error-messages after which the same files may load under a new id.
-#: ``stopped`` is a job that was cancelled or reached its time limit. All others, and unknown new ones, are permanent:
-#: files are probed and retried a few times, and then the table is parked, where an operator sees it. An endless
-#: retry would use up the day's quota unseen.
+#: Reasons in https://cloud.google.com/bigquery/docs/error-messages after which the same files may load under a new id.
+#: ``stopped`` means that a job was canceled or reached its time limit. All other reasons, including unknown ones, are
+#: permanent: files are probed and retried a few times, and then the table is parked, which an operator sees. An endless
+#: retry would silently use up the day's quota.
 TRANSIENT: Final = frozenset(
     {
         "backendError",
@@ -42,24 +42,24 @@ TRANSIENT: Final = frozenset(
         "timeout",
     }
 )
-#: Parts of messages of statements that lost against another one, with the reason ``invalidQuery``:
+#: Parts of the error messages of statements that conflicted with another one; their reason is ``invalidQuery``:
 #: https://cloud.google.com/bigquery/docs/transactions#transaction_concurrency
 _CONFLICTS: Final = ("due to concurrent update", "Transaction is aborted")
-#: Reasons that blame a file if it fails alone. Others concern the project, the table or permissions: they must not
-#: send a file to quarantine.
+#: Reasons that blame the file if it fails alone. Other reasons concern the project, the table or permissions, and must
+#: not send a file to quarantine.
 _BLAMES_THE_FILE: Final = frozenset({"invalid", "resourcesExceeded"})
 #: Types of statements that change rows.
 _DML: Final = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
-#: Maximum number of a job's errors to keep. BigQuery sends up to some hundreds.
+#: Maximum number of errors to keep per job. BigQuery sends up to a few hundred.
 _SHOWN_ERRORS: Final = 3
 
 
 def load_configuration(job: LoadJob, timeout_ms: int = JOB_TIMEOUT_MS) -> bigquery.LoadJobConfig:
     """A load job's configuration, except its id, files and table.
 
-    CREATE_NEVER: KBQ creates the table beforehand, with its partitioning, labels and modes. A job that may create it
-    would bring a dropped table back as another one, and hide that its rows are gone. There are no schema update
-    options either: KBQ plans and makes changes before the load, and an unplanned one must fail it.
+    CREATE_NEVER: KBQ creates the table beforehand, with its partitioning, labels and modes. If jobs could create it, a
+    dropped table would silently come back without its rows. There are no schema update options either: KBQ plans and
+    makes changes before the load, and an unplanned change must make the load fail.
     """
     config = bigquery.LoadJobConfig()
     config.source_format = bigquery.SourceFormat.AVRO
@@ -93,7 +93,7 @@ def status_of(job_id: str, job: Any) -> JobStatus:
 
 
 def is_script_of_files(job: Any) -> bool:
-    """Whether a job of a batch of files has ended well, and ran statements of its own."""
+    """Whether a job is a script for a batch of files that succeeded and ran child statements."""
     return bool(
         isinstance(job, bigquery.QueryJob)
         and job.labels.get("kbq") == "files"
@@ -108,12 +108,13 @@ def changes_rows(job: Any) -> bool:
 
 
 def _changed_rows(job: bigquery.QueryJob) -> int:
-    """Rows that one statement changed; -1 for a script, whose own count says nothing."""
+    """The number of rows that a statement changed; -1 for a script, whose own count is meaningless."""
     return int(job.num_dml_affected_rows or 0) if changes_rows(job) and job.state == "DONE" else -1
 
 
 def _source_uris(job: Any) -> tuple[str, ...]:
-    """A load's files, empty for a burned id. Other kinds of jobs get a name that no file has: they are foreign (L3)."""
+    """A load's files; empty for a burned id. Other kinds of jobs get a name that no file has, so they count as foreign
+    (L3)."""
     if isinstance(job, bigquery.LoadJob):
         return tuple(job.source_uris or ("(no files)",))
     if isinstance(job, bigquery.QueryJob) and BURNED.items() <= job.labels.items():
@@ -127,7 +128,7 @@ def _source_uris(job: Any) -> tuple[str, ...]:
 
 
 def job_error(result: Mapping[str, Any], errors: Sequence[Mapping[str, Any]] | None = None) -> JobError:
-    """A job's error, with the first few of its list of errors, which may name the file."""
+    """A job's error, combined with the first few errors of its list, which may name the file."""
     reason = str(result.get("reason", ""))
     texts = [_error_text(result)]
     for error in (errors or ())[:_SHOWN_ERRORS]:
@@ -138,7 +139,8 @@ def job_error(result: Mapping[str, Any], errors: Sequence[Mapping[str, Any]] | N
 
 
 def probe_error(error: JobError) -> JobError:
-    """The error of a probe. One that does not blame the files counts as transient: nothing goes to quarantine."""
+    """The error of a probe. An error that does not blame the files counts as transient, so nothing goes to
+    quarantine."""
     return JobError(error.reason, error.message, error.reason not in _BLAMES_THE_FILE)
 
 

@@ -1,23 +1,23 @@
-"""Answers of the API, and silence, as KBQ's errors.
+"""Maps responses and timeouts of the API to KBQ's errors.
 
-A job's insertion is sent once; the client's own retries are off. Its answer shows the state of the id:
+A job's insertion is sent once, with the client's own retries off. The response shows the state of the id:
 
     =====================================================  =================  ===============================
-    answer                                                 raised             the id
+    response                                               raised             the id
     =====================================================  =================  ===============================
     200                                                                       inserted
     409                                                    JobAlreadyExists   taken: by us, if a reply was lost
-    403 or 429 for a rate or a quota                       Unavailable        free
+    403 or 429 for a rate limit or quota                   Unavailable        free
     401, no credentials available                          Unavailable        free
     no connection                                          Unavailable        free: nothing was sent
     other 4xx                                              JobFailed          free, as far as this call goes
-    408, 5xx, a reset, no answer in time, an answer        UnknownOutcome     taken now, later or never
+    408, 5xx, a reset, a timeout, or a response            UnknownOutcome     taken now, later or never
     that is not the API's
     =====================================================  =================  ===============================
 
 "Free" is only a hint: the loader gets the job before it submits again (L3), so a wrong guess costs one call.
-Every other call may be repeated, and the client does so for a while. The remaining errors are Unavailable, NotFound,
-or a ConfigurationError that names the missing permission.
+All other calls may be repeated, and the client does so for a while. Errors that remain are Unavailable, NotFound, or a
+ConfigurationError that names the missing permission.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from kbq_assets.core.errors import (
 _BUSY: Final = frozenset(
     {"rateLimitExceeded", "quotaExceeded", "jobRateLimitExceeded", "userRateLimitExceeded"}
 )
-_LATER: Final = "the next run retries; if it lasts, check BigQuery's status and quotas"
+_LATER: Final = "the next run retries; if it persists, check BigQuery's status and quotas"
 _GET_JOB: Final = "the next run gets the job"
 _CREDENTIALS: Final = "check KBQ_LOAD_CREDENTIALS"
 
 
 @contextmanager
 def calls(what: str, permission: str) -> Iterator[None]:
-    """Translate errors of repeatable calls. ``permission`` is the one that the last of them needs.
+    """Translate the errors of repeatable calls. ``permission`` is the permission that the calls need.
 
-    Raises Unavailable, NotFound, ConfigurationError; the client's PreconditionFailed propagates.
+    Raises Unavailable, NotFound, ConfigurationError. The client's PreconditionFailed propagates.
     """
     try:
         yield
     except api.PreconditionFailed:
-        raise  # an answer, not a failure: another writer was faster
+        raise  # not a failure: another writer was faster
     except (
         api.GoogleAPIError,
         requests.RequestException,
@@ -72,7 +72,7 @@ def calls(what: str, permission: str) -> Iterator[None]:
 
 @contextmanager
 def insertion(what: str) -> Iterator[None]:
-    """Translate errors of the call that inserts a job, by the table of outcomes."""
+    """Translate the errors of the call that inserts a job, as in the table of outcomes."""
     try:
         yield
     except (api.GoogleAPIError, requests.RequestException, auth.GoogleAuthError) as error:
@@ -80,14 +80,14 @@ def insertion(what: str) -> Iterator[None]:
 
 
 def is_busy(error: Exception) -> bool:
-    """Whether the API refused a call for a rate or a quota."""
+    """Whether the API refused a call because of a rate limit or quota."""
     return isinstance(error, api.TooManyRequests) or (
         isinstance(error, api.Forbidden) and reason_of(error) in _BUSY
     )
 
 
 def reason_of(error: Exception) -> str:
-    """BigQuery's own reason for an error, "" if the answer is not BigQuery's."""
+    """BigQuery's own reason for an error; "" if the response is not BigQuery's."""
     errors = getattr(error, "errors", None) or [{}]
     return str(errors[0].get("reason", "")) if isinstance(errors[0], dict) else ""
 
@@ -104,7 +104,7 @@ def message_of(error: Exception) -> str:
 
 
 def _root(error: BaseException) -> BaseException:
-    """The root cause: the errors around it show addresses and URLs."""
+    """The root cause. The errors that wrap it show addresses and URLs."""
     following = error.__cause__ or error.__context__
     return _root(following) if isinstance(following, (OSError, urllib3.exceptions.HTTPError)) else error
 
@@ -118,14 +118,14 @@ def _insertion_error(error: Exception, what: str) -> KbqError:
     if isinstance(error, (api.Unauthorized, auth.GoogleAuthError)):
         return Unavailable(message, next_step=_CREDENTIALS)
     if _was_not_sent(error):
-        return Unavailable(f"{what}: BigQuery is out of reach: {message}", next_step=_LATER)
+        return Unavailable(f"{what}: BigQuery cannot be reached: {message}", next_step=_LATER)
     if _is_refusal(error):
         return JobFailed(message, next_step=_refusal(error, "bigquery.jobs.create"))
-    return UnknownOutcome(f"{what}: no answer: {message_of(error)}", next_step=_GET_JOB)
+    return UnknownOutcome(f"{what}: no response: {message_of(error)}", next_step=_GET_JOB)
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether a 4xx is an answer; 408 and 499 are the lack of one."""
+    """Whether a 4xx is a definite refusal; 408 and 499 only mean that there was no response."""
     code = error.code if isinstance(error, api.GoogleAPICallError) else None
     return code is not None and 400 <= code < 500 and code not in (408, 499)
 
@@ -152,5 +152,5 @@ def _call_error(error: Exception, what: str, permission: str) -> KbqError:
 
 def _refusal(error: Exception, permission: str) -> str:
     if isinstance(error, api.Forbidden):
-        return f"grant {permission} to the loader's account, or check what else the message names"
-    return "check what the message names; `kbq doctor --gcp` checks the project"
+        return f"grant {permission} to the loader's account, or fix what the message names"
+    return "fix what the message names; `kbq doctor --gcp` checks the project"

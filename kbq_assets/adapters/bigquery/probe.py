@@ -1,4 +1,4 @@
-"""Loads files into a scratch table: to find out whether they are to blame (L5), or to compare their rows."""
+"""Loads files into a scratch table, to find out whether they are to blame (L5) or to compare their rows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.warehouse import Comparable, JobError, JobStatus, LoadJob, RowComparison
 
-#: Time limit of the probe's job. Its table lives longer, so that no file is blamed for a missing table.
+#: Time limit of the probe's job. The scratch table lives longer, so that no file is blamed for a missing table.
 PROBE_SECONDS: Final = 1800
 SCRATCH_LIFE: Final = timedelta(hours=1)
 POLL_SECONDS: Final = 2.0
 
 
 def probe(session: Session, clock: Clock, job: LoadJob) -> JobError | None:
-    """The error of loading a job's files into a table like the real one, None if they load."""
+    """The error of loading a job's files into a copy of the real table's schema; None if they load."""
     real = session.find_table(job.table)
     if real is None:
         return JobError("notFound", f"table {job.table} does not exist", transient=True)
@@ -35,7 +35,7 @@ def probe(session: Session, clock: Clock, job: LoadJob) -> JobError | None:
 
 
 def compare(session: Session, clock: Clock, job: LoadJob, limit: int, which: Comparable) -> RowComparison:
-    """Load a job's files into a scratch table and compare, under the files' dates. Raises JobFailed."""
+    """Load a job's files into a scratch table and compare its rows with the real ones. Raises JobFailed."""
     real = session.find_table(job.table)
     if real is None:
         return RowComparison(0)
@@ -54,12 +54,12 @@ def compare(session: Session, clock: Clock, job: LoadJob, limit: int, which: Com
 def loaded(
     session: Session, clock: Clock, job: LoadJob, real: bigquery.Table
 ) -> Iterator[tuple[bigquery.TableReference, JobError | None]]:
-    """A scratch table like the real one with a job's files, or the error of loading them."""
+    """A scratch table like the real one, loaded with a job's files, or the error of loading them."""
     scratch = _create_scratch(session, job.table, real)
     try:
         yield scratch, _load(session, clock, job, scratch)
     finally:
-        # If this fails, the table expires.
+        # If this fails, the table expires on its own.
         with contextlib.suppress(KbqError), calls(f"table {scratch}", "bigquery.tables.delete"):
             session.client.delete_table(scratch, not_found_ok=True, **session.repeated)
 
@@ -81,7 +81,7 @@ def _create_scratch(session: Session, table: TableReference, real: bigquery.Tabl
 
 
 def _load(session: Session, clock: Clock, job: LoadJob, scratch: bigquery.TableReference) -> JobError | None:
-    """Load and wait. The id's prefix differs from that of tables' jobs, ``kbq-<uuid>-<sequence>``."""
+    """Load the files and wait. The job's id differs from the ids of real loads, ``kbq-<uuid>-<sequence>``."""
     own = LoadJob(
         f"kbq-probe-{uuid.uuid4().hex}",
         session.project, session.location, job.table, job.source_uris, job.schema, job.labels,
@@ -91,7 +91,7 @@ def _load(session: Session, clock: Clock, job: LoadJob, scratch: bigquery.TableR
     except JobFailed as error:
         return JobError("refused", error.message, transient=True)
     except UnknownOutcome as error:
-        # If the job starts later, it finds no table.
+        # If the job starts later, its table no longer exists.
         raise Unavailable(error.message, next_step="the next run probes again") from error
     return _wait(session, clock, own.job_id).error
 
@@ -103,7 +103,5 @@ def _wait(session: Session, clock: Clock, job_id: str) -> JobStatus:
         if status is not None and status.state == "DONE":
             return status
         clock.sleep(POLL_SECONDS)
-    # Its table is deleted now; its time limit ends the job.
-    raise Unavailable(
-        f"job {job_id} does not end in {PROBE_SECONDS} s", next_step="the next run probes again"
-    )
+    # The table is deleted now. The job's time limit ends the job.
+    raise Unavailable(f"job {job_id} did not end in {PROBE_SECONDS} s", next_step="the next run probes again")

@@ -1,6 +1,6 @@
-"""The queries. Values are parameters, never text; names of tables are checked by the caller.
+"""The queries. Values are parameters, never part of the text. The caller checks the names of tables.
 
-They read only KBQ's own columns, which are narrow: a query's price is that of its columns.
+They read only KBQ's own columns, which are narrow, because BigQuery bills a query by its columns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROBE_PREFIX: Final = "_kbq_probe_"
 _FIRST: Final = {"DATE": "DATE '0001-01-01'", "DATETIME": "DATETIME '0001-01-01'"}
 _RANGE: Final = "_kafka_topic, _kafka_partition, _kbq_epoch"
 _ERROR_FIELDS: Final = tuple(field.name for field in fields(ErrorRow))
-#: In the order of the fields. Cut as hex, since local-bigquery, which tests this, cuts only text.
+#: In the order of the fields. Values are truncated as hex, because the emulator in the tests can only truncate text.
 _ERROR_COLUMNS: Final = (
     "_kafka_topic, _kafka_partition, _kafka_offset, _kbq_epoch, UNIX_MILLIS(_kafka_timestamp), reason, message,"
     " schema_id, {key}, {value}, BYTE_LENGTH(value), headers"
@@ -43,7 +43,8 @@ class Query:
 
 
 def kafka_tables(project: str, dataset: str) -> Query:
-    """Names of a dataset's tables with positions. Omits views, snapshots and clones: their rows are other tables'."""
+    """Names of a dataset's tables with positions. Omits views, snapshots and clones, whose rows belong to other
+    tables."""
     schema = f"`{project}.{dataset}`.INFORMATION_SCHEMA"
     sql = (
         f"SELECT table_name FROM {schema}.COLUMNS WHERE column_name = '_kafka_offset' AND table_name IN"
@@ -53,7 +54,7 @@ def kafka_tables(project: str, dataset: str) -> Query:
 
 
 def positions(table: bigquery.Table, range_: KafkaRange, offset: int | None = None) -> Query:
-    """Rows per offset, or of one."""
+    """The number of rows per offset, or for a single ``offset``."""
     where = [
         all_partitions(table),
         _counting(table),
@@ -91,7 +92,7 @@ def kafka_summary(table: bigquery.Table, since: date | None) -> Query:
 
 
 def doubled_offsets(tables: Sequence[bigquery.Table], since: date | None, limit: int) -> Query:
-    """Offsets with several rows, and for each row the number of its table. BigQuery reads at most 1,000 tables."""
+    """Offsets with several rows, with the index of each row's table. BigQuery reads at most 1,000 tables."""
     sources = []
     for number, table in enumerate(tables):
         condition, parameters = _rows_since(table, since, _counting(table))
@@ -108,7 +109,7 @@ def doubled_offsets(tables: Sequence[bigquery.Table], since: date | None, limit:
 
 
 def error_rows(table: bigquery.Table, query: ErrorQuery) -> Query:
-    """Rows of an error table, the newest first, or in the order of offsets."""
+    """Rows of an error table: newest first, or by offset if the query has ``from_offset``."""
     wanted = (
         ("_kafka_topic = @topic", query.topic, _text("topic", query.topic)),
         ("_kafka_partition = @partition", query.partition, _number("partition", query.partition)),
@@ -134,8 +135,8 @@ def error_row(row: Any) -> ErrorRow:
 
 
 def all_partitions(table: bigquery.Table, alias: str = "") -> str:
-    """A partition filter that holds for every row, for tables that require a filter. ``alias`` is the table's, with its
-    dot."""
+    """A partition filter that matches every row, for tables that require a filter. ``alias`` is the table's alias with
+    its dot."""
     partitioning = table.time_partitioning
     if not table.require_partition_filter or partitioning is None:
         return ""
@@ -146,9 +147,9 @@ def all_partitions(table: bigquery.Table, alias: str = "") -> str:
 
 
 def hours_since(table: bigquery.Table, day: str, alias: str = "") -> str:
-    """A condition that holds for all rows since a day, and reads their hours alone, "" for a table that is not
-    partitioned by hour: a filter by `event_date` would read all of its partitions. Rows of topics without a business
-    time may have no hour."""
+    """A condition that matches all rows since a day and reads only their hourly partitions; "" for a table that is not
+    partitioned by hour. A filter on `event_date` would read all hourly partitions. Rows without a business time may
+    have no hour."""
     partitioning = table.time_partitioning
     if partitioning is None or partitioning.type_ != HOUR.upper() or partitioning.field not in TIMES:
         return ""
@@ -171,17 +172,17 @@ def _rows_since(
 
 
 def _counting(table: bigquery.Table) -> str:
-    """A condition that leaves out error rows that were replayed."""
+    """A condition that excludes replayed error rows."""
     return f"{REPLAYED_AT} IS NULL" if _is_error_table(table) and _has_replays(table) else ""
 
 
 def _loaded(table: bigquery.Table) -> str:
-    """A condition that leaves out rows that replays added."""
+    """A condition that excludes rows added by replays."""
     return f"{REPLAYED_AT} IS NULL" if not _is_error_table(table) and _has_replays(table) else ""
 
 
 def loaded_rows(table: bigquery.Table) -> str:
-    """A condition that holds for rows that load jobs wrote."""
+    """A condition that matches only rows written by load jobs."""
     return _loaded(table) or "TRUE"
 
 
@@ -198,7 +199,7 @@ def _all(conditions: list[str]) -> str:
 
 
 def name_of(table: bigquery.Table | bigquery.TableReference) -> str:
-    """A table in SQL."""
+    """A table's quoted name in SQL."""
     return f"`{table.project}.{table.dataset_id}.{table.table_id}`"
 
 

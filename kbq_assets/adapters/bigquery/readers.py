@@ -1,4 +1,4 @@
-"""Who may read datasets and tables of BigQuery (`ports.readers`)."""
+"""Read access to BigQuery's datasets and tables (`ports.readers`)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from kbq_assets.core.config.google_permissions import (
 )
 from kbq_assets.core.errors import ConfigurationError, NotFound, Unavailable
 
-#: Changes by others that a grant outlasts.
+#: Attempts to grant while others change the policy.
 _UPDATES: Final = 10
-#: Seconds for the repetitions of one request.
+#: Seconds to retry one request.
 _PATIENCE: Final = 60.0
-#: Roles that read all rows. A dataset's list has the short names too.
+#: Roles that may read all rows. A dataset's access list also uses the short names.
 _READING: Final = frozenset(
     {
         *("READER", "WRITER", "OWNER"),
@@ -41,24 +41,24 @@ _EMAILS: Final[Mapping[str, str]] = {
     "group": "groupByEmail",
 }
 _CHANGE_DATASET: Final = f"{UPDATE_DATASET} and {SET_DATASET_POLICY}"
-#: Policies with conditions have this version. The client's own methods know the first alone.
+#: Policies with conditions have this version. The client's own methods support only version 1.
 _VERSION: Final = 3
 
 
 class BigQueryReaders:
-    """Reads and extends the lists of datasets, and the policies of tables."""
+    """Reads and extends the access lists of datasets and the policies of tables."""
 
     def __init__(self, client: bigquery.Client) -> None:
         self._client = client
         self._retry = DEFAULT_RETRY.with_timeout(_PATIENCE)
 
     def readers(self, place: ReadablePlace) -> frozenset[str] | None:
-        """Members who may read the place by its own list or policy."""
+        """Members who may read the place through its own access list or policy; None if the place does not exist."""
         found = self._read(place)
         return None if found is None else frozenset(_readers(place, found))
 
     def grant(self, change: GrantReading) -> None:
-        """Add the members, by the etag of what was read."""
+        """Add the members. The etag of the read version protects changes by others."""
         place = change.place
         for _ in range(_UPDATES):
             found = self._read(place)
@@ -71,7 +71,7 @@ class BigQueryReaders:
         raise Unavailable(f"{place}: others keep changing who may read it", next_step="apply again later")
 
     def _read(self, place: ReadablePlace) -> dict[str, Any] | None:
-        """A dataset, or a table's policy; None if there is none."""
+        """A dataset, or a table's policy; None if the place does not exist."""
         try:
             if place.kind == DATASET:
                 with calls(str(place), f"{GET_DATASET} and {GET_DATASET_POLICY}"):
@@ -84,7 +84,7 @@ class BigQueryReaders:
             return None
 
     def _replace(self, place: ReadablePlace, found: Mapping[str, Any], members: Sequence[str]) -> bool:
-        """Whether the list was replaced; False if somebody else changed it, or dropped the place, meanwhile."""
+        """Whether the list or policy was replaced; False if it was changed or the place was dropped in the meantime."""
         is_dataset = place.kind == DATASET
         with calls(str(place), _CHANGE_DATASET if is_dataset else SET_TABLE_POLICY):
             try:
@@ -111,10 +111,10 @@ class BigQueryReaders:
 
 
 def _with_list(place: ReadablePlace, dataset: dict[str, Any]) -> dict[str, Any]:
-    """A dataset that was shown with its list. Raises ConfigurationError for another, whose list would be lost."""
+    """The dataset. Raises ConfigurationError if the API omitted its access list, which an update would erase."""
     if "access" not in dataset:
         raise ConfigurationError(
-            f"{place}: BigQuery does not show these credentials who may read it",
+            f"{place}: these credentials may not see its access list",
             next_step=f"grant {GET_DATASET_POLICY} to them",
         )
     return dataset
@@ -127,14 +127,14 @@ def _path(place: ReadablePlace) -> str:
 
 
 def _readers(place: ReadablePlace, found: Mapping[str, Any]) -> Iterator[str]:
-    """Members with a role that reads all rows, without a condition."""
+    """Members with an unconditional role that may read all rows."""
     for each in found.get("access" if place.kind == DATASET else "bindings", ()):
         if each.get("role") in _READING and not each.get("condition"):
             yield from _members(each)
 
 
 def _members(each: Mapping[str, Any]) -> Iterator[str]:
-    """The members of an entry of a dataset's list, or of a policy's binding."""
+    """The members in an entry of a dataset's access list, or in a policy's binding."""
     if "userByEmail" in each:
         yield member_of(str(each["userByEmail"]).lower())
     if "groupByEmail" in each:
@@ -150,7 +150,7 @@ def _entry(member: str) -> dict[str, str]:
 
 
 def _with(policy: Mapping[str, Any], members: Sequence[str]) -> dict[str, Any]:
-    """A table's policy with more readers."""
+    """A table's policy with additional readers."""
     bindings = list(policy.get("bindings", ()))
     for at, each in enumerate(bindings):
         if each.get("role") == READER_TABLE_ROLE and not each.get("condition"):

@@ -1,5 +1,5 @@
-"""SQL that copies rows between tables whose columns have another order, or lack some: BigQuery compares the fields of
-records by their place, not by their name."""
+"""SQL that copies rows between tables whose columns differ in order or number. BigQuery matches the fields of records
+by position, not by name."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kbq_assets.core.statements.dialects import BIGQUERY
 def insertion(
     target: str, into: Iterable[Column], source: str, columns: Sequence[Column], added: str = ""
 ) -> str:
-    """An INSERT of all columns of ``source`` by their names, up to its WHERE. ``added`` is a column that gets
-    ``@number`` instead."""
+    """An INSERT of all columns of ``source`` by name, without a WHERE. The column ``added`` gets ``@number``
+    instead."""
     known = {column.name.lower(): column for column in columns}
     pairs = [
         (column.name, value_of(f"s.{BIGQUERY.quoted(found.name)}", column, found))
@@ -28,7 +28,7 @@ def insertion(
 
 
 def value_of(path: str, target: Column, source: Column, depth: int = 0) -> str:
-    """A value of one type as one of another, field by field. Fields that ``source`` lacks are null, or empty."""
+    """A value converted from one type to another, field by field. Fields that ``source`` lacks are null or empty."""
     if _is_same(target, source):
         return path
     repeated = target.mode == "REPEATED"
@@ -47,7 +47,7 @@ def value_of(path: str, target: Column, source: Column, depth: int = 0) -> str:
 
 
 def nothing(column: Column) -> str:
-    """The value of a column that has none."""
+    """The null or empty value of a column."""
     return f"CAST({'[]' if column.mode == 'REPEATED' else 'NULL'} AS {sql_type(column)})"
 
 

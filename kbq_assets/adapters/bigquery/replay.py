@@ -1,8 +1,8 @@
 """Replays in BigQuery (`ports.replay.ReplayTables`): one multi-statement transaction replaces the range in all tables.
 
-BigQuery bills the copy of the former rows for the range's days, the deletion for KBQ's narrow columns and for all
-columns of the partitions that it changes, and the insertion for the replay's rows. At most 100 tables take part in a
-transaction: https://cloud.google.com/bigquery/docs/transactions
+BigQuery bills three parts: the copy of the former rows for the range's days, the deletion for KBQ's narrow columns and
+for all columns of the partitions that it changes, and the insertion for the replay's rows. A transaction changes at
+most 100 tables: https://cloud.google.com/bigquery/docs/transactions
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from kbq_assets.ports.replay import (
 )
 from kbq_assets.ports.warehouse import EVERYTHING, JobStatus
 
-#: Ids of jobs that took effect: each transaction adds its own. A script may fail after its COMMIT.
+#: The table of job ids that took effect. Each transaction adds its id, because a script may fail after its COMMIT.
 ENDED: Final = f"{SHADOW}jobs"
 _DATE: Final = "event_date"
-#: Counts of a range from a promotion's beginning to its transaction (pipelines/replay/promote.py): two of the affected
-#: tables, one as each table waits, one for the days of the copy.
+#: How often a promotion counts a range before its transaction (pipelines/replay/promote.py): twice for the affected
+#: tables, once while each table waits, and once for the days of the copy.
 _COUNTS: Final = 4
-_MOST_TABLES: Final = 100  # with the copies of former rows, deleted keys, and `ENDED`
+_MOST_TABLES: Final = 100  # includes the copies of former rows, deleted keys, and `ENDED`
 _Parameter: TypeAlias = bigquery.ScalarQueryParameter | bigquery.ArrayQueryParameter
 
 
 class BigQueryReplayTables:
-    """Runs replays by a session's client."""
+    """Runs replays with a session's client."""
 
     one_transaction: bool = True
 
@@ -59,7 +59,7 @@ class BigQueryReplayTables:
     def days(
         self, tables: Collection[TableReference], rows: RowRange, keys: Keys | None = None
     ) -> Mapping[TableReference, Mapping[PartitionDay, DayRows]]:
-        """Rows of the range by partition and day: a query of narrow columns per table, and of the key's."""
+        """Counts of the range by partition and day. One query per table reads narrow columns and those of the key."""
         found = catalog.find_all(self._session, tables)
         return {
             table: self._days(table, stored, rows, (keys or {}).get(table, ()))
@@ -69,7 +69,7 @@ class BigQueryReplayTables:
     def differences(
         self, live: TableReference, replay: TableReference, rows: RowRange, limit: int
     ) -> tuple[RowDifference, ...]:
-        """The first offsets that differ. Reads whole rows, of the range's days alone."""
+        """The first offsets that differ. Reads whole rows, but only of the range's days."""
         found = catalog.find_all(self._session, (live, replay))
         sides = [
             Side(found[table], self._days_of(table, found[table], rows))
@@ -90,7 +90,7 @@ class BigQueryReplayTables:
     def shared(
         self, one: Collection[TableReference], other: Collection[TableReference], rows: RowRange
     ) -> int:
-        """Offsets of the range in both sides: a query of narrow columns."""
+        """The number of the range's offsets on both sides, from one query of narrow columns."""
         found = catalog.find_all(self._session, (*one, *other))
         where, parameters = _where(rows)
         sides = [
@@ -109,18 +109,19 @@ class BigQueryReplayTables:
         return int(count)
 
     def bytes_billed(self, sources: Mapping[TableReference, TableReference], rows: RowRange) -> int:
-        """The sum of dry runs: former rows are read to be kept, and their days are billed again when they are deleted;
-        narrow columns are read by the deletion and by each count before it; new rows are read once."""
+        """The estimated bytes from dry runs. Former rows are read for their copy, and their days are billed again for
+        the deletion. The deletion and each count before it read narrow columns. New rows are read once."""
         found = catalog.find_all(self._session, (*sources, *sources.values()))
         return sum(self._billed(found.get(t), found.get(source), rows) for t, source in sources.items())
 
     def replace(self, job: ReplaceJob) -> None:
-        """Create the tables of the former rows, then send the transaction once. Raises by the table of outcomes."""
+        """Create the tables for the former rows, then send the transaction once. Raises the errors in the table of
+        outcomes."""
         changed = 1 + sum(4 if each.sql else 2 for each in job.replacements)
         if changed > _MOST_TABLES:
             raise Refused(
-                f"{len(job.replacements)} tables, {changed} with their copies: a transaction of BigQuery changes"
-                f" {_MOST_TABLES}",
+                f"{len(job.replacements)} tables, {changed} with their copies: a transaction in BigQuery changes at"
+                f" most {_MOST_TABLES}",
                 next_step="kbq replay drop, then replay a shorter range",
             )
         session, ended = self._session, self._ended(job.replacements)
@@ -159,7 +160,7 @@ class BigQueryReplayTables:
                 )
 
     def settled(self, status: JobStatus) -> JobStatus:
-        """The status of a replacement: a failure after its COMMIT does not count."""
+        """The status of a replacement job, ignoring a failure after its COMMIT."""
         if status.error is None or status.state != "DONE" or not status.source_uris:
             return status
         name, _, rest = status.source_uris[0].partition(":")
@@ -240,8 +241,8 @@ class BigQueryReplayTables:
             yield f"{text} WHERE {_all(all_partitions(source), where)};", ()
 
     def _former(self, table: TableReference, live: bigquery.Table, columns: tuple[Column, ...]) -> str:
-        """The name of a table for the former rows, like the live one. It is never deleted here: whoever comes late
-        finds the copies that others need, and adds nothing but columns."""
+        """The name of a table for the former rows, with the live table's schema. An existing one is kept, since others
+        may need its rows; it only gains missing columns."""
         new = bigquery.Table(self._session.reference(table), live.schema)
         if self._create(table, new).schema != new.schema:
             catalog.update(self._session, table, columns, TableNotes())
@@ -265,7 +266,7 @@ class BigQueryReplayTables:
 
 @dataclass(frozen=True)
 class Side:
-    """A table, and the days of its rows in a range."""
+    """A table and the days of its rows in a range."""
 
     table: bigquery.Table
     days: frozenset[date | None]
@@ -273,7 +274,7 @@ class Side:
 
     @property
     def pruned(self) -> str:
-        """A condition that holds for all rows of these days, and reads their partitions alone."""
+        """A condition that matches all rows of these days and reads only their partitions."""
         if not _has_date(self.table):
             return all_partitions(self.table)
         own = f"({_DATE} IN UNNEST(@{self.name})" + (f" OR {_DATE} IS NULL)" if None in self.days else ")")
@@ -286,7 +287,7 @@ class Side:
 
     @property
     def parameters(self) -> tuple[_Parameter, ...]:
-        """Those of `pruned`."""
+        """The parameters of `pruned`."""
         return (
             (bigquery.ArrayQueryParameter(self.name, "DATE", self._known),) if _has_date(self.table) else ()
         )
@@ -297,8 +298,8 @@ class Side:
 
 
 def _where(rows: RowRange) -> tuple[str, tuple[_Parameter, ...]]:
-    """The condition of a row in the range, and its parameters. Numbers are text: a request takes 10,000 parameters, and
-    a range may have more partitions."""
+    """The condition for rows in the range, and its parameters. Numbers are part of the text: a request may have at most
+    10,000 parameters, and a range may have more partitions."""
     parts = " OR ".join(
         f"_kafka_partition = {r.topic_partition.partition:d}"
         f" AND _kafka_offset >= {r.from_offset:d} AND _kafka_offset < {r.until_offset:d}"
@@ -310,7 +311,7 @@ def _where(rows: RowRange) -> tuple[str, tuple[_Parameter, ...]]:
 
 
 def _counts(table: bigquery.Table, rows: RowRange, key: Sequence[str] = ()) -> Query:
-    """Rows, offsets and keys of the range by partition and day."""
+    """Counts rows, offsets and keys of the range by partition and day."""
     where, parameters = _where(rows)
     day = _DATE if _has_date(table) else "CAST(NULL AS DATE)"
     sql = (

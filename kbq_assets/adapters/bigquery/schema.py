@@ -1,6 +1,6 @@
 """Columns and tables in the API's form.
 
-The API uses legacy SQL's names (INTEGER, FLOAT, BOOLEAN, RECORD); it also accepts and may return the others.
+The API uses the type names of legacy SQL (INTEGER, FLOAT, BOOLEAN, RECORD). It also accepts and may return the others.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes, needs_n
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 
-#: A field as JSON. KBQ reads, changes and sends back fields as they are, so descriptions, policy tags, default values
-#: and future attributes stay unchanged.
+#: A field as JSON. KBQ sends fields back as it read them, apart from its own changes. So descriptions, policy tags,
+#: default values and future attributes are preserved.
 ApiField: TypeAlias = dict[str, Any]
 
 _OURS: Final = {
@@ -36,7 +36,7 @@ _CLUSTER_TYPES: Final = frozenset(
 )
 #: https://cloud.google.com/bigquery/docs/clustered-tables#limitations
 MAX_CLUSTER_COLUMNS: Final = 4
-#: The attributes that decide whether a file loads. Setting a policy tag needs its own permission.
+#: The attributes that decide whether a file loads. Policy tags are omitted, since setting them needs a permission.
 _SHAPE: Final = ("name", "type", "mode", "precision", "scale", "maxLength", "roundingMode")
 _DAY_MS: Final = 86_400_000
 
@@ -72,25 +72,25 @@ def field_of(column: Column) -> ApiField:
 
 
 def _notes_of(column: Column) -> ApiField:
-    """A column's description and tags; omits blank ones, so that existing texts stay."""
+    """A column's description and policy tag. Omits empty ones, so that existing values stay."""
     text = {"description": column.description} if column.description else {}
     return text | ({"policyTags": {"names": [column.policy_tag]}} if column.policy_tag else {})
 
 
 def has_policy_tags(columns: Iterable[Column]) -> bool:
-    """Whether writing these columns needs the permission for policy tags."""
+    """Whether any of the columns has a policy tag, which needs its own permission to write."""
     return any(column.policy_tag or has_policy_tags(column.fields) for column in columns)
 
 
 def updated(existing: Sequence[ApiField], wanted: Iterable[Column]) -> list[ApiField]:
-    """``existing``, relaxed where ``wanted`` is NULLABLE, followed by missing columns. Names ignore case."""
+    """The ``existing`` fields, relaxed if ``wanted`` is NULLABLE, then the missing columns. Names ignore case."""
     by_name = {column.name.lower(): column for column in wanted}
     kept = [_relaxed(field, by_name.pop(str(field["name"]).lower(), None)) for field in existing]
     return kept + [field_of(_added(column)) for column in by_name.values()]
 
 
 def shape(field: Mapping[str, Any]) -> ApiField:
-    """A field with only the attributes that matter for loading."""
+    """A field with only the attributes that affect loading."""
     kept = {name: field[name] for name in _SHAPE if field.get(name) is not None}
     return kept | ({"fields": [shape(inner) for inner in field["fields"]]} if field.get("fields") else {})
 
@@ -98,14 +98,14 @@ def shape(field: Mapping[str, Any]) -> ApiField:
 def new_table(
     reference: bigquery.TableReference, columns: Sequence[Column], options: TableOptions
 ) -> bigquery.Table:
-    """A table to create. Partitioning and clustering need their columns; a table may not have them yet."""
+    """A table to create. Options for partitioning and clustering apply only if their columns exist."""
     table = bigquery.Table(reference, schema=schema_fields(map(field_of, columns)))
     name = TableReference(reference.dataset_id, reference.table_id)
     by_name = {column.name.lower(): column for column in columns}
     if partition := by_name.get(options.partition_by.lower()):
         _check(name, partition, _PARTITION_TYPES, "partitioned")
         unit = options.partition_unit or DAY
-        if unit == HOUR:  # a DATE has none
+        if unit == HOUR:  # a DATE has no hour
             partition = by_name.get(time_column(by_name), partition)
             unit = HOUR if partition.type == "TIMESTAMP" else DAY
         table.time_partitioning = bigquery.TimePartitioning(
@@ -135,19 +135,20 @@ def stored_table(table: bigquery.Table) -> StoredTable:
 
 
 def expire(table: bigquery.Table, days: int) -> list[str]:
-    """Set when partitions expire, 0 is never, and that the table never does; returns the names of the properties."""
+    """Set the expiration of partitions (0 is never), and make the table itself never expire. Returns the names of the
+    changed properties."""
     table.expires = None
     if table.time_partitioning is None:
         return ["expires"]
     partitions = bigquery.TimePartitioning(table.time_partitioning.type_, field=table.time_partitioning.field)
-    # Null removes it; 0 is refused.
+    # Null removes the expiration; 0 is refused.
     partitions.expiration_ms = days * _DAY_MS or None
     table.time_partitioning = partitions
     return ["expires", "time_partitioning"]
 
 
 def noted_fields(table: bigquery.Table, notes: TableNotes) -> list[str]:
-    """Set a table's missing or different description and labels; returns the names of the changed properties."""
+    """Set a table's description and labels if they differ. Returns the names of the changed properties."""
     changed = []
     if needs_notes(StoredTable((), table.description or ""), TableNotes(notes.description)):
         table.description = notes.text
@@ -190,6 +191,6 @@ def _relaxed(field: ApiField, wanted: Column | None) -> ApiField:
 
 
 def _added(column: Column) -> Column:
-    """A column to add to a table with rows: nothing in it is REQUIRED."""
+    """A column to add to a table with rows. Neither it nor its fields are REQUIRED."""
     mode = "REPEATED" if column.mode == "REPEATED" else "NULLABLE"
     return replace(column, mode=mode, fields=tuple(_added(inner) for inner in column.fields))

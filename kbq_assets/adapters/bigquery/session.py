@@ -1,4 +1,4 @@
-"""Calls shared by several parts, each with its time limit and retries."""
+"""Calls that several modules share, each with its timeout and retries."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ QUERY_SECONDS: Final = 600.0
 
 
 class Session:
-    """A client, the project and location of its jobs, the time for retries of repeatable calls, the datasets' project
-    if it is another, and the key of what it creates. Threads may share it."""
+    """A client with the project and location of its jobs. ``patience_seconds`` limits the retries of repeatable calls.
+    ``datasets`` is the datasets' project if it differs. ``kms_key`` encrypts what the session creates. Threads may
+    share it."""
 
     def __init__(
         self,
@@ -38,9 +39,9 @@ class Session:
         self.project = project
         self.location = location
         self._datasets = datasets
-        #: None leaves encryption to the dataset and the project.
+        #: If None, the defaults of the dataset and the project apply.
         self.encryption = bigquery.EncryptionConfiguration(kms_key) if kms_key else None
-        #: For all calls except the insertion of a job.
+        #: Arguments of all calls except the insertion of a job.
         self.repeated: dict[str, Any] = {
             "retry": DEFAULT_RETRY.with_timeout(patience_seconds),
             "timeout": TIMEOUT_SECONDS,
@@ -52,19 +53,19 @@ class Session:
         return self._datasets or self.project
 
     def reference(self, table: TableReference, project: str = "") -> bigquery.TableReference:
-        """A table in the client's form. ``project`` is a job's; datasets in a project of their own stay there."""
+        """A table in the client's form. A job's ``project`` applies unless datasets have a project of their own."""
         place = self._datasets or project or self.project
         return bigquery.DatasetReference(place, table.dataset).table(table.table)
 
     def query_config(self, **options: Any) -> bigquery.QueryJobConfig:
-        """The configuration of a query, whose result has the key too."""
+        """The configuration of a query. Its result is encrypted with the key too."""
         config = bigquery.QueryJobConfig(use_legacy_sql=False, **options)
         if self.encryption:
             config.destination_encryption_configuration = self.encryption
         return config
 
     def insert_load(self, job: LoadJob, target: bigquery.TableReference, timeout_ms: int) -> None:
-        """Send a load once. Raises by the table of outcomes."""
+        """Send a load once. Raises the errors in the table of outcomes."""
         key, config = (
             JobKey(job.job_id, job.project, job.location),
             load_jobs.load_configuration(job, timeout_ms),
@@ -72,21 +73,21 @@ class Session:
         insert_load(self.client, f" of table {job.table}", job.source_uris, target, key, config)
 
     def insert_burn(self, job_id: str, project: str, location: str) -> None:
-        """Send a query that reads nothing, once. Raises by the table of outcomes."""
+        """Send a query that reads nothing, once. Raises the errors in the table of outcomes."""
         config = self.query_config(labels=dict(load_jobs.BURNED))
         key = JobKey(job_id, project, location)
         insert_query(self.client, f" of project {project}", load_jobs.BURN_SQL, key, config)
 
     def find_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
-        """A job's status, None if BigQuery has no such id there."""
+        """A job's status; None if BigQuery has no such id in the location."""
         with calls(f"job {job_id}", "bigquery.jobs.get"):
             try:
                 job = self.client.get_job(job_id, project, location, **self.repeated)
             except api.NotFound as error:
-                # Another server's "not found" is not BigQuery's.
+                # A "not found" may come from another server, such as a proxy.
                 if reason_of(error) != "notFound":
                     raise Unavailable(
-                        f"job {job_id}: an answer that is not BigQuery's: {error}",
+                        f"job {job_id}: the response is not BigQuery's: {error}",
                         next_step="check KBQ_BIGQUERY_ENDPOINT",
                     ) from error
                 return None
@@ -96,11 +97,11 @@ class Session:
         return status
 
     def _fewest_changed(self, script: str, project: str, location: str) -> int:
-        """The fewest rows that a statement of a script changed; -1 if none is to change rows."""
+        """The smallest number of rows that any statement of a script changed; -1 if no statement changes rows."""
         with calls(f"statements of job {script}", "bigquery.jobs.list"):
             listed = self.client.list_jobs(project, parent_job=script, **self.repeated)
             ids = [each.job_id for each in listed if load_jobs.changes_rows(each)]
-        # A list may leave statistics out.
+        # A list may omit statistics.
         found = [self.find_job(each, project, location) for each in ids]
         return min((each.changed_rows for each in found if each is not None), default=-1)
 
@@ -112,7 +113,7 @@ class Session:
             return None
 
     def bytes_read(self, what: str, query: Query) -> int:
-        """The bytes that a query would read, by a dry run."""
+        """The bytes that a query would read, from a dry run."""
         parameters = list(query.parameters)
         config = self.query_config(query_parameters=parameters, dry_run=True, use_query_cache=False)
         with calls(what, "bigquery.jobs.create"):
@@ -127,7 +128,7 @@ class Session:
         return int(job.total_bytes_processed or 0)
 
     def query(self, what: str, query: Query, *, is_script: bool = False) -> list[tuple[Any, ...]]:
-        """All rows of a query. A script has no result, so it takes no key for one."""
+        """All rows of a query. A script accepts no encryption key, because it has no result table."""
         config = self.query_config(query_parameters=list(query.parameters), labels={"kbq": "read"})
         if is_script:
             config.destination_encryption_configuration = None

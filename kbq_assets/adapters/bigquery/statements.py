@@ -1,7 +1,8 @@
 """Statements and ledgers in BigQuery (`ports.statements.Statements`).
 
-A statement is one multi-statement query job: https://cloud.google.com/bigquery/docs/transactions. An error in it rolls
-its transaction back; one after its COMMIT leaves a failed job whose changes stay, so only the ledger decides (S2).
+A statement is one multi-statement query job: https://cloud.google.com/bigquery/docs/transactions. An error rolls its
+transaction back. After an error that follows the COMMIT, the job has failed but its changes stay, so only the ledger
+decides (S2).
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from kbq_assets.core.statements.side_tables import SCRATCH_PREFIX, ledger_table
 from kbq_assets.core.statements.sql_tokens import split
 from kbq_assets.ports.statements import LedgerRow, StatementJob
 
-#: A scratch table that nobody drops expires. A batch that waits longer is loaded again.
+#: Lifetime of a scratch table that is not dropped. A batch that waits longer is loaded again.
 SCRATCH_LIFE: Final = timedelta(days=7)
-#: A query that reads anything is billed at least so much: https://cloud.google.com/bigquery/pricing#on_demand_pricing
+#: The minimum billed for a query that reads a table: https://cloud.google.com/bigquery/pricing#on_demand_pricing
 LEAST_BILLED: Final = 10 * 2**20
 
 
 class BigQueryStatements:
-    """Runs statements by a session's client."""
+    """Runs statements with a session's client."""
 
     dialect: Dialect = BIGQUERY
 
@@ -45,8 +46,8 @@ class BigQueryStatements:
         return name_of(self._session.reference(table))
 
     def create_scratch(self, table: TableReference, columns: Iterable[Column]) -> None:
-        """Create an empty scratch table; an existing one stays. Its policy tags are the target's, so it shows no more
-        than the target does; the loader's account then needs to read what they protect."""
+        """Create an empty scratch table, unless it exists. It has the target's policy tags, so it reveals no more than
+        the target. The loader's account must then be allowed to read the protected columns."""
         fields = [schema.field_of(_shape(column)) for column in columns]
         scratch = bigquery.Table(self._session.reference(table), schema=schema.schema_fields(fields))
         scratch.expires = datetime.now(UTC) + SCRATCH_LIFE
@@ -77,7 +78,8 @@ class BigQueryStatements:
         )
 
     def open_ledger(self, target: TableReference) -> LedgerRow:
-        """The ledger of a target. Table and row are created at once, so of two who do it one does."""
+        """The ledger of a target, created if needed. Table and row are created together, so only one of two concurrent
+        creators succeeds."""
         if (found := self.read_ledger(target)) is not None:
             return found
         name = self.sql_name(ledger_table(target))
@@ -94,7 +96,7 @@ class BigQueryStatements:
         rows = self._session.query(f"the ledger of {target}", Query(sql))
         if len(rows) != 1:
             raise ConfigurationError(
-                f"the ledger {ledger_table(target)} has {len(rows)} rows and not one",
+                f"the ledger {ledger_table(target)} has {len(rows)} rows instead of one",
                 next_step="docs/operations.md#a-ledger-differs",
             )
         return LedgerRow(*rows[0])
@@ -107,10 +109,10 @@ class BigQueryStatements:
         return self.read_ledger(target)
 
     def rows_of(self, sql: str, limit: int) -> list[str]:
-        """The first rows of a query. A dry run says first that it is one query, and what it would read."""
+        """The first rows of a query. A dry run first checks that the text is a single query."""
         job = self._dry_run(sql, self._session.project, self._session.location)
         if job.statement_type != "SELECT":
-            raise JobFailed("the text is not one query", next_step="write one SELECT")
+            raise JobFailed("the text is not a single query", next_step="write one SELECT")
         with calls("the query of a gate", "bigquery.jobs.create and bigquery.tables.getData"):
             rows = self._session.client.query_and_wait(
                 sql,
@@ -122,9 +124,9 @@ class BigQueryStatements:
             return [", ".join(f"{name}={value}" for name, value in row.items()) for row in rows]
 
     def insert(self, job: StatementJob) -> None:
-        """Send a statement once. Raises by the table of outcomes."""
+        """Send a statement once. Raises the errors in the table of outcomes."""
         text = transaction(self.sql_name(ledger_table(job.target)), job)
-        # No key of its own: a script has no result, and its tables have theirs.
+        # No encryption key here: a script has no result table, and its tables have their own keys.
         config = bigquery.QueryJobConfig(
             use_legacy_sql=False,
             labels={load_jobs.STATEMENT: job.digest},
@@ -134,8 +136,8 @@ class BigQueryStatements:
         insert_query(self._session.client, f" of table {job.target}", text, key, config)
 
     def bytes_billed(self, sql: str, project: str, location: str) -> int:
-        """The sum over the statements of their dry runs, at least BigQuery's minimum each: that of a script promises no
-        number. Raises JobFailed if BigQuery refuses the text."""
+        """The estimated bytes: the sum of one dry run per statement, each at least BigQuery's minimum. A dry run of the
+        whole script would return no reliable number. Raises JobFailed if BigQuery refuses the text."""
         found = (self._dry_run(text, project, location) for text in split(sql, BIGQUERY))
         read = [int(job.total_bytes_processed or 0) for job in found]
         return sum(max(LEAST_BILLED, each) for each in read if each)
@@ -156,7 +158,8 @@ class BigQueryStatements:
 
 
 def transaction(ledger: str, job: StatementJob) -> str:
-    """The text of a statement's job: it raises the ledger from the batch before, which must change one row (S1)."""
+    """The text of a statement's job. It first advances the ledger from the previous batch, which must change one row
+    (S1)."""
     return "\n".join(
         (
             "BEGIN TRANSACTION;",

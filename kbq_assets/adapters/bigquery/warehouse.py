@@ -42,11 +42,11 @@ from kbq_assets.ports.warehouse import (
 
 
 class BigQueryWarehouse:
-    """BigQuery: jobs of ``project`` run, and datasets are created, in ``location``.
+    """BigQuery: ``project`` runs the jobs, and ``location`` is where jobs run and datasets are created.
 
-    The default `LoadLimits` are BigQuery's limits for one job. Repeatable calls are repeated for
-    ``patience_seconds``; a job's insertion is sent once. ``datasets`` is the project of the datasets, "" for the jobs'.
-    ``kms_key`` encrypts what it creates. Threads may share it.
+    The default `LoadLimits` are BigQuery's limits for one job. Repeatable calls are retried for ``patience_seconds``. A
+    job's insertion is sent once. ``datasets`` is the datasets' project; "" means ``project``. ``kms_key`` encrypts
+    everything that the warehouse creates. Threads may share it.
     """
 
     session = nullcontext
@@ -79,7 +79,7 @@ class BigQueryWarehouse:
     # Jobs -------------------------------------------------------------------------------------------------------
 
     def insert_job(self, job: LoadJob) -> None:
-        """Submit a load. The table in `outcomes` lists its errors."""
+        """Submit a load. Raises the errors in the table in `outcomes`."""
         self._session.insert_load(
             job, self._session.reference(job.table, job.project), load_jobs.JOB_TIMEOUT_MS
         )
@@ -87,12 +87,12 @@ class BigQueryWarehouse:
     def get_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> JobStatus | None:
-        """A job's status, None if BigQuery has no such id there."""
+        """A job's status; None if BigQuery has no such id in the location."""
         found = self._session.find_job(job_id, project, location)
         return found and self.replays.settled(found)
 
     def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
-        """Use up an id with a query that reads nothing and costs nothing."""
+        """Use up an id with a free query that reads nothing."""
         try:
             self._session.insert_burn(job_id, project, location)
         except JobFailed as error:
@@ -106,13 +106,14 @@ class BigQueryWarehouse:
             self._session.client.cancel_job(job_id, project, location, **self._session.repeated)
 
     def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
-        """Compare with the table's rows of the files' dates: the query reads those partitions, all columns."""
+        """Compare a job's files with the table's rows. The query reads all columns of the partitions of the files'
+        dates."""
         return probe.compare(self._session, self._clock, job, limit, which)
 
     def probe(self, job: LoadJob) -> JobError | None:
-        """Load the files into a scratch table with the real one's columns, in its dataset.
+        """Load the files into a scratch table with the same columns, in the same dataset.
 
-        After a crash the scratch table stays for an hour. Only an error that blames the files is permanent.
+        After a crash, the scratch table remains for an hour. Only an error that blames the files is permanent.
         """
         return probe.probe(self._session, self._clock, job)
 
@@ -128,13 +129,13 @@ class BigQueryWarehouse:
         return schema.stored_table(found)
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
-        """Create a table, partitioned by the options' unit of time, and its dataset in this warehouse's location."""
+        """Create a table with the options' partitioning, and its dataset in this warehouse's location."""
         catalog.create(self._session, table, tuple(columns), options)
 
     def update_columns(
         self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
     ) -> None:
-        """Add, relax and describe columns by the etag of their reading, so that no other change is overwritten."""
+        """Add, relax and describe columns. The table's etag prevents overwriting a concurrent change."""
         catalog.update(self._session, table, tuple(columns), notes or TableNotes())
 
     def tables(self) -> tuple[TableReference, ...]:
@@ -182,7 +183,7 @@ class BigQueryWarehouse:
         )
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
-        """Rows of an error table, the newest first; () when there is no such table."""
+        """Rows of an error table, newest first; () if there is no such table."""
         if (found := self._session.find_table(table)) is None:
             return ()
         rows = self._session.query(str(table), queries.error_rows(found, query))

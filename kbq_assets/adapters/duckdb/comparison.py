@@ -23,7 +23,8 @@ _EPOCH: Final = "_kbq_epoch"
 def compare(
     connection: duckdb.DuckDBPyConnection, job: LoadJob, open_uri: OpenUri, limit: int, which: Comparable
 ) -> RowComparison:
-    """Load a job's files into a scratch table and compare. Raises LoadError. The connection may be read-only."""
+    """Load a job's files into a scratch table and compare its rows. Raises LoadError. The connection may be
+    read-only."""
     columns = schema.columns(connection, job.table)
     if columns is None:
         return RowComparison(0)
@@ -35,7 +36,7 @@ def compare(
 def compare_tables(
     files: pa.Table, table: pa.Table, columns: Sequence[Column], limit: int, which: Comparable
 ) -> RowComparison:
-    """Compare rows of files with those of a table of another warehouse, in memory."""
+    """Compare rows of files with rows of another warehouse's table, in memory."""
     with duckdb.connect(":memory:") as connection:
         connection.register("kbq_files", files).register("kbq_table", table)
         return _compared(connection, ("kbq_files", "kbq_table"), columns, limit, which)
@@ -73,7 +74,7 @@ def _compared(
 
 
 def differing_columns(columns: Sequence[Column], which: Comparable) -> str:
-    """The names of the columns that differ between tables `f` and `t`, in SQL. Null equals null, a NaN a NaN."""
+    """SQL for the names of the columns that differ between tables `f` and `t`. Null equals null, and NaN equals NaN."""
     nested = {c.name for c in columns if which.null_lists and (c.mode == "REPEATED" or c.fields)}
     cases = (
         f"CASE WHEN {_value('f', n, nested)} IS DISTINCT FROM {_value('t', n, nested)} THEN {literal(n)} END"

@@ -1,12 +1,12 @@
-"""Opens the DuckDB file per call, or once for the calls of a session, and closes it at once.
+"""Opens the DuckDB file per call, or once for the calls of a session, and closes it afterwards.
 
-DuckDB locks the whole file: a writer excludes all other processes, readers included; readers exclude
-writers. KBQ waits for a held lock with growing pauses, then reports the process that holds it.
-Within a process one connection is open at a time (DuckDB refuses a reader while there is a writer).
+DuckDB locks the whole file: a writer excludes all other processes, including readers, and readers exclude writers. If
+the lock is held, KBQ waits with growing pauses, then reports the process that holds it. Within a process, one
+connection is open at a time, because DuckDB refuses a reader while there is a writer.
 
-DuckDB 2.0 reads a file's head before it locks the file, and never again. A process that opens the file just while
-another one closes it goes on from the older state: what the other committed is lost. So KBQ's processes exclude each
-other by a lock of their own, which they take before DuckDB opens the file (ADR 9).
+DuckDB 2.0 reads a file's header before it locks the file, and never again. If a process opens the file just as another
+one closes it, it continues from the older state, and the other's commits are lost. So KBQ's processes exclude each
+other with their own lock, which they take before DuckDB opens the file (ADR 9).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_SECONDS: Final = 60.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
-#: A session closes the file between two of its parts after so long, for a moment: others poll as often.
+#: After this time, a session closes the file briefly between two of its parts, so that waiting processes get the lock.
 _MOST_SECONDS_OPEN, _SECONDS_CLOSED = 1.0, 0.05
 _SECONDS_BETWEEN_NOTES: Final = 10.0
 _HOLDER = re.compile(r"\(PID (\d+)\)")
@@ -51,7 +51,7 @@ _in_process_guard = threading.Lock()
 
 
 class _ThreadSession(threading.local):
-    """The session of a thread: ``open`` closes its connection, None outside of sessions."""
+    """The session of a thread. ``open`` closes its connection; it is None outside of sessions."""
 
     def __init__(self) -> None:
         self.open: contextlib.ExitStack | None = None
@@ -60,7 +60,7 @@ class _ThreadSession(threading.local):
 
 
 class DuckDbDatabase:
-    """A DuckDB file. A call waits for its lock, up to ``lock_timeout_seconds``."""
+    """A DuckDB file. A call waits for its lock for up to ``lock_timeout_seconds``."""
 
     def __init__(self, path: Path, lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> None:
         self.path = path.absolute()
@@ -69,10 +69,11 @@ class DuckDbDatabase:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """This thread's calls inside share an exclusive connection, which the first of them opens. To open a file takes
-        longer the more tables it has. After an error the next call opens another one.
+        """Within the block, this thread's calls share an exclusive connection, which the first call opens: opening a
+        file takes longer the more tables it has. After an error, the next call opens a new connection.
 
-        A session within a session is a part of it: after a second, the end of a part lets others have the file.
+        A nested session is a part of the outer one. If a second has passed at the end of a part, the file is closed
+        briefly so that other processes can open it.
         """
         session = self._session
         if session.open is not None:
@@ -93,7 +94,7 @@ class DuckDbDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """An exclusive connection; creates a missing file. Raises Unavailable."""
+        """An exclusive connection. Creates a missing file. Raises Unavailable."""
         if not self.path.exists():
             self._create()
         with self._opened(read_only=False) as connection:
@@ -101,7 +102,7 @@ class DuckDbDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A read-only connection, shared with other readers. Raises NotFound for a missing file, Unavailable."""
+        """A read-only connection; other processes may read too. Raises NotFound if the file is missing, Unavailable."""
         if not self.path.exists():
             raise NotFound(f"there is no warehouse {self.path}", next_step="load something first: `kbq load`")
         with self._opened(read_only=True) as connection:
@@ -155,10 +156,10 @@ class DuckDbDatabase:
 
     @contextmanager
     def _locked(self, read_only: bool, wait: _Wait) -> Iterator[None]:
-        """Hold KBQ's lock of the file, from before DuckDB opens it until after DuckDB has closed it.
+        """Hold KBQ's lock of the file from before DuckDB opens it until after DuckDB has closed it.
 
-        A process that closes any descriptor of a file loses DuckDB's lock of it, which is of another kind: this one is
-        closed last.
+        DuckDB's lock is of another kind: a process loses it when it closes any descriptor of the file. So this
+        descriptor is closed last.
         """
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -169,12 +170,12 @@ class DuckDbDatabase:
                 wait.on(holder_of(descriptor))
             yield
         finally:
-            # A child forked meanwhile has the descriptor too, so closing it here would not release the lock.
+            # A child forked meanwhile inherits the descriptor, so closing it here would not release the lock.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     def _attach(self, read_only: bool, wait: _Wait) -> engines.AttachedFile:
-        """Open the file. Others than KBQ may hold DuckDB's lock."""
+        """Open the file. Waits if a process other than KBQ's holds DuckDB's lock."""
         while True:
             try:
                 return engines.attach(self.path, read_only)
@@ -186,14 +187,14 @@ class DuckDbDatabase:
 
 
 class _Wait:
-    """Waits for locks of a file, up to ``seconds`` in all."""
+    """Waits for the locks of a file, for up to ``seconds`` in total."""
 
     def __init__(self, path: Path, seconds: float) -> None:
         self._path, self._seconds = path, seconds
         self._started, self._pause, self._noted = time.monotonic(), _FIRST_PAUSE, -_SECONDS_BETWEEN_NOTES
 
     def on(self, holder: str) -> None:
-        """Pause while a process holds a lock. Raises Unavailable at the end."""
+        """Pause because a process holds a lock. Raises Unavailable when the time is over."""
         now, deadline = time.monotonic(), self._started + self._seconds
         if now >= deadline:
             raise _locked(self._path, holder, self._seconds)
@@ -208,7 +209,7 @@ class _Wait:
 def transaction(connection: duckdb.DuckDBPyConnection, what: str) -> Iterator[None]:
     """Run a block as one transaction. Raises UnknownOutcome if the commit fails.
 
-    A conflict is impossible, since the file was locked before the transaction began.
+    Conflicts cannot occur, because the file was locked before the transaction began.
     """
     connection.execute("BEGIN")
     try:
@@ -228,13 +229,13 @@ def transaction(connection: duckdb.DuckDBPyConnection, what: str) -> Iterator[No
 
 @contextmanager
 def storage_errors() -> Iterator[None]:
-    """Translate errors of DuckDB and of the disk to KBQ's."""
+    """Translate errors from DuckDB and the disk to KBQ's errors."""
     try:
         yield
     except (duckdb.ProgrammingError, duckdb.IntegrityError, duckdb.NotSupportedError) as error:
         raise ConfigurationError(
             f"the local warehouse refuses this: {error}",
-            next_step="check what was changed in the file by hand",
+            next_step="check for manual changes to the file",
         ) from error
     except (duckdb.Error, OSError, MemoryError) as error:
         raise Unavailable(
@@ -249,7 +250,7 @@ def _gate(path: Path) -> threading.RLock:
 
 
 def _holder(error: duckdb.Error) -> str | None:
-    """The process that holds the lock, None for other errors."""
+    """The process that holds the lock; None for other errors."""
     if "Could not set lock on file" not in str(error):
         return None
     found = _HOLDER.search(str(error))
@@ -259,7 +260,7 @@ def _holder(error: duckdb.Error) -> str | None:
 def _locked(path: Path, holder: str, seconds: float) -> Unavailable:
     return Unavailable(
         f"the warehouse {path} is locked by process {holder}, for more than {seconds:g} s",
-        next_step=f"close what uses it (`ps -p {holder}`) or wait; the next run retries",
+        next_step=f"stop the process that uses it (`ps -p {holder}`) or wait; the next run retries",
     )
 
 
@@ -267,7 +268,8 @@ def _open_error(path: Path, error: duckdb.Error) -> KbqError:
     text = str(error)
     if "version number" in text:
         return UnsupportedFormat(
-            f"the warehouse {path} has another storage version: {text}", next_step="use its DuckDB version"
+            f"the warehouse {path} has another storage version: {text}",
+            next_step="use the DuckDB version that wrote it",
         )
     if "not a valid DuckDB database" in text or isinstance(error, duckdb.SerializationException):
         return CorruptState(

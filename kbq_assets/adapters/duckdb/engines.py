@@ -1,7 +1,7 @@
-"""DuckDB's engines, which stay when a file is closed.
+"""DuckDB engines, which stay alive when a file is closed.
 
-An engine takes 20 ms of processor time to start, and 20 more for its first look into a catalog. To attach a file to
-one that runs takes 3.
+Starting an engine takes 20 ms of CPU time, and its first catalog look-up another 20 ms. Attaching a file to a running
+engine takes 3 ms.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import duckdb
 
 from kbq_assets.adapters.duckdb.types import literal, quoted
 
-#: Of DuckDB's own memory, in its syntax.
+#: Limit of DuckDB's own memory, in its syntax.
 MEMORY_LIMIT: Final = "1GB"
-#: As many files as are usually open at once.
+#: The usual number of files open at once.
 _MOST_IDLE: Final = 2
-#: The name of an engine's own database, which no file can have.
+#: The name of an engine's own in-memory database. No attached file can have this name.
 _OWN_NAME: Final = "memory"
 
 
 class AttachedFile:
-    """A file that is open on an engine of its own. ``connection`` reads and writes it."""
+    """A file that is attached to its own engine. ``connection`` reads and writes it."""
 
     def __init__(self, engine: duckdb.DuckDBPyConnection, path: Path, read_only: bool) -> None:
         self._engine = engine
@@ -38,9 +38,9 @@ class AttachedFile:
         self.connection.execute(f"USE {quoted(self._name)}")
 
     def close(self) -> None:
-        """Roll an open transaction back, write the log into the file, and unlock it.
+        """Roll back an open transaction, write the log into the file, and unlock it.
 
-        The engine ends too if it cannot go on: it failed, or it spilled into a folder that it keeps for itself.
+        The engine also ends if it cannot be reused: it failed, or it spilled to a folder that it keeps in use.
         """
         self.connection.close()
         reusable = False
@@ -56,7 +56,7 @@ class AttachedFile:
 
 
 def attach(path: Path, read_only: bool) -> AttachedFile:
-    """Open a file; create a missing one, unless ``read_only``. Raises what `duckdb.connect` raises."""
+    """Open a file. Creates a missing one unless ``read_only``. Raises the errors of `duckdb.connect`."""
     engine = _take()
     try:
         engine.execute(f"SET temp_directory = {literal(f'{path}.tmp')}")
@@ -68,7 +68,7 @@ def attach(path: Path, read_only: bool) -> AttachedFile:
 
 @contextmanager
 def none_idle() -> Iterator[None]:
-    """Engines that were started before the block do not serve it, nor do those of the block serve what follows."""
+    """Within the block, use only engines started in it. Engines from the block are not used after it."""
     _end_idle()
     try:
         yield
@@ -77,7 +77,7 @@ def none_idle() -> Iterator[None]:
 
 
 def _attach(engine: duckdb.DuckDBPyConnection, path: Path, read_only: bool) -> str:
-    """Attach a file under the name that DuckDB gives it, which statements of people may use."""
+    """Attach a file under DuckDB's default name, which users' statements may use."""
     name = f" AS {_OWN_NAME}_db" if path.stem.lower() == _OWN_NAME else ""
     mode = " (READ_ONLY)" if read_only else ""
     engine.execute(f"ATTACH {literal(str(path))}{name}{mode}")
@@ -113,5 +113,5 @@ def _end_idle() -> None:
         engine.close()
 
 
-# A forked process has no threads of its engines.
+# The threads of an engine do not survive a fork.
 os.register_at_fork(before=_end_idle)

@@ -1,4 +1,4 @@
-"""An erasure's part of the DuckDB file: rows are found, counted and deleted in SQL."""
+"""Erasures in the DuckDB file: finds, counts and deletes rows in SQL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _IS_ERASED = (
 
 
 class DuckDbErasureTables:
-    """Runs erasures by a warehouse's connections, as `DuckDbStatements` does."""
+    """Runs erasures on a warehouse's connections, as `DuckDbStatements` does."""
 
     tables_per_job: int | None = None
 
@@ -53,11 +53,11 @@ class DuckDbErasureTables:
             return {t: _counted(connection, t, rows, at) for t, at in places.items() if at}
 
     def keeps(self, tables: Collection[TableReference]) -> Iterable[str]:
-        """Free blocks."""
-        yield "free blocks of the DuckDB file, until it writes over them; and your own copies of the file"
+        """Free blocks, and copies of the file."""
+        yield "free blocks of the DuckDB file, until DuckDB overwrites them; and your own copies of the file"
 
     def erase(self, job: ErasureJob, open_rewriter: OpenRewriter) -> None:
-        """Delete the rows, in one transaction with the job's row."""
+        """Delete the rows in the same transaction that records the job."""
         with self._writing() as connection, self._transaction(connection, job.job_id):
             load_jobs.record(connection, JobStatus(job.job_id, "DONE", job.sources))
             for table in job.tables:
@@ -85,7 +85,7 @@ def _positions(
 
 
 def _has(connection: duckdb.DuckDBPyConnection, table: TableReference, column: str) -> bool:
-    """Whether a table has a column, or each step into its records; its rows must have a position."""
+    """Whether a table has a column, given as a dotted path into records. Its rows must have a position."""
     fields = schema.columns(connection, table) or ()
     if positions_in(field.name for field in fields) != POSITIONS[0]:
         return False

@@ -27,7 +27,7 @@ _PLACE: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoc
 
 
 class DuckDbErrorReplays:
-    """Runs replays by a warehouse's connections, as `DuckDbStatements` does."""
+    """Runs replays on a warehouse's connections, as `DuckDbStatements` does."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class DuckDbErrorReplays:
         self._open_uri = open_uri
 
     def replay(self, replay: ErrorReplay) -> Replayed:
-        """Add or apply the rows whose error rows are not marked, and mark these."""
+        """Add or apply the rows whose error rows are not marked yet, and mark those error rows."""
         with self._writing() as connection:
             self._load(connection, replay)
             errors = schema.name_of(connection, replay.errors)
@@ -100,13 +100,13 @@ def _change(connection: duckdb.DuckDBPyConnection, replay: ErrorReplay) -> Repla
 
 
 def counting(connection: duckdb.DuckDBPyConnection, table: TableReference) -> str:
-    """A condition that leaves out error rows that were replayed."""
+    """A condition that excludes replayed error rows."""
     is_left_out = is_error_table(table) and _has_replays(connection, table)
     return f"{REPLAYED_AT} IS NULL" if is_left_out else "true"
 
 
 def loaded(connection: duckdb.DuckDBPyConnection, table: TableReference) -> str:
-    """A condition that leaves out rows that replays added."""
+    """A condition that excludes rows added by replays."""
     is_left_out = not is_error_table(table) and _has_replays(connection, table)
     return f"{REPLAYED_AT} IS NULL" if is_left_out else "true"
 

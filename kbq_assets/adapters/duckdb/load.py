@@ -13,10 +13,10 @@ from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.wire.arrow.errors import LoadError
 from kbq_assets.wire.arrow.staged import OpenUri, StagedBatch, StagedTables
 
-#: Maximum files named in an error that one of several files caused.
+#: Maximum number of files to name in an error if one of several files caused it.
 _FILES_SHOWN: Final = 3
 
-#: DuckDB's permanent errors: the same files would cause them again.
+#: DuckDB's permanent errors, which the same files would cause again.
 _PERMANENT: Final = (
     duckdb.DataError,
     duckdb.IntegrityError,
@@ -26,7 +26,7 @@ _PERMANENT: Final = (
 
 
 class StagedFileLoader:
-    """Loads files into one table. ``target`` is its name in SQL; ``keep=False`` drops every batch again."""
+    """Loads files into one table. ``target`` is its name in SQL. ``keep=False`` deletes each batch again."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class StagedFileLoader:
         self._staged = StagedTables(columns, open_uri)
 
     def load(self, uris: Iterable[str], files: Mapping[str, StagedFile] | None = None) -> int:
-        """Append all records of all files; return their number. The bytes must be those that ``files`` lists.
+        """Append all records of all files, and return their number. The files must match the checksums in ``files``.
 
         Raises LoadError, OSError, duckdb.Error.
         """
@@ -62,8 +62,8 @@ class StagedFileLoader:
         except _PERMANENT as error:
             raise LoadError(f"{_suspects(batch)}: {error}") from error
         finally:
-            # A violated constraint aborts the transaction: DuckDB then refuses this too, and the next batch's
-            # registration replaces it.
+            # A violated constraint aborts the transaction. Then DuckDB refuses this call too, and the next batch
+            # replaces the registration.
             with contextlib.suppress(duckdb.TransactionException):
                 self._connection.unregister("kbq_batch")
 

@@ -1,4 +1,4 @@
-"""The table of load jobs: ``_kbq.kbq_jobs``. A job is one row, written in the transaction of its data."""
+"""The table of load jobs, ``_kbq.kbq_jobs``. A job is one row, written in the same transaction as its data."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CREATE TABLE IF NOT EXISTS {NOTES} (
 
 @contextmanager
 def writing(database: DuckDbDatabase) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The database for changes, with the tables of jobs."""
+    """A connection for writing to a database in which KBQ's own tables exist."""
     with storage_errors(), database.writing() as connection:
         create_tables(connection)
         yield connection
@@ -65,7 +65,7 @@ def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def find(connection: duckdb.DuckDBPyConnection, job_id: str) -> JobStatus | None:
-    """A job's status, None if there is no such job, or no table of jobs."""
+    """A job's status; None if there is no such job, or no table of jobs yet."""
     try:
         rows = connection.execute(
             "SELECT state, source_uris, output_rows, error_reason, error_message, error_transient,"
@@ -114,5 +114,5 @@ def record(
 
 
 def set_output_rows(connection: duckdb.DuckDBPyConnection, job_id: str, rows: int) -> None:
-    """Complete the row of a loaded job, in its transaction."""
+    """Set the number of rows of a loaded job, in its transaction."""
     connection.execute(f"UPDATE {JOBS} SET output_rows = ? WHERE job_id = ?", [rows, job_id])

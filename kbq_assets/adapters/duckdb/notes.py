@@ -1,7 +1,7 @@
 """Descriptions of tables: DuckDB's comments, and a table for everything else.
 
-DuckDB has comments on tables and columns, but not on nested fields, and neither labels nor policy tags. These are
-in ``_kbq.kbq_notes``, so a local warehouse keeps the same texts as BigQuery.
+DuckDB supports comments on tables and columns, but not on nested fields, and neither labels nor policy tags. Those are
+stored in ``_kbq.kbq_notes``, so a local warehouse keeps the same texts as BigQuery.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 
-#: Keys are path and kind: `description`, `policy_tag`, `label:<name>`; the table's own path is "".
+#: Keys are path and kind: `description`, `policy_tag`, `label:<name>`. The table's own path is "".
 Notes: TypeAlias = Mapping[tuple[str, str], str]
 
 _TEXT: Final = "description"
@@ -33,7 +33,7 @@ def write_notes(
     columns: Iterable[Column],
     notes: TableNotes,
 ) -> None:
-    """Write descriptions and labels of a table and its columns, in the caller's transaction; skips blank ones."""
+    """Write descriptions and labels of a table and its columns, in the caller's transaction. Skips empty ones."""
     rows = {("", _LABEL + key): value for key, value in notes.labels.items()}
     name = qualified(catalog_of(connection), table)
     if notes.text:
@@ -60,7 +60,7 @@ def described(
     columns: Iterable[Column],
     comments: Mapping[str, str],
 ) -> tuple[Column, ...]:
-    """Columns with their descriptions and tags. ``comments`` are those of whole columns."""
+    """Columns with their descriptions and tags. ``comments`` has the descriptions of top-level columns."""
     notes = {(name, _TEXT): text for name, text in comments.items()} | dict(_noted(connection, table))
     return tuple(_described(column, notes, "") for column in columns)
 

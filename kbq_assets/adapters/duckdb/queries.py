@@ -1,4 +1,4 @@
-"""Reads error tables, and counts offsets for reconciliation: metadata columns alone, and no row leaves DuckDB."""
+"""Reads error tables, and counts offsets for reconciliation. Counts read only metadata columns, inside DuckDB."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def _since(since: date | None) -> tuple[str, list[Any]]:
 def read_error_rows(
     connection: duckdb.DuckDBPyConnection, table: TableReference, query: ErrorQuery
 ) -> tuple[ErrorRow, ...]:
-    """Rows of an error table by Kafka time, newest first, or in the order of offsets; () if it does not exist."""
+    """Rows of an error table: newest first by Kafka timestamp, or by offset if the query has ``from_offset``. () if the
+    table does not exist."""
     if not schema.is_there(connection, table):
         return ()
     wanted = {

@@ -1,4 +1,4 @@
-"""A replay's part of the DuckDB file: ranges are counted, compared and replaced in SQL."""
+"""Replays in the DuckDB file: counts, compares and replaces ranges in SQL."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class DuckDbReplayTables:
     def shared(
         self, one: Collection[TableReference], other: Collection[TableReference], rows: RowRange
     ) -> int:
-        """Offsets of the range in both sides."""
+        """The number of the range's offsets on both sides."""
         where, values = _within(rows)
         with load_jobs.writing(self._database) as connection:
             sides = [
@@ -84,7 +84,7 @@ class DuckDbReplayTables:
             return int(count)
 
     def replace(self, job: ReplaceJob) -> None:
-        """Replace ranges, in one transaction with the job's row."""
+        """Replace ranges in the same transaction that records the job."""
         with load_jobs.writing(self._database) as connection, transaction(connection, job.job_id):
             load_jobs.record(connection, JobStatus(job.job_id, "DONE", job.sources))
             inserted = sum(_replace(connection, each, job.rows) for each in job.replacements)
@@ -103,7 +103,7 @@ class DuckDbReplayTables:
 
 
 def _within(rows: RowRange) -> tuple[str, list[Any]]:
-    """The condition of a row in the range, and its parameters."""
+    """The condition for rows in the range, and its parameters."""
     parts = " OR ".join(
         "_kafka_partition = ? AND _kafka_offset >= ? AND _kafka_offset < ?" for _ in rows.ranges
     )
@@ -168,7 +168,7 @@ def _differences(
 
 
 def _replace(connection: duckdb.DuckDBPyConnection, each: Replacement, rows: RowRange) -> int:
-    """Replace one table's range; return the number of new rows."""
+    """Replace one table's range, and return the number of new rows."""
     if each.sql:
         return _execute(connection, each)
     where, values = _within(rows)

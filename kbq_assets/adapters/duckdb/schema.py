@@ -23,7 +23,7 @@ from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.side_tables import SCRATCH_PREFIX
 
-#: Schemas that are not for data: KBQ's own, and those of DuckDB's catalogs.
+#: Schemas that must not hold data: KBQ's own, and those of DuckDB's catalogs.
 _RESERVED: Final = frozenset({load_jobs.SCHEMA, "information_schema", "pg_catalog"})
 _POSITION_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch")
 _HERE: Final = "database_name = current_database()"
@@ -37,12 +37,12 @@ def name_of(connection: duckdb.DuckDBPyConnection, table: TableReference) -> str
 def exists(connection: duckdb.DuckDBPyConnection, table: TableReference) -> bool:
     """Whether a table exists.
 
-    Raises WrongOptions for a name that differs from another's only in case: one table for DuckDB, two for
-    BigQuery.
+    Raises WrongOptions for a name that differs from another only in case: for DuckDB they are one table, for BigQuery
+    two.
     """
     if table.dataset.lower() in _RESERVED:
         raise WrongOptions(
-            f"dataset {table.dataset!r} is the local warehouse's own", next_step="choose another name"
+            f"dataset {table.dataset!r} is reserved in a local warehouse", next_step="choose another name"
         )
     rows = connection.execute(
         "SELECT schema_name, table_name FROM duckdb_tables()"
@@ -53,13 +53,13 @@ def exists(connection: duckdb.DuckDBPyConnection, table: TableReference) -> bool
         other = f"{dataset}.{name}"
         if dataset != table.dataset or (name.lower() == table.table.lower() and name != table.table):
             raise WrongOptions(
-                f"{table} and {other} differ in case only", next_step="a local warehouse needs distinct names"
+                f"{table} and {other} differ only in case", next_step="a local warehouse needs distinct names"
             )
     return (table.dataset, table.table) in rows
 
 
 def is_there(connection: duckdb.DuckDBPyConnection, table: TableReference) -> bool:
-    """Whether there is a table to read: none, if its name differs from another's only in case. It waits, parked."""
+    """Whether there is a table to read. False if the name differs from another only in case: such a table is parked."""
     try:
         return exists(connection, table)
     except WrongOptions:
@@ -67,11 +67,11 @@ def is_there(connection: duckdb.DuckDBPyConnection, table: TableReference) -> bo
 
 
 def columns(connection: duckdb.DuckDBPyConnection, table: TableReference) -> tuple[Column, ...] | None:
-    """A table's columns, None if it does not exist."""
+    """A table's columns; None if it does not exist."""
     if not exists(connection, table):
         return None
     key = [table.dataset, table.table]
-    # One query: DuckDB lists the columns of all tables for each.
+    # A single query: each one makes DuckDB list the columns of all tables.
     listed = connection.execute(
         "SELECT column_name, is_nullable, comment FROM duckdb_columns()"
         f" WHERE {_HERE} AND schema_name = ? AND table_name = ?",
@@ -89,7 +89,7 @@ def columns(connection: duckdb.DuckDBPyConnection, table: TableReference) -> tup
 
 
 def find(connection: duckdb.DuckDBPyConnection, table: TableReference) -> StoredTable | None:
-    """A table with its descriptions, labels and number of rows, None if it does not exist."""
+    """A table with its descriptions, labels and number of rows; None if it does not exist."""
     if (found := columns(connection, table)) is None:
         return None
     [(rows,)] = connection.execute(f"SELECT count(*) FROM {name_of(connection, table)}").fetchall()
@@ -106,7 +106,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted:
 
 
 def update(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted: Sequence[Column]) -> None:
-    """Add missing columns and nested fields; relax columns now NULLABLE; widen decimals. Raises NotFound."""
+    """Add missing columns and nested fields, relax columns that are now NULLABLE, widen decimals. Raises NotFound."""
     existing = columns(connection, table)
     if existing is None:
         raise NotFound(f"table {table} does not exist", next_step="create it first")
@@ -116,7 +116,7 @@ def update(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted:
     name = name_of(connection, table)
     for statement in _alterations(existing, wanted):
         connection.execute(f"ALTER TABLE {name} {statement}")
-    # After the rest: the whole new type needs every field.
+    # Last, because the new type includes all fields.
     for column in _widened(existing, wanted):
         connection.execute(
             f"ALTER TABLE {name} ALTER COLUMN {quoted(column.name)} TYPE {duckdb_type(column)}"
@@ -131,7 +131,8 @@ def _rebuild(
     existing: Sequence[Column],
     wanted: Sequence[Column],
 ) -> None:
-    """Make a table of tombstones anew, with the records' columns first: DuckDB appends columns."""
+    """Rebuild a table that has only tombstones, so that the records' columns come first. DuckDB can only append
+    columns."""
     name, named = name_of(connection, table), {column.name.lower() for column in wanted}
     rest = [column for column in existing if column.name.lower() not in named]
     description, labels = notes_of(connection, table)
@@ -148,7 +149,7 @@ def _rebuild(
 
 
 def _widened(existing: Iterable[Column], wanted: Iterable[Column]) -> Iterator[Column]:
-    """The columns that hold a decimal of more digits than before."""
+    """The columns with a decimal that now has more digits."""
     before = {column.name.lower(): column for column in existing}
     for column in wanted:
         known = before.get(column.name.lower())
@@ -161,7 +162,7 @@ def _widened(existing: Iterable[Column], wanted: Iterable[Column]) -> Iterator[C
 def _fill_lists(
     connection: duckdb.DuckDBPyConnection, name: str, existing: Iterable[Column], wanted: Iterable[Column]
 ) -> None:
-    """Fill new list columns of old rows with empty lists, as in BigQuery.
+    """Set new list columns of existing rows to empty lists, as in BigQuery.
 
     ADD COLUMN … DEFAULT would prevent other alterations in the same transaction (DuckDB 1.5).
     """
@@ -174,7 +175,7 @@ def _fill_lists(
 
 
 def kafka_tables(connection: duckdb.DuckDBPyConnection) -> tuple[TableReference, ...]:
-    """All tables with Kafka positions, sorted; no views, which would count rows twice."""
+    """All tables with Kafka positions, sorted. Omits views, which would count rows twice."""
     rows = connection.execute(
         "SELECT schema_name, table_name FROM duckdb_columns()"
         " JOIN duckdb_tables() USING (database_name, schema_name, table_name)"
@@ -212,7 +213,7 @@ def _note(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted: 
 
 
 def _alterations(existing: Iterable[Column], wanted: Iterable[Column], prefix: str = "") -> Iterator[str]:
-    """The clauses after ALTER TABLE. Nested fields are never NOT NULL, so only whole columns are relaxed."""
+    """The clauses of ALTER TABLE statements. Nested fields are never NOT NULL, so only whole columns are relaxed."""
     by_name = {column.name.lower(): column for column in existing}
     for column in wanted:
         path, known = prefix + quoted(column.name), by_name.get(column.name.lower())

@@ -18,19 +18,19 @@ from kbq_assets.core.statements.side_tables import SCRATCH_PREFIX, ledger_table
 from kbq_assets.ports.statements import LedgerRow, StatementJob
 from kbq_assets.ports.warehouse import JobError, JobStatus
 
-#: Errors of the text, or of the rows: the same statement would fail again.
+#: Errors caused by the text or the rows: the same statement would fail again.
 PERMANENT: Final = (
     duckdb.DataError,
     duckdb.IntegrityError,
     duckdb.ProgrammingError,
     duckdb.NotSupportedError,
 )
-#: What the job's row has in place of files.
+#: Recorded in the job's row instead of files.
 _SOURCE: Final = "(statement)"
 
 
 class _Failed(Exception):
-    """The statement changed nothing."""
+    """The statement failed and changed nothing."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -38,8 +38,8 @@ class _Failed(Exception):
 
 
 class DuckDbStatements:
-    """Runs statements by a warehouse's connections: ``writing`` opens one, ``reading`` runs a query or returns its
-    default, and ``transaction`` encloses what takes effect together."""
+    """Runs statements on a warehouse's connections. ``writing`` opens a connection, ``reading`` runs a query or returns
+    its default, and ``transaction`` runs a block as one transaction."""
 
     dialect: Dialect = DUCKDB
 
@@ -65,13 +65,13 @@ class DuckDbStatements:
             schema.create(connection, table, wanted)
             name = schema.name_of(connection, table)
             for column in wanted:
-                if column.mode == "REPEATED":  # as the target's, where a file lacks the column
+                if column.mode == "REPEATED":  # as in the target, if a file lacks the column
                     connection.execute(
                         f"ALTER TABLE {name} ALTER COLUMN {quoted(column.name)} SET DEFAULT []"
                     )
 
     def drop_scratch(self, table: TableReference) -> None:
-        """Drop a scratch table, and the notes on its types."""
+        """Drop a scratch table and the notes about it."""
         with self._writing() as connection, self._transaction(connection, str(table)):
             if not schema.exists(connection, table):
                 return
@@ -127,7 +127,7 @@ class DuckDbStatements:
             try:
                 statements = connection.extract_statements(sql)
                 if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
-                    raise JobFailed("the text is not one query", next_step="write one SELECT")
+                    raise JobFailed("the text is not a single query", next_step="write one SELECT")
                 found = connection.execute(statements[0])
                 names = [column[0] for column in found.description or ()]
                 return [_shown(names, row) for row in found.fetchmany(limit)]
@@ -138,8 +138,8 @@ class DuckDbStatements:
         return found
 
     def insert(self, job: StatementJob) -> None:
-        """Run a statement. If text or rows are to blame for a failure, the job ends DONE with an error. A full disk,
-        or a lock, raises Unavailable and leaves the id free."""
+        """Run a statement. If the text or the rows cause a failure, the job is DONE with an error. A full disk or a
+        lock raises Unavailable and leaves the id free."""
         status = JobStatus(job.job_id, "DONE", (_SOURCE,), statement=job.digest)
         with self._writing() as connection:
             try:
@@ -156,7 +156,7 @@ class DuckDbStatements:
                     )
 
     def bytes_billed(self, sql: str, project: str, location: str) -> int:
-        """0: nothing is billed. Raises JobFailed if DuckDB refuses the text."""
+        """0, since nothing is billed. Raises JobFailed if DuckDB refuses the text."""
         with self._writing() as connection:
             try:
                 for statement in connection.extract_statements(sql):
@@ -179,14 +179,14 @@ def _ledger(connection: duckdb.DuckDBPyConnection, target: TableReference) -> Le
     rows = connection.execute(f"SELECT batch, skipped, digest FROM {name}").fetchall()
     if len(rows) != 1:
         raise ConfigurationError(
-            f"the ledger {ledger_table(target)} has {len(rows)} rows and not one",
+            f"the ledger {ledger_table(target)} has {len(rows)} rows instead of one",
             next_step="docs/operations.md#a-ledger-differs",
         )
     return LedgerRow(*rows[0])
 
 
 def _raise_ledger(connection: duckdb.DuckDBPyConnection, target: TableReference, wanted: LedgerRow) -> bool:
-    """Raise the ledger from the batch before (S1); whether it stood there."""
+    """Advance the ledger from the previous batch (S1). Returns False if it was not at that batch."""
     name = schema.name_of(connection, ledger_table(target))
     [(changed,)] = connection.execute(
         f"UPDATE {name} SET batch = ?, skipped = ?, digest = ? WHERE batch = ?", [*wanted, wanted.batch - 1]

@@ -22,7 +22,7 @@ _DUCKDB: Final = {
     "BIGNUMERIC": "VARCHAR",
     "GEOGRAPHY": "VARCHAR",
 }
-#: Types that DuckDB cannot distinguish from another one.
+#: Types that DuckDB stores as another type, so they are recorded separately.
 NOTED: Final = frozenset({"BIGNUMERIC", "GEOGRAPHY"})
 _BIGQUERY: Final = {duckdb: bigquery for bigquery, duckdb in _DUCKDB.items() if bigquery not in NOTED}
 
@@ -32,7 +32,7 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A text in SQL, for statements without parameters."""
+    """A string literal in SQL, for statements without parameters."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -47,7 +47,7 @@ def duckdb_type(column: Column) -> str:
         members = ", ".join(f"{quoted(member.name)} {duckdb_type(member)}" for member in column.fields)
         scalar = f"STRUCT({members})"
     else:
-        scalar = _DUCKDB.get(column.type, column.type)  # a type that was read from DuckDB
+        scalar = _DUCKDB.get(column.type, column.type)  # else a type that was read from DuckDB
         if column.type == "NUMERIC":
             scalar = "DECIMAL({},{})".format(*numeric_digits(column))
     return scalar + ("[]" if column.mode == "REPEATED" else "")

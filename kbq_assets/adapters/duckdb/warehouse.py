@@ -58,17 +58,18 @@ LOCAL: Final = "local"
 class DuckDbWarehouse:
     """A DuckDB file with BigQuery's load-job semantics.
 
-    `insert_job` runs the load before it returns. Job row and data are one transaction, so a job is DONE or
-    was never inserted, whenever the process is killed. The file is opened per call and closed at once. If another
-    process holds the lock for ``lock_timeout_seconds``, Unavailable names it. ``open_uri`` opens source files.
+    `insert_job` runs the load before it returns. The job's row and its data are written in one transaction. So whenever
+    the process is killed, a job is either DONE or was never inserted. The file is opened for each call and closed
+    afterwards. If another process holds the lock for ``lock_timeout_seconds``, Unavailable names it. ``open_uri`` opens
+    source files.
 
-    Memory: some 300 MB, and DuckDB's share of a transaction until its commit. That is up to
-    `MEMORY_LIMIT`, and beyond it about 8 bytes per value: limit a job (`LoadLimits`) if memory is scarce.
+    Memory: about 300 MB, plus what DuckDB keeps of a transaction until its commit. That is up to `MEMORY_LIMIT`, plus
+    about 8 bytes per value beyond it. If memory is scarce, limit the size of jobs (`LoadLimits`).
     """
 
     project: str = LOCAL
     location: str = LOCAL
-    #: DuckDB keeps a transaction in memory until its commit: 256 MB of Avro are some 2 GB there.
+    #: DuckDB keeps a transaction in memory until its commit. 256 MB of Avro take about 2 GB.
     limits: LoadLimits = LoadLimits(
         bytes=256 * 1024 * 1024,
         jobs_per_day=0,
@@ -102,8 +103,8 @@ class DuckDbWarehouse:
     def insert_job(self, job: LoadJob) -> None:
         """Run a load job.
 
-        If the files are to blame for a failure, the job ends DONE with an error. A full disk, or a lock, raises
-        Unavailable and leaves the id free.
+        If the files cause a failure, the job is DONE with an error. A full disk or a lock raises Unavailable and leaves
+        the id free.
         """
         _check_place(job.project, job.location)
         with self._writing() as connection:
@@ -134,11 +135,11 @@ class DuckDbWarehouse:
     def cancel_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> None:
-        """Do nothing: a job ends before its insertion returns."""
+        """Do nothing: a job ends before `insert_job` returns."""
         _check_place(project, location)
 
     def probe(self, job: LoadJob) -> JobError | None:
-        """Try a job's files in a scratch table in memory; reads only the columns from the warehouse."""
+        """Load a job's files into a scratch table in memory. Reads only the table's columns from the warehouse."""
         columns = self.columns(job.table)
         if columns is None:
             # The files are not to blame, so none may go to quarantine.
@@ -164,14 +165,14 @@ class DuckDbWarehouse:
         return self._read(read, RowComparison(0))
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
-        """A table's columns, None if it does not exist. Nested fields are NULLABLE or REPEATED."""
+        """A table's columns; None if it does not exist. Nested fields are NULLABLE or REPEATED."""
         return self._read(lambda connection: schema.columns(connection, table), None)
 
     def find_table(self, table: TableReference) -> StoredTable | None:
         return self._read(lambda connection: schema.find(connection, table), None)
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
-        """Create a table and its schema. Of ``options``, a local file uses only the table's description and labels."""
+        """Create a table and its schema. From ``options``, uses only the table's description and labels."""
         wanted = tuple(columns)
         with self._writing() as connection, transaction(connection, str(table)):
             if not schema.exists(connection, table):
@@ -182,7 +183,7 @@ class DuckDbWarehouse:
     def update_columns(
         self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
     ) -> None:
-        """Add missing columns and nested fields, drop NOT NULL from columns now NULLABLE, and describe them."""
+        """Add missing columns and nested fields, drop NOT NULL from columns now NULLABLE, and set descriptions."""
         wanted = tuple(columns)
         with self._writing() as connection, transaction(connection, str(table)):
             schema.update(connection, table, wanted)
@@ -243,9 +244,9 @@ class DuckDbWarehouse:
 
     @contextmanager
     def connect_readonly(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A read-only connection for queries, after the same wait for the lock. It excludes loads, so be short.
+        """A read-only connection for queries, after waiting for the lock. It blocks loads, so keep it short.
 
-        Raises NotFound if nothing was ever loaded, Unavailable.
+        Raises NotFound if nothing was ever loaded, or Unavailable.
         """
         with self._database.reading() as connection:
             yield connection
@@ -259,7 +260,7 @@ class DuckDbWarehouse:
 
 
 def _load(connection: duckdb.DuckDBPyConnection, job: LoadJob, open_uri: OpenUri) -> int:
-    """Load a job's files into its table; return the number of rows. Raises LoadError."""
+    """Load a job's files into its table, and return the number of rows. Raises LoadError."""
     columns = schema.columns(connection, job.table)
     if columns is None:
         raise _no_table(job.table)
@@ -270,11 +271,11 @@ def _load(connection: duckdb.DuckDBPyConnection, job: LoadJob, open_uri: OpenUri
 
 
 def _check_place(project: str, location: str) -> None:
-    """Raise ConfigurationError for a job submitted elsewhere, which must not count as never inserted."""
+    """Raise ConfigurationError for a job submitted to another warehouse, which must not count as never inserted."""
     if (project, location) != (LOCAL, LOCAL):
         raise ConfigurationError(
             f"a job of project {project!r}, location {location!r} is not in a local warehouse",
-            next_step="configure the warehouse of the job until no job is open",
+            next_step="set KBQ_WAREHOUSE to the job's warehouse until no job is open",
         )
 
 

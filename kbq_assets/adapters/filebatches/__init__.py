@@ -1,1 +1,1 @@
-"""Applies batches of files in a warehouse, one module per SDK."""
+"""Applies batches of files to a warehouse, one module per SDK."""

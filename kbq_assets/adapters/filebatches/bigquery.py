@@ -1,4 +1,4 @@
-"""Batches of files in BigQuery: one load job, or one query job over an external table, with the given keys."""
+"""Batches of files in BigQuery: one load job, or one query job over an external table, with the configured keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbq_assets.ports.file_loads import FileJob
 
 
 class BigQueryFileLoads:
-    """`FileLoads` by a client that sends each request once. ``datasets`` is the project of the datasets."""
+    """`FileLoads` with a client that sends each request once. ``datasets`` is the datasets' project."""
 
     def __init__(self, client: bigquery.Client, datasets: str, kms_key: str = "") -> None:
         self._client = client
@@ -22,11 +22,11 @@ class BigQueryFileLoads:
         self._kms_key = kms_key
 
     def check(self, config: Mapping[str, Any], sql: str) -> None:
-        """Raises ConfigurationError for what KBQ does not honor. BigQuery judges the values."""
+        """Raise ConfigurationError for keys that KBQ does not support. BigQuery validates the values."""
         check_hive(config.get("hivePartitioningOptions", {}))
 
     def insert(self, job: FileJob) -> None:
-        """Send a job once. Raises by the table of outcomes (adapters/bigquery/outcomes.py)."""
+        """Send a job once. Raises the errors in the table of outcomes (adapters/bigquery/outcomes.py)."""
         target = job.target
         table = bigquery.DatasetReference(target.project or self._datasets, target.dataset).table(
             f"{target.table}{target.decorator}"
@@ -49,19 +49,19 @@ class BigQueryFileLoads:
 
 
 def rendered(job: FileJob, datasets: str) -> str:
-    """A statement with its table's names, as Google's tool writes them; the partition is not part of them."""
+    """A statement with its table's name filled in, as Google's tool does it. The name excludes the partition."""
     project = job.target.project or datasets
     dataset = f"`{project}`.{job.target.dataset}"
     return job.sql.replace("{dest_dataset}", dataset).replace("{dest_table}", job.target.table)
 
 
 def external_config(job: FileJob) -> bigquery.ExternalConfig:
-    """The definition of `temp_ext`: the keys of external.json as they are, over the batch's files."""
+    """The definition of `temp_ext` over the batch's files, with the keys of external.json unchanged."""
     return bigquery.ExternalConfig.from_api_repr({**_with_hive(job), "sourceUris": list(job.source_uris)})
 
 
 def load_config(job: FileJob, kms_key: str = "") -> bigquery.LoadJobConfig:
-    """The configuration of a load job: the keys as they are, KBQ's labels, and the prefix of hive partitions."""
+    """The configuration of a load job: the keys unchanged, plus KBQ's labels and the prefix of hive partitions."""
     load = _with_hive(job)
     load.setdefault("useAvroLogicalTypes", True)
     labels = {**load.pop("labels", {}), **job.labels}

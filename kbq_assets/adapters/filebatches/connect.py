@@ -1,4 +1,4 @@
-"""Opens a warehouse's part in batches of files."""
+"""Opens a warehouse's `FileLoads`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def open_file_loads(
     settings: Settings, source: ObjectStore, clients: GoogleClients | None = None
 ) -> FileLoads:
-    """How the warehouse of the settings applies batches. Raises ConfigurationError."""
+    """The `FileLoads` for the warehouse of the settings. Raises ConfigurationError."""
     place = settings.warehouse
     if isinstance(place, DuckDbFile):
         from kbq_assets.adapters.filebatches.duckdb import DuckDbFileLoads
@@ -25,11 +25,11 @@ def open_file_loads(
         return DuckDbFileLoads(place.path, source)
     if not isinstance(place, BigQueryProject):
         raise ConfigurationError(
-            "batches of files are not built for Iceberg yet", next_step="use DuckDB or BigQuery"
+            "batches of files are not supported for Iceberg yet", next_step="use DuckDB or BigQuery"
         )
     if not isinstance(parse_staging(settings.extras.files.location), Bucket):
         raise ConfigurationError(
-            "BigQuery cannot load files of a local folder", next_step="set KBQ_FILES=gs://bucket/prefix"
+            "BigQuery cannot load files from a local folder", next_step="set KBQ_FILES=gs://bucket/prefix"
         )
     from kbq_assets.adapters.bigquery.connect import open_client
     from kbq_assets.adapters.filebatches.bigquery import BigQueryFileLoads

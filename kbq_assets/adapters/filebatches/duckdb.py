@@ -1,4 +1,4 @@
-"""Batches of files in DuckDB: a job's row and its rows are one transaction, as of the warehouse's other load_jobs."""
+"""Batches of files in DuckDB. As in other load jobs, one transaction writes the data and the job's own row."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from kbq_assets.ports.warehouse import JobError, JobStatus
 from kbq_assets.wire.arrow.errors import LoadError
 
 _DML: Final = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE_INTO"})
-#: Keys of external.json that DuckDB honors, in addition to those of `csvOptions`.
+#: Keys of external.json that DuckDB supports, in addition to those of `csvOptions`.
 _EXTERNAL_KEYS: Final = frozenset(
     {"sourceFormat", "schema", "autodetect", "csvOptions", "hivePartitioningOptions", "ignoreUnknownValues",
      "decimalTargetTypes"}
 )  # fmt: skip
-#: Keys of a load job that DuckDB honors, in addition to those of each format.
+#: Keys of a load job that DuckDB supports, in addition to those of each format.
 _KEYS: Final = frozenset(
     {"sourceFormat", "writeDisposition", "createDisposition", "schema", "autodetect", "hivePartitioningOptions",
      "labels", "timePartitioning", "clustering", "ignoreUnknownValues"}
 )  # fmt: skip
-#: These change nothing in a local file.
+#: Keys that have no effect in a local file.
 _OF_BIGQUERY: Final = frozenset({"useAvroLogicalTypes", "decimalTargetTypes"})
-#: What a statement's row has in place of files.
+#: Recorded in a statement's row instead of files.
 STATEMENT_SOURCE: Final = "(statement)"
-#: Errors of disk, memory or bucket. Any other is of the files or of the configuration: the next run meets it again.
+#: Errors of disk, memory or bucket. The files or the configuration cause all others, which would occur again.
 _PASSING: Final = (TransientError, MemoryError, duckdb.OperationalError)
-#: From here on, a message of DuckDB about a CSV file lists options of read_csv.
+#: Where a message from DuckDB about a CSV file starts to list options of read_csv.
 _ADVICE: Final = re.compile(
     r"\n\s*(?:Column .* is being converted|Possible (?:solutions|fixes):|The search space used)"
 )
@@ -49,29 +49,29 @@ _FILE: Final = re.compile(r"^\s*file = (.*)$", re.MULTILINE)
 
 
 class DuckDbFileLoads:
-    """`FileLoads` over one DuckDB file. ``source`` has the batches: files of a bucket are copied here for a job."""
+    """`FileLoads` over one DuckDB file. ``source`` has the batches. Files from a bucket are downloaded for each job."""
 
     def __init__(self, path: Path, source: ObjectStore) -> None:
         self._database = DuckDbDatabase(path)
         self._source = source
 
     def check(self, config: Mapping[str, Any], sql: str) -> None:
-        """Raises ConfigurationError for what DuckDB does not honor."""
+        """Raise ConfigurationError for keys that DuckDB does not support."""
         if sql:
             config = _as_load(config)
         form = str(config.get("sourceFormat"))
         known = _KEYS | _OF_BIGQUERY | reading.KEYS.get(form, frozenset())
         if unknown := sorted(config.keys() - known):
             raise ConfigurationError(
-                f"load.json: a local warehouse does not honor {', '.join(unknown)} for {form}",
+                f"load.json: a local warehouse does not support {', '.join(unknown)} for {form}",
                 next_step="docs/file-batches.md#duckdb",
             )
         reading.check(form, config)
         check_hive(config.get("hivePartitioningOptions", {}))
 
     def insert(self, job: FileJob) -> None:
-        """Run a job. If the files are to blame for a failure, it ends DONE with an error. A full disk, or a lock,
-        raises Unavailable and leaves the id free."""
+        """Run a job. If the files cause a failure, the job is DONE with an error. A full disk or a lock raises
+        Unavailable and leaves the id free."""
         sources = (STATEMENT_SOURCE,) if job.sql else job.source_uris
         status = JobStatus(job.job_id, "DONE", sources, statement=job.digest)
         with load_jobs.writing(self._database) as connection, LocalFiles(self._source, job.sizes) as files:
@@ -92,7 +92,7 @@ class DuckDbFileLoads:
 
 
 def _passes(error: Exception) -> bool:
-    # Arrow raises OSErrors without a number for damaged files.
+    # For damaged files, Arrow raises OSErrors without an errno.
     return isinstance(error, _PASSING) or (isinstance(error, OSError) and error.errno is not None)
 
 
@@ -103,14 +103,14 @@ def _text(error: Exception) -> str:
 
 
 def _brief(text: str) -> str:
-    """What is wrong, and in which file: DuckDB's advice is about options of its own that KBQ sets."""
+    """The error and its file, without DuckDB's advice, which concerns options that KBQ sets itself."""
     file = _FILE.search(text)
     brief = _ADVICE.split(text, maxsplit=1)[0].rstrip()
     return f"{brief}\nfile {file[1]}" if file and file[1] not in brief else brief
 
 
 def _load(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles) -> int:
-    """Load all files; return the number of rows. Raises LoadError, duckdb.Error."""
+    """Load all files, and return the number of rows. Raises LoadError, duckdb.Error."""
     target = TargetTable(connection, job)
     groups = list(reading.groups(connection, job, files))
     target.prepare(groups[0])
@@ -118,18 +118,18 @@ def _load(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles
 
 
 def _as_load(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of an external table as those of a load job. Raises ConfigurationError for a key that DuckDB does not
-    honor."""
+    """An external table's keys converted to those of a load job. Raises ConfigurationError for keys that DuckDB does
+    not support."""
     if unknown := sorted(config.keys() - _EXTERNAL_KEYS):
         raise ConfigurationError(
-            f"external.json: a local warehouse does not honor {', '.join(unknown)}",
+            f"external.json: a local warehouse does not support {', '.join(unknown)}",
             next_step="docs/file-batches.md#duckdb",
         )
     return {**{key: config[key] for key in config if key != "csvOptions"}, **config.get("csvOptions", {})}
 
 
 def _run_statements(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles) -> int:
-    """Run a statement; return how many rows it changed. Raises LoadError, duckdb.Error."""
+    """Run a statement, and return the number of changed rows. Raises LoadError, duckdb.Error."""
     loaded = dataclasses.replace(job, config=_as_load(job.config))
     _create_external(connection, loaded, files)
     dataset, table = quoted(job.target.dataset), quoted(job.target.table)
@@ -137,7 +137,7 @@ def _run_statements(connection: duckdb.DuckDBPyConnection, job: FileJob, files: 
     changed = 0
     for statement in connection.extract_statements(text):
         if statement.type == duckdb.StatementType.TRANSACTION:
-            raise LoadError("the job is one transaction: BEGIN, COMMIT and ROLLBACK are refused")
+            raise LoadError("the job is one transaction: BEGIN, COMMIT and ROLLBACK are not allowed")
         result = connection.execute(statement)
         if statement.type.name not in _DML:
             continue
@@ -149,7 +149,7 @@ def _run_statements(connection: duckdb.DuckDBPyConnection, job: FileJob, files: 
 
 
 def _create_external(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles) -> None:
-    """`temp_ext`: a view where DuckDB reads the files itself, a temporary table for Avro and ORC."""
+    """Create `temp_ext`: a view over files that DuckDB reads itself, and over temporary tables for Avro and ORC."""
     declared, selects = schema_columns(job.config.get("schema")), list[str]()
     for number, group in enumerate(reading.groups(connection, job, files)):
         columns = declared or group.describe() or ()

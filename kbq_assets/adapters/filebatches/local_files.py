@@ -1,4 +1,4 @@
-"""The files of a job on this machine: those of a bucket are copied into a temporary folder first."""
+"""A job's files on this machine. Files from a bucket are downloaded to a temporary folder first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kbq_assets.wire.arrow.errors import DamagedSource, MissingSource
 
 
 class LocalFiles:
-    """Gives paths for URIs. Copies are deleted at the end."""
+    """Maps URIs to local paths. Downloads are deleted at the end."""
 
     def __init__(self, source: ObjectStore, sizes: Mapping[str, int]) -> None:
         self._source = source
@@ -35,13 +35,13 @@ class LocalFiles:
             self._folder.cleanup()
 
     def path(self, uri: str) -> Path:
-        """A file on this machine, of the size that the job lists. Raises LoadError, Unavailable."""
+        """The path of a file on this machine; its size is as the job lists it. Raises LoadError, Unavailable."""
         if uri not in self._known:
             self._known[uri] = self._local(uri)
         return self._known[uri]
 
     def named(self, text: str) -> str:
-        """A message with the URIs of files in place of their copies' paths."""
+        """A message with the paths of downloads replaced by their URIs."""
         for uri, path in sorted(self._known.items(), key=lambda each: -len(str(each[1]))):
             if self._folder is not None and path.is_relative_to(self._folder.name):
                 text = text.replace(str(path), uri)
@@ -55,7 +55,7 @@ class LocalFiles:
         except FileNotFoundError as error:
             raise MissingSource(f"{uri} does not exist") from error
         if size != self._sizes[uri]:
-            raise DamagedSource(f"{uri} has {size:,} bytes, and not {self._sizes[uri]:,}")
+            raise DamagedSource(f"{uri} has {size:,} bytes instead of {self._sizes[uri]:,}")
         return found
 
     def _copy(self, uri: str) -> Path:

@@ -1,7 +1,7 @@
-"""Files of each format as relations of DuckDB.
+"""Reads files of each format as DuckDB relations.
 
-A `HiveGroup` has the files of a job with the same hive values. CSV and JSON take the types of the table's columns;
-Avro, ORC and Parquet bring their own.
+A `HiveGroup` has a job's files with the same hive values. CSV and JSON are read with the types of the table's columns.
+Avro, ORC and Parquet have their own types.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kbq_assets.wire.arrow.container import read_header
 from kbq_assets.wire.arrow.errors import BadFile
 from kbq_assets.wire.arrow.staged import StagedTables
 
-#: Keys of each format that DuckDB honors.
+#: Keys of each format that DuckDB supports.
 KEYS: Final[Mapping[str, frozenset[str]]] = {
     "CSV": frozenset(
         {"fieldDelimiter", "skipLeadingRows", "quote", "nullMarker", "allowQuotedNewlines", "allowJaggedRows",
@@ -40,7 +40,7 @@ _DELIMITERS: Final = {"tab": "\t", "\\t": "\t"}
 
 
 def check(form: str, config: Mapping[str, Any]) -> None:
-    """Raises ConfigurationError for values that DuckDB cannot honor."""
+    """Raise ConfigurationError for values that DuckDB does not support."""
     encoding = str(config.get("encoding", "UTF-8")).upper()
     if encoding not in _ENCODINGS or (form != "CSV" and _ENCODINGS[encoding] != "utf-8"):
         raise ConfigurationError(
@@ -48,14 +48,14 @@ def check(form: str, config: Mapping[str, Any]) -> None:
         )
     if config.get("ignoreUnknownValues") and form == "CSV":
         raise ConfigurationError(
-            "load.json: a local warehouse does not honor ignoreUnknownValues for CSV",
+            "load.json: a local warehouse does not support ignoreUnknownValues for CSV",
             next_step="remove it",
         )
 
 
 @dataclass(frozen=True)
 class HiveGroup:
-    """Files with the same values of hive keys. ``constants`` are these values as SQL, by column."""
+    """Files with the same hive values. ``constants`` has these values as SQL, by column."""
 
     form: str
     config: Mapping[str, Any]
@@ -66,7 +66,7 @@ class HiveGroup:
     connection: duckdb.DuckDBPyConnection
 
     def describe(self) -> tuple[Column, ...] | None:
-        """The columns that Avro files name by themselves; None for another format."""
+        """The columns in the header of Avro files; None for other formats."""
         if self.form != "AVRO":
             return None
         with self.paths[0].open("rb") as stream:
@@ -74,11 +74,11 @@ class HiveGroup:
         return (*found, *(Column(name, kind) for name, kind in self.constant_types.items()))
 
     def inferred(self) -> str:
-        """A SELECT over the files with types that DuckDB finds: for a new table."""
+        """A SELECT over the files with types inferred by DuckDB, for a new table."""
         return self._select(self._relation(()))
 
     def selects(self, columns: Sequence[Column]) -> Iterator[str]:
-        """SELECTs over the files, each with a part of the rows, in bounded memory."""
+        """SELECTs over the files in bounded memory, each with a part of the rows."""
         own = [each for each in columns if each.name.lower() not in map(str.lower, self.constants)]
         if self.form == "AVRO":
             yield from self._arrow(_avro(own, self.uris, self.paths))
@@ -104,7 +104,7 @@ class HiveGroup:
         if self.form == "ORC":
             self.connection.register("kbq_files", orc.ORCFile(self.paths[0]).read())
             return "kbq_files"
-        raise ConfigurationError(f"the format {self.form} is not read here", next_step="use another format")
+        raise ConfigurationError(f"the format {self.form} is not supported", next_step="use another format")
 
     def _arrow(self, tables: Iterator[pa.Table]) -> Iterator[str]:
         for table in tables:
@@ -112,7 +112,7 @@ class HiveGroup:
             try:
                 yield self._select("kbq_files")
             finally:
-                # A violated constraint aborts the transaction: DuckDB then refuses this too.
+                # A violated constraint aborts the transaction. Then DuckDB refuses this call too.
                 with contextlib.suppress(duckdb.TransactionException):
                     self.connection.unregister("kbq_files")
 
@@ -128,7 +128,7 @@ class HiveGroup:
 
 
 def groups(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFiles) -> Iterator[HiveGroup]:
-    """The files of a job by their hive values. Raises LoadError, Unavailable."""
+    """A job's files, grouped by their hive values. Raises LoadError, Unavailable."""
     options = job.config.get("hivePartitioningOptions")
     form, uris = str(job.config["sourceFormat"]), tuple(job.sizes)  # patterns are for BigQuery
     types = hive_types(options, uris) if options is not None else {}
@@ -137,7 +137,7 @@ def groups(connection: duckdb.DuckDBPyConnection, job: FileJob, files: LocalFile
     for values, group in groupby(sorted(uris, key=values_of), key=values_of):
         own = list(group)
         if options is not None and {name for name, _ in values} != types.keys():
-            raise BadFile(f"{own[0]} has other hive keys than {', '.join(types) or 'none'}")
+            raise BadFile(f"the hive keys of {own[0]} differ from {', '.join(types) or 'none'}")
         constants = {
             name: f"CAST({literal(value)} AS {duckdb_type(Column(name, types[name]))})"
             for name, value in values
@@ -157,7 +157,7 @@ def _csv(config: Mapping[str, Any], columns: Sequence[Column]) -> Iterator[str]:
     if columns:
         yield f"auto_detect = false, header = false, skip = {int(config.get('skipLeadingRows', 0))}"
         yield f"columns = {_typed(columns)}"
-    else:  # the first of the leading rows that are skipped names the columns
+    else:  # the first skipped row has the column names
         leading = int(config.get("skipLeadingRows", 0))
         yield f"skip = {max(0, leading - 1)}" + (", header = true" if leading else "")
 
@@ -187,4 +187,4 @@ def _orc(paths: Sequence[Path]) -> Iterator[pa.Table]:
             for stripe in range(opened.nstripes):
                 yield pa.Table.from_batches([opened.read_stripe(stripe)])
         except (pa.ArrowInvalid, OSError) as error:
-            raise BadFile(f"{path.name} is no ORC file: {error}") from error
+            raise BadFile(f"{path.name} is not an ORC file: {error}") from error

@@ -1,4 +1,4 @@
-"""The table of a job in DuckDB: created, emptied and checked as a BigQuery load job would."""
+"""The table of a job in DuckDB. It is created, emptied and checked as by a load job in BigQuery."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.file_loads import FileJob
 from kbq_assets.wire.arrow.errors import BadFile, LoadError, MissingSource
 
-#: How DuckDB writes a point in time as a partition's name, by the name's length.
+#: Time formats of partition names, by the length of the name.
 _PARTITIONS: Final = {4: "%Y", 6: "%Y%m", 8: "%Y%m%d", 10: "%Y%m%d%H"}
 #: Formats whose files name their columns.
 _SELF_DESCRIBING: Final = frozenset({"AVRO", "ORC", "PARQUET"})
@@ -37,22 +37,22 @@ class TargetTable:
         return schema.name_of(self._connection, self._table)
 
     def prepare(self, group: HiveGroup) -> None:
-        """Create a missing table, and empty what `writeDisposition` says. Raises LoadError."""
+        """Create the table if it is missing, and empty it as `writeDisposition` says. Raises LoadError."""
         declared = schema_columns(self._config.get("schema"))
         if not schema.exists(self._connection, self._table):
             self._create(group, declared)
         found = schema.columns(self._connection, self._table) or ()
         self._all = _names(found)
-        # Avro, ORC and Parquet name their columns: a schema is for those that do not.
+        # Avro, ORC and Parquet name their columns. A schema is for the other formats.
         self._columns = _loaded(declared, found) if declared and group.form not in _SELF_DESCRIBING else found
         write = self._config["writeDisposition"]
         if write == "WRITE_TRUNCATE":
             self._connection.execute(f"DELETE FROM {self._name}{self._where()}")
         elif write == "WRITE_EMPTY" and self._count(self._where()):
-            raise LoadError(f"{self._table} has rows, and writeDisposition is WRITE_EMPTY")
+            raise LoadError(f"{self._table} has rows, but writeDisposition is WRITE_EMPTY")
 
     def insert(self, group: HiveGroup) -> int:
-        """Append the rows of some files; return their number."""
+        """Append a group's rows, and return their number."""
         rows = 0
         for select in group.selects(self._columns):
             if not self._partition or not self._field():
@@ -66,21 +66,21 @@ class TargetTable:
         return int(rows)
 
     def _insert_checked(self, select: str) -> int:
-        """Append rows of the partition alone, as BigQuery does."""
+        """Append rows. Like BigQuery, refuse rows of other partitions."""
         self._connection.execute(f"CREATE OR REPLACE TEMP TABLE kbq_rows AS FROM {self._name} LIMIT 0")
         rows = self._insert("kbq_rows", select)
         [(other,)] = self._connection.execute(
             f"SELECT count(*) FROM kbq_rows WHERE ({self._in_partition()}) IS NOT TRUE"
         ).fetchall()
         if other:
-            raise LoadError(f"{other:,} rows belong to another partition than ${self._partition}")
+            raise LoadError(f"{other:,} rows do not belong to the partition ${self._partition}")
         self._insert(self._name, "FROM kbq_rows")
         self._connection.execute("DROP TABLE kbq_rows")
         return rows
 
     def _create(self, group: HiveGroup, declared: tuple[Column, ...]) -> None:
         if self._config.get("createDisposition") == "CREATE_NEVER":
-            raise MissingSource(f"table {self._table} does not exist, and createDisposition is CREATE_NEVER")
+            raise MissingSource(f"table {self._table} does not exist, but createDisposition is CREATE_NEVER")
         columns = declared or group.describe()
         if columns is not None:
             more = (Column(n, t) for n, t in group.constant_types.items() if n not in _names(columns))
@@ -98,7 +98,7 @@ class TargetTable:
         return str(partitioning.get("field", ""))
 
     def _in_partition(self) -> str:
-        """The condition of the partition's rows. Raises LoadError."""
+        """The condition for the partition's rows. Raises LoadError."""
         field = self._field()
         if field.lower() not in map(str.lower, self._all):
             raise LoadError(f"{self._table} has no column {field} (timePartitioning)")

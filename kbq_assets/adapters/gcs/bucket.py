@@ -1,4 +1,4 @@
-"""Checks that a bucket is fit for staging: private, and only KBQ deletes or changes its objects."""
+"""Checks that a bucket is safe for staging: it is private, and only KBQ deletes or changes its objects."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _HARMLESS_CLASSES: Final = frozenset({"STANDARD", "NEARLINE", "COLDLINE"})
 
 @dataclass(frozen=True)
 class BucketReport:
-    """Sentences for operators: why a bucket is unfit, what could not be checked or should be better, and what makes it
-    cost more than it must."""
+    """Sentences for operators: why a bucket is not safe, what could not be checked or should be improved, and what
+    makes it more expensive than necessary."""
 
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -32,9 +32,9 @@ class BucketReport:
 
 @dataclass(frozen=True)
 class BucketFacts:
-    """A bucket's metadata, policy and the access list that new objects get, as Cloud Storage's JSON.
+    """A bucket's metadata, its policy, and the default access list of new objects, as Cloud Storage's JSON.
 
-    None means that a part could not be read or does not apply; ``unseen`` says why, in sentences.
+    None means that a part could not be read or does not apply. ``unseen`` has sentences that say why.
     """
 
     metadata: Mapping[str, Any] | None
@@ -44,15 +44,15 @@ class BucketFacts:
 
 
 def check_bucket(client: Client, bucket: str, prefix: str) -> BucketReport:
-    """Check a bucket; parts that this client may not read become warnings.
+    """The report on a bucket. Parts that this client may not read become warnings.
 
-    Raises ConfigurationError if there is no such bucket, Unavailable.
+    Raises ConfigurationError if there is no such bucket, or Unavailable.
     """
     return judge_bucket(read_facts(Calls(client, PAUSES), bucket), prefix)
 
 
 def require_safe_bucket(client: Client, bucket: str, prefix: str) -> tuple[str, ...]:
-    """Warnings about a bucket. Raises ConfigurationError if it is not safe for staging, Unavailable."""
+    """Warnings about a bucket. Raises ConfigurationError if it is not safe for staging, or Unavailable."""
     report = check_bucket(client, bucket, prefix)
     if report.problems:
         raise ConfigurationError(
@@ -64,7 +64,7 @@ def require_safe_bucket(client: Client, bucket: str, prefix: str) -> tuple[str, 
 
 def read_facts(calls: Calls, bucket: str) -> BucketFacts:
     """The parts of a bucket's configuration that this client may read. Raises ConfigurationError if there is no such
-    bucket, Unavailable."""
+    bucket, or Unavailable."""
     unseen: list[str] = []
 
     def read_part(part: str, permission: str) -> dict[str, Any] | None:
@@ -75,7 +75,7 @@ def read_facts(calls: Calls, bucket: str) -> BucketFacts:
                 return document(intent, response)
             error = refusal(intent, response.status_code, response.text)
             if isinstance(error, NotFound):  # the bucket exists: the endpoint lacks this call
-                unseen.append(f"not checked: {intent}: the endpoint does not answer this")
+                unseen.append(f"not checked: {intent}: the endpoint does not support this call")
             else:
                 unseen.append(f"not checked: {error.message}; {error.next_step}")
             return None
@@ -110,7 +110,7 @@ def judge_bucket(facts: BucketFacts, prefix: str) -> BucketReport:
 def _public(facts: BucketFacts) -> Iterator[str]:
     for binding in (facts.policy or {}).get("bindings", ()):
         for member in sorted(_EVERYBODY & set(binding.get("members", ()))):
-            yield f"{member} has {binding.get('role')}: remove it, staged data must not be public"
+            yield f"{member} has {binding.get('role')}: remove this role, staged data must not be public"
     for entry in (facts.default_access or {}).get("items", ()):
         if entry.get("entity") in _EVERYBODY:
             yield f"{entry['entity']} may read every new object: change the default object access list"
@@ -124,8 +124,8 @@ def _rewriting_rules(metadata: Mapping[str, Any], under: str) -> Iterator[str]:
             continue
         what = f"{action.get('type')} {action.get('storageClass', '')}".rstrip()
         yield (
-            f"a lifecycle rule ({what}, {_condition_text(condition)}) acts on objects under gs://…/{under}: "
-            "leave this prefix out of it, or use another bucket"
+            f"a lifecycle rule ({what}, {_condition_text(condition)}) applies to objects under gs://…/{under}: "
+            "exclude this prefix from it, or use another bucket"
         )
 
 
@@ -137,7 +137,7 @@ def _is_harmful(action: Mapping[str, Any]) -> bool:
 
 
 def _touches(condition: Mapping[str, Any], under: str) -> bool:
-    """Whether a rule may act on live objects below a prefix; any suffix or age may match."""
+    """Whether a rule may apply to live objects below a prefix. Any suffix or age may match."""
     if condition.get("isLive") is False or _NONCURRENT & condition.keys():
         return False
     prefixes: Iterable[str] = condition.get("matchesPrefix") or [""]
@@ -149,8 +149,8 @@ def _freezes(metadata: Mapping[str, Any]) -> Iterator[str]:
     if retention:
         locked = ", locked" if retention.get("isLocked") else ""
         yield (
-            f"a retention policy ({retention.get('retentionPeriod')} s{locked}) forbids KBQ "
-            "to replace and delete objects: remove it, or use another bucket"
+            f"a retention policy ({retention.get('retentionPeriod')} s{locked}) prevents KBQ "
+            "from replacing and deleting objects: remove it, or use another bucket"
         )
     if metadata.get("defaultEventBasedHold"):
         yield "new objects are put on hold (default event-based hold): turn it off"
@@ -158,7 +158,7 @@ def _freezes(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 def _charges(metadata: Mapping[str, Any]) -> Iterator[str]:
     if metadata.get("billing", {}).get("requesterPays"):
-        yield "requester pays is on, which load jobs and this client do not support: turn it off"
+        yield "requester pays is on, but load jobs and this client do not support it: turn it off"
 
 
 def _costs(metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -166,18 +166,18 @@ def _costs(metadata: Mapping[str, Any]) -> Iterator[str]:
     kept = int(metadata.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
     if kept:
         yield (
-            f"soft delete keeps and bills each deleted file and each replaced state for {kept / 86_400:g} days: "
+            f"soft delete stores and bills each deleted file and each replaced state for {kept / 86_400:g} days: "
             f"gcloud storage buckets update gs://{name} --clear-soft-delete"
         )
     if location and not is_regional(location, data_regions(metadata)):
         yield (
-            f"{location} is no single region: writes cost twice as much (0.01 USD per 1,000, list price of 2026-11), "
-            "and each GiB that is written 0.02 USD of replication. A regional bucket serves a load as well"
+            f"{location} is not a single region: writes cost twice as much (0.01 USD per 1,000, list price of 2026-11),"
+            " and replication costs 0.02 USD per GiB written. A regional bucket works just as well for loads"
         )
 
 
 def data_regions(metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """The regions of a configurable dual-region, () for any other bucket."""
+    """The regions of a configurable dual-region; () for any other bucket."""
     return tuple(metadata.get("customPlacementConfig", {}).get("dataLocations", ()))
 
 

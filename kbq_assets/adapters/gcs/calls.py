@@ -1,4 +1,4 @@
-"""Requests to the JSON API, limited in time, and repeated if repetition is harmless."""
+"""Requests to the JSON API, with timeouts and retries."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from urllib3.util import Retry
 from kbq_assets.adapters.gcs.errors import NO_ANSWER, Intent, interruption, refusal
 from kbq_assets.core.errors import PreconditionFailed, TransientError, UnknownOutcome
 
-#: Connections kept open: this many threads may share a store.
+#: Connections kept open, one per thread that shares a store.
 POOL: Final = 64
-#: Timeouts in seconds: to connect, and to wait for an answer. Sending a whole chunk must fit into the first.
+#: Timeouts in seconds: to connect, and to wait for a response. Sending a chunk must take less than the first.
 TIMEOUT: Final = (30.0, 60.0)
-#: Pauses between repetitions in seconds, each varied by half. An object accepts at most one change a second.
+#: Pauses between retries in seconds, each varied by up to half. An object accepts at most one change per second.
 PAUSES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 T = TypeVar("T")
@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Call:
-    """One request, which may be repeated. ``once``: its precondition lets it happen once, so a repetition that fails it
-    may have met the first request's change. ``accepts``: statuses besides 2xx."""
+    """One request, which may be retried. ``once`` says that its precondition lets it succeed only once: a retry that
+    fails the precondition may have met its own first attempt. ``accepts`` has the accepted statuses besides 2xx."""
 
     intent: Intent
     verb: str
@@ -50,15 +50,15 @@ class Calls:
         # The library has no public access to its session, but documents this one for the size of the pool.
         self._session: requests.Session = client._http
         for scheme in ("https://", "http://"):
-            # One that carries a client certificate keeps its connections; none repeats a request on its own.
+            # An adapter with a client certificate keeps its connections. No adapter may retry on its own.
             mounted = self._session.get_adapter(scheme)
             if type(mounted) is HTTPAdapter:
                 self._session.mount(scheme, HTTPAdapter(pool_maxsize=POOL))
             elif isinstance(mounted, HTTPAdapter):
                 mounted.max_retries = Retry(0, read=False)
         self.endpoint = str(client.api_endpoint).rstrip("/")
-        # Read proxies and certificate authorities from the environment once: doing so per request costs a third
-        # more CPU. And no .netrc can replace the token.
+        # Read proxies and certificate authorities from the environment once: reading them per request costs a third
+        # more CPU. This also prevents a .netrc from replacing the token.
         environment = self._session.merge_environment_settings(self.endpoint, {}, None, None, None)
         self._session.proxies, self._session.verify = environment["proxies"], environment["verify"]
         self._session.trust_env = False
@@ -72,7 +72,7 @@ class Calls:
         return f"{self.bucket_url(bucket)}/o/{quote(name, safe='')}"
 
     def send(self, call: Call, read: Callable[[requests.Response], T]) -> T:
-        """The result of ``read`` on the answer. Raises the errors of the package's table; so may ``read``."""
+        """The result of ``read`` on the response. Raises the errors in the package's table, as ``read`` may."""
         unknown: UnknownOutcome | None = None
         for pause in (*self.pauses, None):
             try:
@@ -84,7 +84,7 @@ class Calls:
             except TransientError as error:
                 unknown = error if isinstance(error, UnknownOutcome) else unknown
                 if pause is None:
-                    # A refused repetition does not show the fate of the first request.
+                    # A refused retry does not show whether the first request was applied.
                     raise unknown or error from None
                 wait(pause)
         raise AssertionError("the last pause is None")
@@ -93,7 +93,7 @@ class Calls:
         return self.send(call, lambda response: document(call.intent, response))
 
     def attempt(self, call: Call) -> requests.Response:
-        """The answer to a request sent once."""
+        """The response to a request that is sent once."""
         try:
             response = self._session.request(
                 call.verb,
@@ -113,13 +113,13 @@ class Calls:
 
 
 def document(intent: Intent, response: requests.Response) -> dict[str, Any]:
-    """An answer's JSON object."""
+    """The JSON object in a response."""
     try:
         found: Any = response.json()
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise intent.unsettled("the answer is not a JSON object")
+        raise intent.unsettled("the response is not a JSON object")
     return found
 
 

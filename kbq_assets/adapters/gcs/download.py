@@ -21,7 +21,7 @@ _CRC32C: Final = re.compile(r"crc32c=([A-Za-z0-9+/=]+)")
 
 @dataclass(frozen=True)
 class MediaFacts:
-    """The generation that a download delivers. The checksum is the whole object's."""
+    """The generation that a download returns, with the checksum of the whole object."""
 
     generation: int
     updated_ms: int
@@ -29,26 +29,26 @@ class MediaFacts:
 
 
 def media_call(intent: Intent, url: str) -> Call:
-    """A download of the bytes as stored."""
+    """A download of the stored bytes, without decompression."""
     return Call(intent, "GET", url, {"alt": "media"}, {"Accept-Encoding": "identity"})
 
 
 def media_facts(intent: Intent, response: requests.Response) -> MediaFacts:
-    """The headers of a download. Raises Unavailable if they are not Cloud Storage's."""
+    """The facts in the headers of a download. Raises Unavailable if the headers are not Cloud Storage's."""
     try:
         generation = int(response.headers["x-goog-generation"])
         crc32c = base64.b64decode(_CRC32C.findall(response.headers["x-goog-hash"])[0])
     except (LookupError, ValueError):
-        raise intent.unsettled("the answer has no generation or no checksum") from None
+        raise intent.unsettled("the response has no generation or no checksum") from None
     return MediaFacts(generation, header_ms(intent, response, "last-modified"), int.from_bytes(crc32c, "big"))
 
 
 def header_ms(intent: Intent, response: requests.Response, name: str) -> int:
-    """The time in a header, in ms since 1970; headers have whole seconds."""
+    """The time in a header, in ms since 1970. Headers have whole seconds."""
     try:
         return int(parsedate_to_datetime(response.headers[name]).timestamp()) * 1000
     except (LookupError, ValueError):
-        raise intent.unsettled(f"the answer's header {name} is not a time") from None
+        raise intent.unsettled(f"the response's header {name} is not a time") from None
 
 
 def require_checksum(intent: Intent, expected: int, found: int) -> None:
@@ -58,7 +58,7 @@ def require_checksum(intent: Intent, expected: int, found: int) -> None:
 
 
 class ObjectReader(io.RawIOBase):
-    """The bytes of one generation. After a lost connection it resumes, a few times without progress."""
+    """The bytes of one generation. Resumes after a lost connection, up to a few times without progress."""
 
     def __init__(self, calls: Calls, intent: Intent, url: str) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class ObjectReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer; returns 0 at the end, after verifying the checksum. Raises Unavailable."""
+        """Fill a buffer. Returns 0 at the end, after verifying the checksum. Raises Unavailable."""
         data = self._read(len(buffer))
         buffer[: len(data)] = data
         self._position += len(data)
@@ -109,4 +109,4 @@ class ObjectReader(io.RawIOBase):
         try:
             self._response = self._calls.send(rest, lambda response: response)
         except PreconditionFailed:
-            raise self._intent.unsettled("it was replaced while it was read") from None
+            raise self._intent.unsettled("it was replaced during the read") from None

@@ -1,4 +1,4 @@
-"""Cloud Storage's answers, or lack of one, as KBQ's errors. The package's docstring has the table."""
+"""Maps Cloud Storage's responses, or the lack of one, to KBQ's errors. The package's docstring has the table."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from kbq_assets.core.errors import (
     UnknownOutcome,
 )
 
-#: Exceptions that end an exchange without an answer.
+#: Exceptions that end an exchange without a response.
 NO_ANSWER: Final = (requests.RequestException, urllib3.exceptions.HTTPError, auth.GoogleAuthError, OSError)
 _LONGEST_QUOTE: Final = 300
-_TRY_AGAIN: Final = "the next run retries; if it lasts, check https://status.cloud.google.com and the network"
+_TRY_AGAIN: Final = (
+    "the next run retries; if it persists, check https://status.cloud.google.com and the network"
+)
 _PERMISSION: Final = re.compile(r"storage\.(?:buckets|objects)\.[a-zA-Z]+")
 _DAMAGED: Final = re.compile(r"(crc32c|md5|checksum|hash).*(match|calculated)", re.IGNORECASE)
 _BUCKET_GONE: Final = re.compile(r"bucket.*(does not exist|not found)", re.IGNORECASE)
-#: Reasons of a 400 or 403 that no permission would fix.
+#: Reasons for a 400 or 403 that no permission would fix.
 _NEXT_STEPS: Final = {
     "retentionPolicyNotMet": "remove the bucket's retention policy: KBQ replaces and deletes objects",
     "objectUnderActiveHold": "release the object's hold, and the bucket's default hold",
@@ -38,7 +40,7 @@ _NEXT_STEPS: Final = {
 
 @dataclass(frozen=True)
 class Intent:
-    """A request's purpose: ``name`` is the object's or bucket's address, ``permission`` the one that it needs."""
+    """A request's purpose. ``name`` is the address of the object or bucket, ``permission`` the required permission."""
 
     operation: str
     name: str
@@ -53,7 +55,7 @@ class Intent:
         return "/".join(self.name.split("/")[:3])
 
     def unsettled(self, reason: str) -> KbqError:
-        """The error for an unreliable answer: a change may be applied or not."""
+        """The error for an unreliable response: a change may or may not be applied."""
         error = UnknownOutcome if self.changes else Unavailable
         return error(f"{self}: {reason}", next_step=_TRY_AGAIN)
 
@@ -73,7 +75,7 @@ def refusal(intent: Intent, status: int, text: str) -> KbqError:
 
 
 def interruption(intent: Intent, error: BaseException) -> KbqError:
-    """The error for an exchange that ended without an answer. It shows no URL, since an upload's URL is a secret."""
+    """The error for an exchange that ended without a response. It shows no URL, since an upload's URL is a secret."""
     root = _root(error)
     reason = f"{type(root).__name__}: {root}"
     if isinstance(error, auth.GoogleAuthError) and not _passes(error):
@@ -97,7 +99,7 @@ def _next_step(intent: Intent, status: int, reason: str, message: str) -> str:
 
 
 def _reason_and_message(text: str) -> tuple[str, str]:
-    """Reason and message of an error's body: JSON, except for downloads."""
+    """The reason and message in an error's body, which is JSON except for downloads."""
     try:
         error: Any = json.loads(text)["error"]
         reason, message = str(error["errors"][0]["reason"]), str(error["message"])
@@ -111,7 +113,7 @@ def _passes(error: auth.GoogleAuthError) -> bool:
 
 
 def _never_connected(error: BaseException) -> bool:
-    """Whether there was no connection, so that nothing was sent."""
+    """Whether no connection was made, so nothing was sent."""
     if isinstance(error, requests.ConnectTimeout):
         return True
     cause = error.args[0] if error.args else None

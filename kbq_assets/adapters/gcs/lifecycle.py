@@ -23,7 +23,7 @@ class GcsLifecycles:
         return tuple(found for rule in _rules(self._read(bucket)) if (found := _transition(bucket, rule)))
 
     def change(self, change: SetTransitions) -> None:
-        """Replace the bucket's rules, if nobody did so since they were read."""
+        """Replace the bucket's rules, unless they changed since they were read."""
         metadata = self._read(change.bucket)
         gone = {*change.replaced, *change.wanted}
         kept = [rule for rule in _rules(metadata) if _transition(change.bucket, rule) not in gone]

@@ -1,4 +1,4 @@
-"""Where a store's objects are in its bucket, and their listing."""
+"""Names and lists a store's objects in its bucket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BucketFolder:
     def items(
         self, calls: Calls, prefix: str, start_after: str, fields: str
     ) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Paths and metadata of the objects with this path prefix, in path order, beginning after ``start_after``."""
+        """Paths and metadata of the objects with a path prefix, in path order, beginning after ``start_after``."""
         if folder := prefix.rpartition("/")[0]:
             check_path(folder)
         token = ""
@@ -42,7 +42,7 @@ class BucketFolder:
             page = calls.json(self._page(calls, prefix, start_after, token, fields))
             for item in page.get("items", ()):
                 path = item["name"].removeprefix(self.prefix)
-                # The listing includes the offset itself. The console represents a folder by a name that ends with '/'.
+                # The listing includes the start itself. The console represents a folder by a name that ends with '/'.
                 if path > start_after and is_path(path):
                     yield path, item
             token = page.get("nextPageToken", "")

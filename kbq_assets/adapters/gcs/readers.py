@@ -1,4 +1,4 @@
-"""Who may read objects of Cloud Storage (`ports.readers`): conditions of a bucket's policy, by prefix."""
+"""Read access to objects in Cloud Storage (`ports.readers`): conditions by prefix in a bucket's policy."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from kbq_assets.core.config.google_permissions import (
 )
 from kbq_assets.core.errors import ConfigurationError, PreconditionFailed, Unavailable
 
-#: Changes by others that a grant outlasts.
+#: Attempts to grant while others change the policy.
 _UPDATES: Final = 10
-#: Roles that read every object of a bucket.
+#: Roles that may read every object of a bucket.
 _READING: Final = frozenset({READER_BUCKET_ROLE, "roles/storage.objectUser", "roles/storage.objectAdmin"})
 _TITLE: Final = "kbq-readers"
-#: Policies with conditions have this version; a request for another would fail, or lose them.
+#: Policies with conditions have this version. A request for another version would fail, or lose the conditions.
 _VERSION: Final = 3
 
 
 class BucketReaders:
-    """Reads and extends policies of buckets."""
+    """Reads and extends the policies of buckets."""
 
     def __init__(self, client: Client, pauses: Sequence[float] = PAUSES) -> None:
         self._calls = Calls(client, pauses)
@@ -41,7 +41,7 @@ class BucketReaders:
         return frozenset(_readers(self._policy(place.owner), place))
 
     def grant(self, change: GrantReading) -> None:
-        """Add the members to the condition of the prefix, by the etag of the policy that was read."""
+        """Add the members to the condition of the prefix. The etag of the read policy protects changes by others."""
         bucket = change.place.owner
         self._require_uniform(bucket)
         for _ in range(_UPDATES):
@@ -58,7 +58,7 @@ class BucketReaders:
         return self._calls.json(Call(intent, "GET", url, version))
 
     def _replace(self, bucket: str, policy: Mapping[str, Any]) -> bool:
-        """Whether the policy was replaced; False if somebody else changed it meanwhile."""
+        """Whether the policy was replaced; False if it changed in the meantime."""
         intent = Intent("change the policy of", f"gs://{bucket}", SET_BUCKET_POLICY)
 
         def read(response: requests.Response) -> bool:
@@ -67,7 +67,7 @@ class BucketReaders:
         url, headers = f"{self._calls.bucket_url(bucket)}/iam", {"Content-Type": "application/json"}
         body = json.dumps(policy).encode()
         try:
-            # A repetition of a request that was applied has an old etag: the policy is then read again.
+            # The retry of a request that was applied has an old etag. Then the policy is read again.
             return self._calls.send(
                 Call(intent, "PUT", url, headers=headers, body=body, accepts=frozenset({409})), read
             )
@@ -75,25 +75,25 @@ class BucketReaders:
             return False
 
     def _require_uniform(self, bucket: str) -> None:
-        """Raise ConfigurationError if the bucket's policy takes no conditions."""
+        """Raise ConfigurationError if the bucket's policy does not support conditions."""
         intent = Intent("read", f"gs://{bucket}", GET_BUCKET)
         metadata = self._calls.json(Call(intent, "GET", self._calls.bucket_url(bucket)))
         uniform = metadata.get("iamConfiguration", {}).get("uniformBucketLevelAccess", {})
         if not uniform.get("enabled"):
             raise ConfigurationError(
-                f"gs://{bucket} has access lists of single objects, so its policy takes no conditions by prefix",
+                f"gs://{bucket} uses access lists per object, so its policy does not support conditions by prefix",
                 next_step=f"gcloud storage buckets update gs://{bucket} --uniform-bucket-level-access",
             )
 
 
 def _expression(bucket: str, prefix: str) -> str:
-    """The condition of a prefix. Listing is asked of the bucket, not of objects: without it no program finds files."""
+    """The condition for a prefix. It includes the bucket, because programs must list it to find files."""
     whole = f"projects/_/buckets/{bucket}"
     return f'resource.name == "{whole}" || resource.name.startsWith("{whole}/objects/{prefix}")'
 
 
 def _readers(policy: Mapping[str, Any], place: ReadablePlace) -> Iterator[str]:
-    """Members who read the whole bucket, or a prefix that holds the place's."""
+    """Members who may read the whole bucket, or a prefix that includes the place's prefix."""
     for binding in policy.get("bindings", ()):
         if binding.get("role") in _READING and _holds(binding.get("condition"), place):
             yield from map(normal_member, binding.get("members", ()))

@@ -1,4 +1,4 @@
-"""The `ObjectStore` port over a bucket; the package's docstring explains each answer."""
+"""The `ObjectStore` port over a bucket. The package's docstring explains each response."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from kbq_assets.core.errors import (
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
 from kbq_assets.wire.files.checksum import crc32c_text
 
-#: Parallel deletions: there is no request for many.
+#: Parallel deletions, since no request deletes many objects.
 _AT_ONCE: Final = 16
 _READ_BUFFER: Final = 1 << 20
 _LISTED: Final = "items(name,size,updated,generation),nextPageToken"
 _NAMES: Final = "items(name),nextPageToken"
 _CHECKSUMS: Final = "items(name,size,crc32c),nextPageToken"
 _WRITTEN: Final = "generation,size,crc32c"
-#: Never one of KBQ's objects: their paths do not start with a dot.
+#: Never the name of one of KBQ's objects, whose paths do not start with a dot.
 _NO_OBJECT: Final = ".time"
 
 
@@ -54,7 +54,7 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 def open_gcs_store(url: str, access: GoogleAccess, client: Client | None = None) -> GcsObjectStore:
-    """The store at ``gs://bucket/prefix``, by a client of ``access`` or by the one given. Nothing is sent yet.
+    """The store at ``gs://bucket/prefix``, with ``client`` or a new client for ``access``. Sends nothing yet.
 
     Raises ConfigurationError.
     """
@@ -70,9 +70,9 @@ def open_gcs_store(url: str, access: GoogleAccess, client: Client | None = None)
 class GcsObjectStore:
     """Objects below ``prefix`` of a bucket. Threads may share it; each process opens its own.
 
-    ``pauses``: see `Calls`; a lost swap takes the first, by ``pause``. ``chunk_bytes``: the buffer of a writer; a
-    multiple of 256 KiB. ``kms_key`` encrypts what it writes, streamed objects get ``storage_class``; "": the bucket's
-    own settings.
+    ``pauses`` are those of `Calls`; a failed swap calls ``pause`` with the first. ``chunk_bytes`` is the size of a
+    writer's buffer, a multiple of 256 KiB. ``kms_key`` encrypts new objects, and streamed objects get
+    ``storage_class``; "" leaves both to the bucket's settings.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class GcsObjectStore:
         return self._calls.send(media_call(intent, self._url(path)), read)
 
     def open_read(self, path: str) -> BinaryIO:
-        """Stream one generation of an object, even if it is replaced meanwhile. Raises NotFound, Unavailable."""
+        """A stream of one generation of an object, even if it is replaced meanwhile. Raises NotFound, Unavailable."""
         intent = self._intent("read", path, "storage.objects.get")
         return cast(
             BinaryIO, io.BufferedReader(ObjectReader(self._calls, intent, self._url(path)), _READ_BUFFER)
@@ -124,7 +124,7 @@ class GcsObjectStore:
         return (path for path, _ in self._folder.items(self._calls, prefix, start_after, _NAMES))
 
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
-        """Size and CRC32C of the objects with this path prefix, by Cloud Storage's own account: one listing."""
+        """Size and CRC32C of the objects with a path prefix, as Cloud Storage lists them."""
         items = self._folder.items(self._calls, prefix, "", _CHECKSUMS)
         return (StoredFile(path, int(item["size"]), item.get("crc32c", "")) for path, item in items)
 
@@ -133,10 +133,10 @@ class GcsObjectStore:
         return self._folder.uri(path)
 
     def now_ms(self) -> int:
-        """Cloud Storage's time, in ms since 1970. Each call asks the service: the local clock plays no part."""
+        """Cloud Storage's time, in ms since 1970. Each call queries the service; the local clock is not used."""
         intent = Intent("ask the time of", f"gs://{self._folder.bucket}", "storage.objects.get")
         url = self._calls.object_url(self._folder.bucket, self._folder.prefix + _NO_OBJECT)
-        # Every answer has the time, even a 404.
+        # Every response has the time, even a 404.
         call = Call(intent, "GET", url, {"fields": "name"}, accepts=frozenset({401, 403, 404}))
         return self._calls.send(call, lambda response: header_ms(intent, response, "date"))
 
@@ -162,7 +162,7 @@ class GcsObjectStore:
         try:
             return int(self._put("swap", path, data, generation)["generation"])
         except (PreconditionFailed, UnknownOutcome):
-            # Callers read the object and swap again. Cloud Storage takes about one change a second and object.
+            # Callers read the object and swap again. Cloud Storage accepts about one change per second and object.
             self._pause(next(iter(self._calls.pauses), 0.0))
             raise
 
@@ -185,7 +185,7 @@ class GcsObjectStore:
         intent = self._intent("write", path, "storage.objects.create", changes=True)
         url = self._calls.bucket_url(self._folder.bucket, "/upload")
         target = UploadTarget(path, self._folder.name(path), intent, url, self._encryption, self._class)
-        # A closed writer may count until it is collected: then chunks are smaller than they could be.
+        # A closed writer may count until it is collected, so chunks may be smaller than necessary.
         writer = UploadWriter(
             self._calls, target, self._put_file, lambda: chunk_size(self._chunk_bytes, len(self._writers))
         )
@@ -203,7 +203,7 @@ class GcsObjectStore:
         return _each(self.delete, paths)
 
     def sweep_temporary(self) -> int:
-        """Do nothing: Cloud Storage forgets an abandoned upload after a week."""
+        """Do nothing: Cloud Storage deletes an abandoned upload after a week."""
         return 0
 
     # Below the port
@@ -221,7 +221,7 @@ class GcsObjectStore:
     def _put_new(
         self, operation: str, path: str, data: bytes, more: Mapping[str, str] = _NOTHING
     ) -> Mapping[str, Any]:
-        """Write an object that nobody else writes with other bytes: if the outcome is unknown, its checksum decides."""
+        """Write an object that nobody else writes with other bytes. If the outcome is unknown, its checksum decides."""
         try:
             return self._put(operation, path, data, 0, more)
         except UnknownOutcome as unknown:
@@ -238,7 +238,7 @@ class GcsObjectStore:
     def _put(
         self, operation: str, path: str, data: bytes, generation: int, more: Mapping[str, str] = _NOTHING
     ) -> dict[str, Any]:
-        """Write an object in one request with its checksum: Cloud Storage refuses damaged bytes."""
+        """Write an object in one request with its checksum, so that Cloud Storage refuses damaged bytes."""
         permission = "storage.objects.create" + (" and storage.objects.delete" if generation else "")
         intent = self._intent(operation, path, permission, changes=True)
         metadata = {"name": self._folder.name(path), "crc32c": crc32c_text(google_crc32c.value(data)), **more}
@@ -261,7 +261,7 @@ class GcsObjectStore:
 
 
 def _each(call: Callable[[str], None], paths: Iterable[str]) -> Mapping[str, Exception]:
-    """Make a call for each path, some at once; return the failures, per path."""
+    """Make a call for each path, some in parallel, and return the failures by path."""
 
     def failure(path: str) -> KbqError | None:
         try:

@@ -1,6 +1,6 @@
 """Streams an object in chunks through one of Cloud Storage's upload sessions.
 
-A session's URL is a secret: whoever has it may write the object. No message shows it.
+A session's URL is a secret, because anyone who has it can write the object. No message shows it.
 https://cloud.google.com/storage/docs/performing-resumable-uploads
 """
 
@@ -22,21 +22,21 @@ from kbq_assets.core.errors import KbqError, NotFound, TransientError, Unavailab
 from kbq_assets.ports.object_store import StoredFile
 from kbq_assets.wire.files.checksum import crc32c_text
 
-#: Every chunk but the last must be a multiple of this.
+#: The size of every chunk but the last must be a multiple of this.
 STEP: Final = 256 << 10
-#: Bytes sent at once, and held until the session has them.
+#: Bytes that are sent at once, and buffered until the session has received them.
 CHUNK_BYTES: Final = 16 * STEP
-#: Bytes that all open writers of a store may hold together: with many writers, chunks are smaller.
+#: Bytes that all open writers of a store may buffer together. With many writers, chunks are smaller.
 ALL_BYTES: Final = 8 * CHUNK_BYTES
 _INCOMPLETE: Final = 308
-#: The session is gone; Cloud Storage answers 499 for a cancelled one.
+#: The session no longer exists. Cloud Storage returns 499 for a canceled one.
 _OVER: Final = frozenset({404, 410, 499})
 _KEPT: Final = re.compile(r"bytes=0-(\d+)")
 
 
 @dataclass(frozen=True)
 class UploadTarget:
-    """An object to write: its path, its name in the bucket, the bucket's upload URL, its parameters and metadata."""
+    """An object to write: its path, its name in the bucket, the bucket's upload URL, parameters and metadata."""
 
     path: str
     name: str
@@ -47,13 +47,13 @@ class UploadTarget:
 
 
 def chunk_size(most: int, writers: int) -> int:
-    """The chunk size for this number of open writers, at most ``most``."""
+    """The chunk size in bytes for a number of open writers, at most ``most``."""
     return min(most, max(STEP, ALL_BYTES // max(1, writers) // STEP * STEP))
 
 
 class UploadWriter:
-    """The `ObjectWriter` port. ``put`` writes an object that fits into one chunk in one request. ``chunk_bytes``
-    returns the current chunk size, which changes as other writers open or close."""
+    """The `ObjectWriter` port. ``put`` writes an object that fits into one chunk with a single request. ``chunk_bytes``
+    returns the current chunk size, which changes as other writers open and close."""
 
     def __init__(
         self,
@@ -93,7 +93,8 @@ class UploadWriter:
             self._session = None
 
     def _append(self, piece: bytes, most: int) -> None:
-        """Buffer bytes. The newest stay, so that the last chunk, which makes the object visible, is never empty."""
+        """Buffer bytes, and send full chunks. The newest bytes stay buffered, so that the last chunk, which makes the
+        object visible, is never empty."""
         self._crc32c = google_crc32c.extend(self._crc32c, piece)
         room = max(0, most - len(self._buffer))
         self._buffer += piece[:room]
@@ -109,12 +110,12 @@ class UploadWriter:
         if stored.crc32c != checksum:
             raise Unavailable(
                 f"{self._target.intent}: stored with checksum {stored.crc32c}, not {checksum}",
-                next_step="the next run writes it again; this file is never loaded, and clean-up deletes it",
+                next_step="the next run writes it again; clean-up deletes this file, which is never loaded",
             )
 
 
 class _UploadSession:
-    """An upload session, and the number of bytes that it has."""
+    """An upload session, and the number of bytes that it has received."""
 
     def __init__(self, calls: Calls, target: UploadTarget) -> None:
         self._calls, self._intent = calls, target.intent
@@ -123,11 +124,12 @@ class _UploadSession:
         self._url = self._start(target)
 
     def send(self, chunk: bytes) -> None:
-        """Send bytes to the session; nothing becomes visible yet. Raises Unavailable."""
+        """Send bytes to the session. Nothing becomes visible yet. Raises Unavailable."""
         self._deliver(chunk, None)
 
     def finish(self, chunk: bytes, crc32c: str) -> Mapping[str, Any]:
-        """Send the last bytes, which makes the object visible; returns its metadata. Damaged bytes are refused."""
+        """Send the last bytes, which makes the object visible, and return its metadata. The service refuses damaged
+        bytes."""
         self._checksum = {"X-Goog-Hash": f"crc32c={crc32c}"}
         return self._deliver(chunk, self._kept + len(chunk))
 
@@ -137,12 +139,12 @@ class _UploadSession:
             self._calls.attempt(Call(self._intent, "DELETE", self._url, accepts=_OVER))
 
     def _start(self, target: UploadTarget) -> str:
-        # A lost session is harmless: starting one changes nothing, and may be repeated.
+        # A lost session is harmless: starting one changes nothing, so it may be retried.
         intent = replace(target.intent, changes=False)
 
         def location(response: requests.Response) -> str:
             if not response.headers.get("location"):
-                raise intent.unsettled("the answer names no upload session")
+                raise intent.unsettled("the response names no upload session")
             return str(response.headers["location"])
 
         call = Call(
@@ -158,9 +160,10 @@ class _UploadSession:
         return self._calls.send(call, location)
 
     def _deliver(self, chunk: bytes, total: int | None) -> Mapping[str, Any]:
-        """Send a chunk; after a failure, first ask how much has arrived. Returns the object's metadata at the end.
+        """Send a chunk. After a failure, first ask the session how much it has received. The last chunk returns the
+        object's metadata.
 
-        Only the last chunk, with a ``total``, makes the object visible and can have an unknown outcome.
+        Only the last chunk, which has a ``total``, makes the object visible, so only it can have an unknown outcome.
         """
         first, failure = self._kept, None
         for pause in (*self._calls.pauses, None):
@@ -186,7 +189,8 @@ class _UploadSession:
         return done
 
     def _exchange(self, rest: bytes, total: int | None) -> Mapping[str, Any] | None:
-        """Send bytes, or none to ask; returns the finished object's metadata, None while more bytes are due."""
+        """Send bytes, or none to query the session. Returns the finished object's metadata, or None while bytes are
+        missing."""
         intent = self._intent_for(total)
         span = f"{self._kept}-{self._kept + len(rest) - 1}" if rest else "*"
         headers = {"Content-Range": f"bytes {span}/{'*' if total is None else total}"}
@@ -199,7 +203,7 @@ class _UploadSession:
         if response.status_code != _INCOMPLETE:
             return document(intent, response)
         kept = _KEPT.fullmatch(response.headers.get("range", ""))
-        # The session must not have fewer bytes than before: this process no longer holds them.
+        # The count must not decrease: this process no longer has the earlier bytes.
         self._kept = max(self._kept, int(kept[1]) + 1 if kept else 0)
         return None
 

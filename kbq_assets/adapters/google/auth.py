@@ -1,11 +1,11 @@
-"""Google credentials. A reference travels with the settings; the client reads the secret when it opens.
+"""Google credentials. Settings contain only a reference; the client reads the secret when it opens.
 
     ""                     Application Default Credentials
     file:PATH              a service account's key, as JSON
-    impersonate:EMAIL      that service account, by Application Default Credentials that may impersonate it
-    anonymous              none: local servers
+    impersonate:EMAIL      a service account that the Application Default Credentials may impersonate
+    anonymous              no credentials, for local servers
 
-Google's own `GOOGLE_CLOUD_QUOTA_PROJECT` sets the project that pays.
+Google's own `GOOGLE_CLOUD_QUOTA_PROJECT` sets the project that is billed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from google.oauth2 import service_account
 
 from kbq_assets.core.errors import ConfigurationError
 
-#: IAM decides what an identity may do, so the scope is never narrower than its roles.
+#: IAM roles limit what an identity may do, so the scope is not narrower.
 SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
-#: The longest lifetime without an organization policy. Tokens renew automatically.
+#: The longest lifetime that needs no organization policy. Tokens are renewed automatically.
 _LIFETIME_SECONDS: Final = 3600
 
 
 @dataclass(frozen=True)
 class GoogleAccess:
-    """Identity and endpoint. ``credentials`` is a reference; ``endpoint`` is another API's URL, "" for Google's.
-    ``kms_key`` encrypts what it writes, and streamed files get ``storage_class``; "" leaves that to the place."""
+    """Identity and endpoint. ``credentials`` is a reference. ``endpoint`` is another server's URL, "" for Google's.
+    ``kms_key`` encrypts new data, and streamed files get ``storage_class``; "" leaves both to the destination."""
 
     credentials: str = ""
     endpoint: str = ""
@@ -40,7 +40,7 @@ class GoogleAccess:
 
 
 def google_credentials(access: GoogleAccess) -> Credentials:
-    """The credentials of an access. Raises ConfigurationError, without the secret."""
+    """The credentials of an access. Raises ConfigurationError, which never shows the secret."""
     kind, _, target = access.credentials.partition(":")
     if access.credentials == "anonymous":
         return AnonymousCredentials()
@@ -53,15 +53,15 @@ def google_credentials(access: GoogleAccess) -> Credentials:
     # The value may be the secret itself.
     raise ConfigurationError(
         "Google credentials must be a reference",
-        next_step="file:PATH, impersonate:EMAIL, anonymous or nothing",
+        next_step="use file:PATH, impersonate:EMAIL, anonymous, or leave it empty",
     )
 
 
 def identity(credentials: Credentials) -> str:
-    """The owner of the credentials: an e-mail address, or the kind of credentials if it is unknown."""
+    """The owner of the credentials: an email address, or the kind of credentials if the address is unknown."""
     if isinstance(credentials, compute_engine.Credentials):
         with contextlib.suppress(exceptions.GoogleAuthError):
-            credentials.refresh(Request())  # only then does the machine's metadata server name the account
+            credentials.refresh(Request())  # the metadata server names the account only after a refresh
     email = getattr(credentials, "service_account_email", None) or getattr(credentials, "signer_email", None)
     if email and email != "default":
         return str(email)
@@ -74,7 +74,7 @@ def _default() -> Credentials:
     except exceptions.DefaultCredentialsError as error:
         raise ConfigurationError(
             "there are no Application Default Credentials",
-            next_step="gcloud auth application-default login, or set KBQ_EXTRACT_CREDENTIALS and "
+            next_step="run gcloud auth application-default login, or set KBQ_EXTRACT_CREDENTIALS and "
             "KBQ_LOAD_CREDENTIALS to file:PATH",
         ) from error
     return found
@@ -87,7 +87,7 @@ def _from_file(path: str) -> Credentials:
     except OSError as error:
         reason = error.strerror or "it cannot be read"
     except (ValueError, KeyError, TypeError, AttributeError, exceptions.GoogleAuthError):
-        # Their messages may quote the file.
+        # The error's message may quote the file.
         reason = "it is not a service account's key"
     if reason:
         raise ConfigurationError(

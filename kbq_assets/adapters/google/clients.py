@@ -1,4 +1,4 @@
-"""Google's own clients for an access's credentials and endpoint: for the doctor and for users' assets."""
+"""Google's own clients with configured credentials and endpoint, for the doctor and for users' assets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def storage_client(access: GoogleAccess, project: str | None = None) -> StorageC
 
 
 def bigquery_client(access: GoogleAccess, place: BigQueryProject) -> BigQueryClient:
-    """A BigQuery client of a project. Raises ConfigurationError."""
+    """A BigQuery client for a project. Raises ConfigurationError."""
     from google.cloud.bigquery import Client
 
     return Client(

@@ -1,4 +1,4 @@
-"""Secrets of Google Secret Manager, by its REST API: one version of one secret.
+"""Reads secrets from Google Secret Manager through its REST API.
 
 https://cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets.versions/access
 """
@@ -18,7 +18,7 @@ from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 
 _NAME: Final = re.compile(r"projects/[\w:.-]+(/locations/([\w-]+))?/secrets/[\w-]+/versions/([\w-]+)")
-#: Timeouts in seconds: to connect, and to wait for an answer.
+#: Timeouts in seconds: to connect, and to wait for a response.
 _TIMEOUT: Final = (10.0, 30.0)
 _WHY: Final = {
     400: "the version is disabled or destroyed, or the name is invalid",
@@ -29,12 +29,13 @@ _WHY: Final = {
 
 
 def read_secret(name: str, access: GoogleAccess) -> str:
-    """The text of ``projects/P/secrets/S/versions/V``. Raises ConfigurationError, Unavailable, without the secret."""
+    """The text of ``projects/P/secrets/S/versions/V``. Raises ConfigurationError or Unavailable, which never show the
+    secret."""
     matched = _NAME.fullmatch(name)
     if matched is None:
         raise ConfigurationError(
             f"{name} is not the name of a secret's version",
-            next_step="projects/P/secrets/S/versions/latest, or a number",
+            next_step="use projects/P/secrets/S/versions/latest, or a version number",
         )
     response = _answer(f"{access.endpoint or _endpoint(matched[2])}/v1/{name}:access", name, access)
     if response.status_code in _WHY:
@@ -72,8 +73,8 @@ def _text(response: requests.Response, name: str) -> str:
             return data.decode()
     except (ValueError, KeyError, TypeError):
         pass  # the error's message may quote the secret
-    raise _unavailable(name, "the answer is damaged, or not text")
+    raise _unavailable(name, "the response is damaged, or not text")
 
 
 def _unavailable(name: str, why: str) -> Unavailable:
-    return Unavailable(f"Secret Manager does not answer for {name}: {why}", next_step="try again")
+    return Unavailable(f"Secret Manager did not return {name}: {why}", next_step="try again")

@@ -3,25 +3,25 @@
 ::
 
     warehouse.py    IcebergWarehouse, the port's adapter
-    connect.py      an address and its catalog
-    lake.py         the catalog: opening it, finding tables, its errors
+    connect.py      from an address to a catalog
+    lake.py         the catalog: opening it, finding tables, errors
     types.py        BigQuery's column types as Iceberg's
     schema.py       tables: columns, notes, partitions, their evolution
-    job_records.py  the jobs of a table, in its properties: pure
-    load_jobs.py    which jobs of a table have ended
+    job_records.py  the jobs of a table, in its properties (pure functions)
+    load_jobs.py    finds out which jobs of a table have ended, and commits jobs
     writer.py       staged Avro to rows of a table
     parquet_files.py  rows to Parquet files, one per partition
-    tasks.py        the same in tasks of a large job, and the job that collects their files
-    spill.py        rows of many partitions, until each is written
-    commits.py      one snapshot per job, and nothing else
+    tasks.py        the same in the tasks of a large job, and the collection of their files
+    spill.py        holds rows of many partitions until each partition is written
+    commits.py      one snapshot per job
     compaction.py   a table's files, and the commit that replaces some of them
-    rewrite.py      many data files into one
-    rewrites.py     data files again without some rows
+    rewrite.py      merges many data files into one
+    rewrites.py     rewrites data files without some of their rows
     data_files.py   the rows of data files, and the files that have certain rows
-    erasure.py      rows that are forgotten
-    replay.py       ranges that are replaced, a commit of each table
+    erasure.py      deletes the rows of an erasure
+    replay.py       replaces ranges, with one commit per table
     replayed_rows.py  counts and differences of ranges
-    housekeeping.py expiry of snapshots, and orphans
+    housekeeping.py expiry of snapshots, and deletion of orphans
     metadata_files.py  the newest metadata file of each table, for other readers
     queries.py      positions, summaries and error rows
 """

@@ -1,8 +1,8 @@
-"""One snapshot per job: its files, its id and its outcome become visible in one commit, or not at all.
+"""One snapshot per job: its files, its id and its outcome become visible in a single commit, or not at all.
 
-A commit requires that main's snapshot is the one that was read, and that the job's number is above the recorded one.
-Both are checked in every attempt. The library repeats none: its own retry would append a late job to a newer
-snapshot.
+A commit requires that the main branch still has the snapshot that was read, and that the job's number is higher than
+the recorded one. Every attempt checks both. The library's own retries are off, because they would append a late job to
+a newer snapshot.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from kbq_assets.adapters.iceberg.lake import shown
 from kbq_assets.adapters.iceberg.schema import RETRIES
 from kbq_assets.core.errors import JobAlreadyExists, Unavailable, UnknownOutcome
 
-#: Attempts against other writers of the table: compaction, a second loader, changes of the schema.
+#: Attempts to commit while others change the table: compaction, a second loader, schema changes.
 _ATTEMPTS: Final = 20
 _LONGEST_PAUSE: Final = 2.0
 JOB_ID: Final = "kbq.job-id"
-#: The tag of the snapshot whose hours are complete, and the properties that say below which hour.
+#: The tag of the snapshot with complete hours, and the properties with the hour up to which they are complete.
 COMPLETE: Final = "complete_until"
 COMPLETE_UNTIL, COMPLETE_HOUR = "kbq.complete-until", "kbq.complete-until-hour"
 
@@ -36,10 +36,10 @@ COMPLETE_UNTIL, COMPLETE_HOUR = "kbq.complete-until", "kbq.complete-until-hour"
 def commit_job(
     table: Table, record: JobRecord, files: Iterable[DataFile] = (), *, replace: bool = False
 ) -> tuple[JobRecord, ...]:
-    """Commit a job's snapshot; return the records that the table forgets with it.
+    """Commit a job's snapshot, and return the records that the table forgets with it.
 
-    A job without files commits an empty snapshot: a change of properties alone leaves main where it is, and a late
-    append would still fit. Raises JobAlreadyExists, UnknownOutcome, Unavailable (nothing was committed).
+    A job without files commits an empty snapshot: if only properties changed, main would stay at its snapshot, and a
+    late append would still succeed. Raises JobAlreadyExists, UnknownOutcome, or Unavailable (nothing was committed).
     """
     added = tuple(files)
     for attempt in range(_ATTEMPTS):
@@ -50,9 +50,9 @@ def commit_job(
             _read_again(table, record, table.refresh)
             known = job_records.find(table.properties, record.job_id)
             if known is not None and known.commit == record.commit:
-                return ()  # this commit succeeded, and its reply was lost below the library
+                return ()  # this commit succeeded, but the library lost the response
     raise Unavailable(
-        f"job {record.job_id}: {table.name()} changed {_ATTEMPTS} times while it was committed",
+        f"job {record.job_id}: {table.name()} changed {_ATTEMPTS} times during the commit",
         next_step="the next run tries again; check which other program writes to the table",
     )
 
@@ -78,22 +78,22 @@ def _attempt(
 
 
 def turn_retries_off(table: Table) -> None:
-    """Set the table's property that keeps the library from rebasing a commit, if someone changed it. That reads the
-    table again, with jobs that ended meanwhile: look an id up afterwards."""
+    """Make sure that the library does not rebase commits, by setting the table's property. This may read the table
+    again, including jobs that ended meanwhile, so look up job ids afterwards."""
     if table.properties.get(RETRIES) != "0":
         with table.transaction() as own:
             own.set_properties({RETRIES: "0"})
 
 
 def commit_once(commit: Callable[[], object], record: JobRecord) -> None:
-    """Commit. Raises CommitFailedException and NoSuchTableError if nothing was committed, else UnknownOutcome."""
+    """Commit. Raises CommitFailedException or NoSuchTableError if nothing was committed, otherwise UnknownOutcome."""
     try:
         commit()
     except (CommitFailedException, NoSuchTableError):
         raise
     except Exception as error:
         raise UnknownOutcome(
-            f"job {record.job_id}: the catalog does not say whether it was committed: {shown(error)}",
+            f"job {record.job_id}: the catalog did not report whether it was committed: {shown(error)}",
             next_step="the next run looks the job up",
         ) from error
 
@@ -102,16 +102,16 @@ def _read_again(table: Table, record: JobRecord, read: Callable[[], object]) -> 
     before = table.metadata.table_uuid, table.metadata.default_spec_id
     read()
     if (table.metadata.table_uuid, table.metadata.default_spec_id) != before:
-        # The job's files have the partitions of the table that was read.
+        # The job's files have the partitions of the table as it was read before.
         raise Unavailable(
-            f"job {record.job_id}: {table.name()} was created again, or partitioned anew, meanwhile",
-            next_step="run again: the same job writes its files anew",
+            f"job {record.job_id}: {table.name()} was recreated or repartitioned meanwhile",
+            next_step="run again: the same job writes its files again",
         )
 
 
 def tag_complete(table: Table, until_hour: int) -> bool:
-    """Move the tag `COMPLETE` to the current snapshot, and say up to which hour it is complete, in one commit. Returns
-    whether that was news."""
+    """Move the tag `COMPLETE` to the current snapshot and record the hour up to which it is complete, in one commit.
+    Returns False if this hour was already recorded."""
     snapshot = table.current_snapshot()
     if snapshot is None or int(table.properties.get(COMPLETE_HOUR, 0)) >= until_hour:
         return False
@@ -124,7 +124,7 @@ def tag_complete(table: Table, until_hour: int) -> bool:
 
 
 def move_tag(table: Table, transaction: Transaction) -> None:
-    """Move the tag `COMPLETE`, if the table has it, to the snapshot that a transaction makes of the same hours."""
+    """Move the tag `COMPLETE`, if the table has it, to the new snapshot of a transaction, which has the same hours."""
     snapshot = transaction.table_metadata.current_snapshot_id
     if COMPLETE in table.metadata.refs and snapshot is not None:
         with ManageSnapshots(transaction) as references:

@@ -1,4 +1,4 @@
-"""A table's files for compaction, and the commit that replaces some of them (PROTOCOL C1 to C7)."""
+"""Compaction of a table: its files, and the commit that replaces some of them (PROTOCOL C1 to C7)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kbq_assets.core.compaction.model import LakeFile, LakeView, RewriteTask, Re
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.compaction import TableMoved, Tidied
 
-#: The series of compactions' ids, and the property of a snapshot that names its compaction.
+#: The series of the ids of compactions, and the snapshot property that names the compaction.
 SERIES: Final = "kbq-compact"
 COMPACTION: Final = "kbq.compaction"
 
@@ -48,11 +48,11 @@ class LakeCompaction:
         return rewrite(task, self._lake.properties)
 
     def replace_files(self, view: LakeView, results: Sequence[Rewritten]) -> None:
-        """Commit the new files in the place of the old ones, if the table is still as the view has it."""
+        """Replace the old files with the new ones in one commit. Raises TableMoved if the table has changed."""
         self._replace(view, {path for each in results for path in each.task.group.paths}, results)
 
     def drop_files(self, view: LakeView, paths: Sequence[str]) -> bool:
-        """Commit the table without these files, if it is still as the view has it."""
+        """Remove files from the table in one commit. Returns False if the table has changed."""
         try:
             self._replace(view, set(paths), ())
         except TableMoved:
@@ -78,11 +78,11 @@ class LakeCompaction:
                     if any(each.task.group.coarse for each in results):
                         add_coarse_spec(stored)
                 if stored is None or not _is_unchanged(stored, view):
-                    raise TableMoved(f"{view.table} changed while it was compacted", next_step="plan anew")
+                    raise TableMoved(f"{view.table} changed during compaction", next_step="plan again")
                 _commit(stored, view, old, results)
             except (CommitFailedException, NoSuchTableError, ValidationException) as error:
                 raise TableMoved(
-                    f"{view.table} changed while it was compacted: {error}", next_step="plan anew"
+                    f"{view.table} changed during compaction: {error}", next_step="plan again"
                 ) from error
 
     def discard(self, table: TableReference, paths: Sequence[str]) -> None:
@@ -116,14 +116,14 @@ def _view(stored: Table, table: TableReference) -> LakeView:
         tuple(sorted(files, key=lambda file: file.path)),
         policy_of(stored.properties, table),
         int(stored.properties.get(COMPLETE_HOUR, 0)),
-        "another program deleted rows by delete files" if deletes else "",
+        "another program deleted rows with delete files" if deletes else "",
         stored.metadata_location,
         coarse is not None,
     )
 
 
 def _leaves(stored: Table) -> set[int]:
-    """The ids of the columns that a file of the table's schema has."""
+    """The ids of the columns in a file with the table's current schema."""
     schema = stored.schema()
     return {id_ for id_ in schema.field_ids if schema.find_type(id_).is_primitive}
 
@@ -162,7 +162,7 @@ def _file(stored: Table, file: DataFile, added_ms: int) -> LakeFile:
 
 
 def _last_day(month: int | None) -> int | None:
-    """The last day of a month, both counted from 1970: only then are all of its rows old, or its hours complete."""
+    """The last day of a month, both counted from 1970. It decides whether all rows are old, or all hours complete."""
     if month is None:
         return None
     return (date(1970 + (month + 1) // 12, (month + 1) % 12 + 1, 1) - date(1970, 1, 1)).days - 1
@@ -203,7 +203,7 @@ def _commit(stored: Table, view: LakeView, old: set[str], results: Sequence[Rewr
 
 
 def _data_files(stored: Table, snapshot: Snapshot, paths: set[str]) -> Iterator[DataFile]:
-    """The files of a snapshot at these paths. Raises ValidationException if it lacks one: the plan is of another."""
+    """The files of a snapshot at these paths. Raises ValidationException if one is missing: the plan is outdated."""
     found = {
         entry.data_file.file_path: entry.data_file
         for entry in _entries(stored, snapshot)[0]

@@ -1,4 +1,4 @@
-"""From an address to a catalog: the embedded one, or one that pyiceberg's configuration names."""
+"""Opens the catalog of an address: the embedded one, or one from pyiceberg's configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.wire.arrow.staged import OpenUri
 
 CATALOG_FILE: Final = "catalog.db"
-#: Seconds that a commit waits for another process that writes to the embedded catalog.
+#: Seconds that a commit waits while another process writes to the embedded catalog.
 _LOCK_SECONDS: Final = 60
 
 
@@ -25,12 +25,12 @@ def open_lake(place: LakeAddress, home: Path, open_uri: OpenUri) -> IcebergWareh
 
 
 def address(place: LakeAddress, home: Path) -> tuple[str, Mapping[str, Any]]:
-    """Name and properties of a catalog. Raises ConfigurationError."""
+    """The name and properties of a catalog. Raises ConfigurationError."""
     return (place.catalog, configured(place.catalog)) if place.catalog else embedded(place, home)
 
 
 def embedded(place: LakeAddress, home: Path) -> tuple[str, Mapping[str, str]]:
-    """Name and properties of the embedded catalog: SQLite in the lake's folder, or below KBQ_HOME for a bucket."""
+    """The name and properties of the embedded catalog: SQLite in the lake's folder, or in KBQ_HOME for a bucket."""
     if place.folder is not None:
         folder = place.folder.absolute()
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,8 +42,8 @@ def embedded(place: LakeAddress, home: Path) -> tuple[str, Mapping[str, str]]:
 
 
 def configured(name: str) -> Mapping[str, Any]:
-    """The properties of a catalog in pyiceberg's configuration; `auth` and `ssl` have properties of their own. Raises
-    ConfigurationError if it has none."""
+    """The properties of a catalog in pyiceberg's configuration. `auth` and `ssl` have nested properties. Raises
+    ConfigurationError if there is no such catalog."""
     found = Config().get_catalog_config(name)
     if not found:
         raise ConfigurationError(

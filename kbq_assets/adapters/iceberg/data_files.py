@@ -1,4 +1,4 @@
-"""Reads the rows of data files, batch by batch, and finds the files that have certain rows."""
+"""Reads the rows of data files in batches, and finds the files that have certain rows."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from kbq_assets.core.errors import JobFailed
 _BATCH_BYTES: Final = 8 << 20
 _BATCH_ROWS: Final = 1 << 16
 _FIELD_ID: Final = b"PARQUET:field_id"
-#: By what the columns of two schemas are the same.
+#: The key by which the columns of two schemas match.
 _Key: TypeAlias = Callable[[pa.Field], Hashable]
 
 
 def where(rows: RowPlaces) -> BooleanExpression:
-    """What all of the rows have in common: the statistics of files leave most of them out."""
+    """A filter that matches all of the rows. With it, statistics exclude most files."""
     bounds = [bound for _, _, offsets in rows.places for bound in (offsets[0], offsets[-1])]
     partitions = {literal(partition) for partition, _, _ in rows.places}
     offset = Reference("_kafka_offset")
@@ -45,7 +45,7 @@ def where(rows: RowPlaces) -> BooleanExpression:
 
 
 def touched(table: Table, rows: RowPlaces) -> Iterator[DataFile]:
-    """The data files that have such rows. Raises JobFailed for one that KBQ cannot replace."""
+    """The data files that have any of the rows. Raises JobFailed for a file that KBQ cannot replace."""
     if not rows.places:
         return
     for task in table.scan(where(rows)).plan_files():
@@ -55,12 +55,12 @@ def touched(table: Table, rows: RowPlaces) -> Iterator[DataFile]:
                 continue
         if task.delete_files or task.file.spec_id not in (table.metadata.default_spec_id, coarse_id(table)):
             why = (
-                "another program deleted rows of it by delete files"
+                "another program deleted rows of it with delete files"
                 if task.delete_files
-                else "it has another spec"
+                else "it has another partition spec"
             )
             raise JobFailed(
-                f"{task.file.file_path} has rows to replace or delete, and {why}: KBQ cannot replace it",
+                f"{task.file.file_path} has rows to replace or delete, but {why}: KBQ cannot replace it",
                 next_step="CALL system.rewrite_data_files with the program that did this, then resume or try again",
             )
         yield task.file
@@ -72,7 +72,7 @@ def coarse_id(table: Table) -> int | None:
 
 
 def rows_in(table: Table, path: str, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """A file's rows with the table's columns, found by field id."""
+    """A file's rows with the table's columns, matched by field id."""
     with table.io.new_input(path).open() as stream:
         file = pq.ParquetFile(stream)
         stored = file.schema_arrow
@@ -97,13 +97,13 @@ def rows_at(table: Table, files: Iterable[DataFile], rows: RowPlaces) -> Iterato
 
 
 def by_name(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """Rows of another table with the columns of this one, found by name; NULL for those that it lacks. Raises JobFailed
-    if they lack a required one."""
+    """Rows of another table with this table's columns, matched by name. Missing columns are NULL. Raises JobFailed if a
+    required column has NULLs."""
     arrays = _projected(list(batch.columns), list(batch.schema), list(wanted), batch.num_rows, _name)
     for field, array in zip(wanted, arrays, strict=True):
         if array.null_count and not field.nullable:
             raise JobFailed(
-                f"column {field.name} is required, and new rows lack it", next_step="make the column optional"
+                f"column {field.name} is required, but new rows lack it", next_step="make the column optional"
             )
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
@@ -111,7 +111,7 @@ def by_name(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 def _projected(
     arrays: list[pa.Array], stored: list[pa.Field], wanted: list[pa.Field], rows: int, key: _Key
 ) -> list[pa.Array]:
-    """The columns of a struct or table, in its order; NULL for what the file does not have."""
+    """The wanted columns of a struct or table, in order. Columns that the file lacks are NULL."""
     places = {key(field): i for i, field in enumerate(stored)}
     found = []
     for field in wanted:
@@ -134,7 +134,7 @@ def _converted(array: pa.Array, stored: pa.Field, wanted: pa.Field, key: _Key) -
         offsets: Any = pc.add(array.offsets.cast(pa.int64()), 0)  # its own memory: a slice may have no mask
         return pa.LargeListArray.from_arrays(offsets, items, type=kind, mask=_nulls(array))
     if pa.types.is_map(kind):
-        raise TypeError(f"column {wanted.name} is a map, which compaction does not copy")
+        raise TypeError(f"column {wanted.name} is a map, which compaction does not support")
     return array.cast(kind)
 
 
@@ -147,7 +147,7 @@ def _name(field: pa.Field) -> str:
 
 
 def _field_id(field: pa.Field) -> bytes:
-    """The field's id in Iceberg. Raises KeyError for a file without: another program wrote it by names alone."""
+    """The field's id in Iceberg. Raises KeyError if there is none: another program wrote the file without field ids."""
     if field.metadata is None or _FIELD_ID not in field.metadata:
         raise KeyError(f"column {field.name} of a data file has no field id")
     return bytes(field.metadata[_FIELD_ID])

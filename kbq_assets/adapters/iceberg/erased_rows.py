@@ -1,4 +1,4 @@
-"""Which rows of a batch an erasure forgets, by their positions."""
+"""Finds the rows of a batch that an erasure deletes, by their positions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kbq_assets.core.erasure.offset_sets import RowPlaces
 
 
 def without(batch: pa.RecordBatch, rows: RowPlaces) -> pa.RecordBatch:
-    """A batch without these rows."""
+    """The batch without these rows."""
     erased = is_erased(batch, rows)
     return batch.filter(pa.array(~erased)) if erased.any() else batch
 
@@ -34,5 +34,5 @@ def is_erased(batch: pa.RecordBatch, rows: RowPlaces) -> npt.NDArray[np.bool_]:
 
 
 def _longs(column: pa.Array) -> npt.NDArray[np.int64]:
-    """The values of a column; -1 for NULL: no position is."""
+    """The values of a column, with -1 for NULL, which is no valid position."""
     return np.asarray(pc.fill_null(column.cast(pa.int64()), -1))

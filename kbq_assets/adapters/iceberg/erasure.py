@@ -1,5 +1,5 @@
-"""Erasures in a lake (`ports.erasure.ErasureTables`): the data files that have such rows are written again without
-them, and one commit replaces exactly these files. Old snapshots keep the rows until they expire (PROTOCOL X7)."""
+"""Erasures in a lake (`ports.erasure.ErasureTables`): the data files that have erased rows are rewritten without them,
+and one commit replaces exactly these files. Old snapshots keep the rows until they expire (PROTOCOL X7)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from kbq_assets.ports.compaction import OpenRewriter
 from kbq_assets.ports.erasure import ErasedRows, ErasureJob
 from kbq_assets.ports.errors_replay import REPLAYED_AT
 
-#: Attempts against compaction and other writers of the table: its loads wait.
+#: Attempts to commit while compaction or other programs change the table. Its loads wait.
 _ATTEMPTS: Final = 20
 
 
@@ -95,12 +95,12 @@ class LakeErasureTables:
         return found
 
     def keeps(self, tables: Collection[TableReference]) -> Iterable[str]:
-        """Snapshots, tags and branches, and files of jobs that failed."""
+        """Snapshots, tags, branches, and files of failed jobs."""
         now = datetime.now(UTC)
         for reference, table in self._existing(tables):
             age = int(table.properties.get(MAX_AGE, DEFAULT_AGE // timedelta(milliseconds=1)))
             yield (
-                f"{reference}: its present snapshots, until {_day(now, age) or f'you lower {MAX_AGE}'}, and files of"
+                f"{reference}: its current snapshots, until {_day(now, age) or f'you lower {MAX_AGE}'}, and files of"
                 f" failed jobs, until {(now + GRACE).date()}: then kbq expire --table {reference} deletes them"
             )
             for name, ref in sorted(table.metadata.refs.items()):
@@ -132,7 +132,7 @@ class LakeErasureTables:
         record: JobRecord,
         open_rewriter: OpenRewriter,
     ) -> bool:
-        """Write the files again and commit. False if the table moved meanwhile."""
+        """Rewrite the files and commit. Returns False if the table changed meanwhile."""
         files = list(touched(table, job.rows))
         if not files:
             commit_job(table, record)
@@ -161,7 +161,7 @@ def _counted(reference: TableReference, table: Table, rows: RowPlaces) -> dict[t
     if not rows.places:
         return {}
     names = {field.name for field in table.schema().fields}
-    # An error row that was replayed is a row of a load job still.
+    # A replayed error row still counts as a row of a load job.
     marks = {REPLAYED_AT} & names if not is_error_table(reference) else set()
     fields = (*schema.POSITIONS, *marks)
     all_: Counter[tuple[int, int]] = Counter()
@@ -179,7 +179,7 @@ def _counted(reference: TableReference, table: Table, rows: RowPlaces) -> dict[t
 
 
 def _commit(table: Table, record: JobRecord, old: Sequence[DataFile], results: Sequence[Rewritten]) -> None:
-    """One commit without the old files, under the job's id. KBQ's own tag moves with it, as its hours stay complete."""
+    """Replace the old files in one commit with the job's id. KBQ's own tag moves along, since hours stay complete."""
     transaction = table.transaction()
     replace(table, transaction, {JOB_ID: record.job_id}, old, results)
     changed, _ = job_records.recorded(table.properties, record)
@@ -190,8 +190,8 @@ def _commit(table: Table, record: JobRecord, old: Sequence[DataFile], results: S
 
 
 def _drop_bounds(table: Table) -> None:
-    """An empty snapshot: the one before it lists the old files as deleted, with the lowest and highest values of their
-    columns. If it fails, the next load job's snapshot does the same."""
+    """Commit an empty snapshot: the one before it lists the old files as deleted, including the minimum and maximum of
+    their columns. If this fails, the next load job's snapshot has the same effect."""
     transaction = table.transaction()
     with transaction.update_snapshot().fast_append():
         pass
@@ -201,7 +201,7 @@ def _drop_bounds(table: Table) -> None:
 
 
 def _until(table: Table, ref: SnapshotRef) -> str:
-    """When a tag or branch goes away."""
+    """When a tag or branch expires."""
     snapshot = table.snapshot_by_id(ref.snapshot_id)
     if ref.max_ref_age_ms is None or snapshot is None:
         return "you drop it"
@@ -210,7 +210,7 @@ def _until(table: Table, ref: SnapshotRef) -> str:
 
 
 def _day(since: datetime, age_ms: int) -> str:
-    """The day when an age is over; "" if no calendar has it: Iceberg's largest age stands for ever."""
+    """The day on which an age is reached; "" if it is beyond the calendar: Iceberg's largest age means forever."""
     try:
         return (since + timedelta(milliseconds=age_ms)).date().isoformat()
     except OverflowError:
@@ -218,7 +218,7 @@ def _day(since: datetime, age_ms: int) -> str:
 
 
 def _path(columns: Iterable[Column], steps: Sequence[str]) -> list[str] | None:
-    """The names of a column and of the steps into its records as the table spells them, None if it lacks one."""
+    """A column's path into records with the table's spelling of each name; None if a name is missing."""
     found = [column for column in columns if column.name.lower() == steps[0].lower()]
     if not found or found[0].mode == "REPEATED":
         return None

@@ -1,4 +1,4 @@
-"""Replays of error rows in a lake (`ports.errors_replay.ErrorReplaySteps`): a load job of the target, then a commit of
+"""Replays of error rows in a lake (`ports.errors_replay.ErrorReplaySteps`): a load job for the target, then a commit to
 the error table that marks its rows (PROTOCOL ER7)."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kbq_assets.ports.warehouse import LoadJob
 from kbq_assets.wire.arrow.errors import LoadError
 from kbq_assets.wire.arrow.staged import OpenUri, StagedTables
 
-#: Attempts against loads and compaction of the error table.
+#: Attempts to commit while loads or compaction change the error table.
 _ATTEMPTS: Final = 20
 _PLACE: Final = ("_kafka_topic", "_kafka_partition", "_kbq_epoch", "_kafka_offset")
 _AGAIN: Final = "run it again"
@@ -49,7 +49,7 @@ class LakeErrorReplays:
     open_uri: OpenUri
 
     def places(self, replay: ErrorReplay) -> RowPlaces:
-        """The places of the rows in the files, whose error rows can be marked."""
+        """The places of the rows in the files. Checks that their error rows can be marked."""
         with lake_errors(f"a replay into {replay.table}"):
             table, errors = self.lake.table(replay.table), self.lake.table(replay.errors)
             if table is None or errors is None:
@@ -84,7 +84,7 @@ class LakeErrorReplays:
         self.jobs.insert(job, open_writer)
 
     def mark(self, job_id: str, errors: TableReference, places: RowPlaces, now_ms: int) -> None:
-        """Replace the data files with such rows by files that have these rows with the mark."""
+        """Replace the data files that have these rows with files in which the rows are marked."""
         with lake_errors(f"job {job_id}"):
             for _ in range(_ATTEMPTS):
                 table = self.jobs.free_table(errors, job_id)
@@ -101,7 +101,7 @@ class LakeErrorReplays:
     def _marked(
         self, table: Table, errors: TableReference, job_id: str, places: RowPlaces, now_ms: int
     ) -> ReplacedFiles | None:
-        """The new files, None if the table moved."""
+        """The new files; None if the table changed meanwhile."""
         old = list(touched(table, places))
         again = Rewrite(errors, job_id, uuid.uuid4().hex[:12], places)
         results = again.run(self.lake, table, old, lambda: nullcontext(self._rewrite))
@@ -120,12 +120,12 @@ class LakeErrorReplays:
         return ready
 
     def _rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
-        """Write files again in this process, however large they are."""
+        """Rewrite files in this process, regardless of their size."""
         return [rewrite(task, self.lake.properties) for task in tasks]
 
 
 def _replayed(rows: pa.Table, *, places: RowPlaces, now_ms: int) -> pa.Table:
-    """The rows at places, with the time of the replay."""
+    """The rows at ``places``, with the time of the replay."""
     batches = rows.to_batches()
     wanted = [is_erased(batch, places) for batch in batches]
     chosen = rows.filter(pa.array(np.concatenate(wanted))) if wanted else rows

@@ -1,6 +1,6 @@
-"""Expires old snapshots, and deletes the files that no snapshot needs any more.
+"""Expires old snapshots, and deletes files that no snapshot needs any more.
 
-Iceberg's own properties rule: ``history.expire.max-snapshot-age-ms`` (5 days) and
+Iceberg's own properties set the limits: ``history.expire.max-snapshot-age-ms`` (5 days) and
 ``history.expire.min-snapshots-to-keep``. Branches and tags keep their snapshots.
 """
 
@@ -23,24 +23,24 @@ from pyiceberg.table.snapshots import Snapshot
 
 from kbq_assets.adapters.iceberg import job_records
 
-#: Snapshots are expired so many at a time: each expiry is a commit of its own.
+#: Number of snapshots to expire at a time, since each expiry is a commit.
 BATCH: Final = 20
 GRACE: Final = timedelta(days=3)
 MAX_AGE, MIN_SNAPSHOTS = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
 DEFAULT_AGE: Final = timedelta(days=5)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-#: A job's data file, or the list of its sources: job id, then the attempt's token.
+#: The name of a job's data file or of its list of sources: job id, then the attempt's token.
 _OWN: Final = re.compile(r"(?:(?P<data>.+)-[0-9a-f]{12}-\d{5,}\.parquet|kbq-(?P<list>.+)-[0-9a-f]{12}\.json)")
 
-#: A manifest or a list of manifests, as Iceberg's libraries name them: a commit that died leaves some, with the lowest
-#: and highest values of columns.
+#: The name of a manifest or manifest list in Iceberg's libraries. A failed commit leaves some, which contain the
+#: minimum and maximum of columns.
 _MANIFEST: Final = re.compile(r"(?:[0-9a-f-]{36}-m\d+|snap-\d+-\d+-[0-9a-f-]{36})\.avro")
 
 
 def keep_house(table: Table, *, batch: int = BATCH, now_ms: int | None = None) -> bool:
-    """Expire old snapshots, if there are at least ``batch``, then delete orphans. Returns whether there were.
+    """Expire old snapshots if there are at least ``batch``, then delete orphans. Returns whether there were enough.
 
-    Raises what catalog and file system raise; nothing of a job depends on it.
+    Raises the errors of the catalog and the file system. No job depends on this.
     """
     now = int(time.time() * 1000) if now_ms is None else now_ms
     expired = expirable(table, now)
@@ -57,7 +57,7 @@ def keep_house(table: Table, *, batch: int = BATCH, now_ms: int | None = None) -
 
 
 def expirable(table: Table, now_ms: int) -> list[Snapshot]:
-    """Snapshots beyond the table's age and number, oldest first."""
+    """Snapshots that exceed both the table's maximum age and its minimum number, oldest first."""
     properties = table.properties
     age = int(properties.get(MAX_AGE, DEFAULT_AGE // _MILLISECOND))
     least = max(1, int(properties.get(MIN_SNAPSHOTS, 1)))
@@ -72,7 +72,7 @@ def _manifests(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[Manifest
 
 
 def _delete_unneeded(table: Table, lists: Iterable[str], before: set[ManifestFile]) -> None:
-    """Delete manifest lists of expired snapshots, manifests that only they had, and data files that only these list."""
+    """Delete the manifest lists of expired snapshots, and manifests and data files that only they referred to."""
     remaining = {manifest.manifest_path: manifest for manifest in _manifests(table, table.snapshots())}
     gone = [manifest for manifest in before if manifest.manifest_path not in remaining]
     if gone:
@@ -93,10 +93,10 @@ def _data_files(table: Table, manifests: Iterable[ManifestFile]) -> set[str]:
 
 
 def delete_orphans(table: Table, now_ms: int) -> list[str]:
-    """Delete KBQ's files that no snapshot lists, are older than the grace time, and belong to a job that has ended; and
-    manifests of commits that died.
+    """Delete KBQ's files that no snapshot lists, if they are older than the grace period and belong to a job that has
+    ended. Also delete the manifests of failed commits. Returns the deleted paths.
 
-    The listing comes first: a file that is committed after it is in the metadata that is read next.
+    The files are listed first. If a file is committed after that, it is in the metadata that is read next.
     """
     if not isinstance(table.io, PyArrowFileIO):
         return []
@@ -115,8 +115,8 @@ def delete_orphans(table: Table, now_ms: int) -> list[str]:
 
 
 def delete_table(catalog: Catalog, table: Table) -> None:
-    """Delete a table that KBQ made for itself. Its files go first, but the metadata that the catalog names: who dies in
-    between can do it again, and no file is left that nobody finds."""
+    """Delete a table that KBQ created for itself. Its files are deleted first, except the metadata to which the catalog
+    refers. So an interrupted deletion can be repeated, and leaves no unreachable files."""
     identifier, last = table.name(), table.metadata_location
     if not isinstance(table.io, PyArrowFileIO):
         catalog.purge_table(identifier)
@@ -130,7 +130,7 @@ def delete_table(catalog: Catalog, table: Table) -> None:
 
 
 def _own_files(table: Table, io: PyArrowFileIO) -> Iterator[tuple[str, int]]:
-    """Paths of all files with names that KBQ and its library give, and when they were written."""
+    """Paths and modification times of the files that KBQ or its library wrote, judged by their names."""
     for path, modified_ms in _files(table, io):
         name = path.rpartition("/")[2]
         if _OWN.fullmatch(name) or _MANIFEST.fullmatch(name):
@@ -138,7 +138,7 @@ def _own_files(table: Table, io: PyArrowFileIO) -> Iterator[tuple[str, int]]:
 
 
 def _files(table: Table, io: PyArrowFileIO) -> Iterator[tuple[str, int]]:
-    """Paths of all files below the table's location, and when they were written."""
+    """Paths and modification times of all files below the table's location."""
     location = table.location().rstrip("/")
     scheme, netloc, root = io.parse_location(location)
     selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
@@ -155,5 +155,5 @@ def _has_ended(table: Table, path: str) -> bool:
 
 
 def _delete(table: Table, path: str) -> None:
-    with contextlib.suppress(OSError):  # gone already, or tried again as an orphan
+    with contextlib.suppress(OSError):  # already gone, or deleted later as an orphan
         table.io.delete(path)

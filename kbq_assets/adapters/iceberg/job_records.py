@@ -1,8 +1,8 @@
-"""The jobs of a table, in the properties of the table (PROTOCOL, The lake): pure functions.
+"""Records of a table's jobs in the table's properties (PROTOCOL, The lake): pure functions.
 
-A job id ends with its sequence number: ``kbq-<uuid>-<n>``. All ids of one series share a property, which holds the
-highest number that ended and the last few jobs. So a lower number has ended too, whether its job ran or was skipped,
-and a property never grows. Properties survive compaction and the expiry of snapshots.
+A job id ends with its sequence number: ``kbq-<uuid>-<n>``. All ids of a series share one property, which has the
+highest number that ended and the last few jobs. So all lower numbers have ended too, whether their jobs ran or were
+skipped, and the property does not grow. Properties survive compaction and the expiry of snapshots.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kbq_assets.core.erasure.model import JOB_PREFIX
 from kbq_assets.ports.warehouse import JobError
 
 PREFIX: Final = "kbq.jobs."
-#: Jobs that a series remembers in full. One is in flight at a time.
+#: Number of jobs that a series records in full. Only one is in flight at a time.
 REMEMBERED: Final = 4
-#: The series of all erasures. Those of two topics may run in any order, so it remembers more of them, and an id that it
-#: does not know may run.
+#: The series of all erasures. Erasures of different topics may run in any order. So the series records more of them,
+#: and an id without a record may run.
 ERASURES: Final = JOB_PREFIX.removesuffix("-")
 REMEMBERED_ERASURES: Final = 64
 _MESSAGE: Final = 500
@@ -29,8 +29,8 @@ _NUMBERED: Final = re.compile(r"(.+)-(\d{1,18})")
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A job that ended. ``sources`` is the file that lists its source URIs, "" for a burned id. ``commit`` is unique to
-    one attempt."""
+    """A job that ended. ``sources`` is the file that lists its source URIs, or "" for a burned id. ``commit`` is unique
+    to one attempt."""
 
     job_id: str
     commit: str
@@ -43,12 +43,12 @@ class JobRecord:
 
     @property
     def error(self) -> JobError | None:
-        """Why it failed."""
+        """Why the job failed; None if it succeeded."""
         return JobError(self.reason, self.message, self.transient) if self.reason else None
 
 
 def series_of(job_id: str) -> tuple[str, int]:
-    """The series of a job id, and its number: 0 if it has none."""
+    """The series of a job id, and its number, 0 if it has none."""
     if job_id.startswith(JOB_PREFIX):
         return ERASURES, 0
     numbered = _NUMBERED.fullmatch(job_id)
@@ -56,8 +56,8 @@ def series_of(job_id: str) -> tuple[str, int]:
 
 
 def find(properties: Mapping[str, str], job_id: str) -> JobRecord | None:
-    """The record of an ended job, None if its id may still run. An id below the last one has ended: without a record of
-    its own it counts as burned."""
+    """The record of an ended job; None if its id may still run. An id below the last number has ended; if it has no
+    record, it counts as burned."""
     series, number = series_of(job_id)
     last, jobs = _stored(properties, series)
     if number > last:
@@ -69,7 +69,7 @@ def find(properties: Mapping[str, str], job_id: str) -> JobRecord | None:
 def recorded(
     properties: Mapping[str, str], record: JobRecord
 ) -> tuple[dict[str, str], tuple[JobRecord, ...]]:
-    """The property that remembers a job, and the records that it forgets."""
+    """The property with a job's record added, and the records that it drops."""
     series, number = series_of(record.job_id)
     _, jobs = _stored(properties, series)
     record = JobRecord(**{**asdict(record), "message": record.message[:_MESSAGE]})
@@ -79,12 +79,12 @@ def recorded(
 
 
 def last_of(properties: Mapping[str, str], series: str) -> int:
-    """The highest number of a series that ended, -1 if none has."""
+    """The highest number of a series that ended; -1 if there is none."""
     return _stored(properties, series)[0]
 
 
 def source_lists(properties: Mapping[str, str]) -> set[str]:
-    """The files with source URIs that records name."""
+    """The files with source URIs to which records refer."""
     series = (name.removeprefix(PREFIX) for name in properties if name.startswith(PREFIX))
     return {job.sources for each in series for job in _stored(properties, each)[1] if job.sources}
 

@@ -1,4 +1,4 @@
-"""The catalog: opening it, finding tables, and its errors as KBQ's."""
+"""The catalog: opens it, finds tables, and translates its errors to KBQ's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kbq_assets.core.config.redaction import redacted_address
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.core.protocol.names import TableReference
 
-#: Schemes that KBQ writes to. Files of another place would need rights and consistency that no test shows.
+#: Schemes to which KBQ writes. Permissions and consistency of other storage are not tested.
 _SCHEMES: Final = ("file", "gs")
 _FAILED: Final = (
     exceptions.RESTError,
@@ -36,7 +36,7 @@ _DENIED = (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.O
 
 
 class IcebergLake:
-    """A catalog by its name and properties, opened when it is first used."""
+    """A catalog with its name and properties. It opens on first use."""
 
     def __init__(self, name: str, properties: Mapping[str, Any]) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class IcebergLake:
 
     @property
     def catalog(self) -> Catalog:
-        """The catalog; in each thread another one if it is Hive's, whose client is for one thread."""
+        """The catalog. Each thread gets its own if it is Hive's, whose client is not thread-safe."""
         with self._lock:
             if not hasattr(self._opened, "catalog"):
                 self._opened.catalog = load_catalog(self.name, **self.properties)
@@ -59,8 +59,8 @@ class IcebergLake:
             return found
 
     def table(self, table: TableReference) -> Table | None:
-        """A table as the catalog has it now, None if it does not exist. Raises ConfigurationError for a table whose
-        files are where KBQ does not write."""
+        """A table's current state; None if it does not exist. Raises ConfigurationError if KBQ does not support the
+        storage of its files."""
         try:
             found = self.catalog.load_table((table.dataset, table.table))
         except exceptions.NoSuchTableError:
@@ -69,19 +69,19 @@ class IcebergLake:
         if separator and scheme not in _SCHEMES:
             raise ConfigurationError(
                 f"the files of {table} are in {scheme}://, which is not built yet",
-                next_step="let the catalog's warehouse be a folder or gs://bucket/prefix",
+                next_step="set the catalog's warehouse to a folder or gs://bucket/prefix",
             )
         return found
 
     def namespace(self, dataset: str) -> Mapping[str, str] | None:
-        """The properties of a dataset, None if it does not exist."""
+        """The properties of a dataset; None if it does not exist."""
         try:
             return self.catalog.load_namespace_properties((dataset,))
         except exceptions.NoSuchNamespaceError:
             return None
 
     def create_namespace(self, dataset: str) -> None:
-        """Create a dataset; an existing one stays as it is."""
+        """Create a dataset. An existing one stays as it is."""
         try:
             self.catalog.create_namespace((dataset,))
         except exceptions.NamespaceAlreadyExistsError:
@@ -90,16 +90,16 @@ class IcebergLake:
 
 @contextmanager
 def lake_errors(what: str) -> Iterator[None]:
-    """Translate errors of the catalog and of files to KBQ's."""
+    """Translate errors of the catalog and of files to KBQ's errors."""
     try:
         yield
     except _DENIED as error:
         raise ConfigurationError(
             f"the Iceberg catalog refuses {what}: {shown(error)}",
-            next_step="grant the rights, or correct the catalog's credentials",
+            next_step="grant the permissions, or correct the catalog's credentials",
         ) from None
     except auth.GoogleAuthError as error:
-        message = f"the Iceberg catalog got no access token from Google at {what}: {shown(error)}"
+        message = f"the Iceberg catalog got no access token from Google for {what}: {shown(error)}"
         if isinstance(error, auth.TransportError) or error.retryable:
             raise Unavailable(message, next_step="check the network, then run again") from None
         raise ConfigurationError(
@@ -114,17 +114,17 @@ def lake_errors(what: str) -> Iterator[None]:
     except Exception as error:
         if not any(base.__name__ == "TException" for base in type(error).__mro__):
             raise
-        raise _failed(what, error) from None  # of Hive's client, which only its users install
+        raise _failed(what, error) from None  # an error of Hive's client, which is not always installed
 
 
 def _failed(what: str, error: Exception) -> Unavailable:
     return Unavailable(
-        f"the Iceberg warehouse failed at {what}: {shown(error)}",
+        f"the Iceberg warehouse failed in {what}: {shown(error)}",
         next_step="check the catalog, the warehouse folder and their permissions, then run again",
     )
 
 
 def shown(error: BaseException) -> str:
-    """The first line of an error, without addresses' users and secrets."""
+    """The first line of an error, without user names and secrets in addresses."""
     lines = str(error).splitlines() or [""]
     return f"{type(error).__name__}: {redacted_address(lines[0])[:500]}"

@@ -1,4 +1,5 @@
-"""Which jobs of a table have ended: in the table's properties, or in its dataset's while it does not exist."""
+"""Looks up and commits the jobs of a table. Records are in the table's properties, or in its dataset's while the table
+does not exist."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import LoadJob
 from kbq_assets.wire.arrow.errors import LoadError, MissingSource
 
-#: What writes a job's files to a table; its token is unique to one attempt.
+#: Opens the writer of a job's files for a table. The token is unique to one attempt.
 OpenWriter: TypeAlias = Callable[[Table, str], ParquetWriter | TaskWriter]
 _LOGGER: Final = logging.getLogger("kbq.load")
 
@@ -37,13 +38,13 @@ class LakeJobs:
         self._lake = lake
 
     def find(self, table: TableReference, job_id: str) -> tuple[JobRecord, Table | None] | None:
-        """The record of an ended job, with the table that has it; None if its id may still run."""
+        """The record of an ended job, with its table; None if its id may still run."""
         stored = self._lake.table(table)
         found = next(self._records(table, stored, job_id), None)
         return None if found is None else (found, stored)
 
     def insert(self, job: LoadJob, open_writer: OpenWriter) -> None:
-        """Run a load job. If the files are to blame for a failure, the job ends with an error."""
+        """Run a load job. If the files cause a failure, the job ends with an error."""
         with lake_errors(f"job {job.job_id}"):
             table = self.free_table(job.table, job.job_id)
             if table is None:
@@ -63,7 +64,7 @@ class LakeJobs:
     def commit(
         self, table: Table, record: JobRecord, writer: ParquetWriter | TaskWriter, *, replace: bool
     ) -> None:
-        """Commit a job. Files of one that certainly was not committed are deleted."""
+        """Commit a job. If it certainly was not committed, delete its files."""
         try:
             forgotten = commit_job(table, record, writer.files, replace=replace)
         except (JobAlreadyExists, Unavailable, NoSuchTableError):
@@ -76,7 +77,7 @@ class LakeJobs:
         try:
             keep_house(table)
         except Exception as error:
-            _LOGGER.warning("%s: old snapshots stay for now: %s", ".".join(table.name()), shown(error))
+            _LOGGER.warning("%s: could not expire old snapshots: %s", ".".join(table.name()), shown(error))
 
     def _records(self, table: TableReference, stored: Table | None, job_id: str) -> Iterator[JobRecord]:
         for properties in (stored.properties if stored else {}, self._dataset_notes(table)):
@@ -84,10 +85,10 @@ class LakeJobs:
                 yield record
 
     def free_table(self, table: TableReference, job_id: str) -> Table | None:
-        """A table whose job id is free, and whose retries are off; None if there is no such table. Raises
-        JobAlreadyExists.
+        """The table, with the library's retries off; None if it does not exist. Raises JobAlreadyExists if the job id
+        is not free.
 
-        A zombie may hold an id that was burned while the table was gone: the dataset remembers it.
+        A zombie task may use an id that was burned while the table did not exist. The dataset has a record of it.
         """
         stored = self._lake.table(table)
         if stored is not None:
@@ -98,7 +99,8 @@ class LakeJobs:
         return stored
 
     def _dataset_notes(self, table: TableReference) -> Mapping[str, str]:
-        """Jobs of a table that did not exist: properties of its dataset, as the table would have them."""
+        """Records of a table's jobs from the time when it did not exist. They are in its dataset's properties, and
+        returned as the table's properties would have them."""
         prefix = f"{job_records.PREFIX}{table.table}/"
         found = self._lake.namespace(table.dataset) or {}
         return {
@@ -108,7 +110,7 @@ class LakeJobs:
         }
 
     def note_in_dataset(self, table: TableReference, record: JobRecord) -> None:
-        """Note the outcome of a job whose table does not exist."""
+        """Record the outcome of a job whose table does not exist."""
         self._lake.create_namespace(table.dataset)
         changed, _ = job_records.recorded(self._dataset_notes(table), record)
         prefix = f"{job_records.PREFIX}{table.table}/"
@@ -117,7 +119,8 @@ class LakeJobs:
 
 
 def _write_sources(table: Table, job: LoadJob, token: str) -> str:
-    """Write the list of a job's source URIs; return its path. Catalogs such as Hive limit the length of properties."""
+    """Write the list of a job's source URIs to a file, and return its path. Catalogs such as Hive limit the length of
+    properties."""
     path = f"{table.location().rstrip('/')}/metadata/kbq-{job.job_id}-{token}.json"
     with table.io.new_output(path).create() as stream:
         stream.write(json.dumps(list(job.source_uris)).encode())
@@ -125,7 +128,7 @@ def _write_sources(table: Table, job: LoadJob, token: str) -> str:
 
 
 def record_of(job_id: str, token: str, sources: str = "", rows: int = 0) -> JobRecord:
-    """The record of a job that ends now; without sources, of a burned id."""
+    """The record of a job that ends now. Without sources, it is the record of a burned id."""
     return JobRecord(job_id, token, sources, rows, int(time.time() * 1000))
 
 

@@ -13,12 +13,12 @@ from kbq_assets.core.config.locations import LakeAddress
 from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.protocol.names import TableReference
 
-#: Shadows of replays, and completeness.
+#: Prefix of KBQ's own tables: shadow tables of replays, and completeness.
 _OWN: Final = "_kbq_"
 
 
 class IcebergMetadata:
-    """Asks the catalog: which of the files in a folder is the newest, it alone knows."""
+    """Queries the catalog, because only the catalog knows which file in a folder is the newest."""
 
     def __init__(self, place: LakeAddress, home: Path) -> None:
         self._lake = (

@@ -1,4 +1,4 @@
-"""Rows of a table to Parquet files, one per partition, in bounded memory."""
+"""Writes rows of a table to Parquet files, one per partition, in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pyiceberg.table import Table
 from kbq_assets.adapters.iceberg.partitions import partitioned
 from kbq_assets.adapters.iceberg.spill import HeldRows, SpilledRows
 
-#: Bytes of Arrow that are sorted and written at once: they take about three times as much memory.
+#: Bytes of Arrow that are sorted and written at once. They take about three times as much memory.
 FLUSH_BYTES: Final = 32 << 20
-#: Files open at once: rows of more partitions than this are spilled first. They are local until they are whole: the
-#: buffers of an upload take some megabytes each.
+#: Most files open at once; rows of more partitions are spilled first. Files are local until they are complete, because
+#: the buffers of each upload take a few megabytes.
 OPEN_FILES: Final = 64
 TARGET_BYTES: Final = "write.target-file-size-bytes"
 _COPY_BYTES: Final = 1 << 20
 _DEFAULT_TARGET: Final = 512 << 20
-#: A column chunk with a larger dictionary has too many values for one: it would cost time, and make the file larger.
+#: Largest dictionary of a column chunk. A larger one would take more time and make the file larger.
 _DICTIONARY_BYTES: Final = 64 << 10
 
 
@@ -51,7 +51,7 @@ class PartitionedFiles:
         with tempfile.TemporaryDirectory(prefix="kbq-lake-") as scratch:
             self._scratch = Path(scratch)
             spilled, held = SpilledRows(self._scratch), HeldRows()
-            crowded: list[pa.Table] = []  # with rows of so many partitions that few of each are in one batch
+            crowded: list[pa.Table] = []  # batches with few rows for each of many partitions
             for batch in batches:
                 if not batch.num_rows:
                     continue
@@ -72,7 +72,7 @@ class PartitionedFiles:
         crowded.clear()
 
     def _write_held(self, held: HeldRows, spilled: SpilledRows) -> None:
-        """Write the partitions with most rows until the others are few, or spill all."""
+        """Write the largest partitions until memory is below the bound, or spill all if too many files would open."""
         while held.bytes > self.held_bytes:
             if len(self._open.keys() | held.folders) > OPEN_FILES:
                 spilled.add(held.take_all())
@@ -80,8 +80,8 @@ class PartitionedFiles:
                 self._append(*held.take_largest())
 
     def _write_rest(self, held: HeldRows, spilled: SpilledRows) -> None:
-        """Write what is held, and close all files. Spilled rows of open files come first, so that no more files are
-        open than before."""
+        """Write all remaining rows, and close all files. Spilled rows of open files come first, so that the number of
+        open files does not grow."""
         for folder in [folder for folder in spilled.folders if folder in self._open]:
             self._append_spilled(spilled, folder)
         for rows, folder in held.take_all():
@@ -101,7 +101,7 @@ class PartitionedFiles:
             self._append(rows, folder)
 
     def discard(self) -> None:
-        """Delete the files of a job that was not committed, as far as possible: what remains costs space alone."""
+        """Delete the files of a job that was not committed, as far as possible. Remaining files only take space."""
         for each in self._open.values():
             with contextlib.suppress(OSError):
                 each.close()
@@ -112,7 +112,7 @@ class PartitionedFiles:
         self.files.clear()
 
     def _append(self, part: pa.Table, folder: str) -> None:
-        """Write rows to the open file of a partition, as one row group: many small ones take more time and room."""
+        """Write rows to the open file of a partition as one row group. Many small groups take more time and space."""
         if folder not in self._open:
             name = f"{self.job_id}-{self.token}-{len(self._paths):05}.parquet"
             path = "/".join((self.table.location().rstrip("/"), folder, name))
@@ -129,7 +129,7 @@ class PartitionedFiles:
 
     def _close(self, folder: str) -> None:
         file = self._open.pop(folder, None)
-        if file is None:  # the last rows filled it
+        if file is None:  # the last rows filled it, and it was closed
             return
         file.close()
         local = self._scratch / posixpath.basename(file.path)
@@ -140,13 +140,13 @@ class PartitionedFiles:
 
 
 def sort_columns(table: Table) -> list[str]:
-    """The columns that a table's rows are sorted by."""
+    """The columns by which a table's rows are sorted."""
     schema, fields = table.schema(), table.sort_order().fields
     return [name for f in fields if (name := schema.find_column_name(f.source_id)) is not None]
 
 
 class OpenFile:
-    """A Parquet file that still gets rows."""
+    """A Parquet file that is being written."""
 
     def __init__(self, path: str, schema: pa.Schema, stream: Any) -> None:
         self.path = path
@@ -157,13 +157,13 @@ class OpenFile:
         )
 
     def close(self) -> None:
-        """Write the footer, and make the file whole."""
+        """Write the footer, which completes the file."""
         self.writer.close()
         self.stream.close()
 
 
 def _writable(schema: pa.Schema, rows: pa.Schema) -> pa.Schema:
-    """Iceberg's schema with its field ids, and the types of the rows, which differ in the width of offsets alone."""
+    """Iceberg's schema with its field ids and the types of the rows, which differ only in the width of offsets."""
     return pa.schema([_with_ids(field, rows.field(field.name).type) for field in schema])
 
 

@@ -1,4 +1,4 @@
-"""The partitions of rows, and the folders of partitions."""
+"""Groups rows by partition, and names the folders of partitions."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Longs: TypeAlias = npt.NDArray[np.int64]
 
 _HOUR_MICROS: Final = 3_600_000_000
 _EPOCH_HOURS_A_DAY: Final = 24
-#: numpy sorts numbers of 16 bits without comparing them.
+#: numpy uses radix sort for 16-bit numbers.
 _FEW: Final = 1 << 16
 
 
 @dataclass(frozen=True)
 class PartitionedRows:
-    """Rows with the places of each partition's, in their order, and the folder of each partition."""
+    """Rows with, for each partition, the indexes of its rows in order, and its folder."""
 
     rows: pa.Table
     places: tuple[Longs, ...]
     folders: tuple[str, ...]
 
     def parts(self) -> Iterator[tuple[pa.Table, str]]:
-        """The rows of each partition, in memory of their own: one that is held keeps no other in memory."""
+        """The rows of each partition, copied to separate memory, so that holding one partition retains no other."""
         if len(self.folders) == 1:
             yield self.rows, self.folders[0]
             return
@@ -48,7 +48,7 @@ class PartitionedRows:
 
 
 def partitioned(table: Table, rows: pa.Table) -> PartitionedRows:
-    """Some rows of a table, at least one, by its partitions."""
+    """Rows of a table (at least one), grouped by its partitions."""
     keys = _keys(table, rows)
     codes, count = np.zeros(rows.num_rows, np.int64), 1
     for values in keys:
@@ -69,7 +69,7 @@ def _taken(rows: pa.Table, places: Longs) -> pa.Table:
 
 
 def _combined(codes: Longs, count: int, values: pa.Array) -> tuple[Longs, int]:
-    """A number of each combination of a code, below ``count``, and a value."""
+    """A number for each combination of a code, which is below ``count``, and a value."""
     found = values.dictionary_encode(null_encoding="encode")
     if len(found.dictionary) == 1:
         return codes, count
@@ -97,7 +97,7 @@ def _keys(table: Table, rows: pa.Table) -> list[pa.Array]:
 
 
 def _folder(table: Table, values: Sequence[Any]) -> Iterator[str]:
-    """Folders for people: Iceberg reads partitions from its manifests."""
+    """The names of a partition's folders. They are for people: Iceberg reads partitions from its manifests."""
     for each, value in zip(table.spec().fields, values, strict=True):
         text = "null" if value is None else str(value)
         if value is not None and isinstance(each.transform, HourTransform):

@@ -1,4 +1,4 @@
-"""Reads positions and error rows: metadata columns alone, batch by batch."""
+"""Reads positions and error rows in batches. Counts read only metadata columns."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ _NEWEST_FIRST: Final = (
     ("_kafka_partition", "ascending"),
     ("_kafka_offset", "descending"),
 )
-#: The size of a value: a query may ask for its beginning alone.
+#: A column for the size of a value, since a query may return only the value's beginning.
 _SIZE: Final = "value size"
 Offsets = Mapping[KafkaRange, npt.NDArray[np.int64]]
 
 
 def unmarked(table: Table, *, of_errors: bool) -> BooleanExpression:
-    """Leaves out rows with the mark of a replay: of error rows those that became rows, else rows that replays added."""
+    """A filter that excludes rows marked by replays: in error tables the replayed rows, in others the added rows."""
     names = {field.name for field in table.schema().fields}
     is_asked = REPLAYED_AT in names and is_error_table(TableReference(*table.name()[-2:])) == of_errors
     return IsNull(term=Reference(REPLAYED_AT)) if is_asked else AlwaysTrue()
 
 
 def offsets_of(table: Table, where: BooleanExpression) -> Offsets:
-    """All offsets of each topic, partition and epoch: eight bytes a row."""
+    """All offsets by topic, partition and epoch. Takes eight bytes per row."""
     found: dict[KafkaRange, list[npt.NDArray[np.int64]]] = defaultdict(list)
     for batch in table.scan(where, selected_fields=POSITIONS).to_arrow_batch_reader():
         grouped = (
@@ -81,7 +81,7 @@ def summaries(table: Table, since: date | None) -> Mapping[KafkaRange, OffsetSum
 
 
 def rows_per_range(table: Table) -> Mapping[KafkaRange, int]:
-    """Rows of each topic, partition and epoch, but error rows that were replayed."""
+    """Rows per topic, partition and epoch, without replayed error rows."""
     found = offsets_of(table, unmarked(table, of_errors=True))
     return {range_: len(offsets) for range_, offsets in found.items()}
 
@@ -124,7 +124,7 @@ def positions(table: Table, range_: KafkaRange, offset: int | None) -> Mapping[i
 
 
 def rows_of_others(table: Table, files: pa.Table) -> pa.Table:
-    """The rows of a table at the topics, partitions and offsets of rows of files, and some more."""
+    """The rows of a table between the lowest and highest offset of the files' rows, by topic and partition."""
     where: BooleanExpression = AlwaysFalse()
     groups = files.group_by(list(_GROUP[:2])).aggregate([("_kafka_offset", "min"), ("_kafka_offset", "max")])
     for row in groups.to_pylist():
@@ -137,8 +137,8 @@ def rows_of_others(table: Table, files: pa.Table) -> pa.Table:
 
 
 def error_rows(table: Table, query: ErrorQuery) -> tuple[ErrorRow, ...]:
-    """Rows of an error table, newest first, or in the order of offsets. Only the first so far are in memory, with as
-    much of their values as is asked for."""
+    """Rows of an error table: newest first, or by offset if the query has ``from_offset``. Keeps only the requested
+    number of rows in memory, with values cut to the requested size."""
     wanted = {
         "_kafka_topic": query.topic,
         "_kafka_partition": query.partition,
@@ -162,7 +162,7 @@ def error_rows(table: Table, query: ErrorQuery) -> tuple[ErrorRow, ...]:
 
 
 def _shortened(rows: pa.Table, longest: int) -> pa.Table:
-    """Rows with the beginnings of keys and values, and with the sizes of these."""
+    """Rows with keys and values cut to ``longest`` bytes, and with the size of the whole values."""
     sizes = pc.binary_length(rows["value"])
     for name in ("key", "value"):
         place, column = rows.schema.get_field_index(name), rows[name].cast(pa.large_binary())

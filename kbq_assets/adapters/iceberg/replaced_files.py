@@ -1,4 +1,4 @@
-"""New data files in place of others, ready for the commit of a job that replaces them."""
+"""New data files that are ready for the commit of a job, which replaces others with them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kbq_assets.core.compaction.model import Rewritten
 
 @dataclass
 class CopiedRows:
-    """Rows of a table that are written to another, or to the same. ``values`` take the place of what columns have."""
+    """Copies rows to a table. ``values`` overrides the values of columns."""
 
     table: Table
     job_id: str
@@ -58,8 +58,8 @@ class CopiedRows:
 
 @dataclass
 class ReplacedFiles:
-    """A table, as it was read, and the files of the commit that replaces some of its own. ``source`` is what the job's
-    record says of its sources."""
+    """A table as it was read, and the files of a commit that replaces some of its files. ``source`` names the sources
+    in the job's record."""
 
     source: str
     table: Table
@@ -70,11 +70,11 @@ class ReplacedFiles:
 
     @property
     def replaced_rows(self) -> int:
-        """The rows that the files are written again without."""
+        """The number of rows that the rewritten files leave out."""
         return sum(each.erased for each in self.results)
 
     def commit(self) -> bool:
-        """Replace the files, under the job's id. False if the table moved."""
+        """Replace the files with the job's id. Returns False if the table changed meanwhile."""
         rows = self.added.rows if self.added else 0
         record = JobRecord(self.job_id, uuid.uuid4().hex[:12], self.source, rows, int(time.time() * 1000))
         changed, _ = job_records.recorded(self.table.properties, record)
@@ -96,7 +96,7 @@ class ReplacedFiles:
         return True
 
     def discard(self) -> None:
-        """Delete the files: the commit changed nothing."""
+        """Delete the new files, if nothing was committed."""
         discard(self.table, [each.path for each in self.results])
         if self.added is not None:
             self.added.out.discard()

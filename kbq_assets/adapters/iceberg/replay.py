@@ -1,5 +1,5 @@
-"""Replays in a lake (`ports.replay.ReplayTables`): each table is replaced by a commit of its own, and the first table's
-decides (PROTOCOL R12)."""
+"""Replays in a lake (`ports.replay.ReplayTables`): each table's range is replaced by its own commit, and the first
+table's commit decides (PROTOCOL R12)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from kbq_assets.ports.replay import (
     RowRange,
 )
 
-#: Attempts against compaction and other writers of a table: its loads wait.
+#: Attempts to commit while compaction or other programs change a table. Its loads wait.
 _ATTEMPTS: Final = 20
 
 
 class LakeReplayTables:
-    """Replaces ranges in a catalog's tables. Many bytes are written again by tasks of ``open_rewriter``."""
+    """Replaces ranges in a catalog's tables. Large files are rewritten in tasks of ``open_rewriter``."""
 
     one_transaction: bool = False
 
@@ -78,7 +78,7 @@ class LakeReplayTables:
     def shared(
         self, one: Collection[TableReference], other: Collection[TableReference], rows: RowRange
     ) -> int:
-        """Offsets of the range in both sides."""
+        """The number of the range's offsets on both sides."""
         with lake_errors("a comparison of tables"):
             sides = [
                 [table for reference in side if (table := self._lake.table(reference)) is not None]
@@ -87,8 +87,9 @@ class LakeReplayTables:
             return replayed_rows.shared(sides[0], sides[1], _places(rows))
 
     def replace(self, job: ReplaceJob) -> None:
-        """Replace ranges, table after table; those that the job has replaced stay. All files are written before the
-        first commit, so that readers see tables before and after the job for a moment only."""
+        """Replace ranges, one table after another, except tables that the job has already replaced. All files are
+        written before the first commit, so that only for a moment do readers see some tables replaced and others
+        not."""
         with lake_errors(f"job {job.job_id}"):
             left = [each for each in job.replacements if not self._is_replaced(job, each.table)]
             if not left:
@@ -104,7 +105,7 @@ class LakeReplayTables:
                     waiting.discard()
 
     def drop(self, tables: Collection[TableReference]) -> None:
-        """Delete a replay's own tables, and their files first."""
+        """Delete a replay's own tables after their files."""
         for table in tables:
             check_own(table)
         for reference in tables:
@@ -114,16 +115,16 @@ class LakeReplayTables:
                     delete_table(self._lake.catalog, table_)
 
     def _is_replaced(self, job: ReplaceJob, table: TableReference) -> bool:
-        """Whether the job has replaced a table. Raises JobAlreadyExists if its id was given up."""
+        """Whether the job has replaced a table. Raises JobAlreadyExists if the job's id was given up."""
         found = self._jobs.find(table, job.job_id)
         if found is not None and found[0].sources != source_of(table):
-            raise JobAlreadyExists(f"job {job.job_id} was given up", next_step="begin again, under a new id")
+            raise JobAlreadyExists(f"job {job.job_id} was given up", next_step="start again with a new id")
         return found is not None
 
     def _replace(
         self, job: ReplaceJob, each: Replacement, ready: dict[TableReference, ReplacedFiles | None]
     ) -> None:
-        """Commit one table, whose files may be ready."""
+        """Commit one table. Its files may be ready."""
         for _ in range(_ATTEMPTS):
             if self._is_replaced(job, each.table):
                 return
@@ -136,9 +137,9 @@ class LakeReplayTables:
         )
 
     def _prepared(self, job: ReplaceJob, each: Replacement) -> ReplacedFiles | None:
-        """Keep the former rows, and write the table's new files. None if the table moved, or another process replaced
-        it."""
-        # Before the id is seen free: a late copy fails if the table of former rows was written since.
+        """Copy the former rows, and write the table's new files. Returns None if the table changed meanwhile, or if
+        another process replaced it."""
+        # Open this table before checking the id: a late copy then fails if the table of former rows was written since.
         former = self._former(each) if each.former is not None else None
         try:
             table = self._jobs.free_table(each.table, job.job_id)
@@ -167,7 +168,7 @@ class LakeReplayTables:
         return ready
 
     def _former(self, each: Replacement) -> Table:
-        """The table for the former rows, with all columns of the live one."""
+        """The table for the former rows, with all columns of the live table."""
         assert each.former is not None
         live, found = self._lake.table(each.table), self._lake.table(each.former)
         columns = schema.columns_in(live) if live is not None else ()
@@ -187,7 +188,8 @@ class LakeReplayTables:
     def _keep(
         self, job: ReplaceJob, former: Table, table: Table, old: Iterable[DataFile], expected: int
     ) -> bool:
-        """Copy the rows that leave into the table of former rows, in place of what it has. False if that moved."""
+        """Copy the rows to be replaced into the table of former rows, whose old content is replaced. Returns False if
+        that table changed meanwhile."""
         copies = CopiedRows(former, job.job_id)
         copies.write(rows_at(table, old, _places(job.rows)))
         if copies.rows != expected:

@@ -1,4 +1,4 @@
-"""Counts and compares the rows of a range in tables of a lake: a few bytes of a row are in memory."""
+"""Counts and compares the rows of a range in a lake's tables. Keeps only a few bytes per row in memory."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from kbq_assets.ports.warehouse import EVERYTHING
 from kbq_assets.wire.arrow.row_hash import row_hashes
 
 _DATE: Final = "event_date"
-#: A row of a range: its place, and a hash of the values that are compared.
+#: A row of a range: its place, and a hash of the compared values.
 _ROW: Final = np.dtype([("partition", np.int64), ("offset", np.int64), ("hash", np.uint64)])
 _PLACE: Final = ["partition", "offset"]
 
 
 def days(table: Table, rows: RowPlaces, key: Sequence[str] = ()) -> dict[PartitionDay, DayRows]:
-    """Rows by partition and day, and the distinct values of the columns ``key``, by their hashes: 8 or 16 bytes a
-    row."""
+    """Counts of rows, offsets and distinct keys by partition and day. Keys are compared by hash. Takes 8 or 16 bytes
+    per row."""
     found: dict[PartitionDay, list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]] = defaultdict(list)
     dated = {_DATE} & {field.name for field in table.schema().fields}
     key = key if has_paths(schema.columns_in(table), key) else ()
@@ -55,7 +55,7 @@ def days(table: Table, rows: RowPlaces, key: Sequence[str] = ()) -> dict[Partiti
 
 
 def _key_hashes(batch: pa.RecordBatch, key: Sequence[str]) -> pa.Array:
-    """A hash of each row's key; NULL if a part of it is, or there is no key."""
+    """A hash of each row's key; NULL if a part of the key is NULL, or there is no key."""
     if not key:
         return pa.nulls(batch.num_rows, pa.uint64())
     parts = []
@@ -70,7 +70,7 @@ def _key_hashes(batch: pa.RecordBatch, key: Sequence[str]) -> pa.Array:
 
 
 def shared(one: Collection[Table], other: Collection[Table], rows: RowPlaces) -> int:
-    """Offsets with a row in a table of each side."""
+    """The number of offsets that have a row on both sides."""
     here, there = (
         np.unique(np.concatenate([_hashed(table, rows, None)[_PLACE] for table in side]))
         if side
@@ -83,7 +83,7 @@ def shared(one: Collection[Table], other: Collection[Table], rows: RowPlaces) ->
 def differences(
     live: Table | None, replay: Table | None, rows: RowPlaces, limit: int
 ) -> tuple[RowDifference, ...]:
-    """The first places that differ, by a hash of each row: 24 bytes a row of the range, here and there."""
+    """The first places that differ, compared by a hash of each row. Takes 24 bytes per row on each side."""
     common = _common(live, replay) if live is not None and replay is not None else None
     here, there = (
         np.zeros(0, _ROW) if table is None else _hashed(table, rows, common) for table in (live, replay)
@@ -121,7 +121,7 @@ def _named(live: Table, replay: Table, rows: RowPlaces, differing: Any, limit: i
 
 
 def _common(live: Table, replay: Table) -> pa.Schema:
-    """The columns that both have, and whose values are compared, as the live table has them."""
+    """The compared columns that both tables have, with the live table's types."""
     names = {field.name for field in replay.schema().fields}
     known = schema_to_pyarrow(live.schema())
     kept = EVERYTHING.columns(name for name in known.names if name in names)
@@ -129,7 +129,7 @@ def _common(live: Table, replay: Table) -> pa.Schema:
 
 
 def _hashed(table: Table, rows: RowPlaces, compared: pa.Schema | None) -> npt.NDArray[Any]:
-    """Places with a hash of the columns ``compared``, 0 without."""
+    """Places with a hash of the columns ``compared``, or 0 if it is None."""
     found = []
     for batch in _rows(table, rows, (*schema.POSITIONS, *(compared.names if compared else ()))):
         each = np.zeros(batch.num_rows, _ROW)

@@ -1,4 +1,4 @@
-"""Rewrites a group of data files into one, batch by batch: in a Spark task or in this process (PROTOCOL C3, C4)."""
+"""Merges a group of data files into one, in batches: in a Spark task or in this process (PROTOCOL C3, C4)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from kbq_assets.wire.arrow.row_hash import digest
 
 
 def rewrite(task: RewriteTask, properties: Mapping[str, Any]) -> Rewritten:
-    """Write a group's rows into one file, and read them back. ``properties`` are those of the catalog's files. Raises
-    nothing: a task's outcome crosses processes."""
+    """Write a group's rows to one file, and read them back. ``properties`` configures access to the catalog's files.
+    Returns failures instead of raising them, because a task's outcome crosses processes."""
     path = ""
     try:
         with lake_errors(f"a compaction of {task.table}"):
@@ -51,7 +51,7 @@ def _is_gone(error: BaseException) -> bool:
 
 
 def _new_path(table: Table, task: RewriteTask) -> str:
-    """Next to the newest input, or in the folder of its day, if that is below the table's location."""
+    """The new file's path: in the folder of the newest input, or of its day, if that is below the table's location."""
     location, newest = table.location().rstrip("/"), task.group.paths[-1]
     folder = newest.rpartition("/")[0] if newest.startswith(f"{location}/data/") else f"{location}/data"
     if task.group.coarse and (spec := coarse_spec(table.metadata)) is not None:
@@ -87,7 +87,7 @@ def _rewritten(table: Table, task: RewriteTask, path: str) -> Rewritten:
 
 
 def _flush(file: OpenFile, waiting: list[pa.RecordBatch], columns: list[tuple[str, str]]) -> None:
-    """Write what waits as one row group, sorted."""
+    """Sort the waiting rows, and write them as one row group."""
     if waiting:
         rows = pa.Table.from_batches(waiting)
         waiting.clear()

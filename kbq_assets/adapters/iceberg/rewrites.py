@@ -1,4 +1,4 @@
-"""Writes data files of a table again without some rows, here or by Spark tasks, for the commit that replaces them."""
+"""Rewrites a table's data files without some rows, here or in tasks, for the commit that replaces them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kbq_assets.ports.compaction import IN_PROCESS_BYTES, OpenRewriter, Rewriter
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Files of one table without ``rows``, for a job; ``token`` is unique to one attempt."""
+    """Rewrites files of one table without ``rows``, for a job. ``token`` is unique to one attempt."""
 
     table: TableReference
     job_id: str
@@ -31,8 +31,8 @@ class Rewrite:
     def run(
         self, lake: IcebergLake, table: Table, files: Sequence[DataFile], open_rewriter: OpenRewriter
     ) -> list[Rewritten] | None:
-        """Write the files again. None if one of them is gone, as the table moved. Raises JobFailed; then no new file
-        stays."""
+        """Rewrite the files. Returns None if one of them is gone, because the table changed. If JobFailed is raised, no
+        new file remains."""
         tasks = [self._task(table, number, file) for number, file in enumerate(files)]
         with _rewriter(lake, sum(file.file_size_in_bytes for file in files), open_rewriter) as rewriter:
             results = list(rewriter(tasks)) if tasks else []
@@ -43,7 +43,7 @@ class Rewrite:
         if all(each.gone for each in failed):
             return None
         why = failed[0].failure or failed[0].difference
-        raise JobFailed(f"{self.table}: {failed[0].task.group.paths[0]} cannot be written again: {why}")
+        raise JobFailed(f"{self.table}: {failed[0].task.group.paths[0]} cannot be rewritten: {why}")
 
     def _task(self, table: Table, number: int, file: DataFile) -> RewriteTask:
         coarse = file.spec_id == coarse_id(table)
@@ -59,9 +59,9 @@ def _rewriter(lake: IcebergLake, size: int, open_rewriter: OpenRewriter) -> Abst
 
 
 def discard(table: Table, paths: Iterable[str]) -> None:
-    """Delete files that no snapshot lists, as far as possible: what stays is an orphan."""
+    """Delete files that no snapshot lists, as far as possible. Those that remain are orphans."""
     for path in filter(None, paths):
         try:
             table.io.delete(path)
         except OSError:
-            continue  # a clean-up deletes it
+            continue  # clean-up deletes it later

@@ -1,4 +1,4 @@
-"""Tables in the catalog: columns, notes and partitions, and how they change."""
+"""Tables in the catalog: columns, notes, partitions, and their changes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from kbq_assets.core.loading.table_notes import OWN_COLUMNS, StoredTable, TableN
 from kbq_assets.core.loading.tables import Column, TableOptions
 
 POSITIONS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch")
-#: The schema id of a row's file: a column, since Iceberg partitions by columns alone.
+#: The schema id of a row's file. It is a column because Iceberg can only partition by columns.
 SCHEMA_ID: Final = "_kbq_schema_id"
 SCHEMA_VERSION, EVENT_HOUR, EVENT_MONTH = "schema_version", "event_hour", "event_month"
 RETRIES: Final = "commit.retry.num-retries"
 _COMMENT, _LABEL, _TAG, _TYPE = "comment", "kbq.label.", "kbq.policy-tag.", "kbq.type."
-#: A property of a table whose staged files have the column too: only then do batches know of it.
+#: Property of a table whose staged files have this column too. Otherwise batches lack it.
 _STAGED_ID: Final = "kbq.staged-schema-id"
 _PROPERTIES: Final = {
     "format-version": "2",
-    # A stale append would be rebased, and a late job would land (PROTOCOL, The lake).
+    # Otherwise the library would rebase a stale append, and a late job would be loaded (PROTOCOL, The lake).
     RETRIES: "0",
     "write.parquet.compression-codec": "zstd",
     "commit.manifest-merge.enabled": "true",
@@ -37,7 +37,7 @@ _PROPERTIES: Final = {
 
 
 def columns_in(table: Table) -> tuple[Column, ...]:
-    """A table's columns, without a column that only partitions need."""
+    """A table's columns, without a column that exists only for partitioning."""
     noted = _with_prefix(table.properties, _TYPE)
     tags = _with_prefix(table.properties, _TAG)
     hidden = "" if table.properties.get(_STAGED_ID) else SCHEMA_ID
@@ -71,8 +71,8 @@ def new_schema(columns: Iterable[Column]) -> Schema:
 
 
 def new_spec(schema: Schema, options: TableOptions) -> PartitionSpec:
-    """Schema version, day and hour of business time, as far as the table has their columns; or the day, or month, as
-    the options ask for."""
+    """Partitions by schema version, day and hour of business time, as far as the table has the columns. The options may
+    ask for days or months instead."""
     names = [field.name for field in schema.fields]
     unit, time = options.partition_unit or HOUR, time_column(names)
     wanted: list[tuple[str, str, Transform]] = []  # type: ignore[type-arg]
@@ -93,7 +93,7 @@ def new_spec(schema: Schema, options: TableOptions) -> PartitionSpec:
 
 
 def new_order(schema: Schema, options: TableOptions) -> SortOrder:
-    """By the clustering columns."""
+    """Sorts by the clustering columns."""
     return SortOrder(
         *(
             SortField(source_id=schema.find_field(name).field_id, transform=IdentityTransform())
@@ -103,16 +103,16 @@ def new_order(schema: Schema, options: TableOptions) -> SortOrder:
 
 
 def new_properties(columns: Iterable[Column], options: TableOptions) -> dict[str, str]:
-    """The properties of a new table: KBQ's, its labels and its notes."""
+    """The properties of a new table: KBQ's own, labels and notes."""
     notes = TableNotes(options.notes.text, {**options.labels, **options.notes.labels})
     return {**_PROPERTIES, **_noted_properties(columns, notes)}
 
 
 def update(table: Table, columns: Iterable[Column], notes: TableNotes) -> None:
-    """Add missing columns and nested fields, relax columns now NULLABLE, and describe them; blank texts stay. The
-    records' columns go before those of a table that held tombstones alone.
+    """Add missing columns and nested fields, relax columns that are now NULLABLE, and update descriptions. Empty texts
+    change nothing. If the table had only tombstones, the records' columns go before its own.
 
-    One commit; none if nothing differs. Field ids stay, so older files are read under the new schema.
+    Takes one commit, or none if nothing differs. Field ids stay, so older files can be read with the new schema.
     """
     wanted = tuple(columns)
     existing = columns_in(table)
@@ -144,8 +144,8 @@ def _alters(known: Column, wanted: Column, nested: bool) -> bool:
 
 
 def _kept(column: Column, known: Mapping[str, Column], prefix: str) -> Column:
-    """A column with the description that it has, if it brings none, and with the mode that it may have: a required
-    column of a table with rows cannot be added, and an optional one not be made required."""
+    """A column with its stored description, if it has no new one, and with a possible mode: a table with rows cannot
+    gain a required column, and an optional column cannot become required."""
     path = (prefix + column.name).lower()
     stored = known.get(path)
     mode = column.mode

@@ -1,7 +1,7 @@
-"""Rows of many partitions until each partition is written: in memory up to a bound, then in temporary files.
+"""Holds rows of many partitions until each partition is written: in memory up to a bound, then in temporary files.
 
-A job over a year of history has thousands of partitions, and rows of each in every batch. With as many writers open,
-memory has no bound; with few, each batch would make a file of its own per partition.
+A job over a year of history has thousands of partitions, and each batch has rows of all. With one writer open for each,
+memory would be unbounded. With few writers, each batch would create a separate file per partition.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 
 import pyarrow as pa
 
-#: Memory that an array takes besides its values.
+#: Memory overhead of an array, in bytes.
 _ARRAY_BYTES: Final = 1 << 10
 
 
 class HeldRows:
-    """Rows of some partitions in memory, until each has enough for a row group. ``bytes`` is what they take."""
+    """Rows of some partitions in memory, until each has enough for a row group. ``bytes`` is their size."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[pa.Table]] = {}
@@ -31,7 +31,7 @@ class HeldRows:
         return self._parts.keys()
 
     def add(self, parts: Iterable[tuple[pa.Table, str]]) -> None:
-        """Hold the rows of partitions, which share no memory with others."""
+        """Hold rows of partitions. They must share no memory with other rows."""
         for rows, folder in parts:
             size = rows.nbytes + rows.num_columns * _ARRAY_BYTES
             self._parts.setdefault(folder, []).append(rows)
@@ -50,8 +50,8 @@ class HeldRows:
 
 
 class SpilledRows:
-    """Batches that are sorted by partition, on disk, with the place of each partition's rows. Reading maps them into
-    memory, and copies nothing."""
+    """Batches on disk, sorted by partition, with the place of each partition's rows. Reading maps them into memory
+    without copying."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -64,7 +64,7 @@ class SpilledRows:
         return sorted(self._places)
 
     def add(self, parts: Sequence[tuple[pa.Table, str]]) -> None:
-        """Write the rows of a batch, with the partition of each part. Raises OSError."""
+        """Write the rows of a batch, given as one part per partition. Raises OSError."""
         path = self._folder / f"{len(self._runs)}.arrow"
         start = 0
         with pa.OSFile(str(path), "wb") as stream, pa.ipc.new_file(stream, parts[0][0].schema) as writer:

@@ -1,4 +1,4 @@
-"""Data files of a load job that tasks write: the inside of a task, and the job that collects the files."""
+"""Load jobs whose data files are written in tasks: the inside of a task, and the writer that collects the files."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from kbq_assets.ports.warehouse import LoadJob
 from kbq_assets.wire.arrow.errors import LoadError
 from kbq_assets.wire.arrow.staged import OpenUri
 
-#: Bytes of Arrow that a task sorts and writes at once: with them it stays below 512 MB of memory.
+#: Bytes of Arrow that a task sorts and writes at once. This keeps it below 512 MB of memory.
 _FLUSH_BYTES: Final = 16 << 20
 
 
 def write(task: WriteTask, properties: Mapping[str, Any], open_uri: OpenUri) -> WrittenFiles:
-    """Write the rows of a task's sources. ``properties`` are those of the catalog's files. A KBQ error is an outcome
-    too: it crosses processes. If Spark runs a task twice, each attempt has files of its own (PROTOCOL I5)."""
+    """Write the rows of a task's sources. ``properties`` configures access to the catalog's files. KBQ's errors are
+    returned instead of raised, because they cross processes. If Spark runs a task twice, each attempt has its own files
+    (PROTOCOL I5)."""
     try:
         with lake_errors(f"job {task.job.job_id}"):
             table = StaticTable.from_metadata(task.metadata, dict(properties))
@@ -44,7 +45,7 @@ def write(task: WriteTask, properties: Mapping[str, Any], open_uri: OpenUri) -> 
 
 @dataclass(frozen=True)
 class LargeJobs:
-    """Jobs of ``from_bytes`` of files or more are written by tasks."""
+    """Tasks write jobs whose files have ``from_bytes`` or more."""
 
     run: RunTasks
     from_bytes: int
@@ -53,7 +54,7 @@ class LargeJobs:
 def job_writer(
     table: Table, job: LoadJob, token: str, open_uri: OpenUri, large: LargeJobs | None
 ) -> ParquetWriter | TaskWriter:
-    """What writes a job's files: tasks, or this process."""
+    """The writer of a job's files, which uses tasks or this process."""
     if large is not None and total_bytes(job.source_uris, job.files) >= large.from_bytes:
         return TaskWriter(table, job, large.run)
     return ParquetWriter(table, job, token, open_uri)
@@ -70,7 +71,7 @@ class TaskWriter:
     files: list[DataFile] = field(default_factory=list)
 
     def write(self) -> None:
-        """Let tasks write all files. Raises LoadError, Unavailable, ConfigurationError."""
+        """Write all files in tasks. Raises LoadError, Unavailable, ConfigurationError."""
         groups = split_sources(self.job.source_uris, self.job.files)
         written = self.run([WriteTask(self._part(group), self.table.metadata_location) for group in groups])
         for each in written:
@@ -81,13 +82,13 @@ class TaskWriter:
             raise next((error for error in errors if isinstance(error, LoadError)), errors[0])
 
     def discard(self) -> None:
-        """Delete the files of a job that was not committed, as far as possible: what remains costs space alone."""
+        """Delete the files of a job that was not committed, as far as possible. Remaining files only take space."""
         for each in self.files:
             with contextlib.suppress(OSError):
                 self.table.io.delete(each.file_path)
         self.files.clear()
 
     def _part(self, sources: tuple[str, ...]) -> LoadJob:
-        """What a task needs of the job. It reads the schema from the files."""
+        """The job, reduced to what a task needs. The task reads the schema from the files."""
         files = {uri: self.job.files[uri] for uri in sources}
         return dataclasses.replace(self.job, source_uris=sources, files=files, schema="", labels={})

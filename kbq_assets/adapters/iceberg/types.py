@@ -25,19 +25,19 @@ _ICEBERG: Final[Mapping[str, iceberg.PrimitiveType]] = {
     "BIGNUMERIC": iceberg.StringType(),
     "GEOGRAPHY": iceberg.StringType(),
 }
-#: Types that Iceberg cannot distinguish from text: the table's properties name them.
+#: Types that Iceberg stores as text, so the table's properties record them.
 NOTED: Final = frozenset({"JSON", "BIGNUMERIC", "GEOGRAPHY"})
 _BIGQUERY: Final = {str(type_): name for name, type_ in _ICEBERG.items() if name not in NOTED}
 
 
 def fields_of(columns: Iterable[Column]) -> tuple[iceberg.NestedField, ...]:
-    """The fields of new columns. Ids are provisional: the catalog assigns its own."""
+    """The fields of new columns. Their ids are provisional, since the catalog assigns its own."""
     ids = itertools.count(1)
     return tuple(_field(column, ids, top=True) for column in columns)
 
 
 def _field(column: Column, ids: Iterator[int], *, top: bool) -> iceberg.NestedField:
-    """Only whole columns are required: a nested field is optional, since its record may be missing."""
+    """A field. Only top-level columns can be required: a nested field is optional, because its record may be null."""
     number = next(ids)
     kind = _type(column, ids)
     if column.mode == "REPEATED":
@@ -53,7 +53,7 @@ def _type(column: Column, ids: Iterator[int]) -> iceberg.IcebergType:
 
 
 def column_of(field: iceberg.NestedField, noted: Mapping[str, str], tags: Mapping[str, str]) -> Column:
-    """The column of a field. ``noted`` and ``tags`` are types and policy tags by path. A type that KBQ does not write
+    """The column of a field. ``noted`` has types and ``tags`` policy tags, both by path. A type that KBQ does not write
     keeps Iceberg's name."""
     return _column(field, noted, tags, field.name)
 

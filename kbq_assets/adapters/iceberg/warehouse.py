@@ -57,17 +57,17 @@ from kbq_assets.wire.arrow.errors import LoadError
 from kbq_assets.wire.arrow.staged import OpenUri, open_file_uri
 
 LOCAL: Final = "local"
-#: Most bytes of a job that tasks write.
+#: Most bytes of a job whose files are written in tasks.
 _TASKS_BYTES: Final = 4 << 30
-#: Sources of jobs that read no staged files.
+#: Prefixes of the sources of jobs that read no staged files.
 _NOT_FILES: Final = ("erase:", "replay:")
 
 
 class IcebergWarehouse:
     """Tables of an Iceberg catalog, with BigQuery's load-job semantics.
 
-    `insert_job` writes the job's Parquet files and commits them before it returns: files, job id and outcome in one
-    snapshot. The job of a table that does not exist is recorded in its dataset's properties.
+    `insert_job` writes the job's Parquet files and commits them before it returns. Files, job id and outcome are in one
+    snapshot. If the job's table does not exist, the job is recorded in its dataset's properties.
     """
 
     project: str = LOCAL
@@ -106,7 +106,7 @@ class IcebergWarehouse:
         return other
 
     def insert_job(self, job: LoadJob) -> None:
-        """Run a load job. If the files are to blame for a failure, the job ends DONE with an error."""
+        """Run a load job. If the files cause a failure, the job is DONE with an error."""
         _check_place(job.project, job.location)
         self._jobs.insert(
             job, lambda table, token: job_writer(table, job, token, self._open_uri, self._tasks)
@@ -137,11 +137,11 @@ class IcebergWarehouse:
     def cancel_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
     ) -> None:
-        """Do nothing: a job ends before its insertion returns."""
+        """Do nothing: a job ends before `insert_job` returns."""
         _check_place(project, location)
 
     def probe(self, job: LoadJob) -> JobError | None:
-        """Read a job's files with the table's columns, and write nothing."""
+        """Read a job's files with the table's columns. Writes nothing."""
         with lake_errors(f"a probe of {job.table}"):
             table = self.lake.table(job.table)
             if table is None:
@@ -167,7 +167,7 @@ class IcebergWarehouse:
             return compare_tables(files, rows, schema.columns_in(table), limit, which)
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
-        """A table's columns, None if it does not exist. Nested fields are NULLABLE or REPEATED."""
+        """A table's columns; None if it does not exist. Nested fields are NULLABLE or REPEATED."""
         with lake_errors(str(table)):
             stored = self.lake.table(table)
             return None if stored is None else schema.columns_in(stored)
@@ -178,7 +178,8 @@ class IcebergWarehouse:
             return None if stored is None else schema.stored_table(stored)
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
-        """Create a table, partitioned by schema version, day and hour, and sorted by its clustering columns."""
+        """Create a table. By default it is partitioned by schema version, day and hour, and sorted by its clustering
+        columns."""
         wanted = tuple(columns)
         with lake_errors(str(table)), contextlib.suppress(TableAlreadyExistsError):
             self.lake.create_namespace(table.dataset)
@@ -194,7 +195,7 @@ class IcebergWarehouse:
     def update_columns(
         self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
     ) -> None:
-        """Add missing columns and nested fields, relax columns now NULLABLE, and describe them."""
+        """Add missing columns and nested fields, relax columns that are now NULLABLE, and update descriptions."""
         with lake_errors(str(table)):
             stored = self.lake.table(table)
             if stored is None:
@@ -273,9 +274,9 @@ def _status(record: JobRecord, table: Table | None) -> JobStatus:
 
 
 def _check_place(project: str, location: str) -> None:
-    """Raise ConfigurationError for a job submitted elsewhere, which must not count as never inserted."""
+    """Raise ConfigurationError for a job submitted to another warehouse, which must not count as never inserted."""
     if (project, location) != (LOCAL, LOCAL):
         raise ConfigurationError(
             f"a job of project {project!r}, location {location!r} is not in an Iceberg warehouse",
-            next_step="configure the warehouse of the job until no job is open",
+            next_step="set KBQ_WAREHOUSE to the job's warehouse until no job is open",
         )

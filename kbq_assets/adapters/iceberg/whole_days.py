@@ -1,7 +1,7 @@
-"""Files with all hours and schema versions of a day, besides those of a table's partitions (PROTOCOL C9).
+"""Files with all hours and schema versions of a day, in addition to files by hour (PROTOCOL C9).
 
-Iceberg lets files of several partitionings be in one table. The coarse one is the table's without hours and schema
-versions. It is never the default: load jobs go on writing hours."""
+Iceberg allows files with different partition specs in one table. The coarse spec is the table's spec without hours and
+schema versions. It is never the default, so load jobs continue to write files by hour."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _FINE: Final = (SCHEMA_VERSION,)
 
 
 def coarse_spec(metadata: TableMetadata) -> PartitionSpec | None:
-    """A table's coarse partitioning, with the id that it has or would get. None if the table has no day or month, or
-    nothing finer, or is partitioned by something else too."""
+    """A table's coarse spec, with the id that it has or would get. None if the table has no partitions by day or month,
+    none that are finer, or others too."""
     own = metadata.spec().fields
     kept = [each for each in own if each.name not in _FINE and not isinstance(each.transform, HourTransform)]
     if len(kept) != 1 or len(own) == 1:
@@ -40,7 +40,7 @@ def coarse_spec(metadata: TableMetadata) -> PartitionSpec | None:
 
 
 def add_coarse_spec(table: Table) -> None:
-    """Give a table its coarse partitioning, in a commit of its own; its main branch stays. Raises
+    """Add the coarse spec to a table in a separate commit, which does not move its main branch. Raises
     CommitFailedException."""
     spec = coarse_spec(table.metadata)
     if spec is not None and spec.spec_id not in table.specs():
@@ -56,8 +56,8 @@ def replace(
     results: Sequence[Rewritten],
     added: Sequence[DataFile] = (),
 ) -> None:
-    """Remove files, add the new ones of results with rows, and ``added`` ones of the table's own partitioning: a
-    snapshot, or one per partitioning, in one commit."""
+    """Remove the ``old`` files. Add the files of ``results`` that have rows, and the ``added`` files, which have the
+    table's default spec. Takes one commit, with one snapshot per spec."""
     own = table.metadata.default_spec_id
     coarse = [each for each in results if each.task.group.coarse]
     fine = [each for each in results if not each.task.group.coarse]
@@ -110,7 +110,7 @@ class _AddSpec(UpdateTableMetadata["_AddSpec"]):
 
 
 class _UseSpec(UpdateTableMetadata["_UseSpec"]):
-    """Within a transaction, files are of this partitioning from now on."""
+    """Makes a spec apply to the files that are added next in a transaction."""
 
     def __init__(self, transaction: Transaction, spec_id: int) -> None:
         super().__init__(transaction)

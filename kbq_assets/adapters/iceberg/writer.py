@@ -1,4 +1,4 @@
-"""Staged Avro to Parquet files, one per partition."""
+"""Converts staged Avro to Parquet files, one per partition."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from kbq_assets.wire.arrow.types import arrow_type
 
 @dataclass
 class ParquetWriter:
-    """Writes the files of one load job; see `PartitionedFiles`."""
+    """Writes the files of one load job with `PartitionedFiles`."""
 
     table: Table
     job: LoadJob
     token: str
     open_uri: OpenUri
     held_bytes: int = FLUSH_BYTES
-    #: what becomes of a batch with all of the table's columns
+    #: selects or changes the rows of a batch, which has all of the table's columns
     chosen: Callable[[pa.Table], pa.Table] = lambda rows: rows
     rows: int = 0
     _out: PartitionedFiles = field(init=False)
@@ -46,11 +46,11 @@ class ParquetWriter:
         self._out.write(self._batches())
 
     def discard(self) -> None:
-        """Delete the files of a job that was not committed, as far as possible: what remains costs space alone."""
+        """Delete the files of a job that was not committed, as far as possible. Remaining files only take space."""
         self._out.discard()
 
     def check(self) -> None:
-        """Read all files, and write none. Raises LoadError, OSError."""
+        """Read all source files without writing anything. Raises LoadError, OSError."""
         for batch in self._batches():
             del batch
 
@@ -70,7 +70,7 @@ class ParquetWriter:
             yield rows
 
     def _completed(self, batch: StagedBatch, columns: Sequence[Column]) -> pa.Table:
-        """A batch with all of the table's columns, in their order."""
+        """The batch with all of the table's columns, in the table's order."""
         table, arrays = batch.table, dict[str, Any]()
         known = {name.lower(): name for name in table.column_names}
         by_name = {column.name: column for column in columns}

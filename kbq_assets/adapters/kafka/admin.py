@@ -41,22 +41,22 @@ _EVERYWHERE: Final = "*"
 ANY_ACL: Final[Any] = _FILTER(
     ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
 )
-#: A rule that every authorizer refuses, since the cluster has another name. Any other answer of a broker is the reason
-#: why there are no rules: librdkafka returns an empty list for both reasons below.
+#: An ACL that every authorizer refuses, because the cluster has another name. A broker without ACLs returns another
+#: error, which says why. librdkafka's list of ACLs does not: it is empty for both reasons in `NO_ACLS`.
 IMPOSSIBLE: Final[Any] = _BINDING(
     ResourceType.BROKER, "no-such-cluster", ResourcePatternType.LITERAL, "User:nobody", _EVERYWHERE,
     AclOperation.DESCRIBE, AclPermissionType.ALLOW,
 )  # fmt: skip
-#: Answers of brokers that have no ACLs, or do not show them.
+#: Errors of brokers that have no ACLs or do not show them.
 NO_ACLS: Final[Mapping[int, str]] = {
     KafkaError.SECURITY_DISABLED: "the broker has no authorizer: everybody may do everything, no ACL can be added",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the credentials may not see and add ACLs (cluster: DESCRIBE, ALTER)",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the credentials may not list and add ACLs (cluster: DESCRIBE, ALTER)",
 }
 _SECONDS: Final = 30.0
 #: The package has no types for these constructors.
 _RESOURCE: Final[Any] = ConfigResource
 _ENTRY: Final[Any] = ConfigEntry
-#: Errors of a change that the broker will never make as it is.
+#: Errors of a change that the broker will never accept as it is.
 _REFUSALS: Final = frozenset(
     {
         KafkaError.INVALID_CONFIG,
@@ -104,7 +104,7 @@ class KafkaTopicAdmin:
         }
 
     def _configs(self, names: Iterable[str]) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-        """Each topic's own settings, and those that it has from the broker."""
+        """Each topic's own settings, and those that it inherits from the broker."""
         resources = [_RESOURCE(ResourceType.TOPIC, name) for name in names]
         answers = self._all(self._admin.describe_configs(resources, request_timeout=_SECONDS))
         own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
@@ -137,7 +137,7 @@ class KafkaTopicAdmin:
         self._await(change)
 
     def _await(self, change: Change) -> None:
-        """Wait until the brokers show a change: the controller knows it first."""
+        """Wait until all brokers show a change. The controller knows it first."""
         deadline = time.monotonic() + _SECONDS
         while not self._is_seen(change):
             if time.monotonic() > deadline:
@@ -158,7 +158,7 @@ class KafkaTopicAdmin:
         return LiveAccess(acls, "" if found else self._why_empty())
 
     def _why_empty(self) -> str:
-        """Why there are no ACLs; "" if simply none exist."""
+        """Why the list of ACLs is empty; "" if none exist."""
         [answer] = self._admin.create_acls([IMPOSSIBLE], request_timeout=_SECONDS).values()
         try:
             answer.result()
@@ -178,7 +178,7 @@ class KafkaTopicAdmin:
             except KafkaException as raised:
                 error: KafkaError = raised.args[0]
                 if error.code() == KafkaError.TOPIC_ALREADY_EXISTS and isinstance(change, CreateTopic):
-                    continue  # someone else was faster; the next plan compares the result
+                    continue  # someone else created it first; the next plan compares the result
                 if error.code() in _REFUSALS:
                     raise Refused(
                         f"{change}: {error.str()}", next_step="correct the entry, or the permission"
@@ -186,7 +186,7 @@ class KafkaTopicAdmin:
                 raise self._unavailable(str(change), raised) from raised
 
     def _all(self, futures: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
-        """Answers, without topics that disappeared meanwhile."""
+        """The results, without topics that disappeared meanwhile."""
         answers = {}
         for key, future in futures.items():
             try:
@@ -227,7 +227,7 @@ def _altered(change: AlterConfig) -> Any:
 
 
 def binding(acl: Acl) -> Any:
-    """A rule in librdkafka's form."""
+    """An ACL in librdkafka's form."""
     pattern = ResourcePatternType.PREFIXED if acl.prefixed else ResourcePatternType.LITERAL
     permission = AclPermissionType.ALLOW if acl.allowed else AclPermissionType.DENY
     return _BINDING(
@@ -237,7 +237,7 @@ def binding(acl: Acl) -> Any:
 
 
 def acl_of(found: Any) -> Acl | None:
-    """A rule from the broker; None for other resources, and for rules limited to some hosts."""
+    """An ACL from the broker; None for other resources, and for ACLs limited to some hosts."""
     resource, allowed = _NAMES.get(found.restype), found.permission_type == AclPermissionType.ALLOW
     if resource is None or (allowed and found.host != _EVERYWHERE):
         return None

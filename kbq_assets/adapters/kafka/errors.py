@@ -37,8 +37,8 @@ _DAMAGED: Final = frozenset(
     }
 )
 _OTHER_LEADER: Final = (
-    "let another replica lead the partition; KBQ_READER=fetch or auto names the whole batch, and kbq accept-gap gives "
-    "it up"
+    "let another replica lead the partition; KBQ_READER=fetch or auto reports the whole batch, and kbq accept-gap "
+    "gives it up"
 )
 _REFUSED: Final = frozenset(
     {
@@ -54,23 +54,23 @@ _GROUP: Final = frozenset(
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether the broker refuses the credentials, so that waiting is useless."""
+    """Whether the broker refuses the credentials, so that a retry cannot help."""
     return error.code() in _REFUSED or bool(error.fatal())
 
 
 def is_about_groups(error: KafkaError) -> bool:
-    """Whether it concerns the consumer group, which librdkafka looks up and KBQ does not use."""
+    """Whether the error concerns the consumer group, which librdkafka looks up and KBQ does not use."""
     return error.code() in _GROUP
 
 
 def read_error(error: KafkaError, what: str, bootstrap_servers: str) -> KbqError:
-    """The error to raise for a consumer's error during the reading of ``what``."""
+    """The error to raise if a consumer fails while it reads ``what``."""
     code, text = error.code(), error.str()
     if code in UNKNOWN:
         return gone(what, text)
     if code in _OUT_OF_RANGE:
         return OffsetOutOfRange(
-            f"{what}: {text}", next_step="`kbq plan` states what is lost and the commands that resume"
+            f"{what}: {text}", next_step="`kbq plan` shows what is lost and the commands to resume"
         )
     if code in _DAMAGED:
         # librdkafka's text names the batch's offset, not its end.
@@ -88,13 +88,15 @@ def unreadable(batch: DamagedBatch) -> UnreadableBatch:
 
 def gone(what: str, text: str) -> NotFound:
     """The error for a topic or partition that the broker does not know."""
-    return NotFound(f"{what}: {text}", next_step="`kbq plan` compares commits and broker again")
+    return NotFound(f"{what}: {text}", next_step="`kbq plan` compares the commits with the broker again")
 
 
 def unavailable(what: str, bootstrap_servers: str, error: KafkaError | None = None) -> Unavailable:
-    """The error for Kafka at ``bootstrap_servers`` that does not answer a request."""
+    """The error if Kafka at ``bootstrap_servers`` does not answer a request."""
     if error is not None and is_refusal(error):
-        step = "check the credentials, the security options (KBQ_KAFKA_…) and the rights on topic and cluster"
+        step = "check the credentials, the security options (KBQ_KAFKA_…) and the permissions on topic and cluster"
     else:
-        step = "check that the brokers run and can be reached from here; `kbq doctor` tries; then run again"
+        step = (
+            "check that the brokers run and can be reached from here (`kbq doctor` checks it), then run again"
+        )
     return Unavailable(f"{what} (Kafka at {bootstrap_servers})", next_step=step)

@@ -1,4 +1,5 @@
-"""Positions as the committed offsets of a consumer group that has no members: what Kafka's own tools show as lag."""
+"""Publishes positions as the committed offsets of a consumer group without members, so that Kafka's own tools show the
+lag."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _PASSING: Final = frozenset(
     }
 )
 _NEXT: Final = (
-    "choose a group that no consumer uses; with ACLs, allow READ of the group and of the topic to this user"
+    "choose a group that no consumer uses; with ACLs, allow this user to READ the group and the topic"
 )
 
 
@@ -39,14 +40,14 @@ class KafkaGroups:
     def commit(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
         wanted = [ClientPartition(tp.topic, tp.partition, offset) for tp, offset in sorted(positions.items())]
         deadline = time.monotonic() + _SECONDS
-        # A group's coordinator is found within seconds after the group, or its broker, is new.
+        # If the group or its broker is new, the coordinator is found after a few seconds.
         while error := self._error(group, wanted):
             if error.code() not in _PASSING or time.monotonic() > deadline:
                 raise self._refused(group, error)
             time.sleep(_PAUSE_SECONDS)
 
     def _error(self, group: str, wanted: list[ClientPartition]) -> KafkaError | None:
-        """The first error of a commit, None if the broker took every offset."""
+        """The first error of a commit; None if the broker accepted every offset."""
         try:
             [answer] = self._admin.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=_SECONDS

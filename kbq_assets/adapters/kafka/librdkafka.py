@@ -1,16 +1,16 @@
-"""Reads the records of one range through librdkafka: the fallback for what KBQ's own client cannot read.
+"""Reads the records of one range through librdkafka: the fallback if KBQ's own client cannot read them.
 
-It understands every option of librdkafka's, and all brokers and message formats. Each record is a Python object, so it
-needs about four times the processor time of `adapters.kafka.fetch` (ADR 11).
+It supports all of librdkafka's options, and all brokers and message formats. Each record is a Python object, so it
+needs about four times the CPU time of `adapters.kafka.fetch` (ADR 11).
 
-Each range has its own consumer. It takes 10 to 20 ms per range, against 60 to 500 ms for one consumer of many
-ranges, where a fetch that waits at the end of one partition delays the next. And librdkafka compares the leader
+Each range has its own consumer, which takes 10 to 20 ms per range. A single consumer for many ranges would take 60 to
+500 ms, because a fetch that waits at the end of one partition delays the next. Also, librdkafka compares the leader
 epoch with the broker's only for topics that are new to it.
 
-If a topic is deleted and created again while a range of it is read, this may go unnoticed: librdkafka continues
-in the new log if that is long enough. So the committer compares topic ids after the reading.
+If a topic is deleted and recreated while one of its ranges is read, this may go unnoticed: librdkafka continues in the
+new log if that is long enough. So the committer compares topic ids after the read.
 
-The consumer joins no group and commits nothing: librdkafka only looks up the coordinator of the group ``kbq``.
+The consumer joins no group and commits nothing. librdkafka only looks up the coordinator of the group ``kbq``.
 """
 
 from __future__ import annotations
@@ -41,32 +41,31 @@ from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, VALUES_ONLY, ReadOptions, RecordBatch
 from kbq_assets.wire.chunk import NO_HEADERS, UNREADABLE_HEADERS, Chunk, Origins, Spans, encode_headers
 
-#: A chunk's bytes: large enough to hide numpy's cost per call, small enough for the processor's caches.
+#: A chunk's size in bytes: large enough to hide numpy's cost per call, small enough for the CPU's caches.
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 #: A chunk's maximum number of records, for topics of small records.
 CHUNK_RECORDS: Final = 20_000
-#: Seconds to gather records for one chunk. A range's last chunk waits this long if it ends in control
-#: records.
+#: Seconds to gather records for one chunk. If a range ends in control records, its last chunk waits this long.
 GATHER_SECONDS: Final = 0.02
 #: Messages to take from librdkafka at once.
 _STEP: Final = 16
-#: Seconds for which the log may end before the range does: a new leader learns within seconds how far
-#: its followers are. After that the log counts as truncated, and the next plan reports it.
+#: Seconds for which the log may end before the range does, because a new leader needs some seconds to learn how far its
+#: followers are. After that, the log counts as truncated, and the next plan reports it.
 END_SECONDS: Final = 10.0
 #: Seconds between polls of a silent broker.
 IDLE_SECONDS: Final = 1.0
 
-# A worker's memory holds the queue, one reply and the chunk; a single record may be larger than any of
-# them. Replies are kept small because they arrive compressed, and librdkafka adds some 300 bytes to each
-# message: with 2 million records that compress 50-fold, 1 MiB peaks at 120 MB, 8 MiB at 630 MB, no
-# faster. A reply is unpacked as a whole (lz4 expands zeros 255-fold), and the next one may arrive
-# while its records are taken: 256 KiB need no more processor time than 512, and half of that memory.
+# A worker's memory holds the queue, one response and the chunk. A single record may be larger than any of them.
+# Responses are kept small because they arrive compressed, and librdkafka adds about 300 bytes to each message. With
+# 2 million records that compress 50-fold, 1 MiB peaks at 120 MB and 8 MiB at 630 MB, without being faster. A response
+# is unpacked as a whole (lz4 expands zeros 255-fold), and the next one may arrive while its records are consumed.
+# 256 KiB take as much CPU time as 512 KiB, and half as much memory.
 _DEFAULTS: Final[Mapping[str, str | int]] = {
     "queued.max.messages.kbytes": 16 * 1024,
     "queued.min.messages": 50_000,
     "max.partition.fetch.bytes": 256 * 1024,
     "fetch.max.bytes": 16 * 1024 * 1024,
-    # A range that ends in control records waits this long for its end.
+    # If a range ends in control records, it waits this long for its end.
     "fetch.wait.max.ms": 20,
     "fetch.error.backoff.ms": 50,
     "fetch.queue.backoff.ms": 10,
@@ -75,9 +74,9 @@ _DEFAULTS: Final[Mapping[str, str | int]] = {
 
 #: confluent_kafka's TIMESTAMP_CREATE_TIME and TIMESTAMP_LOG_APPEND_TIME, as Kafka numbers them.
 _TIMESTAMP_TYPES: Final = {1: 0, 2: 1}
-# The port's guarantees rest on these options: never overridden.
-#: Checks for errors that the client leaves behind. Python's own call of a method does not, once it is warm.
+#: Raises the errors that the client leaves behind. Python's own method call does not, once it is optimized.
 _HEADERS_OF: Final = operator.methodcaller("headers")
+# The port's guarantees depend on these options, so they are never overridden.
 _OURS: Final[Mapping[str, str | int | bool]] = {
     "group.id": "kbq",
     "enable.auto.commit": False,
@@ -91,9 +90,9 @@ _OURS: Final[Mapping[str, str | int | bool]] = {
 
 
 class LibrdkafkaSource:
-    """The `Source` port over librdkafka.
+    """The `RecordSource` port over librdkafka.
 
-    After ``no_progress_seconds`` without progress in a range, it raises Unavailable. Threads may share an instance.
+    Raises Unavailable after ``no_progress_seconds`` without progress in a range. Threads may share an instance.
     Raises ConfigurationError for options that are not allowed.
     """
 
@@ -115,8 +114,7 @@ class LibrdkafkaSource:
         return f"LibrdkafkaSource({self._bootstrap_servers!r}, {redacted(self._options)})"
 
     def read(self, range_: OffsetRange, options: ReadOptions = VALUES_ONLY) -> Iterator[RecordBatch]:
-        """Read exactly ``range_``; see the port. Closes the consumer when the iterator ends or is
-        dropped."""
+        """Read exactly ``range_``; see the port. Closes the consumer when the iterator ends or is dropped."""
         if not range_:
             empty = Chunk.from_messages((), keys=options.keys, headers=options.headers)
             yield RecordBatch(empty, range_.until_offset)
@@ -132,7 +130,7 @@ class LibrdkafkaSource:
 
 @dataclass
 class _MessageReading:
-    """The reading of one range."""
+    """A read of one range."""
 
     range: OffsetRange
     bootstrap_servers: str
@@ -149,7 +147,7 @@ class _MessageReading:
         self.last_progress = time.monotonic()
 
     def batches(self, options: ReadOptions, chunk_records: int) -> Iterator[RecordBatch]:
-        """Batches until the range is read. Raises the port's errors. Always closes the consumer."""
+        """Batches until the range is complete. Raises the port's errors. Always closes the consumer."""
         consumer = _open(self.client, self.errors)
         try:
             tp, epoch = self.range.topic_partition, options.leader_epoch
@@ -171,17 +169,17 @@ class _MessageReading:
             self.errors.clear()
             chunk = _chunk(messages, options)
             yield RecordBatch(chunk, self.position, _leader_epoch(messages))
-            # The caller's time with the batch does not count as a stall of the broker.
+            # The time that the caller spends on the batch does not count as a stall of the broker.
             self.last_progress = time.monotonic()
 
     def _next_messages(self, consumer: Consumer, count: int) -> list[ClientMessage]:
-        """The next messages: those that are there, or arrive within `GATHER_SECONDS`."""
+        """The next messages: those that are queued, or arrive within `GATHER_SECONDS`."""
         try:
             first = consumer.poll(IDLE_SECONDS)
             if first is None or first.error() is not None:
                 return [] if first is None else [first]
             found, size, until = [first], len(first), time.monotonic() + GATHER_SECONDS
-            # In small steps: large records may follow small ones, and librdkafka limits a step by their number alone.
+            # Take small steps: large records may follow small ones, and librdkafka limits a step only by their number.
             while len(found) < count and size < CHUNK_BYTES:
                 more = consumer.consume(min(_STEP, count - len(found)), max(0.0, until - time.monotonic()))
                 if not more:
@@ -193,7 +191,7 @@ class _MessageReading:
         return found
 
     def _records(self, arrived: Sequence[ClientMessage]) -> Sequence[ClientMessage]:
-        """The records of the range; ``position`` moves past all settled positions."""
+        """The records of the range. ``position`` moves past all positions that are known to be complete."""
         until = self.range.until_offset
         if arrived:
             self.is_at_end = arrived[-1].error() is not None
@@ -207,8 +205,8 @@ class _MessageReading:
         return arrived
 
     def _is_event(self, message: ClientMessage) -> bool:
-        """Whether a message is an event, not a record. The partition's end settles every position below it; errors are
-        raised."""
+        """Whether a message is an event instead of a record. At the partition's end, all positions before it are
+        complete. Raises errors."""
         error = message.error()
         if error is None:
             return False
@@ -217,12 +215,12 @@ class _MessageReading:
         elif is_about_groups(error):
             LOGGER.debug("ignored: %s", error.str())
         else:
-            # Also errors after which librdkafka would continue: it skips a batch whose checksum is wrong.
+            # This includes errors after which librdkafka would continue: it skips a batch with a wrong checksum.
             raise self._error(error)
         return True
 
     def _wait(self, consumer: Consumer) -> None:
-        """Called after a silent poll: raise if the silence is final, or has lasted too long."""
+        """Called after a poll without messages. Raises if none can come, or none has come for too long."""
         refusal = next((error for error in self.errors if is_refusal(error)), None)
         if refusal is not None:
             raise self._error(refusal)
@@ -237,12 +235,12 @@ class _MessageReading:
             raise unavailable(message, self.bootstrap_servers)
 
     def _require_partition(self, consumer: Consumer) -> None:
-        """Raise NotFound for a missing partition early: librdkafka would wait half a minute."""
+        """Raise NotFound early if the partition is missing: librdkafka would wait half a minute."""
         tp = self.range.topic_partition
         try:
             topic = consumer.list_topics(tp.topic, timeout=IDLE_SECONDS).topics[tp.topic]
         except KafkaException:
-            return  # the broker is out of reach: the time limit will report it
+            return  # the broker cannot be reached, which the time limit reports
         if topic.error is not None:
             if topic.error.code() in UNKNOWN:
                 raise gone(f"{self.range}", topic.error.str())
@@ -264,18 +262,18 @@ def _open(client: Mapping[str, str], errors: deque[KafkaError]) -> Consumer:
         return Consumer(configuration, logger=LOGGER)
     except KafkaException as raised:
         message = str(raised.args[0])
-    # Not chained: the client's own message may quote a value.
+    # Not chained, since the client's own message may quote a value.
     raise ConfigurationError(
         f"Kafka client: {without_secrets(message, client)}", next_step="check the KBQ_KAFKA_… options"
     )
 
 
 def _chunk(messages: Sequence[ClientMessage], options: ReadOptions) -> Chunk:
-    """Messages as arrays over one buffer. ``map`` over the client's methods is Python's fastest loop."""
+    """Messages as arrays over one buffer. Python's fastest loop is ``map`` over the client's methods."""
     values = Spans.of(list(map(ClientMessage.value, messages)))
     timestamps = [milliseconds for _, milliseconds in map(ClientMessage.timestamp, messages)]
     for message in messages:
-        message.set_value(None)  # the chunk has its copy, and keeps messages for their headers alone
+        message.set_value(None)  # the chunk has a copy, and keeps messages only for their headers
     return Chunk(
         values.buffer,
         values.starts,
@@ -290,7 +288,7 @@ def _chunk(messages: Sequence[ClientMessage], options: ReadOptions) -> Chunk:
 
 
 def _origins(messages: Sequence[ClientMessage]) -> Origins:
-    """Leader epochs and types of timestamps; the client does not return headers as Kafka encodes them."""
+    """Leader epochs and timestamp types. Without raw headers, since the client does not return Kafka's encoding."""
     epochs = [message.leader_epoch() for message in messages]
     types = [_TIMESTAMP_TYPES.get(message.timestamp()[0], -1) for message in messages]
     return Origins(
@@ -309,7 +307,7 @@ def _headers(message: ClientMessage) -> bytes:
         found = _HEADERS_OF(message)
     except (SystemError, UnicodeDecodeError):
         # confluent-kafka cannot return headers with a name that is not UTF-8. Such a record must not stop its
-        # partition, and its value is intact.
+        # partition, since its value is intact.
         return UNREADABLE_HEADERS
     return encode_headers(cast("list[tuple[str, bytes | None]]", found)) if found else NO_HEADERS
 

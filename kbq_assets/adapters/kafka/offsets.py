@@ -1,4 +1,4 @@
-"""Topics and offsets, in few requests to the broker for any number of partitions."""
+"""Reads topics and offsets, with few requests to the broker for any number of partitions."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Answer = TypeVar("Answer")
 _SPEC: Final[Any] = OffsetSpec
 #: KIP-516's zero id, from brokers before 2.8 and mock clusters.
 _NO_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
-#: A leader that moves is found again within a second or two; asking more often is useless.
+#: After a leader moves, it takes a second or two to find the new one. More frequent retries are useless.
 _RETRY_SECONDS: Final = 0.5
-#: After this time, single partitions or topics without an answer are omitted: one broken partition must
-#: not stop the others. The planner reports them.
+#: After this time, partitions or topics without an answer are omitted, because one broken partition must not stop the
+#: others. The planner reports them.
 _PATIENCE_SECONDS: Final = 5.0
 #: Partitions of one call: librdkafka looks each answer up in the list of all, so a call's cost grows by the square.
 _AT_ONCE: Final = 700
@@ -44,8 +44,8 @@ _AT_ONCE: Final = 700
 class KafkaOffsetReader:
     """The `OffsetReader` port over librdkafka's admin client.
 
-    A partition without a leader has no offsets for a while. If others answer, the result omits it.
-    ``timeout_seconds`` limits each call; brokers that are down are given up sooner. Raises ConfigurationError for
+    A partition that temporarily has no leader has no offsets. If others answer, the result omits it.
+    ``timeout_seconds`` limits each call; if all brokers are down, calls fail sooner. Raises ConfigurationError for
     options that are not allowed.
     """
 
@@ -71,8 +71,8 @@ class KafkaOffsetReader:
         return [(str(each.host), int(each.port)) for each in self._metadata().brokers.values()]
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
-        """These topics, by default all that the credentials may see; never internal ones, nor names with two leading
-        underscores (tools' own topics). Raises Unavailable."""
+        """The named topics, by default all that the credentials may see. Omits internal topics, and names with two
+        leading underscores (topics of tools). Raises Unavailable."""
         wanted = self._metadata().topics if names is None else names
         described = self._gather("topics", [n for n in wanted if not n.startswith("__")], self._describe)
         return {
@@ -82,7 +82,7 @@ class KafkaOffsetReader:
         }
 
     def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, BrokerOffsets]:
-        # Ask for the log start first: retention may move it, and it must not lie beyond the end.
+        # Get the log start first: retention may move it, and it must not be higher than the end.
         earliest = self._offsets(self._known(partitions), _SPEC.earliest())
         latest = self._offsets(earliest, _SPEC.latest())
         return {
@@ -124,8 +124,8 @@ class KafkaOffsetReader:
         return self._gather("offsets", list(partitions), ask)
 
     def _known(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """The partitions that exist. If all of some lack a leader, librdkafka does not distinguish them from unknown
-        ones."""
+        """The partitions that exist. librdkafka would not distinguish unknown partitions from a topic whose partitions
+        all lack a leader."""
         known = {topic: found.partitions for topic, found in self._metadata().topics.items()}
         return [tp for tp in partitions if tp.partition in known.get(tp.topic, {})]
 
@@ -138,7 +138,7 @@ class KafkaOffsetReader:
         keys: list[Key],
         ask: Callable[[list[Key], float], Mapping[Key, Future[Answer]]],
     ) -> dict[Key, Answer]:
-        """Ask for ``keys`` until each is answered or unknown; slow ones are omitted once others have answered."""
+        """Ask for ``keys`` until each is answered or unknown. Slow ones are omitted if others have answered."""
         answers: dict[Key, Answer] = {}
         waiting, started = keys, time.monotonic()
         while waiting:

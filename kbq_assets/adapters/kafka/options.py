@@ -1,9 +1,9 @@
-"""Client options: users' options by librdkafka's own names, through an allow-list, and KBQ's own, which users
-cannot change.
+"""Client options: users' options with librdkafka's own names, limited by an allow-list, and KBQ's own options, which
+users cannot change.
 
 Isolation level, offset resets, commits and checksums decide whether records are lost, so users cannot set them.
 A value may be a reference, such as ``env:NAME``. The process that opens the client resolves it, so no secret
-travels with settings.
+travels with the settings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kbq_assets.core.config.secret_references import is_reference
 from kbq_assets.core.errors import ConfigurationError
 
 LOGGER: Final = logging.getLogger("kbq.kafka")
-"""The logger of librdkafka's own lines, instead of standard error."""
+"""The logger for librdkafka's own messages, which would otherwise go to standard error."""
 
 HIDDEN: Final = "****"
 
@@ -74,7 +74,7 @@ ALLOWED: Final = (_CLIENT | _FETCH | _SECRETS) - set(_OURS)
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """Raise ConfigurationError for options that are not on the allow-list. It names options and never values."""
+    """Raise ConfigurationError for options that are not on the allow-list. The error names options, never values."""
     for name in options:
         if name in _OURS:
             raise ConfigurationError(f"the Kafka option {name} cannot be set", next_step=_OURS[name])
@@ -88,7 +88,7 @@ def check_options(options: Mapping[str, str]) -> None:
 
 
 def client_options(bootstrap_servers: str, options: Mapping[str, str]) -> dict[str, str]:
-    """librdkafka's configuration for any client, references resolved. Never show, log or ship it.
+    """librdkafka's configuration for any client, with resolved references. Never show, log or ship it.
 
     Raises ConfigurationError for an unknown option or an unresolvable reference.
     """
@@ -100,12 +100,12 @@ def client_options(bootstrap_servers: str, options: Mapping[str, str]) -> dict[s
 
 
 def admin_options(client: Mapping[str, str]) -> dict[str, str]:
-    """`client_options` without options of consumers."""
+    """`client_options` without the options that only consumers accept."""
     return {name: value for name, value in client.items() if name not in _FETCH}
 
 
 def redacted(options: Mapping[str, str]) -> dict[str, str]:
-    """Options to show: secrets hidden, references visible."""
+    """Options to show, with secrets hidden and references visible."""
     return {name: _shown(name, value) for name, value in options.items()}
 
 
@@ -115,7 +115,7 @@ def plain_secrets(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def without_secrets(text: str, client: Mapping[str, str]) -> str:
-    """A client's message with all secrets of its configuration hidden."""
+    """A client's message, with all secrets in its configuration hidden."""
     for name in _SECRETS & client.keys():
         if client[name]:
             text = text.replace(client[name], HIDDEN)

@@ -1,8 +1,8 @@
-"""The choice of a reader: KBQ's own client of Kafka's protocol (`fetch`), or librdkafka, which supports everything.
+"""Chooses the reader: KBQ's own client for Kafka's protocol (`fetch`), or librdkafka, which supports everything.
 
-``auto`` uses `fetch` and falls back to librdkafka for what `fetch` cannot read: options that it does not know, a
-broker before 2.1, message formats before 0.11. librdkafka unpacks batches without a limit of memory, so it gets no
-others.
+``auto`` uses `fetch`, and falls back to librdkafka if `fetch` cannot read: for options that it does not support,
+brokers before 2.1, and message formats before 0.11. librdkafka is used for nothing else, because it unpacks batches
+without a memory limit.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _OTHERWISE: Final = "set KBQ_READER=auto: librdkafka then reads what this reader
 def open_reader(
     bootstrap_servers: str, options: Mapping[str, str] | None = None, reader: KafkaReader = "auto"
 ) -> RecordSource:
-    """The configured reader. Raises ConfigurationError for options that are not allowed, or that ``fetch`` does
-    not know."""
+    """The configured reader. Raises ConfigurationError for options that are not allowed, or that ``fetch`` does not
+    support."""
     option = not_spoken(options or {})
     if option and reader == "fetch":
         raise ConfigurationError(
-            f"the reader fetch does not know the Kafka option {option}", next_step=_OTHERWISE
+            f"the reader fetch does not support the Kafka option {option}", next_step=_OTHERWISE
         )
     if option and reader == "auto":
-        LOGGER.info("librdkafka reads, because of the option %s", option)
+        LOGGER.info("reading with librdkafka, because of the option %s", option)
     if option or reader == "librdkafka":
         return LibrdkafkaSource(bootstrap_servers, options)
     if reader == "fetch":
@@ -46,7 +46,7 @@ def open_reader(
 
 
 class FetchOrOther:
-    """Reads with ``fetch``, else with the other reader; if there is none, raises Unavailable."""
+    """Reads with ``fetch``, or with the other reader if ``fetch`` cannot. Raises Unavailable if there is no other."""
 
     def __init__(self, fetch: RecordSource, open_other: Callable[[], RecordSource] | None) -> None:
         self._fetch = fetch
@@ -62,7 +62,7 @@ class FetchOrOther:
             for batch in self._fetch.read(range_, options):
                 yield batch
                 position = batch.position
-                # Known up to the last record: what follows may belong to a later epoch.
+                # The epoch is known only up to the last record. Later positions may belong to a later epoch.
                 is_last = len(batch.chunk) and int(batch.chunk.offsets[-1]) + 1 == position
                 epoch = batch.leader_epoch if is_last else -1
         except NotSpoken as reason:
@@ -71,7 +71,7 @@ class FetchOrOther:
             return
         if self._open_other is None:
             raise Unavailable(f"{range_}: the reader fetch cannot read {why}", next_step=_OTHERWISE)
-        LOGGER.info("librdkafka reads %s from offset %d on: %s", range_, position, why)
+        LOGGER.info("reading %s with librdkafka from offset %d on: %s", range_, position, why)
         rest = OffsetRange(range_.topic_partition, position, range_.until_offset)
         wait_seconds = options.wait_seconds - (time.monotonic() - started)
         yield from self._open_other().read(

@@ -1,4 +1,4 @@
-"""Checks whether a file system can hold a store."""
+"""Checks whether a file system is suitable for a store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbq_assets.adapters.local_store.temporary import Temporary
 from kbq_assets.core.errors import ConfigurationError
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
-#: Their locks, links or renames are not atomic between machines, or not at all.
+#: File systems whose locks, links or renames are not atomic between machines, or not supported.
 _NETWORK: Final = frozenset(
     {
         "9p",
@@ -32,13 +32,13 @@ _NETWORK: Final = frozenset(
         "smbfs",
     }
 )
-#: File systems in user space are mostly remote (sshfs, s3fs, gcsfuse); rootless containers use a local one.
+#: Most file systems in user space are remote (sshfs, s3fs, gcsfuse). Rootless containers use this local one.
 _LOCAL_FUSE: Final = frozenset({"fuse.fuse-overlayfs"})
 _NEXT_STEP: Final = "keep the store on a local disk (ext4, xfs, btrfs, tmpfs), or in a bucket"
 
 
 def check_place(root: Path) -> None:
-    """Raise ConfigurationError or OSError if no store can be at ``root``. Writes nothing."""
+    """Raise ConfigurationError or OSError if ``root`` cannot be a store. Writes nothing."""
     mounts = _MOUNTS.read_text(errors="surrogateescape") if _MOUNTS.exists() else ""
     kind = file_system_type(root, mounts)
     if is_remote(kind):
@@ -47,9 +47,9 @@ def check_place(root: Path) -> None:
         os.listdir(root)
 
 
-@cache  # cached, since a Spark worker opens the store once per task
+@cache  # because a Spark worker opens the store once per task
 def check_file_system(root: Path, temporary: Path) -> None:
-    """Raise ConfigurationError if a store at ``root`` could not keep its promises."""
+    """Raise ConfigurationError if a store at ``root`` could not keep the port's guarantees."""
     with Temporary(temporary) as probe:
         reason = _shortcoming(probe)
     if reason:
@@ -57,19 +57,19 @@ def check_file_system(root: Path, temporary: Path) -> None:
 
 
 def file_system_type(path: Path, mountinfo: str) -> str:
-    """The type of the file system of a resolved path, by proc(5)'s mountinfo; '' if none is listed."""
+    """The type of the file system of a resolved path, from proc(5)'s mountinfo; '' if none is listed."""
     point, kind = Path(), ""
     for line in mountinfo.splitlines():
         fields, _, tail = line.partition(" - ")
         mounted = Path(_unescape(fields.split(" ")[4]))
-        # Of several file systems mounted at one place, the last one listed is visible.
+        # If several file systems are mounted at the same place, the last one listed is visible.
         if path.is_relative_to(mounted) and len(mounted.parts) >= len(point.parts):
             point, kind = mounted, tail.split(" ")[0]
     return kind
 
 
 def is_remote(kind: str) -> bool:
-    """Whether files of this type of file system are shared between machines."""
+    """Whether a file system of this type is shared between machines."""
     return kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
 
 
@@ -78,7 +78,7 @@ def _unescape(field: str) -> str:
 
 
 def _shortcoming(probe: Temporary) -> str:
-    """The first missing capability of a temporary file's file system; '' if nothing is missing."""
+    """The first capability that the file system of a temporary file lacks; '' if it lacks none."""
     generation = 1_700_000_000_123_456_789
     probe.seal(generation, durable=False)
     if os.stat(probe.path).st_mtime_ns != generation:

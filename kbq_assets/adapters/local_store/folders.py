@@ -1,4 +1,4 @@
-"""Folders of the local store: made on demand, synced to the disk, removed when they are empty."""
+"""Folders of the local store: created on demand, synced to disk, removed when empty."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Folders:
             _sync(parent)
 
     def sync(self, operation: str, path: str, folder: str) -> None:
-        """Make a new or removed name durable. Raises UnknownOutcome: it is visible, but may not survive."""
+        """Make a new or removed name durable. Raises UnknownOutcome if that fails: the change is visible, but may not
+        survive a power failure."""
         try:
             if self.durable:
                 _sync(folder)
@@ -45,8 +46,9 @@ class Folders:
             ) from error
 
     def new_file(self, file: str, temporary: Path) -> int | None:
-        """Create an empty file and the folders above it; return its generation, None if the name is taken. It is whole
-        as soon as it has a name, so it needs no temporary file. Raises OSError, also if ``temporary`` is gone."""
+        """Create an empty file and its folders. Returns its generation, or None if the name is taken. An empty file is
+        complete as soon as it has a name, so it needs no temporary file. Raises OSError, also if ``temporary`` is
+        gone."""
         while True:
             generation = time.time_ns()
             try:
@@ -64,16 +66,16 @@ class Folders:
         return generation
 
     def finish_deletions(self, deleted: Mapping[str, Sequence[str]]) -> dict[str, Exception]:
-        """Remove the folders that are empty now, and make all deletions durable by a sync of each folder that remains.
-        ``deleted`` are paths by folder; returns the failures."""
+        """Remove folders that are now empty, and make all deletions durable with one sync per remaining folder.
+        ``deleted`` has paths by folder. Returns the failures by path."""
         remaining: dict[str, list[str]] = defaultdict(list)
         for folder, paths in deleted.items():
             remaining[self._remove_empty(folder)].extend(paths)
         return self.sync_each("delete", remaining)
 
     def sync_each(self, operation: str, changed: Mapping[str, Sequence[str]]) -> dict[str, Exception]:
-        """Make new or removed names durable, by a sync of each folder. ``changed`` are paths by folder; returns the
-        failures."""
+        """Make new or removed names durable with one sync per folder. ``changed`` has paths by folder. Returns the
+        failures by path."""
         failures: dict[str, Exception] = {}
         for folder, paths in changed.items():
             try:
@@ -83,8 +85,8 @@ class Folders:
         return failures
 
     def _remove_empty(self, folder: str) -> str:
-        """Remove a folder and those above it while they are empty, except the top-level ones, which people know.
-        Returns the one that remains."""
+        """Remove a folder and its parents while they are empty, except the top-level folders, which people know.
+        Returns the folder that remains."""
         while "/" in folder:
             try:
                 os.rmdir(f"{self.root}/{folder}")
@@ -97,7 +99,7 @@ class Folders:
 
 
 def _sync(folder: str) -> None:
-    """Write a folder's names to the disk."""
+    """Sync a folder's names to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Lists the objects of a directory tree in the order of their paths as plain strings: 'a-b' < 'a/b' < 'a0'."""
+"""Lists the objects of a directory tree, with paths ordered as plain strings: 'a-b' < 'a/b' < 'a0'."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from kbq_assets.adapters.object_paths import is_path
 from kbq_assets.ports.object_store import ObjectEntry
 
-#: Some file systems (btrfs, older tmpfs) move an entry if a file is renamed onto it: a scan may miss it.
+#: Some file systems (btrfs, older tmpfs) move an entry if a file is renamed onto it, so a scan may miss it.
 _SCANS: Final = 3
 
 
@@ -35,7 +35,7 @@ def _walk(root: str, folder: str, prefix: str, start_after: str) -> Iterator[str
 
 
 def _sorted_paths(root: str, folder: str, prefix: str, start_after: str) -> list[str]:
-    """Paths of a folder's files, and of its folders (with '/' at the end), that may lead to requested objects."""
+    """Paths of a folder's files and subfolders (ending with '/') that may lead to requested objects."""
     return sorted(
         path
         for path in _scan(root, folder)

@@ -1,4 +1,4 @@
-"""Locks between processes; the kernel drops them when their holder dies."""
+"""Locks between processes. The kernel drops a lock when its holder dies."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Final
 
 from kbq_assets.core.errors import Unavailable
 
-#: Paths share this many locks: deleted objects leave no lock files behind, and no lock file is ever removed.
+#: Number of locks that all paths share. So deleted objects leave no lock files, and no lock file is ever removed.
 _STRIPES: Final = 64
 _LONGEST_PAUSE_SECONDS: Final = 0.02
 _HELD_LOCKS: Final = Path("/proc/locks")
 
 
 class PathLocks:
-    """A lock for each path, held for a check and a rename: microseconds, for any size of the object."""
+    """A lock for each path. It is held only for a check and a rename, so for microseconds, even for large objects."""
 
     def __init__(self, folder: Path, wait_seconds: float) -> None:
         self._folder = folder
@@ -36,7 +36,7 @@ class PathLocks:
             try:
                 yield
             finally:
-                # A child forked meanwhile has the descriptor too, so closing it here would not release the lock.
+                # A child forked meanwhile inherits the descriptor, so closing it here would not release the lock.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             os.close(descriptor)
@@ -48,7 +48,7 @@ class PathLocks:
                 holder = holder_of(descriptor)
                 raise Unavailable(
                     f"{path}: its lock has been held for {self._wait_seconds:g} s by process {holder}",
-                    next_step=f"continue or end that process, if it is stopped: ps {holder}",
+                    next_step=f"if that process is stopped, continue or kill it: ps {holder}",
                 )
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
@@ -64,9 +64,9 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 
 
 def holder_of(descriptor: int) -> str:
-    """A process that holds a file's lock, "unknown" where the system does not say.
+    """The id of a process that holds a file's lock; "unknown" if the system does not tell.
 
-    By proc(5)'s locks: '9: FLOCK ADVISORY WRITE 123 08:01:77 …'.
+    Reads proc(5)'s locks: '9: FLOCK ADVISORY WRITE 123 08:01:77 …'.
     """
     inode = str(os.fstat(descriptor).st_ino)
     with contextlib.suppress(OSError):

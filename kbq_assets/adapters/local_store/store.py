@@ -1,4 +1,4 @@
-"""The `ObjectStore` port over a directory; the package's docstring explains how it keeps its promises."""
+"""The `ObjectStore` port over a directory. The package's docstring explains how it keeps the guarantees."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ _READ_AGAIN: Final = "read it again"
 
 
 class LocalObjectStore:
-    """Objects below ``root``. The first write creates it; reading needs no right to write. ``lock_seconds``: maximum
-    wait of a swap or delete for its lock.
+    """Objects below ``root``. The first write creates it. Reading needs no write permission. ``lock_seconds`` is the
+    longest time that a swap or delete waits for its lock.
 
-    ``durable=False`` omits every sync to the disk: for tests that do not cut the power. Raises
-    ConfigurationError for a file system that cannot keep the port's promises.
+    ``durable=False`` omits all syncs to disk, for tests without power failures. Raises ConfigurationError for a file
+    system that cannot keep the port's guarantees.
     """
 
     def __init__(self, root: Path, *, lock_seconds: float = 10.0, durable: bool = True) -> None:
@@ -66,7 +66,7 @@ class LocalObjectStore:
 
     @cached_property
     def _temporary(self) -> Path:
-        """The folder of temporary files. Raises OSError, and ConfigurationError for an unfit file system."""
+        """The folder of temporary files. Raises OSError, or ConfigurationError for an unsuitable file system."""
         folder = self._root / TEMPORARY
         folder.mkdir(parents=True, exist_ok=True)
         (self._root / LOCKS).mkdir(exist_ok=True)
@@ -99,7 +99,7 @@ class LocalObjectStore:
             yield from list_paths(self._prefix, prefix, start_after)
 
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
-        """Size and CRC32C of the objects with this path prefix: reads the files."""
+        """Size and CRC32C of the objects with a path prefix. Reads the files."""
         for entry in self.list(prefix):
             with (
                 contextlib.suppress(NotFound),
@@ -113,13 +113,13 @@ class LocalObjectStore:
         return f"{self._uri}/{quote(check_path(path.removesuffix('/')))}"
 
     def now_ms(self) -> int:
-        """The file system's time, in ms since 1970; this machine's if the directory is missing or read-only."""
+        """The file system's time, in ms since 1970; this machine's time if the directory is missing or read-only."""
         try:
             with reading("touch", TEMPORARY):
                 os.stat(self._root)
             with writing("touch", TEMPORARY), Temporary(self._temporary) as temporary:
                 return os.stat(temporary.path).st_mtime_ns // 1_000_000
-        except (ConfigurationError, NotFound):  # who cannot write decides nothing by it
+        except (ConfigurationError, NotFound):  # a caller that cannot write decides nothing by this time
             return time.time_ns() // 1_000_000
 
     # Writing
@@ -140,7 +140,7 @@ class LocalObjectStore:
                 return self._link(temporary, path, file)
 
     def create_empty(self, paths: Iterable[str]) -> Mapping[str, Exception]:
-        """Create objects without bytes, unless they exist; return the failures, per path. A folder is synced once."""
+        """Create empty objects unless they exist, and return the failures by path. Syncs each folder once."""
         failures: dict[str, Exception] = {}
         folders: dict[str, list[str]] = defaultdict(list)
         for path in paths:
@@ -240,7 +240,7 @@ class LocalObjectStore:
 
 
 class _FileWriter:
-    """A file being streamed; ``link`` makes it visible."""
+    """A file being streamed. ``link`` makes it visible."""
 
     def __init__(self, path: str, temporary: Temporary, link: Callable[[Temporary], int]) -> None:
         self._path = path
@@ -283,7 +283,7 @@ def _require_generation(path: str, file: str, generation: int) -> None:
 
 def _taken(path: str, file: str) -> OSError | PreconditionFailed:
     if os.path.isdir(file) or not os.path.lexists(file):
-        return IsADirectoryError(errno.EISDIR, f"a folder stands in the way of {path}")
+        return IsADirectoryError(errno.EISDIR, f"a folder has the name of {path}")
     return PreconditionFailed(f"{path} exists", next_step=_READ_AGAIN)
 
 

@@ -1,1 +1,1 @@
-"""Tasks in processes of this machine, without Spark and Java (ADR 21)."""
+"""Runs tasks in processes of this machine, without Spark and Java (ADR 21)."""

@@ -1,4 +1,4 @@
-"""Worker processes, from the side of the process that has work for them."""
+"""A pool of worker processes, as seen by the process that gives them work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final
 from kbq_assets.adapters.process_pool import frames
 from kbq_assets.core.errors import EngineEnded
 
-#: How long the processes have to end in order, once they are no longer needed.
+#: Time that the processes get for a clean end.
 _END_SECONDS: Final = 10.0
 
 
@@ -27,10 +27,10 @@ class WorkerDied(Exception):
 
 
 class ProcessPool:
-    """At most ``size`` worker processes with one task at a time each. They start when they are needed.
+    """At most ``size`` worker processes, each with one task at a time. They start when needed.
 
-    ``module`` is started as ``python -m MODULE DESCRIPTOR`` and serves the socket of that number
-    (`server.serve`). Use it as a context manager: tasks that still run are given up at its end.
+    ``module`` is started as ``python -m MODULE DESCRIPTOR`` and serves the socket with that descriptor
+    (`server.serve`). Use the pool as a context manager. At its end, running tasks are given up.
     """
 
     def __init__(self, module: str, size: int) -> None:
@@ -68,9 +68,9 @@ class ProcessPool:
             self._server.wait()
 
     def run(self, task: Callable[[Any], Any], item: object) -> Any:
-        """The result of ``task(item)``, which both pickle. Any thread may call it; it waits for the result.
+        """The result of ``task(item)``, which a worker computes; both must pickle. Threads may share it.
 
-        Raises TaskFailed with the task's exception, WorkerDied, and EngineEnded if no worker can start.
+        Raises TaskFailed with the task's exception, WorkerDied, or EngineEnded if no worker can start.
         """
         worker, has_answered = self._taken(), False
         try:
@@ -78,7 +78,7 @@ class ProcessPool:
             has_answered = True
         except (EOFError, OSError) as gone:
             raise WorkerDied("its process died") from gone
-        finally:  # one that has not answered is of no use, whatever could not be sent or read
+        finally:  # a worker that has not answered cannot be reused, whatever failed
             self._free(worker, is_alive=has_answered)
         if error:
             raise TaskFailed(error)
@@ -91,7 +91,7 @@ class ProcessPool:
                 worker.end()
 
     def check(self) -> None:
-        """Raises EngineEnded if no worker can start any more."""
+        """Raise EngineEnded if no worker can start any more."""
         if (code := self._server.poll()) is not None:
             raise self._ended(f"with exit code {code}")
 
@@ -128,7 +128,7 @@ class ProcessPool:
     def _ended(self, how: str) -> EngineEnded:
         return EngineEnded(
             f"the process that starts workers ended {how}",
-            next_step="start the command again: the next run continues where this one ended",
+            next_step="start the command again: the next run continues where this one stopped",
         )
 
 
@@ -140,22 +140,22 @@ class _Worker:
         self._stream: BinaryIO = connection.makefile("rb")
 
     def wait_for_start(self) -> None:
-        """Raises EOFError, OSError if it does not start."""
+        """Wait for the first message. Raises EOFError or OSError if the worker does not start."""
         frames.load(frames.receive(self._stream))
 
     def ask(self, task: Callable[[Any], Any], item: object) -> tuple[Any, str]:
-        """A task's result and its error. Raises EOFError, OSError if the worker dies."""
+        """A task's result and its error. Raises EOFError or OSError if the worker dies."""
         frames.send(self._connection, (task, item))
         result, error = frames.load(frames.receive(self._stream))
         return result, error
 
     def end(self) -> None:
-        """Hang up: the worker ends, and whoever waits for its answer gets an end of file."""
-        with contextlib.suppress(OSError):  # it hung up first
+        """Shut down the connection. The worker ends, and a thread that waits for its answer gets an end of file."""
+        with contextlib.suppress(OSError):  # the worker closed it first
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Hang up, once nobody waits for its answer."""
+        """Close the connection. No thread may be waiting for an answer."""
         self.end()
         self._stream.close()
         self._connection.close()

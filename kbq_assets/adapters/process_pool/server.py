@@ -1,4 +1,4 @@
-"""The process that forks workers: it loads their code once. It and they end with the process that started it."""
+"""The process that forks workers and loads their code once. It and its workers end when its parent process ends."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from typing import Final
 from kbq_assets.adapters.forking import load_for_workers
 from kbq_assets.adapters.process_pool import frames
 
-#: A worker's first message: it has started, so a connection that ends later is a task's death.
+#: A worker's first message: it has started. If its connection ends later, a task has killed it.
 STARTED: Final = "started"
 _STDOUT, _STDERR = 1, 2
 
 
 def serve(control: socket.socket, load: Callable[[], None]) -> None:
-    """Load once (`load_for_workers`), then fork a worker for each socket that arrives on ``control``, until its other
-    end closes."""
-    # Ctrl-C, and a service manager that stops a unit, signal all processes: the driver decides what that means.
+    """Load once (`load_for_workers`), then fork a worker for each socket received on ``control``, until its other end
+    closes."""
+    # Ctrl-C and a service manager that stops a unit signal all processes. The driver decides what that means.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    # The driver's standard output may be read by a program: workers print elsewhere.
+    # A program may read the driver's standard output, so workers print to standard error.
     os.dup2(_STDERR, _STDOUT)
     load_for_workers(load)
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not descriptors:
-            return _reap(0)  # they end, too: nobody else may collect them where process 1 is no init
+            return _reap(0)  # workers end too, and a container's process 1 may not reap them
         with socket.socket(fileno=descriptors[0]) as connection:
             if os.fork() == 0:
                 control.close()
@@ -41,8 +41,8 @@ def serve(control: socket.socket, load: Callable[[], None]) -> None:
 
 
 def _reap(options: int) -> None:
-    """Collect the workers that have ended, or wait for all."""
-    with contextlib.suppress(ChildProcessError):  # none is left
+    """Reap the workers that have ended (``os.WNOHANG``), or wait for all (0)."""
+    with contextlib.suppress(ChildProcessError):  # no children are left
         while os.waitpid(-1, options)[0]:
             pass
 
@@ -62,7 +62,7 @@ def _work(connection: socket.socket) -> None:
 
 
 def _end_with(connection: socket.socket) -> None:
-    """End this process when the other end closes, also in the middle of a task: nobody waits for its outcome."""
+    """End this process when the other end closes, even in the middle of a task: nobody waits for its outcome."""
     gone = select.poll()
     gone.register(connection, 0)  # errors and hang-ups are always reported
     gone.poll()

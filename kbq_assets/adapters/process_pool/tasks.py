@@ -1,4 +1,4 @@
-"""Units of extraction, and work on tables, in worker processes."""
+"""Runs units of extraction and work on tables in worker processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Outcome = TypeVar("Outcome")
 
 
 class ProcessEngine:
-    """An ExtractionEngine on a pool: a task per process."""
+    """An ExtractionEngine on a pool, with one task per process."""
 
     def __init__(self, pool: ProcessPool, task: Callable[[tuple[Unit, ...]], list[UnitOutcome]]) -> None:
         self._pool = pool
@@ -37,17 +37,17 @@ class ProcessEngine:
         return self._tasks.next_outcomes(timeout_seconds)
 
     def complaint(self) -> str:
-        """None: a task that is submitted runs."""
+        """Always "": a submitted task runs."""
         return ""
 
     def cancel(self, reason: str) -> None:
-        """Give up every task, and end the processes that run one."""
+        """Give up every task, and end the processes that run tasks."""
         self._tasks.give_up(reason)
         self._pool.give_up()
 
 
 class ProcessTasks(Generic[Item, Outcome]):
-    """Runs a task per item, as many at once as the pool has processes. ``what`` names the work."""
+    """Runs a task per item, with as many at once as the pool has processes. ``what`` names the work."""
 
     def __init__(self, pool: Callable[[], ProcessPool], task: Callable[[Item], Outcome], what: str) -> None:
         self._pool = pool
@@ -55,8 +55,8 @@ class ProcessTasks(Generic[Item, Outcome]):
         self._what = what
 
     def __call__(self, items: Sequence[Item]) -> list[Outcome]:
-        """An outcome per item. Raises Unavailable if a task raises or dies: its files are orphans. Raises
-        EngineEnded."""
+        """An outcome per item. Raises EngineEnded, or Unavailable if a task raises or dies; its files are then
+        orphans."""
         pool = self._pool()
         try:
             with ThreadPoolExecutor(pool.size) as threads:

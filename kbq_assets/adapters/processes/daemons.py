@@ -1,9 +1,9 @@
-"""Java programs that outlive the command that started them, and are found again after any crash.
+"""Java programs that outlive the command that started them, and that KBQ finds again after any crash.
 
 A daemon has a marker on its command line, ``-Dkbq.local.<service>=<home>``. The record of its pid is only a
 shortcut. A process is KBQ's if its pid and start time match the record *and* it has the marker. If the record is
 missing or stale (``kill -9`` between start and record), the marker alone finds the process. So KBQ never signals
-a recycled pid, and no daemon stays orphaned.
+a recycled pid, and never loses a daemon.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import psutil
 
 from kbq_assets.adapters.processes.signals import default_signals
 
-# Both are /proc's clock ticks added to the boot time, which jumps when the clock is set.
+# Both start times are clock ticks from /proc plus the boot time, which jumps when the clock is set.
 START_TIME_TOLERANCE = 2.0
-# During exec, Linux shows no arguments between closing the old program's files and setting up the new stack.
+# During exec, Linux briefly shows no arguments: after closing the old program's files, before setting up the new stack.
 EXECUTING_SECONDS = 1.0
 
 
@@ -53,7 +53,7 @@ class Daemon:
 
 @dataclass(frozen=True)
 class DaemonRecord:
-    """A started process; ``started_at`` is its own start time (seconds since 1970)."""
+    """A started process. ``started_at`` is the process's start time (seconds since 1970)."""
 
     pid: int
     started_at: float
@@ -61,7 +61,7 @@ class DaemonRecord:
 
 
 def marker_of(service: str, home: Path) -> str:
-    """The marker: the same for every start of this service in this home."""
+    """The marker, which is the same for every start of this service in this home."""
     return f"-Dkbq.local.{service}={home}"
 
 
@@ -85,7 +85,7 @@ def start_daemon(daemon: Daemon) -> psutil.Process:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    # The process outlives this object on purpose; this avoids Popen's warning that it still runs.
+    # The process outlives this object on purpose. This suppresses Popen's warning that it still runs.
     started.returncode = 0
     process = psutil.Process(started.pid)
     _write_record(daemon.record_path, process, daemon.port)
@@ -95,7 +95,7 @@ def start_daemon(daemon: Daemon) -> psutil.Process:
 
 
 def find_daemon(service: str, home: Path) -> psutil.Process | None:
-    """The running process of ``service``; corrects a wrong record."""
+    """The running process of ``service``, if any. Corrects a wrong record."""
     marker, path = marker_of(service, home), record_path(service, home)
     record = read_record(service, home)
     if record is not None:
@@ -109,7 +109,7 @@ def find_daemon(service: str, home: Path) -> psutil.Process | None:
 
 
 def stop_processes(processes: Iterable[psutil.Process], grace_seconds: float) -> list[psutil.Process]:
-    """SIGTERM all, wait, SIGKILL the rest; returns the killed ones."""
+    """Send SIGTERM to all, wait, send SIGKILL to the rest, and return the killed ones."""
     waiting = list(processes)
     for process in waiting:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -133,10 +133,10 @@ def marked_processes(marker: str) -> Iterator[psutil.Process]:
 
 
 def running_processes() -> Iterator[psutil.Process]:
-    """All processes now.
+    """All processes that run now.
 
-    psutil's own iterator keeps its objects from call to call. If a process has ended and another has its number, the
-    kept object can be read but not signaled, so nothing would stop that process.
+    psutil's own iterator caches its objects between calls. If a process has ended and its pid was reused, the cached
+    object can be read but not signaled, so the new process could not be stopped.
     """
     for pid in psutil.pids():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -167,7 +167,7 @@ def last_lines(path: Path, count: int = 12) -> str:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replace the text of ``path`` atomically: readers see the old text or the new."""
+    """Replace the text of ``path`` atomically: readers see either the old text or the new text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.write_text(text, encoding="utf-8")
@@ -184,12 +184,12 @@ def _recorded_process(record: DaemonRecord, marker: str) -> psutil.Process | Non
 
 
 def _is_marked(process: psutil.Process, marker: str) -> bool:
-    """Whether a process has the marker; False for zombies, which have no command line, and for other users'."""
+    """Whether a process has the marker. False for zombies and other users' processes, whose command line is unknown."""
     return marker in arguments_of(process)
 
 
 def _settled_arguments_of(process: psutil.Process) -> Sequence[str]:
-    """The arguments; waits out the moment during exec in which a process has none."""
+    """The arguments. During exec, when a process briefly has none, waits for them."""
     deadline = time.monotonic() + EXECUTING_SECONDS
     while not (arguments := arguments_of(process)):
         if process.status() == psutil.STATUS_ZOMBIE or time.monotonic() > deadline:
@@ -199,7 +199,7 @@ def _settled_arguments_of(process: psutil.Process) -> Sequence[str]:
 
 
 def arguments_of(process: psutil.Process) -> Sequence[str]:
-    """The command line; empty for a process that has ended, or of another user."""
+    """The command line; empty if the process has ended or belongs to another user."""
     try:
         return process.cmdline()
     except (psutil.Error, OSError):

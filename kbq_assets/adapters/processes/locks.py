@@ -1,4 +1,4 @@
-"""One command at a time per folder: an advisory lock that the kernel drops when its holder dies."""
+"""Allows one command at a time per folder, with an advisory lock that the kernel drops when its holder dies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kbq_assets.core.errors import Unavailable
 
 @contextlib.contextmanager
 def exclusive(path: Path, console: Console, wait_seconds: float) -> Iterator[None]:
-    """Hold the lock file ``path``. Raises Unavailable, naming the holder's pid, after ``wait_seconds``."""
+    """Hold the lock of the file ``path``. After ``wait_seconds``, raises Unavailable with the holder's pid."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
         _acquire(file.fileno(), path, console, wait_seconds)
@@ -34,7 +34,7 @@ def _acquire(descriptor: int, path: Path, console: Console, wait_seconds: float)
         if time.monotonic() > deadline:
             raise Unavailable(
                 f"{path} has been held by process {holder} for {wait_seconds:.0f} s",
-                next_step=f"wait for that command, or end it: kill {holder}",
+                next_step=f"wait for that command, or stop it: kill {holder}",
             )
         if not is_announced:
             console.print(f"  waiting for another kbq command (process {holder})")

@@ -1,4 +1,4 @@
-"""Ports of loopback: whether they are free, and who listens."""
+"""Loopback ports: whether they are free, and which program listens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OWN = range(20_000, 32_000)
 
 
 def accepts_connections(port: int) -> bool:
-    """Whether something listens on ``port`` of loopback."""
+    """Whether a program listens on the loopback ``port``."""
     try:
         with socket.create_connection((HOST, port), timeout=1):
             return True
@@ -24,7 +24,7 @@ def accepts_connections(port: int) -> bool:
 def can_listen(port: int) -> bool:
     """Whether ``port`` is free."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as candidate:
-        # Like Java: a connection in TIME_WAIT does not matter, a listener does.
+        # As in Java, a connection in TIME_WAIT does not count, only a listener.
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             candidate.bind((HOST, port))
@@ -35,7 +35,7 @@ def can_listen(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port that nothing listens on, below those that systems give to outgoing connections if there is one."""
+    """A free port, if possible below the range that systems use for outgoing connections."""
     for _ in range(100):
         port = secrets.choice(_OWN)
         if can_listen(port):
@@ -46,7 +46,7 @@ def free_port() -> int:
 
 
 def holder_of(port: int) -> str:
-    """The listener's name, such as ``nginx (process 123)``; a user may lack the rights to see it."""
+    """The listener's name, such as ``nginx (process 123)``. The user may lack the permission to see it."""
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
             listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:2] == (port,)

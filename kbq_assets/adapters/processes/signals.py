@@ -8,16 +8,16 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-#: What ends a program in order.
+#: Signals that ask a program to end.
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
 def default_signals() -> Iterator[None]:
-    """Children that start inside the block can be ended by a signal, even if this process ignores it.
+    """Within the block, start children that a signal can end, even if this process ignores the signal.
 
-    An ignored signal stays ignored across `exec`, a handled one does not. So a handler that does nothing stands in for
-    "ignored". Python sets handlers in the main thread alone: in any other, the block changes nothing.
+    An ignored signal stays ignored across `exec`, but a handled one does not. So the block replaces "ignored" with a
+    handler that does nothing. Python can set handlers only in the main thread, so in others the block has no effect.
     """
     ignored = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_IGN]
     if threading.current_thread() is not threading.main_thread():

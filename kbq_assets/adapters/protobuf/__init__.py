@@ -1,4 +1,4 @@
-"""Protobuf values as Avro records: protoc compiles the schemas, Google's own library parses the messages.
+"""Protobuf values as Avro records. protoc compiles the schemas, and Google's own library parses the messages.
 
     double, float        double, float          Timestamp              timestamp-micros
     int32, sint32, …     int                    Duration               long, microseconds
@@ -8,10 +8,10 @@
     bool, string, bytes  the same               repeated               array
     enum                 string, its name       map                    array of {key, value}
 
-An absent proto3 scalar without `optional` has its default, as in Protobuf; absent members of a `oneof` and
-`optional` fields are null. A message that contains itself has no columns: its schema cannot be staged. A message type
-without fields is a record of one marker, `_kbq_is_set`: when the type gets fields, the table only gets columns.
-confluent.type.Decimal is a decimal if the field's `field_meta` says its precision and scale, else a record.
+An absent proto3 scalar without `optional` has its default, as in Protobuf. Absent members of a `oneof` and absent
+`optional` fields are null. The schema of a message that contains itself cannot be staged. A message type without fields
+becomes a record with a single marker, `_kbq_is_set`, so that the table only gains columns when the type gains fields.
+confluent.type.Decimal is a decimal if the field's `field_meta` has precision and scale, otherwise a record.
 """
 
 from google.protobuf.descriptor import Descriptor

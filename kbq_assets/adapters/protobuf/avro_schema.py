@@ -1,4 +1,4 @@
-"""The Avro schema of a message type, and what each Protobuf type becomes in it."""
+"""The Avro schema of a message type, and the Avro type for each Protobuf type."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ WRAPPERS: Final = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
-#: The column of a message type without fields: true where there is such a message.
+#: The column of a message type without fields: true if the message is present.
 MARKER: Final = "_kbq_is_set"
-#: Fields at all depths: BigQuery's most columns. Types that hold each other several times grow without bound.
+#: Most fields at all depths, which is BigQuery's limit of columns. Nested types can multiply fields without bound.
 _MOST_FIELDS: Final = 10_000
-#: As deep as the library parses by default.
+#: The depth that the library parses by default.
 _DEPTH: Final = 100
-#: BigQuery's BIGNUMERIC has no more; DuckDB has fewer and takes text.
+#: The digits of BigQuery's BIGNUMERIC. DuckDB's decimals have fewer, so it stores text.
 _MOST_DIGITS: Final = 76
 _F: Final[Any] = FieldDescriptor
 _UNSIGNED: Final = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0}
@@ -46,7 +46,7 @@ _SCALARS: Final[dict[int, Any]] = {
 
 
 def avro_schema_of(type_: Descriptor) -> dict[str, Any]:
-    """The Avro schema of a message type. Raises EncodingError for one that contains itself or has too many fields."""
+    """The Avro schema of a message type. Raises EncodingError if it contains itself or has too many fields."""
     return _Schema().record(type_, _TypePath())
 
 
@@ -56,11 +56,11 @@ def is_map(field: FieldDescriptor) -> bool:
 
 
 def decimal_of(field: FieldDescriptor) -> tuple[int, int] | None:
-    """Precision and scale of a field of Confluent's decimal type; None if its ``field_meta`` does not say them."""
+    """Precision and scale of a field of Confluent's decimal type; None if its ``field_meta`` lacks them."""
     if field.message_type is None or field.message_type.full_name != DECIMAL:
         return None
     pool = field.file.pool
-    try:  # the schema's own pool knows the option, Google's own class of options does not
+    try:  # the option is defined in the schema's own pool, not in Google's class of options
         options = message_factory.GetMessageClass(pool.FindMessageTypeByName("google.protobuf.FieldOptions"))
         meta = pool.FindExtensionByName("confluent.field_meta")
         found: Any = options.FromString(field.GetOptions().SerializeToString())
@@ -73,7 +73,7 @@ def decimal_of(field: FieldDescriptor) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class _TypePath:
-    """Where a type occurs: the types around it, and the names of fields and types on the way."""
+    """The place of a type: the types that contain it, and the names of fields and types on the path to it."""
 
     types: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
@@ -89,14 +89,14 @@ class _TypePath:
 
 @dataclass
 class _Schema:
-    """One schema in the making."""
+    """A schema that is being built."""
 
     names: set[str] = field(default_factory=set)
     fields: int = 0
 
     def record(self, type_: Descriptor, place: _TypePath) -> dict[str, Any]:
         self._check(type_, place)
-        # A type may occur at several places, and Avro allows each name once: the path makes it unique.
+        # A type may occur at several places, but Avro allows each name only once. The path makes it unique.
         name = self._name(*place.parts, type_.full_name) if place.types else self._name(type_.name)
         inside = place.inside(type_)
         fields = [{"name": f.name, "type": self._field(f, inside.at(f.name))} for f in type_.fields]
@@ -107,7 +107,7 @@ class _Schema:
         at = f" at field {place.path}" if place.path else ""
         if type_.full_name in place.types:
             raise EncodingError(
-                f"message {type_.full_name} contains itself{at}, and no warehouse has recursive column types",
+                f"message {type_.full_name} contains itself{at}, but no warehouse has recursive column types",
                 next_step="register a schema of fixed depth",
             )
         self.fields += len(type_.fields)
@@ -118,7 +118,7 @@ class _Schema:
             )
 
     def _name(self, *parts: str) -> str:
-        """A name of these parts; different parts may look alike when they are joined: those are numbered."""
+        """A name made of parts. If different parts give the same name, it gets a number."""
         plain = name = "_".join(part.replace(".", "_") for part in parts)
         number = 1
         while name in self.names:

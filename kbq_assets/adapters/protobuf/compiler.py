@@ -1,4 +1,4 @@
-"""Compiles a schema's text, or its serialized descriptor, to message types."""
+"""Compiles a schema's text or its serialized descriptor to message types."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from google.protobuf.message import DecodeError
 
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 
-#: Folders of files that a schema may import without a reference, by the import paths they serve: Google's well-known
-#: types come with protoc, google/type with Google's clients, Confluent's with KBQ.
+#: Folders of files that a schema may import without a reference, with their import paths. Google's well-known types
+#: come with protoc, google/type with Google's clients, Confluent's types with KBQ.
 _BUILT_IN: Final = (
     ("", "grpc_tools", "_proto"),
     ("google/type=", "google.type", ""),
     ("", "kbq_assets.adapters.protobuf", "builtin"),
 )
-#: Compiled schemas that a process keeps.
+#: Number of compiled schemas that a process caches.
 _MOST_KEPT: Final = 32
 _SECONDS: Final = 20
 _MOST_SHOWN: Final = 300
-#: What protoc logs without an error, and the numbered folder of a file of ours.
+#: Lines that protoc logs without an error, and the numbered folder of a temporary file.
 _LOGGED: Final = re.compile(r"WARNING: |[WI]\d{4} |.*: warning: ")
 _FOLDER: Final = re.compile(r"^\d+/")
 
@@ -56,11 +56,11 @@ class MessageTypes:
 
 
 def compile_types(schema: str, references: Mapping[str, str]) -> MessageTypes:
-    """Compile a schema. ``references`` are the texts of its imports, by import path. Each may be source text or a
-    serialized FileDescriptorProto in base64, as Confluent's Python client registers it.
+    """The message types of a schema. ``references`` has the texts of its imports, by import path. Each text may be
+    source or a serialized FileDescriptorProto in base64, as Confluent's Python client registers it.
 
-    Raises EncodingError if the schema or one of its imports is not Protobuf or has an unusable name,
-    ConfigurationError if protoc is not installed.
+    Raises EncodingError if the schema or an import is not Protobuf or has an unusable name, ConfigurationError if
+    protoc is not installed.
     """
     return _compile(schema, tuple(references.items()))
 
@@ -85,17 +85,17 @@ def _compile(schema: str, imports: tuple[tuple[str, str], ...]) -> MessageTypes:
             pool.Add(file)
         return MessageTypes(pool.FindFileByName(main))
     except (TypeError, KeyError, DecodeError) as error:
-        raise EncodingError(f"the schema's types do not fit together: {error}") from error
+        raise EncodingError(f"the schema's types contradict each other: {error}") from error
 
 
 def _free_name(references: Mapping[str, str]) -> str:
-    """A file name for the schema that differs from its imports'."""
+    """A file name for the schema that none of its imports has."""
     candidates = ("schema.proto", *(f"schema-{number}.proto" for number in range(len(references))))
     return next(name for name in candidates if name not in references)
 
 
 def _descriptor(name: str, text: str) -> descriptor_pb2.FileDescriptorProto | None:
-    """The descriptor that a text is in base64, under the name of its import; None for source text."""
+    """The descriptor in a base64 text, with the name of its import; None if the text is source."""
     try:
         found = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text.strip(), validate=True))
     except (ValueError, DecodeError):
@@ -112,12 +112,15 @@ def _placed(folder: Path, name: str) -> Path:
     except (OSError, ValueError) as error:  # a NUL
         raise _unusable(name, error) from error
     if not path.is_relative_to(folder.resolve()):
-        raise EncodingError(f"a schema imports {name!r}", next_step="use import paths below the registry's")
+        raise EncodingError(
+            f"a schema imports {name!r}, which is not a valid import path",
+            next_step="use relative import paths",
+        )
     return path
 
 
 def _written(path: Path, folder: Path, name: str, text: str) -> Path:
-    """Write one file below its own folder: one import may be named `a`, and another `a/b.proto`."""
+    """Write one file into its own folder, because one import may be named `a` and another `a/b.proto`."""
     try:
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")
@@ -141,7 +144,7 @@ def _compiled(
     except ImportError as error:
         raise ConfigurationError(
             "format=protobuf needs protoc",
-            next_step="pip install 'kbq-assets[protobuf]', on Spark's workers too",
+            next_step="pip install 'kbq-assets[protobuf]', also on Spark's workers",
         ) from error
     compiler: Any = protoc
     target, descriptors = folder / "compiled", folder / "given"
@@ -156,7 +159,7 @@ def _compiled(
         if given.file:
             descriptors.write_bytes(given.SerializeToString())
             arguments.append(f"--descriptor_set_in={descriptors}")
-        # protoc trusts descriptors, and aborts the process for some: those it reads in a process of its own.
+        # protoc trusts descriptors and aborts the process for some of them, so it reads them in a separate process.
         if given.file or compiler.main(["protoc", *arguments]) != 0:
             _compile_apart(arguments, folder)
     return target.read_bytes()
@@ -167,14 +170,14 @@ def _built_in(stack: ExitStack) -> list[str]:
     for prefix, package, folder in _BUILT_IN:
         try:
             path = stack.enter_context(as_file(files(package).joinpath(folder)))
-        except ImportError:  # without Google's clients, a schema that imports google/type is refused by name
+        except ImportError:  # without Google's clients, protoc rejects imports of google/type
             continue
         found.append(f"-I{prefix}{path}")
     return found
 
 
 def _compile_apart(arguments: Sequence[str], folder: Path) -> None:
-    """Run protoc as a process, which shows its complaints. Raises EncodingError with the first one."""
+    """Run protoc in a separate process, which captures its errors. Raises EncodingError with the first one."""
     command = [sys.executable, "-m", "grpc_tools.protoc", *arguments]
     try:
         run = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
@@ -184,7 +187,7 @@ def _compile_apart(arguments: Sequence[str], folder: Path) -> None:
         raise _not_protobuf(f"protoc ended by signal {-run.returncode}")
     if run.returncode:
         lines = run.stderr.decode(errors="replace").replace(f"{folder}/", "").splitlines()
-        found = next((line for line in lines if not _LOGGED.match(line)), "protoc does not say why")
+        found = next((line for line in lines if not _LOGGED.match(line)), "protoc gives no reason")
         raise _not_protobuf(_FOLDER.sub("", found)[:_MOST_SHOWN])
 
 

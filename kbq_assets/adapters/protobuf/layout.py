@@ -1,4 +1,4 @@
-"""A message type's layout for the kernel, from its descriptor and from what `rows.py` writes for absent fields."""
+"""A message type's layout for the kernel, from its descriptor and the bytes that `rows.py` writes for absent fields."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from kbq_assets.wire.protobuf.layout import FieldKind, LayoutBuilder, MessageLay
 
 _F: Final[Any] = FieldDescriptor
 _KINDS: Final = {getattr(_F, f"TYPE_{kind.name}"): kind for kind in FieldKind if kind < FieldKind.MESSAGE}
-#: Deeper types, or those with more oneofs, are left to Python objects.
+#: Types that are deeper or have more oneofs are decoded with Python objects.
 _MOST_LEVELS, _MOST_ONEOFS = 30, 60
 
 
 def layout_of(type_: Descriptor) -> MessageLayout | None:
-    """The layout of a type that has an Avro schema; None if it is too deep for the kernel."""
+    """The layout of a type that has an Avro schema; None if the kernel does not support the type."""
     builder = LayoutBuilder()
     return builder.built() if _message(builder, type_, 1) >= 0 else None
 
 
 def _message(builder: LayoutBuilder, type_: Descriptor, level: int) -> int:
-    """The number of a message type, -1 if the kernel cannot take it."""
+    """The index of a message type; -1 if the kernel does not support it."""
     if level > _MOST_LEVELS or len(type_.oneofs) > _MOST_ONEOFS:
         return -1
     builder.levels = max(builder.levels, level)
@@ -60,7 +60,7 @@ def _absent(message: Any, name: str, column: Column, builder: LayoutBuilder) -> 
 def _field(
     builder: LayoutBuilder, found: FieldDescriptor | None, absent: tuple[int, int], level: int
 ) -> tuple[int, ...] | None:
-    if found is None:  # the marker of a type without fields: never there, always written
+    if found is None:  # the marker of a type without fields is never in the message and always written
         return (0, FieldKind.LEFT, 0, 0, 0, *absent, -1)
     kind, inner = _kind(found), 0
     if kind is FieldKind.MESSAGE:

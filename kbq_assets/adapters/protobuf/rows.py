@@ -1,4 +1,4 @@
-"""Messages as Avro records: an encoding function per message type."""
+"""Encodes messages as Avro records, with one encoding function per message type."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.reasons import Reason
 
 Encode: TypeAlias = Callable[[Any], bytes]
-#: The encoding of a message's field, by the field's name. Raises BadValue.
+#: Encodes a field of a message, given the message and the field's name. Raises BadValue.
 Column: TypeAlias = Callable[[Any, str], bytes]
 
 _NULL: Final = b"\x00"
 _SOME: Final = b"\x02"
 _END: Final = b"\x00"
-#: The marker of a message type without fields: true.
+#: The marker of a message type without fields, set to true.
 _IS_SET: Final = b"\x02\x01"
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _F: Final[Any] = FieldDescriptor
 
 
 def row_encoder(type_: Descriptor) -> Callable[[bytes], bytes | RejectedSchema]:
-    """A function from a serialized message to an Avro record, or to the message's problem."""
+    """A function from a serialized message to an Avro record, or to the reason why it has none."""
     new = message_factory.GetMessageClass(type_)
     columns = columns_of(type_)
 
@@ -49,14 +49,14 @@ def row_encoder(type_: Descriptor) -> Callable[[bytes], bytes | RejectedSchema]:
             return RejectedSchema(Reason.INVALID_PROTOBUF, Reason.INVALID_PROTOBUF.message)
         try:
             return b"".join([column(message, name) for name, column in columns])
-        except Exception:  # any exception of the library makes this message an error row
+        except Exception:  # any exception from the library makes this message an error row
             return _problem(message, columns)
 
     return row
 
 
 def _problem(message: Message, columns: list[tuple[str, Column]]) -> RejectedSchema:
-    """Why a message cannot become a record, by its first field that cannot become a column."""
+    """Why a message cannot become a record: its first field that cannot become a column."""
     for name, column in columns:
         try:
             column(message, name)
@@ -72,7 +72,7 @@ def _invalid(why: str) -> RejectedSchema:
 
 
 def columns_of(type_: Descriptor) -> list[tuple[str, Column]]:
-    """The columns of a message type by their fields' names, in their order."""
+    """The columns of a message type with their field names, in order."""
     if not type_.fields:
         return [("", lambda message, name: _IS_SET)]
     return [(field.name, _field(field)) for field in type_.fields]
@@ -94,7 +94,7 @@ def _field(field: FieldDescriptor) -> Column:
     if field.is_repeated:
         return lambda message, name: _items(inner, getattr(message, name))
     if field.is_required:
-        # Not `FindInitializationErrors`: a map's key that is not UTF-8 kills the process there (protobuf 6.33).
+        # Not `FindInitializationErrors`, which kills the process if a map key is not UTF-8 (protobuf 6.33).
         return _required(inner)
     if field.has_presence:
         return lambda message, name: (
@@ -127,7 +127,7 @@ def _map(field: FieldDescriptor) -> Column:
 def _items(encode: Encode, items: Sequence[Any]) -> bytes:
     if not items:
         return _END
-    # Not a list of all: an item may be a byte of the message, and 40 bytes as an object.
+    # No list of all encoded items: an item may take one byte in the message, but 40 as an object.
     encoded = bytearray(encode_long(len(items)))
     for each in items:
         encoded += encode(each)
@@ -153,7 +153,7 @@ def _value(field: FieldDescriptor) -> Encode:
 
 def _enum(field: FieldDescriptor) -> Encode:
     names = {number: _text(value.name) for number, value in field.enum_type.values_by_number.items()}
-    # A newer producer may send a number for which the schema has no name.
+    # A newer producer may send a number that has no name in the schema.
     return lambda number: names.get(number) or _text(str(number))
 
 
@@ -164,7 +164,7 @@ def _json(message: Message) -> bytes:
 def _text(value: str) -> bytes:
     try:
         return encode_bytes(value.encode())
-    except AttributeError:  # proto2: the library gives bytes
+    except AttributeError:  # for proto2, the library returns bytes
         raise BadValue(Reason.INVALID_PROTOBUF, Reason.INVALID_UTF8.message) from None
 
 

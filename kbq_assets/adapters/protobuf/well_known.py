@@ -9,18 +9,18 @@ from typing import Any, Final
 
 from kbq_assets.wire.records.reasons import Reason
 
-#: Microseconds of the years 1 to 9999, which warehouses hold.
+#: Microseconds of the years 1 to 9999, the range of warehouses.
 _FIRST_MICROS: Final = -62_135_596_800 * 10**6
 _END_MICROS: Final = 253_402_300_800 * 10**6
 _LONG: Final = 2**63
-#: The range of a value's scale beyond its column's, so that no power of ten grows without bound.
+#: The largest difference between a value's scale and its column's scale, which bounds the power of ten.
 _MOST_SHIFT: Final = 100
-#: Paths of a FieldMask that have a form in camelCase, and lead back to themselves.
+#: Paths of a FieldMask that survive the conversion to camelCase and back.
 _SNAKE_CASE: Final = re.compile(r"[^A-Z_]*(?:_[a-z][^A-Z_]*)*")
 
 
 class BadValue(Exception):
-    """A value that no column holds: the record is an error row of this reason."""
+    """A value that the column cannot hold. The record becomes an error row with this reason."""
 
     def __init__(self, reason: Reason, why: str) -> None:
         super().__init__(why)
@@ -28,7 +28,7 @@ class BadValue(Exception):
 
 
 def timestamp(message: Any) -> int:
-    """Microseconds of a Timestamp; parts of one are cut off towards the past. Raises BadValue."""
+    """A Timestamp in microseconds, rounded down. Raises BadValue."""
     micros: int = message.seconds * 1_000_000 + message.nanos // 1_000
     if not _FIRST_MICROS <= micros < _END_MICROS:
         raise BadValue(Reason.OUT_OF_RANGE, "a Timestamp outside the years 1 to 9999")
@@ -36,11 +36,11 @@ def timestamp(message: Any) -> int:
 
 
 def duration(message: Any) -> int:
-    """Microseconds of a Duration; parts of one are cut off towards zero, as Google's library does. Raises BadValue."""
+    """A Duration in microseconds, rounded towards zero as in Google's library. Raises BadValue."""
     nanos: int = message.seconds * 1_000_000_000 + message.nanos
     micros = nanos // 1_000 if nanos >= 0 else -(-nanos // 1_000)
     if not -_LONG <= micros < _LONG:
-        raise BadValue(Reason.OUT_OF_RANGE, "a Duration of more microseconds than 64 bits hold")
+        raise BadValue(Reason.OUT_OF_RANGE, "a Duration whose microseconds do not fit into 64 bits")
     return micros
 
 
@@ -65,8 +65,8 @@ def _no_decimal(precision: int, scale: int) -> BadValue:
 
 
 def json_text(message: Any) -> str:
-    """JSON of a Struct, Value, ListValue, FieldMask or Empty. JSON has no NaN and no infinity: they become texts,
-    as in Protobuf's own mapping of doubles."""
+    """JSON of a Struct, Value, ListValue, FieldMask or Empty. NaN and infinity, which JSON lacks, become text as in
+    Protobuf's own JSON mapping of doubles."""
     return json.dumps(_plain(message), ensure_ascii=False, separators=(",", ":"))
 
 
@@ -102,7 +102,7 @@ def _number(value: float) -> float | str:
 
 
 def _mask_path(path: str) -> str:
-    """A path in camelCase, or as it is if no path leads back from there."""
+    """A path in camelCase; unchanged if the conversion could not be reversed."""
     if not _SNAKE_CASE.fullmatch(path):
         return path
     head, *words = path.split("_")

@@ -1,7 +1,7 @@
-"""Confluent's schema registry, and others with its HTTP API (Apicurio, Karapace, Redpanda).
+"""Confluent's schema registry, and others with the same HTTP API (Apicurio, Karapace, Redpanda).
 
-It uses KBQ's own HTTP client: Confluent's costs every Spark worker 27 MB and 0.15 s, repeats calls for longer than
-the timeout, and needs the name of a Confluent cluster with a bearer token.
+It uses KBQ's own HTTP client. Confluent's client costs every Spark worker 27 MB and 0.15 s, retries calls beyond the
+timeout, and requires the name of a Confluent cluster with a bearer token.
 """
 
 from kbq_assets.adapters.registry.confluent import ConfluentSchemaRegistry

@@ -19,18 +19,18 @@ from kbq_assets.ports.registry import RegisteredSchema
 
 _SUBJECT_NOT_FOUND: Final = 40401
 _SCHEMA_NOT_FOUND: Final = 40403
-#: Limits of a schema with everything that it refers to.
+#: Limits of a schema together with its references.
 _MAX_REFERENCES: Final = 1000
 _MAX_VERSIONS: Final = 10_000
 _MAX_BYTES: Final = 8 << 20
 _MAX_SECONDS: Final = 120.0
-#: Ids are Java integers; a record has room for twice as many.
+#: Ids are signed in Java; the field in a record could hold larger ones.
 _LARGEST_ID: Final = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class _Reference:
-    """A schema that another refers to: a version of a subject, and the name used for it."""
+    """A reference to another schema: a version of a subject, and the name used for it."""
 
     name: str
     subject: str
@@ -45,9 +45,9 @@ class _Reference:
 
 
 class ConfluentSchemaRegistry:
-    """Schemas by id, each asked for once per process; threads may share it.
+    """Schemas by id, each fetched once per process. Threads may share it.
 
-    The URL may be several addresses with commas: if one does not answer, the next one is tried. Raises
+    The URL may be a comma-separated list of addresses: if one does not answer, the next one is tried. Raises
     ConfigurationError for settings that cannot work.
     """
 
@@ -67,7 +67,7 @@ class ConfluentSchemaRegistry:
     def schema(self, schema_id: int) -> RegisteredSchema:
         """The schema of an id with resolved references. Raises NotFound, Unavailable, ConfigurationError."""
         if schema_id not in self._schemas:
-            # Two threads may both ask, which is harmless: an id never changes its schema.
+            # Two threads may both fetch it, which is harmless: an id never changes its schema.
             self._schemas[schema_id] = self._fetch(schema_id)
         return self._schemas[schema_id]
 
@@ -75,10 +75,10 @@ class ConfluentSchemaRegistry:
         """The schema of a GUID. Raises NotFound, Unavailable, ConfigurationError."""
         if guid not in self._guids:
             reply, address = self._get(f"schemas/guids/{quote(guid, safe='')}")
-            if reply.status == 404:  # an older registry answers like a wrong address does
+            if reply.status == 404:  # an older registry responds like a wrong address
                 raise NotFound(
-                    f"the schema registry at {address} has no schema of the GUID {guid}, or is older than Confluent "
-                    "Platform 8 and has no GUIDs",
+                    f"the schema registry at {address} has no schema with the GUID {guid}, or is older than Confluent "
+                    "Platform 8 and does not support GUIDs",
                     next_step="check that KBQ_REGISTRY_URL is the registry the topic's producers use",
                 )
             self._guids[guid] = self._registered(-1, _answer(reply, f"the schema {guid}", address), guid)
@@ -108,7 +108,7 @@ class ConfluentSchemaRegistry:
         return self._versions[subject, version]
 
     def _fetch(self, schema_id: int) -> RegisteredSchema:
-        if not 0 <= schema_id <= _LARGEST_ID:  # a registry answers these ids like a wrong address does
+        if not 0 <= schema_id <= _LARGEST_ID:  # for these ids, a registry responds like a wrong address
             raise _unknown_id(schema_id)
         reply, address = self._get(f"schemas/ids/{schema_id}")
         if reply.status == 404 and _error_code(reply) == _SCHEMA_NOT_FOUND:
@@ -130,7 +130,7 @@ class ConfluentSchemaRegistry:
         try:
             return json.dumps(inline_references(schema, list(referenced.values())))
         except UnstageableSchema:
-            return schema  # the code that stages records with it reports the error with the schema
+            return schema  # staging its records reports the error
 
     def _referenced(self, answer: Mapping[str, Any]) -> dict[_Reference, str]:
         """The schemas that a schema refers to, directly and indirectly."""
@@ -142,7 +142,7 @@ class ConfluentSchemaRegistry:
                 raise UnstageableSchema(f"it has more than {_MAX_REFERENCES} references")
             if time.monotonic() - started > _MAX_SECONDS:
                 raise Unavailable(
-                    f"the schema registry does not give {len(schemas) + 1} references in {_MAX_SECONDS:.0f} s",
+                    f"the schema registry did not return {len(schemas) + 1} references in {_MAX_SECONDS:.0f} s",
                     next_step="check its log; the next run tries again",
                 )
             reference, _ = wanted.popitem()
@@ -161,7 +161,7 @@ class ConfluentSchemaRegistry:
 
 
 def first_reply(addresses: Iterable[Endpoint], ask: Callable[[Endpoint], Reply]) -> tuple[Reply, str]:
-    """The first answer of any address, and that address. Raises Unavailable, ConfigurationError."""
+    """The first response from any address, and that address. Raises Unavailable, ConfigurationError."""
     error: KbqError | None = None
     for endpoint in addresses:
         try:
@@ -185,7 +185,7 @@ def _error_code(reply: Reply) -> Any:
 
 
 def _answer(reply: Reply, what: str, address: str) -> Mapping[str, Any]:
-    """The JSON object of a successful answer with a schema. Raises ConfigurationError or Unavailable for others."""
+    """The JSON object in a successful response with a schema. Raises ConfigurationError or Unavailable for others."""
     if reply.status in (401, 403):
         raise ConfigurationError(
             f"the schema registry at {address} does not let this user read {what} (HTTP {reply.status})",
@@ -194,7 +194,7 @@ def _answer(reply: Reply, what: str, address: str) -> Mapping[str, Any]:
         )
     if reply.status == 404:
         raise Unavailable(
-            f"the schema registry at {address} does not find {what} nor say that it is unknown (HTTP 404, "
+            f"the schema registry at {address} neither finds {what} nor reports it as unknown (HTTP 404, "
             f"error code {_error_code(reply)})",
             next_step="check that KBQ_REGISTRY_URL is the base address of Confluent's API",
         )
@@ -202,7 +202,7 @@ def _answer(reply: Reply, what: str, address: str) -> Mapping[str, Any]:
         raise refused(reply, address)
     if not isinstance(reply.json, Mapping) or not isinstance(reply.json.get("schema"), str):
         raise Unavailable(
-            f"what answers at {address} is not a schema registry: {what} has no schema",
+            f"the server at {address} is not a schema registry: {what} has no schema",
             next_step="check that KBQ_REGISTRY_URL is the base address of Confluent's API",
         )
     return reply.json
@@ -212,7 +212,7 @@ def _references_of(answer: Mapping[str, Any]) -> list[_Reference]:
     references = answer.get("references") or ()
     try:
         return [
-            # A lone surrogate fits neither into an address nor into a log.
+            # A lone surrogate is valid neither in an address nor in a log.
             _Reference(
                 str(each.get("name", "")),
                 str(each["subject"]).encode(errors="replace").decode(),
@@ -222,7 +222,7 @@ def _references_of(answer: Mapping[str, Any]) -> list[_Reference]:
         ]
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise Unavailable(
-            f"the schema registry gives references that are not understood: {str(references)[:200]}",
+            f"the schema registry returned invalid references: {str(references)[:200]}",
             next_step="check that KBQ_REGISTRY_URL is the base address of Confluent's API",
         ) from error
 
@@ -230,11 +230,9 @@ def _references_of(answer: Mapping[str, Any]) -> list[_Reference]:
 def refused(reply: Reply, address: str) -> Unavailable:
     step = "check its log; the next run retries"
     if 300 <= reply.status < 400:
-        step = (
-            "KBQ follows redirections on the same host alone: set KBQ_REGISTRY_URL to the address it leads to"
-        )
+        step = "KBQ follows redirects only on the same host: set KBQ_REGISTRY_URL to the redirect's target"
     return Unavailable(
-        f"the schema registry at {address} answers with HTTP {reply.status}, error code {_error_code(reply)}",
+        f"the schema registry at {address} responded with HTTP {reply.status}, error code {_error_code(reply)}",
         next_step=step,
     )
 

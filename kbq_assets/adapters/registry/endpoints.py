@@ -18,7 +18,7 @@ _ACCEPT: Final = f"{_CONTENT}, application/json"
 
 @dataclass(frozen=True)
 class Tls:
-    """Files in PEM format. Without ``ca_file`` the machine's certificate authorities are trusted."""
+    """Files in PEM format. Without ``ca_file``, the machine's certificate authorities are trusted."""
 
     ca_file: str = ""
     certificate_file: str = ""
@@ -35,7 +35,7 @@ class Tls:
             files = ", ".join(filter(None, (self.ca_file, self.certificate_file, self.key_file)))
             raise ConfigurationError(
                 f"the registry's TLS files cannot be used ({error.strerror or type(error).__name__}): {files}",
-                next_step="they must be readable PEM files, the key that of the certificate",
+                next_step="use readable PEM files, and the key that matches the certificate",
             ) from error
         return context
 
@@ -54,7 +54,7 @@ class Credentials:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The ``Authorization`` header, if any. Raises ConfigurationError for a token that no header can hold."""
+        """The ``Authorization`` header, if any. Raises ConfigurationError for a token that is invalid in a header."""
         if self.token:
             return {"Authorization": f"Bearer {_checked_token(self.token)}"}
         if self.username or self.password:
@@ -64,7 +64,7 @@ class Credentials:
 
 
 class Endpoint:
-    """One base address. Credentials in it are removed, and used unless others are configured."""
+    """One base address. Credentials in the address are removed from it, and used unless others are configured."""
 
     def __init__(self, url: str, credentials: Credentials, client: HttpClient) -> None:
         parts = _checked(url)
@@ -73,12 +73,12 @@ class Endpoint:
         self._client = client
 
     def get(self, path: str) -> Reply:
-        """The answer, whatever its status. Raises Unavailable, ConfigurationError for an untrusted certificate, and
-        UnstageableSchema for an answer over the limit."""
+        """The response with any status. Raises Unavailable, ConfigurationError for an untrusted certificate, or
+        UnstageableSchema for a response that exceeds the size limit."""
         return self._send("GET", path, None, self._headers)
 
     def post(self, path: str, body: Any) -> Reply:
-        """The answer to a JSON body. Raises like `get`."""
+        """The response to a JSON body. Raises the errors of `get`."""
         return self._send(
             "POST", path, json.dumps(body).encode(), {**self._headers, "Content-Type": _CONTENT}
         )
@@ -89,9 +89,9 @@ class Endpoint:
         except Untrusted as error:
             raise ConfigurationError(
                 f"the certificate of the schema registry at {self.address} is not trusted: {error}",
-                next_step="set KBQ_REGISTRY_CA_FILE to the authorities that sign it, or correct the host name",
+                next_step="set KBQ_REGISTRY_CA_FILE to the authorities that signed it, or correct the host name",
             ) from None
-        except Oversized as error:  # it stays so: neither another address nor another run helps
+        except Oversized as error:  # permanent: neither another address nor another run helps
             raise UnstageableSchema(f"the schema registry at {self.address}: {error}") from None
         except NoReply as error:
             raise Unavailable(
@@ -101,15 +101,15 @@ class Endpoint:
 
 
 def endpoints(urls: str, credentials: Credentials, tls: Tls, timeout_seconds: float) -> list[Endpoint]:
-    """The addresses of a list with commas. Raises ConfigurationError."""
-    # Reading the machine's authorities takes 20 ms; this context, which trusts none, guards against redirections.
+    """The endpoints of a comma-separated list of addresses. Raises ConfigurationError."""
+    # Reading the machine's authorities takes 20 ms. The other context trusts none, in case of a redirect to https.
     context = tls.context() if "https:" in urls.lower() else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client = HttpClient(timeout_seconds, context)
     return [Endpoint(url, credentials, client) for url in urls.split(",")]
 
 
 def _checked(url: str) -> SplitResult:
-    # The address may hold a password: no message shows it.
+    # The address may contain a password, so no message shows it.
     if (parts := parse_address(url.strip())) is None:
         raise ConfigurationError(
             "the schema registry's address is not an HTTP address",
@@ -119,10 +119,10 @@ def _checked(url: str) -> SplitResult:
 
 
 def _checked_token(token: str) -> str:
-    # The HTTP client would refuse it in a message that shows it.
+    # The HTTP client would reject it with a message that shows it.
     if not (token.isascii() and token.isprintable()):
         raise ConfigurationError(
-            "the registry's token holds characters that a header cannot",
+            "the registry's token has characters that are invalid in a header",
             next_step="set KBQ_REGISTRY_TOKEN again",
         )
     return token

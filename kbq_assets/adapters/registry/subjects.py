@@ -35,7 +35,7 @@ class ConfluentSubjects:
     def incompatibilities(self, subject: str, schema: str, schema_type: str) -> Sequence[str]:
         path, body = f"compatibility/subjects/{_quoted(subject)}/versions", _body(schema, schema_type)
         reply, address = self._post(f"{path}?verbose=true", body)
-        # Some registries check only the latest version; Apicurio checks all, whatever the subject's level is.
+        # Some registries check only the latest version. Apicurio checks all, regardless of the subject's level.
         is_unknown = reply.status in (404, 405) and _code(reply) not in _NO_SUBJECT
         if is_unknown or (self._complaints(reply, address) and not self._is_transitive(subject)):
             reply, address = self._post(f"{path}/latest?verbose=true", body)
@@ -53,7 +53,7 @@ class ConfluentSubjects:
         return tuple(map(str, messages)) if messages and isinstance(messages, list) else (_NO_REASON,)
 
     def _is_transitive(self, subject: str) -> bool:
-        """Whether versions before the latest count. If the registry does not report it, they do."""
+        """Whether compatibility covers all versions, not only the latest. True if the registry does not say."""
         for path in (f"config/{_quoted(subject)}?defaultToGlobal=true", "config"):
             reply, _ = self._get(path)
             if reply.status == 200 and isinstance(reply.json, Mapping):
@@ -70,8 +70,8 @@ class ConfluentSubjects:
         return True
 
     def _is_latest(self, subject: str, schema: str, schema_type: str) -> bool:
-        """Whether the latest version is the same JSON. Apicurio compares texts, spaces included; if it is asked to
-        normalize them, it ignores descriptions."""
+        """Whether the latest version is the same JSON. Apicurio compares texts including spaces. Its normalization
+        would ignore descriptions."""
         latest, document = self.latest(subject), _document(schema)
         return latest.schema_type == schema_type and document != "" and document == _document(latest.schema)
 
@@ -96,7 +96,7 @@ class ConfluentSubjects:
 
 
 def _good(reply: Reply, address: str, kind: type[T]) -> T:
-    """The JSON of a successful answer. Raises Unavailable if it is of another kind."""
+    """The JSON in a successful response. Raises Unavailable if it has another type."""
     if reply.status != 200 or not isinstance(reply.json, kind):
         raise refused(reply, address)
     return reply.json
@@ -107,12 +107,12 @@ def _quoted(subject: str) -> str:
 
 
 def _body(schema: str, schema_type: str) -> dict[str, str]:
-    # AVRO is the registries' default type; some older ones know no other.
+    # AVRO is the default type, and some older registries support no other.
     return {"schema": schema} if schema_type == "AVRO" else {"schema": schema, "schemaType": schema_type}
 
 
 def _document(schema: str) -> str:
-    """A schema's JSON in one form; empty if it is none."""
+    """A schema's JSON in canonical form; empty if it is not JSON."""
     try:
         return json.dumps(json.loads(schema), sort_keys=True)
     except (ValueError, RecursionError):
@@ -120,7 +120,7 @@ def _document(schema: str) -> str:
 
 
 def _code(reply: Reply) -> int:
-    """Confluent's error code; 0 for none."""
+    """Confluent's error code; 0 if there is none."""
     found = reply.json.get("error_code") if isinstance(reply.json, Mapping) else None
     return found if isinstance(found, int) else 0
 

@@ -1,1 +1,1 @@
-"""Spark through PySpark: its context, and units of extraction as tasks."""
+"""Spark through PySpark: its context, and an engine that runs units of extraction as tasks."""

@@ -1,8 +1,8 @@
-"""An archive of the classes that Spark's driver loads: Java maps it instead of reading the jars at every start.
+"""An archive of the classes that Spark's driver loads. Java maps it instead of reading the jars at every start.
 
-Java's class data sharing (https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html). An archive fits
-one Java and one set of jars. Its name identifies both, and Java checks again: if the archive does not fit, Java starts
-without it. The install step writes it: ``python -m kbq_assets.worker.warm``. ADR 13 has the gain.
+This is Java's class data sharing (https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html). An archive
+matches one Java and one set of jars. Its name identifies both, and Java checks again: if the archive does not match,
+Java starts without it. The installation writes it with ``python -m kbq_assets.worker.warm``. ADR 13 has measurements.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ import pyspark
 
 from kbq_assets.adapters.java import JavaRuntime
 
-#: Twenty on an idle machine. A busy one must not go without the archive for days.
+#: Twenty seconds suffice on an idle machine. A busy machine should get the archive too.
 _SECONDS = 600.0
 
 
-#: At the address that it was written for: elsewhere Java would adjust, and so copy, most of its pages.
+#: Map the archive at its original address. At another address, Java would relocate, and so copy, most of its pages.
 _AS_WRITTEN: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 
 
 def archive_options(java: JavaRuntime) -> list[str]:
-    """JVM options that use the archive; empty if there is no archive."""
+    """JVM options to use the archive; empty if there is no archive."""
     found = _found(archive_name(java))
     return [f"-XX:SharedArchiveFile={found}", "-Xshare:auto", *_AS_WRITTEN] if found else []
 
 
 def kept_command(java: JavaRuntime) -> list[str] | None:
-    """Options and class path with which Spark's scripts started the JVM that wrote the archive, without KBQ's own;
-    None if there is no archive."""
+    """The options and class path of the JVM that wrote the archive, as Spark's scripts chose them, without KBQ's own
+    options. None if there is no archive."""
     found = _found(command_file(Path(archive_name(java))).name)
     return list(json.loads(found.read_text())) if found else None
 
 
 def command_file(archive: Path) -> Path:
-    """The file next to an archive that has its `kept_command`."""
+    """The file next to an archive that stores its `kept_command`."""
     return archive.with_suffix(".json")
 
 
 def archive_name(java: JavaRuntime) -> str:
-    """File name of the archive, a digest of the Java runtime and PySpark's version and place."""
+    """The archive's file name: a digest of the Java runtime and of PySpark's version and folder."""
     release = java.home / "release"
     parts = [str(java.version), pyspark.__version__, str(Path(pyspark.__file__).parent)]
     parts += [release.read_text()] if release.is_file() else []
@@ -57,9 +57,9 @@ def archive_name(java: JavaRuntime) -> str:
 
 
 def write_archive(java: JavaRuntime) -> Path | None:
-    """Write the archive (120 MB, 20 s) from a session that does what every run does; None if Java cannot.
+    """Write the archive (120 MB, 20 s) from a session that does the same as every run. Returns None if Java cannot.
 
-    It gets its name only after Java has succeeded: Java crashes on a truncated archive.
+    The archive gets its name only after Java has succeeded, because Java crashes on a truncated archive.
     """
     for folder in _folders():
         with suppress(OSError):
@@ -87,14 +87,14 @@ def _found(name: str) -> Path | None:
 
 
 def _folders() -> Iterator[Path]:
-    """Folders for archives: this module's compiled code, then the user's cache."""
+    """Folders for archives: the one of this module's compiled code, then the user's cache."""
     yield Path(__file__).parent / "__pycache__"
     with suppress(RuntimeError):  # a container's user may have no home
         yield Path.home() / ".cache" / "kbq"
 
 
 def _is_trusted(path: Path) -> bool:
-    """Whether the file exists and belongs to root or this user: it is code."""
+    """Whether the file exists and belongs to root or this user. The check matters because the archive is code."""
     with suppress(OSError):
         return path.stat().st_uid in {0, os.getuid()}
     return False

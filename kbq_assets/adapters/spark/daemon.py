@@ -1,4 +1,4 @@
-"""PySpark's daemon with the tasks' code preloaded: it forks the Python workers."""
+"""PySpark's daemon, which forks the Python workers, with the tasks' code preloaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kbq_assets.adapters.forking import load_for_workers
 
 def serve(load: Callable[[], None]) -> None:
     """Load once (`load_for_workers`), then fork workers as PySpark does."""
-    # Spark reads the port from standard output: print nothing else there.
+    # Spark reads the port from standard output, so nothing else may print there.
     with contextlib.redirect_stdout(sys.stderr):
         load_for_workers(load)
 

@@ -1,7 +1,7 @@
 """Runs units of extraction as Spark tasks.
 
-Each submission is a Spark job of one task, from its own thread. Windows are published as their tasks end, never behind
-the slowest partition (PROTOCOL E4), and a failed task affects no other. ADR 12 has the measurement.
+Each submission is a Spark job with one task, from its own thread. So windows are published when their task ends,
+without waiting for the slowest partition (PROTOCOL E4), and a failed task affects no other. ADR 12 has measurements.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from kbq_assets.core.extraction.units import Unit, UnitOutcome
 _LOGGER: Final = logging.getLogger("kbq.extract")
 #: Warn if no executor has registered after this many seconds.
 QUIET_SECONDS: Final = 30.0
-#: Spark's option by which an application's executors come and go with its tasks.
+#: Spark's option to add and remove executors with the load.
 DYNAMIC_ALLOCATION: Final = "spark.dynamicAllocation.enabled"
-#: In the error of a task that died as often as Spark lets it; a context that ends has others.
+#: In the error of a task that died as often as Spark allows. When a context ends, its tasks have other errors.
 _ABORTED: Final = "Job aborted due to stage failure"
 #: A task's function. Workers import it: Spark ships only its name and the units.
 Task = Callable[[tuple[Unit, ...]], list[UnitOutcome]]
@@ -35,10 +35,10 @@ Task = Callable[[tuple[Unit, ...]], list[UnitOutcome]]
 class SparkEngine:
     """An ExtractionEngine on a Spark context.
 
-    It runs ``slots`` tasks at a time, by default one per core that the cluster has at the moment: executors arrive
-    after the driver and may leave. With dynamic allocation it submits twice as many, since Spark adds executors only
-    while tasks wait. It complains if no task has been running for ``quiet_seconds``. ``thread`` is the class of its
-    threads: Spark's own needs a real context.
+    It runs ``slots`` tasks at a time, by default one per core that the cluster currently has: executors start after the
+    driver and may leave. With dynamic allocation it submits twice as many tasks, because Spark adds executors only
+    while tasks wait. It complains if no task has run for ``quiet_seconds``. ``thread`` is the class of its threads;
+    Spark's own class requires a real context.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class SparkEngine:
             return self._slots
         try:
             grows, cores = self._grows, self._context.defaultParallelism
-        except Exception as error:  # a stopped context and a dead JVM have many
+        except Exception as error:  # a stopped context and a dead JVM raise many kinds
             raise EngineEnded(
                 f"the Spark application on {self._context.master} has ended: {cause(error)}",
-                next_step="start the command again: the next run continues where this one ended",
+                next_step="start the command again: the next run continues where this one stopped",
             ) from error
         return cores * 2 if grows else cores
 
@@ -85,7 +85,7 @@ class SparkEngine:
         return self._tasks.next_outcomes(timeout_seconds)
 
     def complaint(self) -> str:
-        """A message if no task has been running for a while, else "": Spark itself only waits."""
+        """A message if no task has been running for a while, otherwise "". Spark itself only waits."""
         seconds = time.monotonic() - self._tasks.last_sign
         if not self._tasks or seconds < self._quiet_seconds:
             return ""
@@ -93,9 +93,9 @@ class SparkEngine:
             self._tasks.last_sign = time.monotonic()
             return ""
         return (
-            f"no task has been running for {seconds:.0f} s: {self._context.master} gives no executor. See in its UI"
-            " whether it has workers with free cores and memory (spark.cores.max, spark.executor.memory), and whether"
-            " executors start and reach this driver (spark.driver.host)"
+            f"no task has been running for {seconds:.0f} s: {self._context.master} provides no executor. Check in its"
+            " UI whether it has workers with free cores and memory (spark.cores.max, spark.executor.memory), and"
+            " whether executors start and reach this driver (spark.driver.host)"
         )
 
     def cancel(self, reason: str) -> None:
@@ -122,14 +122,14 @@ class SparkEngine:
 
 
 def _failed(unit: Unit, error: Exception) -> UnitOutcome:
-    """The outcome of a unit whose task Spark gave up."""
+    """The outcome of a unit whose task failed."""
     return UnitOutcome(
         unit, failure=f"the Spark task failed: {cause(error)}", has_died=_ABORTED in str(error)
     )
 
 
 def cause(error: Exception) -> str:
-    """The line of Spark's message with the task's Python exception, else the first line."""
+    """The line of Spark's message that has the task's Python exception, otherwise the first line."""
     lines = str(error).splitlines() or [type(error).__name__]
     raised = [line for line in lines if re.match(r"[A-Za-z_.]+(Error|Exception|Interrupt|Exit)\b", line)]
     return (raised or lines)[-1 if raised else 0]

@@ -1,7 +1,8 @@
-"""An archive for `spark.archives` with all that workers import: this package, its requirements and a `bin/python`.
+"""An archive for `spark.archives` with everything that workers import: this package, its requirements and a
+`bin/python`.
 
-Spark's way of shipping Python (https://spark.apache.org/docs/latest/api/python/tutorial/python_packaging.html).
-The hosts provide Spark and a Python of the same minor version.
+This is Spark's way to ship Python (https://spark.apache.org/docs/latest/api/python/tutorial/python_packaging.html).
+The hosts must have Spark and a Python with the same minor version.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Any, Final
 from kbq_assets.adapters import secrets
 from kbq_assets.core.errors import ConfigurationError
 
-#: Folder in the executor's that Spark unpacks the archive to: the part after `#` in `spark.archives`.
+#: Subfolder of the executor's folder to which Spark unpacks the archive: the part after `#` in `spark.archives`.
 FOLDER: Final = "environment"
 #: The workers' interpreter, relative to the executor's folder.
 PYTHON: Final = f"./{FOLDER}/bin/python"
-#: Packages that workers import; their requirements are added. The rest of KBQ's dependencies is for drivers.
+#: Packages that workers import; their requirements are added. KBQ's other dependencies are for drivers.
 PACKAGES: Final = (
     "confluent-kafka",
     "cramjam",
@@ -36,12 +37,12 @@ PACKAGES: Final = (
     "requests",
     "zstandard",
 )
-#: Packed if one of the warehouses is a lake: its compaction runs on workers.
+#: Packed if one of the warehouses is a lake, because workers run its compaction.
 LAKE_PACKAGES: Final = ("fastavro", "pyarrow", "pyiceberg", "sqlalchemy")
-#: Packed if installed here: some topics need protoc.
+#: Packed if installed here, because some topics need protoc.
 OPTIONAL: Final = ("grpcio-tools",)
 _OWN: Final = "kbq-assets"
-#: PySpark contains a whole Spark, which the cluster has.
+#: Parts of PySpark that are left out: PySpark contains all of Spark, which the cluster already has.
 _SPARKS_OWN: Final = {
     ("pyspark", name) for name in ("bin", "data", "examples", "jars", "licenses", "python", "sbin")
 }
@@ -57,9 +58,9 @@ exec python{sys.version_info.major}.{sys.version_info.minor} "$@"
 
 
 def write_environment(archive: Path, kernels: Mapping[str, Path], *, with_lake: bool = False) -> None:
-    """Write the archive, from what is installed here. ``kernels`` are folders by their names below `wire`.
+    """Write the archive from the packages installed here. ``kernels`` has folders by their name below `wire`.
 
-    Raises ConfigurationError where it cannot be written.
+    Raises ConfigurationError if the archive cannot be written.
     """
     from isal import igzip  # not for every driver
 
@@ -72,14 +73,14 @@ def write_environment(archive: Path, kernels: Mapping[str, Path], *, with_lake: 
     except OSError as error:
         raise ConfigurationError(
             f"{archive} was not written: {error}",
-            next_step="name a file in a folder that is there, with room",
+            next_step="name a file in an existing folder with enough space",
         ) from error
     finally:
         written.unlink(missing_ok=True)
 
 
 def distributions(*, with_lake: bool = False) -> Iterator[importlib.metadata.Distribution]:
-    """Installed distributions of `PACKAGES`, `OPTIONAL` and plug-ins for secrets, with all that they require."""
+    """Installed distributions of `PACKAGES`, `OPTIONAL` and plug-ins for secrets, with all their requirements."""
     from packaging.requirements import Requirement  # not for every driver
 
     seen = {_OWN}  # plug-ins require KBQ; it is packed separately, without the drivers' requirements
@@ -116,7 +117,7 @@ def _fill(
     kernels: Mapping[str, Path],
     packed: Iterable[importlib.metadata.Distribution],
 ) -> None:
-    # Keep fractions of seconds: without them Python takes compiled code for stale.
+    # Keep fractions of seconds in timestamps: without them, Python considers compiled code stale.
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
         script = tarfile.TarInfo("bin/python")
         script.mode, script.size = 0o755, len(_SCRIPT)
@@ -133,7 +134,7 @@ def _fill(
 
 
 def _is_shipped(file: PurePosixPath) -> bool:
-    """Whether workers need a file: no scripts, no tests, none of PySpark's jars."""
+    """Whether workers need a file. They need no scripts, no tests, and none of PySpark's jars."""
     if file.is_absolute() or ".." in file.parts or "tests" in file.parts:
         return False
     return file.parts[:2] not in _SPARKS_OWN
@@ -145,7 +146,7 @@ def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Drop the owner: files belong to the user who unpacks them."""
+    """Drop the owner, so that files belong to the user who unpacks them."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member

@@ -1,5 +1,5 @@
-"""Starts a session as every run does, so that its JVM archives the classes: ``… ARCHIVE FOLDER``. Beside the archive it
-writes the JVM's options and class path, as Spark's scripts found them."""
+"""Starts a session as every run does, so that its JVM archives the classes. Arguments: ``ARCHIVE FOLDER``. Next to the
+archive, writes the JVM's options and class path as Spark's scripts chose them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kbq_assets.core.config.parts import SparkSettings
 
 def main(archive: str, folder: str) -> int:
     """Write the archive and return the JVM's exit code."""
-    # A session loads all classes that a context loads, and those of users' assets.
+    # A session loads all classes that a context loads, and also those that users' assets need.
     builder = SparkSession.builder
     chosen = {
         "spark.driver.extraJavaOptions": f"{QUICK_JVM} -XX:ArchiveClassesAtExit={archive}",

@@ -1,8 +1,8 @@
-"""Spark's configuration and context: only the options that KBQ needs.
+"""Spark's configuration and context, with only the options that KBQ needs.
 
-Options may hold secrets, and every user of a machine can read command lines. So Spark gets its options from a file that
-only this user can read (`private_options`), or over its socket if its JVM already runs. Its event log and its UI hide
-all that looks like a secret (`core/config/redaction.py`).
+Options may contain secrets, and every user of a machine can read command lines. So Spark gets its options from a file
+that only this user can read (`private_options`), or over its socket if its JVM already runs. Its event log and UI hide
+everything that looks like a secret (`core/config/redaction.py`).
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from kbq_assets.core.config.redaction import SPARK_PATTERN
 _LOGGER: Final = logging.getLogger("kbq.extract")
 _LOOPBACK = "127.0.0.1"
 _REDACTION = "spark.redaction.regex"
-#: Whether Spark writes a log of its jobs and tasks for its history server.
+#: Spark's option to log its jobs and tasks for its history server.
 EVENT_LOG: Final = "spark.eventLog.enabled"
-#: Runs whose event logs stay in `spark-events/`.
+#: Number of runs whose event logs are kept in `spark-events/`.
 KEPT_EVENT_LOGS: Final = 200
 #: Arguments of `spark-submit`, which PySpark starts (https://spark.apache.org/docs/latest/submitting-applications.html).
 _SUBMIT = "PYSPARK_SUBMIT_ARGS"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-#: Where PySpark finds `bin/spark-submit`.
+#: The variable with the folder in which PySpark finds `bin/spark-submit`.
 _HOME: Final = "SPARK_HOME"
-#: What `spark-submit` runs for PySpark in the end.
+#: The Java class that `spark-submit` finally runs for PySpark.
 _GATEWAY: Final = "org.apache.spark.api.python.PythonGatewayServer"
-#: Variables that change what Spark's scripts start, besides those that `prepare_environment` sets.
+#: Prefixes of variables that affect Spark's scripts. `_OWN_VARIABLES` are those that `prepare_environment` sets.
 _READ_BY_SCRIPTS: Final = ("SPARK_", "HADOOP_", "YARN_", "PYSPARK_SUBMIT_ARGS")
 _OWN_VARIABLES: Final = ("SPARK_LAUNCHER_OPTS", "SPARK_LOCAL_IP")
-#: No record passes through a JVM: it is short-lived and does little, so the quick compiler and the serial collector
-#: suit it. The driver's young generation holds all the garbage of a short run.
-#: Measured: start and stop take half the processor time, 8 s instead of 15.
+#: No record passes through the JVM. It is short-lived and does little, so the quick compiler and the serial collector
+#: suit it. The driver's young generation is large enough for all garbage of a short run.
+#: Measured: start and stop take half the CPU time, 8 s instead of 15.
 _QUICK_EXECUTOR = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK_JVM = f"{_QUICK_EXECUTOR} -Xmn320m"
 #: Java's property that names the configuration of Spark's log.
 LOG4J: Final = "log4j2.configurationFile"
-#: Errors alone, from the start on: Spark's own defaults print four lines before `setLogLevel` can ask for less.
+#: Logs only errors, from the start: with Spark's defaults, four lines are printed before `setLogLevel` takes effect.
 _QUIET_LOG: Final = """\
 appender.console.type=Console
 appender.console.name=console
@@ -68,10 +68,10 @@ logger.shell.level=error
 
 
 def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[str, str]:
-    """Spark's configuration for KBQ; the user's options win.
+    """Spark's configuration for KBQ. The user's options take precedence.
 
     ``daemon`` is the module that forks Python workers. It is used only if workers have it: with a local master, or with
-    the archive of `environment.write_environment`.
+    the archive from `environment.write_environment`.
     """
     events = home / "spark-events"
     events.mkdir(parents=True, exist_ok=True)
@@ -81,13 +81,13 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
         "spark.app.name": "kbq",
         "spark.scheduler.mode": "FAIR",
         "spark.ui.showConsoleProgress": "false",
-        # One machine has Dagster's UI and `kbq status`; a cluster's operators look for an application here. Of a local
-        # start, the event log takes a tenth of Java's time.
+        # A cluster's operators look for an application in Spark's UI. On one machine there are Dagster's UI and
+        # `kbq status`, and the event log would take a tenth of Java's start time.
         **dict.fromkeys(("spark.ui.enabled", EVENT_LOG), str(not settings.is_local).lower()),
         "spark.driver.memory": "1g",
         _JAVA_OPTIONS: " ".join([QUICK_JVM, *archive_options(find_java(home / "java"))]),
         "spark.executor.extraJavaOptions": _QUICK_EXECUTOR,
-        # Workers multiply no matrices: numpy's idle threads would only cost time.
+        # Workers multiply no matrices, so numpy's idle threads would only cost time.
         "spark.executorEnv.OMP_NUM_THREADS": "1",
         "spark.eventLog.dir": events.as_uri(),
         "spark.sql.warehouse.dir": (home / "spark-warehouse").as_uri(),
@@ -102,8 +102,9 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
 
 
 def resident_options(settings: SparkSettings) -> dict[str, str]:
-    """The options of an application that runs for days; the user's win. On a cluster its executors come with tasks
-    and leave when they are idle. An event log, and what the driver remembers of jobs, would grow without end."""
+    """The options of an application that runs for days. The user's options take precedence. On a cluster, executors
+    start when tasks wait and leave when idle. The event log is off and the driver keeps few jobs, because both would
+    grow without bound."""
     options = {
         EVENT_LOG: "false",
         **dict.fromkeys(("spark.ui.retainedJobs", "spark.ui.retainedStages"), "200"),
@@ -115,10 +116,10 @@ def resident_options(settings: SparkSettings) -> dict[str, str]:
 
 
 def _delete_old_events(folder: Path) -> None:
-    """Keep the event logs of the latest runs: a large one is 3 MB, and there may be hundreds a day."""
+    """Keep only the event logs of the latest runs: a large log is 3 MB, and there may be hundreds per day."""
     runs = []
     for log in folder.iterdir():
-        with suppress(OSError):  # another run deletes it, too
+        with suppress(OSError):  # another run may delete it too
             runs.append((log.stat().st_mtime, log))
     for _, log in sorted(runs)[: -KEPT_EVENT_LOGS or None]:
         with suppress(OSError):
@@ -126,10 +127,10 @@ def _delete_old_events(folder: Path) -> None:
 
 
 def prepare_environment(settings: SparkSettings, home: Path) -> None:
-    """Choose the Java and the Python that Spark starts. Call it before the JVM starts. Raises ConfigurationError.
+    """Choose the Java and the Python that Spark starts. Call this before the JVM starts. Raises ConfigurationError.
 
-    Spark reads both from the environment only. Workers run the archive's Python or this interpreter.
-    PYSPARK_PYTHON names another one, for clusters whose hosts have it elsewhere.
+    Spark reads both only from the environment. Workers run the archive's Python or this interpreter. PYSPARK_PYTHON
+    overrides it, for clusters whose hosts have Python elsewhere.
     """
     os.environ["JAVA_HOME"] = str(find_java(home / "java").home)
     os.environ.setdefault(
@@ -148,7 +149,7 @@ def _is_packed(settings: SparkSettings) -> bool:
 
 @contextmanager
 def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iterator[SparkContext]:
-    """A context for one run, stopped after it. A SQL session would take twice the time to start."""
+    """A context for one run, which stops afterwards. A SQL session would take twice as long to start."""
     prepare_environment(settings, home)
     options = spark_config(settings, home, daemon)
     java = find_java(home / "java")
@@ -165,13 +166,13 @@ def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iter
 def _stop(context: SparkContext) -> None:
     try:
         context.stop()
-    except Exception as error:  # the JVM is gone; an error of the run must not hide behind this one
-        _LOGGER.warning("Spark did not stop in order: %s", error)
+    except Exception as error:  # the JVM is gone; this error must not hide an error of the run
+        _LOGGER.warning("Spark did not stop cleanly: %s", error)
 
 
 def _is_plain(settings: SparkSettings) -> bool:
-    """Whether Spark's scripts would add nothing to the kept command: no option of the user's, no variable that they
-    read, no file of defaults."""
+    """Whether Spark's scripts would add nothing to the kept command: the user has set no options, no variables that the
+    scripts read, and no files of defaults."""
     theirs = (name for name in os.environ if name.startswith(_READ_BY_SCRIPTS) and name not in _OWN_VARIABLES)
     has_files = (Path(pyspark.__file__).parent / "conf").is_dir()
     return settings.is_local and not settings.options and not any(theirs) and not has_files
@@ -179,7 +180,7 @@ def _is_plain(settings: SparkSettings) -> bool:
 
 def _started(options: Mapping[str, str], command: Sequence[str]) -> SparkContext:
     config = SparkConf()
-    if config.getAll():  # the JVM of an earlier context: its defaults show that it runs
+    if config.getAll():  # it has defaults, so the JVM of an earlier context runs
         return SparkContext.getOrCreate(config.setAll(list(options.items())))
     with private_options(options, command):
         return SparkContext.getOrCreate(config)
@@ -187,11 +188,11 @@ def _started(options: Mapping[str, str], command: Sequence[str]) -> SparkContext
 
 @contextmanager
 def private_options(options: Mapping[str, str], command: Sequence[str] = ()) -> Iterator[None]:
-    """Start JVMs with these options in this block. They stand in files that only this user can read.
+    """Within the block, JVMs start with these options, which are in files that only this user can read.
 
-    The JVM's own options must stand in its command line: Java reads them from a file as well. Unless they configure
-    Spark's log, only its errors are printed. With a ``command``, Java and its options, Spark's scripts do not run: they
-    start a shell, a Python and a JVM to find that command, and then a JVM that sets up Ivy first.
+    The JVM's own options must be on its command line, which refers to a file of arguments. Unless the options configure
+    Spark's log, only its errors are printed. With a ``command`` (Java and its options), Spark's scripts do not run.
+    They would start a shell, a Python and a JVM to find that command, and then a JVM that first sets up Ivy.
     """
     with tempfile.TemporaryDirectory(prefix="kbq-spark-") as folder:
         java, properties, log = (Path(folder) / name for name in ("java", "spark.conf", "log4j2.properties"))
@@ -215,7 +216,7 @@ def private_options(options: Mapping[str, str], command: Sequence[str] = ()) -> 
 
 
 def _write_script(path: Path, java: str) -> None:
-    """What PySpark starts instead of Spark's `bin/spark-submit`."""
+    """Write the script that PySpark starts instead of Spark's `bin/spark-submit`."""
     path.parent.mkdir()
     home = shlex.quote(str(Path(pyspark.__file__).parent))
     path.write_text(f"#!/bin/sh\n{_HOME}={home} PYTHONHASHSEED=0 exec {java}\n")
@@ -224,7 +225,7 @@ def _write_script(path: Path, java: str) -> None:
 
 @contextmanager
 def _variable(name: str, value: str) -> Iterator[None]:
-    """Set an environment variable in this block."""
+    """Set an environment variable within the block."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -237,13 +238,13 @@ def _variable(name: str, value: str) -> Iterator[None]:
 
 
 def _java_quoted(argument: str) -> str:
-    """An argument in a file of Java's arguments."""
+    """An argument, quoted for Java's argument files."""
     text = argument.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 
 
 def _escaped(text: str) -> str:
-    """Text in a file of Java properties."""
+    """A text, escaped for a file of Java properties."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-/") else _code_units(c) for c in text)
 
 
@@ -254,7 +255,7 @@ def _code_units(character: str) -> str:
 
 @contextmanager
 def _without_numpy_arguments() -> Iterator[None]:
-    """Remove the converters for numpy: for each argument they import PySpark's test tools and pandas (ADR 13)."""
+    """Remove py4j's converters for numpy, which import PySpark's test tools and pandas for each argument (ADR 13)."""
     converters: list[Any] = py4j.protocol.INPUT_CONVERTER
     kept = list(converters)
     converters[:] = [each for each in kept if not type(each).__name__.startswith("Numpy")]

@@ -1,4 +1,4 @@
-"""Work on a lake's table as Spark tasks: one Spark job, a task per item."""
+"""Runs work on a lake's table as Spark tasks: one Spark job with a task per item."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Outcome = TypeVar("Outcome")
 
 
 class SparkTasks(Generic[Item, Outcome]):
-    """Runs items in Spark tasks; the driver commits. ``task`` raises nothing that it expects: its outcome says why it
-    failed. ``what`` names the work, such as "a compaction of"."""
+    """Runs items in Spark tasks; the driver commits. If ``task`` fails in an expected way, it returns the reason in its
+    outcome instead of raising. ``what`` names the work, such as "a compaction of"."""
 
     def __init__(self, context: Callable[[], Any], task: Callable[[Item], Outcome], what: str) -> None:
         self._context = context
@@ -23,7 +23,7 @@ class SparkTasks(Generic[Item, Outcome]):
         self._what = what
 
     def __call__(self, items: Sequence[Item]) -> list[Outcome]:
-        """An outcome per item. Raises Unavailable if Spark does not start, or gives a task up: its files are
+        """An outcome per item. Raises Unavailable if Spark does not start or gives up a task, whose files are then
         orphans."""
         task: Any = self._task
         what = f"{self._what} {items[0].table}"

@@ -1,4 +1,4 @@
-"""The broker and the registry for producing: creates topics, reads records back, registers schemas."""
+"""Access to the broker and the registry for the demo: creates topics, reads records back, registers schemas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kbq_assets.core.errors import StateError, Unavailable
 
 _LOGGER: Final = logging.getLogger("kbq.demo")
 _SECONDS: Final = 30.0
-#: Errors of a topic in its first moments.
+#: Errors that occur just after a topic is created.
 _NEW_TOPIC: Final = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -33,7 +33,7 @@ _NEW_TOPIC: Final = frozenset(
 )
 #: The package has no types for these constructors.
 _SPEC: Final[Any] = OffsetSpec
-#: Keep records with event times of 2007, and begin no new segment for a year between two records.
+#: Keep records with event times in 2007, and start no new segment because event times jump by a year.
 _TOPIC_CONFIG: Final = {"retention.ms": "-1", "segment.ms": str(100 * 365 * 86_400_000)}
 
 Answer = TypeVar("Answer")
@@ -48,14 +48,14 @@ class ReadBack(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicState:
-    """A topic on the broker. ``ends``: the end of the log and the last stable offset of each partition."""
+    """A topic on the broker. ``ends`` has each partition's log end offset and last stable offset."""
 
     topic_id: str
     ends: Mapping[int, tuple[int, int]]
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was ever appended."""
+        """Whether nothing was ever appended to the topic."""
         return all(end == 0 for end, _ in self.ends.values())
 
     @property
@@ -65,7 +65,7 @@ class TopicState:
 
 
 class DemoBroker:
-    """A cluster, for producers. Errors are Unavailable."""
+    """A cluster to produce to. Raises Unavailable for Kafka's errors."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -105,7 +105,7 @@ class DemoBroker:
         return states[-1]
 
     def read_back(self, topic: str, state: TopicState) -> dict[int, list[ReadBack]]:
-        """Every committed record, by partition, in offset order. Raises StateError if retention deleted some."""
+        """All committed records by partition, in offset order. Raises StateError if retention deleted some."""
         found: dict[int, list[ReadBack]] = defaultdict(list)
         wanted = {p for p, (end, _) in state.ends.items() if end > 0}
         consumer = Consumer(
@@ -182,11 +182,11 @@ class DemoBroker:
 
 
 def checksum(key: bytes | None, value: bytes | None) -> int:
-    """A checksum of records that distinguishes null from empty."""
+    """A checksum of a record that distinguishes null from empty."""
     return zlib.crc32(b"\x00" if value is None else b"\x01" + value, zlib.crc32(key or b""))
 
 
 def register_schema(registry_url: str, subject: str, schema: Mapping[str, Any]) -> int:
-    """Register a schema unless it is registered; return its id. Raises Unavailable, Refused."""
+    """Register a schema if needed, and return its id. Raises Unavailable, Refused."""
     registry = ConfluentSubjects(ConfluentSchemaRegistry(RegistrySettings(url=registry_url)))
     return registry.register(subject, json.dumps(schema), "AVRO")

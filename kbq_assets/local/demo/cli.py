@@ -1,4 +1,4 @@
-"""``kbq demo``: starts a broker with real data, runs a job through Dagster's daemon, accounts for every record."""
+"""``kbq demo``: starts a broker with real data, runs a job through Dagster's daemon, and reconciles every record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kbq_assets.ports.orchestrator import Orchestrator
 
 #: The job that extracts and loads everything.
 JOB: Final = "extract_and_load"
-#: Seconds to wait for another demo of the same home.
+#: Seconds to wait for another demo in the same home folder.
 LOCK_SECONDS: Final = 1800.0
 
 
@@ -40,11 +40,11 @@ LOCK_SECONDS: Final = 1800.0
 @click.option("--lake", "with_lake", is_flag=True, help="Load an Iceberg lake too, and compact it.")
 @pass_deployment
 def demo(deployment: Deployment, with_lake: bool) -> None:
-    """Run everything on this machine, and account for every record; exit with 1 if one is missing or doubled.
+    """Run everything on this machine, and account for every record; exit with 1 if one is missing or duplicated.
 
-    A second demo produces and loads nothing twice. After a killed demo, the next one completes it.
+    A second demo produces and loads nothing twice. If a demo is killed, the next one completes it.
 
-    With --lake, one extraction feeds DuckDB and an Iceberg lake, without Dagster; ClickHouse reads the lake.
+    With --lake, one extraction feeds DuckDB and an Iceberg lake, without Dagster. ClickHouse then reads the lake.
     """
     shown, settings = console(), deployment.settings
     end_in_order()
@@ -53,7 +53,7 @@ def demo(deployment: Deployment, with_lake: bool) -> None:
         steps = 6 if with_lake else 4
         with _step(shown, f"1 of {steps}: a Kafka broker and a schema registry"):
             start(settings)
-        reopen()  # on the ports that they took
+        reopen()  # with the ports that the services use
         if with_lake:
             is_whole = _produce_and_load_both(shown)
             folder = settings.home / "lake"
@@ -72,7 +72,7 @@ def demo(deployment: Deployment, with_lake: bool) -> None:
 def _produce_and_load(
     deployment: Deployment, orchestrator: Orchestrator, reconciler: Reconciler, shown: Console
 ) -> bool:
-    """Whether everything was loaded, and every record is accounted for."""
+    """Produce, load and reconcile. Returns whether every record is accounted for."""
     with _step(shown, "2 of 4: real data"):
         _produce(deployment.settings, shown)
     with _step(shown, f"3 of 4: the job {JOB}, through Dagster's queue and daemon"):
@@ -85,7 +85,7 @@ def _produce_and_load(
 
 @pass_deployment
 def _produce_and_load_both(deployment: Deployment, shown: Console) -> bool:
-    """Whether DuckDB and the lake have every record once, and ClickHouse reads the same rows."""
+    """Load both warehouses. Returns whether both have every record once, and ClickHouse reads the same rows."""
     from kbq_assets.local.demo import lake
 
     settings = deployment.settings
@@ -106,7 +106,7 @@ def _produce_and_load_both(deployment: Deployment, shown: Console) -> bool:
 
 
 def _account(warehouse: str, shown: Console) -> bool:
-    """Account for every record in one warehouse. Returns whether all are there once."""
+    """Account for every record in one warehouse. Returns whether each is there exactly once."""
     choose_warehouse(warehouse)
 
     @pass_reconciler
@@ -120,8 +120,8 @@ def _account(warehouse: str, shown: Console) -> bool:
 
 
 def run_job(dagster: Orchestrator, shown: Console) -> bool:
-    """Queue the job, let the daemon run it, and show its log; returns whether it succeeded."""
-    # Queue the job before the daemon starts, so that its sensors see the work and add none.
+    """Queue the job, let the daemon run it, and show its log. Returns whether it succeeded."""
+    # Queue the job before the daemon starts, so that its sensors see the queued job and launch no other runs.
     run_id = dagster.submit(JOB)
     shown.print(f"  queued as run {run_id[:8]}; waiting for the daemon")
     with dagster.working():
@@ -140,7 +140,7 @@ def _produce(settings: Settings, shown: Console) -> None:
 
 
 def _require_local_broker(settings: Settings) -> None:
-    """Raise ConfigurationError unless the broker is the demo's own: its data must not go to a broker in use."""
+    """Raise ConfigurationError unless the broker is the demo's own: demo data must not reach a broker in use."""
     stack = stack_of(settings)
     wanted = (stack.bootstrap_servers, stack.registry_url)
     if (settings.kafka.bootstrap_servers, settings.registry.url) != wanted:

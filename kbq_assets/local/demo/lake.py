@@ -1,6 +1,7 @@
-"""``kbq demo --lake``: one extraction into DuckDB and a lake, compacted, read by ClickHouse, accounted for in both.
+"""``kbq demo --lake``: extracts once into DuckDB and a lake, compacts the lake, reads it with ClickHouse, and
+reconciles both.
 
-Its state is below KBQ_HOME/lake, next to that of ``kbq demo``; broker and topics are the same.
+Its state is in KBQ_HOME/lake, separate from that of ``kbq demo``. Both use the same broker and topics.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.loader import Loader
 
 DUCKDB, LAKE = WAREHOUSES = ("db", "lake")
-#: So many records an extraction: a lake that is loaded often has many small files.
+#: Records per extraction: frequent loads create many small files in the lake.
 _RUN_RECORDS: Final = 40_000
 #: More extractions than the demo's topics need.
 _MOST_RUNS: Final = 100
-#: Whatever the policy says: the files of all days.
+#: The files of all days, regardless of the policy.
 _ALL_DAYS: Final = ChosenFiles(range(-1_000_000, 1_000_000))
 _DEFAULTS: Final = f"destination: {{warehouses: [{', '.join(WAREHOUSES)}], partitioning: month}}\n"
-#: In a process of its own, since it reads files below its working folder alone.
+#: Runs in a separate process, because chdb reads only files below its working folder.
 _QUERY: Final = "import chdb, sys; print(chdb.query(sys.argv[1], 'CSV'))"
 
 
@@ -58,7 +59,7 @@ def lake_settings(settings: Settings) -> Settings:
 
 
 def copy_catalog(source: Path, target: Path) -> None:
-    """The demo's catalog, whose topics go to both warehouses, in partitions of a month."""
+    """Copy the demo's catalog, and send its topics to both warehouses, with monthly partitions."""
     shutil.copytree(source, target, dirs_exist_ok=True)
     with (target / "defaults.yaml").open("a", encoding="utf-8") as file:
         file.write(_DEFAULTS)
@@ -113,7 +114,7 @@ def compact(shown: Console) -> bool:
 
 
 def read_elsewhere(home: Path, shown: Console) -> bool:
-    """Count the lake's rows by ClickHouse, and DuckDB's by DuckDB. Returns whether the counts are equal."""
+    """Count the lake's rows with ClickHouse, and DuckDB's with DuckDB. Returns whether the counts are equal."""
     choose_warehouse(DUCKDB)
 
     @pass_deployment

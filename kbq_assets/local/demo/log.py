@@ -1,6 +1,6 @@
 """The producers' own log: each produced offset, and the row that a warehouse must have for it.
 
-It is one JSON file. Consecutive offsets with the same outcome are one range; an offset in no range holds no
+It is a single JSON file. Consecutive offsets with the same outcome form a range. An offset outside all ranges has no
 committed record.
 """
 
@@ -25,7 +25,7 @@ Outcomes: TypeAlias = Mapping[int, str]
 
 @dataclass(frozen=True)
 class Totals:
-    """Committed records by required outcome: ``produced == rows + errors + skipped``."""
+    """Numbers of committed records by required outcome: ``produced == rows + errors + skipped``."""
 
     produced: int = 0
     rows: int = 0
@@ -43,16 +43,16 @@ class Totals:
 
 @dataclass
 class PartitionLog:
-    """One partition: ranges ``[from, until)`` of one outcome each, in offset order."""
+    """One partition: ranges ``[from, until)`` with their outcome, in offset order."""
 
     ranges: list[tuple[int, int, str]] = field(default_factory=list)
 
     def add(self, offset: int, outcome: str) -> None:
-        """Append a record. Its offset must be above all others."""
+        """Append a record. Its offset must be higher than all others."""
         if self.ranges:
             first, until, last = self.ranges[-1]
             if offset < until:
-                raise ValueError(f"offset {offset} is not above {until - 1}")
+                raise ValueError(f"offset {offset} is not higher than {until - 1}")
             if offset == until and outcome == last:
                 self.ranges[-1] = (first, until + 1, last)
                 return
@@ -73,7 +73,7 @@ class PartitionLog:
 
 @dataclass
 class TopicLog:
-    """One topic. ``target`` is its number of committed records at the end; ``complete``: it has them."""
+    """One topic. ``target`` is the number of committed records to produce. ``complete`` says that all exist."""
 
     topic_id: str
     target: int
@@ -92,14 +92,14 @@ class TopicLog:
 
 @dataclass
 class ProducersLog:
-    """The whole log. Incomplete topics are in it, with the counts known at their start."""
+    """The log of all topics. It includes incomplete ones, with what was known when their production began."""
 
     cluster_id: str = ""
     topics: dict[str, TopicLog] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: Path) -> ProducersLog:
-        """Read a log; an empty one if there is no file. Raises CorruptState, UnsupportedFormat."""
+        """The stored log; an empty one if there is no file. Raises CorruptState, UnsupportedFormat."""
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -115,7 +115,7 @@ class ProducersLog:
             raise _corrupt(path, error) from error
 
     def save(self, path: Path) -> None:
-        """Replace the file in one step."""
+        """Replace the file atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         topics = {name: _topic_to(topic) for name, topic in sorted(self.topics.items())}
         content = {"format": FORMAT, "cluster_id": self.cluster_id, "topics": topics}
@@ -137,9 +137,9 @@ class ProducersLog:
 
 
 def expected_outcomes(folder: Path) -> Callable[[TopicPartition], Outcomes | None]:
-    """The log below ``folder`` for reconciliation: None for topics that it does not cover.
+    """The log in ``folder`` for reconciliation, as a function from partition to outcomes.
 
-    These are topics that the demo did not produce, and topics whose production was interrupted.
+    It returns None for topics that the demo did not produce, and for topics whose production was interrupted.
     """
     log = ProducersLog.load(folder / FILE_NAME)
 
@@ -156,7 +156,7 @@ def _topic_to(topic: TopicLog) -> dict[str, Any]:
         "topic_id": topic.topic_id,
         "target": topic.target,
         "complete": topic.complete,
-        # For people and scripts; read back, it is computed.
+        # For people and scripts only: a loaded log computes its totals.
         "totals": asdict(topic.totals),
         "outcomes": outcomes,
         "partitions": {

@@ -1,4 +1,4 @@
-"""Records that break one rule each: every one must go to the error table, none may stop a topic."""
+"""Malformed records, each of which breaks one rule. Each must go to the error table; none may stop a topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import fastavro
 
 from kbq_assets.local.demo.schemas import Schema
 
-#: From a well-formed value, its datum and its schema to a malformed value.
+#: Makes a malformed value from a well-formed value, its datum and its schema.
 Spoil: TypeAlias = Callable[[bytes, Mapping[str, Any], Schema], bytes]
 
 PREFIX_BYTES: Final = 5
@@ -22,14 +22,14 @@ def confluent(schema_id: int, body: bytes) -> bytes:
 
 
 def encode(schema: Any, datum: Any) -> bytes:
-    """A datum in Avro. ``schema`` may be parsed by fastavro."""
+    """A datum in Avro. ``schema`` may already be parsed by fastavro."""
     buffer = io.BytesIO()
     fastavro.schemaless_writer(buffer, schema, datum)
     return buffer.getvalue()
 
 
 def _rewritten(field: str, type_: Any, datum: Any) -> Spoil:
-    """A function that writes one field as another type, so that the bytes are wrong under the registered schema."""
+    """A function that writes one field with another type, so that the bytes do not match the registered schema."""
 
     def spoil(value: bytes, good: Mapping[str, Any], schema: Schema) -> bytes:
         fields = [

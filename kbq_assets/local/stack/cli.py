@@ -52,8 +52,8 @@ def up(deployment: Deployment, ivy_settings: Path | None) -> None:
 
 
 def start(settings: Settings, ivy_settings: Path | None = None) -> LocalStack:
-    """The running local stack, on the ports that variables set, else the remembered ones, else free ones. They are
-    checked before anything is installed. Raises as `LocalStack.up`."""
+    """The running local stack. Its ports are those that variables set, otherwise the remembered ones, otherwise free
+    ones. They are checked before anything is installed. Raises the errors of `LocalStack.up`."""
     stack = on_free_ports(stack_of(settings, ivy_settings), settings.local.fixed)
     stack.up()
     return stack
@@ -62,7 +62,7 @@ def start(settings: Settings, ivy_settings: Path | None = None) -> LocalStack:
 @local.command()
 @pass_deployment
 def down(deployment: Deployment) -> None:
-    """Stop only what `up` started. Data stays."""
+    """Stop the services that `up` started. Their data stays."""
     stack_of(deployment.settings).down()
 
 
@@ -70,7 +70,7 @@ def down(deployment: Deployment) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_deployment
 def status(deployment: Deployment, as_json: bool) -> None:
-    """Show both services; exit with 1 unless both serve."""
+    """Show the status of both services; exit with 1 unless both are healthy."""
     services = stack_of(deployment.settings).status()
     if as_json:
         echo_json([_as_json(service) for service in services])
@@ -81,7 +81,7 @@ def status(deployment: Deployment, as_json: bool) -> None:
 
 @local.command()
 @click.option(
-    "--records", default=1000, show_default=True, type=click.IntRange(1, 1_000_000), help="Of each topic."
+    "--records", default=1000, show_default=True, type=click.IntRange(1, 1_000_000), help="Records per topic."
 )
 @pass_deployment
 def sample(deployment: Deployment, records: int) -> None:

@@ -19,7 +19,7 @@ def local_services(settings: Settings) -> LocalServices:
 
 
 def ports(stack: LocalStack) -> Iterator[Check]:
-    """Whether the local stack's ports are free, or its own."""
+    """Checks that the local stack's ports are free or in use by the stack itself."""
     for service in stack.status():
         name, address = f"local {service.service}", f"port {service.port}"
         if service.state is ServiceState.RUNNING:

@@ -1,7 +1,7 @@
-"""Installs the local stack with the Ivy inside PySpark, checked by sha256.
+"""Installs the local stack with the Ivy that PySpark includes, and checks each file's sha256.
 
-``artifacts.txt`` names every file in full. Ivy fetches exactly these, with its users' own settings and mirrors if
-given; nothing else is accepted. ``relock.py`` rewrites the list.
+``artifacts.txt`` lists every file. Ivy fetches exactly these files, from the user's own mirrors if configured. Nothing
+else is accepted. ``relock.py`` rewrites the list.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def required_artifacts() -> tuple[Artifact, ...]:
 
 @dataclass(frozen=True)
 class Installation:
-    """The folders of one complete, verified set of programs: ``jars`` of Kafka, and the registry's."""
+    """One complete, verified set of programs: the folders of Kafka and of the registry."""
 
     folder: Path
 
     @property
     def kafka_classpath(self) -> str:
-        """For ``java -cp``."""
+        """The argument of ``java -cp``."""
         return str(self.folder / "kafka" / "*")
 
     @property
@@ -49,7 +49,7 @@ class Installation:
 
 
 def find_installation(root: Path, artifacts: Iterable[Artifact]) -> Installation | None:
-    """The complete installation of ``artifacts`` below ``root``; the folder's name is their digest."""
+    """The complete installation of ``artifacts`` below ``root``, if any. The folder's name is their digest."""
     folder = root / _digest(artifacts)
     return Installation(folder) if folder.is_dir() else None
 
@@ -63,8 +63,8 @@ def install(
 ) -> Installation:
     """Fetch, verify and unpack ``artifacts`` below ``root``. The caller holds the lock of ``root``.
 
-    The folder appears whole, by one rename. First it deletes the remains of earlier attempts, except Ivy's
-    cache, which keeps the files that have arrived.
+    A single rename makes the complete folder appear. Remains of earlier attempts are deleted first, except Ivy's cache,
+    which keeps the files fetched so far.
 
     Raises Unavailable if a file cannot be fetched, ConfigurationError if its content is wrong.
     """
@@ -91,10 +91,10 @@ def _digest(artifacts: Iterable[Artifact]) -> str:
 def _verify(retrieved: Path, artifacts: Iterable[Artifact], cache: Path) -> None:
     wrong = [artifact.file_name for artifact in artifacts if not _is_expected(retrieved, artifact)]
     if wrong:
-        # Otherwise Ivy would serve the same files from its cache, whatever the repository has by then.
+        # Otherwise Ivy would take the same files from its cache again, even if the repository's are fixed by then.
         shutil.rmtree(cache)
         raise ConfigurationError(
-            f"not the files that were expected (sha256 differs or missing): {', '.join(wrong)}",
+            f"unexpected content (sha256 differs, or file is missing): {', '.join(wrong)}",
             next_step="the repository or mirror serves other files: use another, or check artifacts.txt",
         )
 
@@ -108,7 +108,7 @@ def _is_expected(retrieved: Path, artifact: Artifact) -> bool:
 
 
 def _unpack(partial: Path, artifacts: Iterable[Artifact]) -> None:
-    """Sort the files into one folder per package; archives are unpacked there."""
+    """Move the files into one folder per package, and unpack archives there."""
     for artifact in artifacts:
         source, folder = partial / RETRIEVED / artifact.retrieved_path, partial / artifact.package
         folder.mkdir(exist_ok=True)

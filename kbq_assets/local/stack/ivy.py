@@ -1,4 +1,4 @@
-"""Fetches files with the Ivy inside PySpark: no Maven needed, and users' settings and mirrors apply."""
+"""Fetches files with the Ivy that PySpark includes. It needs no Maven, and the user's settings and mirrors apply."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from kbq_assets.local.stack.truststore import trusted_authorities, write_trustst
 
 RETRIEVED = "retrieved"
 RETRIEVE_PATTERN = "[organisation]/[artifact]-[revision](-[classifier]).[ext]"
-# A dead mirror is silent; on a slow line the largest file's first byte takes seconds.
+# A dead mirror sends nothing. On a slow line, the first byte of the largest file takes seconds.
 STALL_SECONDS = 180
 POLL_SECONDS = 0.2
-# Java's message about a certificate from an unknown authority.
+# Part of Java's message about a certificate from an unknown authority.
 UNKNOWN_AUTHORITY = "PKIX path"
 
 
 @dataclass(frozen=True)
 class Ivy:
-    """Runs Ivy. ``cache`` keeps files that have arrived; ``marker`` is an argument that identifies a running fetch."""
+    """Runs Ivy. ``cache`` keeps the fetched files; ``marker`` is an argument that identifies a running fetch."""
 
     java: JavaRuntime
     cache: Path
@@ -46,7 +46,7 @@ class Ivy:
     settings: Path | None = None
 
     def fetch(self, artifacts: Sequence[Artifact], folder: Path) -> None:
-        """Fetch ``artifacts`` into ``<folder>/retrieved``, each to its ``retrieved_path``, without verification.
+        """Fetch ``artifacts`` into ``<folder>/retrieved``, each to its ``retrieved_path``, without verifying them.
 
         Raises Unavailable if one cannot be fetched.
         """
@@ -56,7 +56,7 @@ class Ivy:
         fetched = self._run(folder, log, total, ())
         if not fetched and UNKNOWN_AUTHORITY in log.read_text(encoding="utf-8", errors="replace"):
             self.console.print(
-                "  this Java does not know the certificate authority: trusting those of Python"
+                "  this Java does not know the certificate authority: trusting Python's authorities"
             )
             trust = write_truststore(folder / "authorities.jks", trusted_authorities())
             fetched = self._run(folder, log, total, trust)
@@ -67,7 +67,7 @@ class Ivy:
             )
 
     def _run(self, folder: Path, log: Path, total: int, java_options: Sequence[str]) -> bool:
-        """Whether Ivy fetched everything; ``log`` has its output."""
+        """Run Ivy with its output in ``log``. Returns whether it fetched everything."""
         command = self._command(folder, java_options)
         with log.open("wb") as output, _bar(self.console, total) as bar:
             ivy = subprocess.Popen(
@@ -90,13 +90,13 @@ class Ivy:
             *("-settings", self.settings or _default_settings()),
             *("-cache", self.cache),
             *("-ivy", folder / "ivy.xml"),
-            # Relative to the working folder: brackets in a folder's name would be parts of the pattern.
+            # Relative to the working folder: Ivy would treat brackets in a folder's name as part of the pattern.
             *("-retrieve", f"{RETRIEVED}/{RETRIEVE_PATTERN}"),
         ]
 
 
 def ivy_jar() -> Path:
-    """The Ivy inside PySpark. Raises ConfigurationError without PySpark."""
+    """The path of the Ivy jar that PySpark includes. Raises ConfigurationError without PySpark."""
     pyspark = util.find_spec("pyspark")
     folder = Path(pyspark.origin).parent / "jars" if pyspark and pyspark.origin else Path("pyspark/jars")
     jars = sorted(folder.glob("ivy-*.jar"))
@@ -120,7 +120,7 @@ def _bar(console: Console, total: int) -> Iterator[Progress]:
 
 
 def _watch(ivy: subprocess.Popen[bytes], cache: Path, bar: Progress) -> None:
-    """Wait for Ivy, showing the bytes in its cache. Raises Unavailable if they do not grow for too long."""
+    """Wait for Ivy, and show the bytes in its cache. Raises Unavailable if none arrive for too long."""
     arrived, since = 0, time.monotonic()
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -138,7 +138,7 @@ def _watch(ivy: subprocess.Popen[bytes], cache: Path, bar: Progress) -> None:
 
 
 def _size_of(folder: Path) -> int:
-    """Bytes below ``folder``; files may vanish meanwhile (Ivy renames its ``.part`` files)."""
+    """Bytes below ``folder``. Files may vanish meanwhile: Ivy renames its ``.part`` files."""
     size = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):
@@ -147,7 +147,7 @@ def _size_of(folder: Path) -> int:
 
 
 def _problems(log: Path) -> str:
-    """The problems that Ivy reports: the causes if it names any, the files otherwise."""
+    """The problems in Ivy's log: the causes if it reports any, otherwise the missing files."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     for telling in ("access error", "FAILED", "not found"):
         found = [line for line in lines if telling in line]

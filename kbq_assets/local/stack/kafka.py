@@ -1,4 +1,4 @@
-"""One Kafka node (KRaft: broker and controller in one) on loopback, set for tests and demonstrations."""
+"""One Kafka node (KRaft: broker and controller in one) on loopback, configured for tests and demonstrations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kbq_assets.adapters.processes.loopback_ports import HOST, accepts_connectio
 from kbq_assets.core.errors import StateError
 from kbq_assets.local.stack.installation import Installation
 
-# By default librdkafka writes "connection refused" to standard error, which is expected while waiting.
+# By default librdkafka writes "connection refused" to standard error, but that is expected while waiting.
 _SILENT = logging.getLogger("kbq.local.probe")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -33,8 +33,8 @@ appender.out.layout.type=PatternLayout
 appender.out.layout.pattern=[%d] %p %m (%c)%n
 """
 
-# Data with event times years back is normal here, so nothing expires unless a topic sets it.
-# Checks every second or so show retention, compaction and transaction timeouts to tests soon.
+# Event times years in the past are normal here, so nothing expires unless a topic configures it.
+# Checks run every second, so that tests soon see retention, compaction and transaction timeouts.
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -73,7 +73,7 @@ metric.reporters=
 
 @dataclass(frozen=True)
 class Kafka:
-    """The broker of one home."""
+    """The broker of one home folder."""
 
     home: Path
     port: int
@@ -84,13 +84,13 @@ class Kafka:
 
     @property
     def grace_seconds(self) -> float:
-        """Seconds to end in order: a clean stop flushes and closes every log. A few logs take 2 s, 11,000 a minute or
-        two on a busy machine; after a kill the next start would check them all."""
+        """Seconds for a clean stop, which flushes and closes every log. A few logs take 2 s; 11,000 take a minute or
+        two on a busy machine. After a kill, the next start would have to check them all."""
         return 20.0 + sum(1 for _ in (self._folder / "data").glob("*-*/partition.metadata")) / 50
 
     @property
     def address(self) -> str:
-        """For ``bootstrap.servers``."""
+        """The value of ``bootstrap.servers``."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -114,7 +114,8 @@ class Kafka:
 
     def daemon(self, installation: Installation, java: JavaRuntime) -> Daemon:
         """The program to start."""
-        # The quick compiler: 3 s of CPU to the first answer instead of 5, and less for a few million records too.
+        # Use only the quick compiler: 3 s of CPU until the first response instead of 5, and less CPU even for a few
+        # million records.
         options = ("-Xms128m", f"-Xmx{self.heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
         command = (
             *(str(java.executable), *options, "-Djava.awt.headless=true"),
@@ -124,7 +125,7 @@ class Kafka:
         return Daemon(self.service, self.home, command, self.port)
 
     def problem(self) -> str:
-        """Why it does not serve yet; empty if it does."""
+        """Why the broker does not serve yet; empty if it does."""
         if not accepts_connections(self.port):
             return f"no connection to {self.address}"
         # The probe's threads end when it is collected, so none outlives this call.
@@ -141,14 +142,14 @@ class Kafka:
         )
 
     def _format(self, installation: Installation, java: JavaRuntime) -> None:
-        """Format a temporary folder and rename it, so that a half-formatted one is never used."""
+        """Format a temporary folder and rename it, so that a half-formatted folder is never used."""
         marker = marker_of("format", self.home)
         kill_marked(marker)
         partial = self._folder / "data.partial"
         shutil.rmtree(partial, ignore_errors=True)
         settings = self._folder / "format.properties"
         replace_text(settings, self._settings(partial))
-        # A leading letter, since Kafka would take a leading dash for an option.
+        # Begin with a letter: Kafka would parse a leading dash as an option.
         cluster_id = "K" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         tool = [
             *(str(java.executable), marker),
@@ -160,6 +161,6 @@ class Kafka:
         if done.returncode != 0:
             reason = (done.stderr or done.stdout).strip()[-2000:]
             raise StateError(
-                f"Kafka cannot format {partial}: {reason}", next_step="fix the cause, run it again"
+                f"Kafka cannot format {partial}: {reason}", next_step="fix the cause, then run it again"
             )
         partial.rename(self._folder / "data")

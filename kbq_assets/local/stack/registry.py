@@ -1,4 +1,4 @@
-"""A schema registry with Confluent's API (Apicurio); a file keeps its schemas and ids."""
+"""A schema registry with Confluent's API (Apicurio), which stores its schemas and ids in a file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kbq_assets.adapters.processes.daemons import Daemon
 from kbq_assets.adapters.processes.loopback_ports import HOST
 from kbq_assets.local.stack.installation import Installation
 
-# The environment's proxies do not apply to loopback.
+# The environment's proxies must not apply to loopback.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True)
 class Registry:
-    """The registry of one home."""
+    """The registry of one home folder."""
 
     home: Path
     port: int
@@ -58,7 +58,7 @@ class Registry:
         return Daemon(self.service, self.home, command, self.port)
 
     def problem(self) -> str:
-        """Why it does not serve yet; empty if it does."""
+        """Why the registry does not serve yet; empty if it does."""
         try:
             with _DIRECT.open(f"{self.address}/subjects", timeout=3):
                 return ""

@@ -14,13 +14,13 @@ from kbq_assets.local.stack.artifact import Artifact
 from kbq_assets.local.stack.ivy import RETRIEVE_PATTERN, ivy_jar
 
 KAFKA = ("org.apache.kafka", "kafka_2.13", "4.3.1")
-# The bridge from slf4j 1.7 to log4j, in log4j-api's revision: Kafka's distribution has it, its POM does not.
+# The bridge from slf4j 1.7 to log4j, in log4j-api's revision. Kafka's distribution has it, but its POM does not.
 LOGGING = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4")
-# 3.0.9 is the last that runs on Java 17.
+# The last revision that runs on Java 17.
 REGISTRY = ("io.apicurio", "apicurio-registry-app", "3.0.9")
 
 HEADER = """\
-# Every file of the local stack, one a line:
+# Every file of the local stack, one per line:
 # <package> <organisation>:<name>:<revision>:<extension>[:<classifier>] <bytes> <sha256>
 # Written by relock.py; the installer accepts nothing else.
 """
@@ -33,7 +33,7 @@ _REGISTRY_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/i
 
 
 def main() -> None:
-    """Resolve with POM files, and record the files that arrive."""
+    """Resolve the dependencies from POM files, and record the fetched files."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         kafka, registry, module = folder / "kafka", folder / "registry", folder / "ivy.xml"
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _ivy(folder: Path, target: Path, *arguments: str | Path) -> None:
-    # The revision gets its own folder, to distinguish names with dashes.
+    # The revision gets its own folder, since names may contain dashes.
     pattern = f"{target}/{RETRIEVE_PATTERN.replace('/', '/[revision]/', 1)}"
     java = find_java(folder).executable
     command = [java, "-jar", ivy_jar(), "-cache", folder / "cache", *arguments, "-retrieve", pattern]

@@ -19,7 +19,7 @@ from kbq_assets.core.errors import Unavailable
 
 ORDERS, CLICKS = "shop.orders", "shop.clicks"
 _PARTITIONS: Final = 2
-#: 2026-01-01, and a record each ten seconds.
+#: 2026-01-01, then one record every ten seconds.
 _FIRST_MS, _STEP_MS = 1_767_225_600_000, 10_000
 _COUNTRIES: Final = ("FR", "DE", "ES", "IT")
 _ORDER: Final[dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""``kbq local``: a real broker and a real registry, installed, started, found and stopped without Docker."""
+"""``kbq local``: installs, starts, finds and stops a real broker and registry without Docker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kbq_assets.local.stack.installation import Installation, find_installation,
 from kbq_assets.local.stack.kafka import Kafka
 from kbq_assets.local.stack.registry import Registry
 
-# A start takes 6 to 10 s on two idle cores, and several times that while tests run.
+# A start takes 6 to 10 s on two idle cores, and several times as long while tests run.
 READY_SECONDS = 180.0
 _PORTS = ("kafka_port", "controller_port", "registry_port")
 # Enough for another command's first installation over a slow line.
@@ -37,7 +37,7 @@ LOCK_SECONDS = 900.0
 
 
 class ServiceState(StrEnum):
-    """``dead``: it was started and is gone, without `down`."""
+    """``dead``: the service was started and has ended without `down`."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -46,7 +46,7 @@ class ServiceState(StrEnum):
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """One service's status. ``since`` in seconds since 1970; ``problem`` is empty if a running one serves."""
+    """One service's status. ``since`` is in seconds since 1970. ``problem`` is empty if a running service serves."""
 
     service: str
     state: ServiceState
@@ -67,11 +67,11 @@ class ServiceStatus:
 class LocalStack:
     """A Kafka broker and a schema registry below ``home``; their data survives ``down`` and ``up``.
 
-    ``installed`` is the folder of the programs (default ``<home>/installed``), which several homes can
-    share. ``ivy_settings`` is a user's own Ivy settings file. ``console`` shows progress. ``heap_mb`` is the broker's
-    heap: 512 MB hold about a thousand partitions.
+    ``installed`` is the folder of the programs (default ``<home>/installed``); several homes can share it.
+    ``ivy_settings`` is the user's own Ivy settings file. ``console`` shows progress. ``heap_mb`` is the broker's heap:
+    512 MB is enough for about a thousand partitions.
 
-    Raises ConfigurationError for a ``home`` that Kafka would read as several paths.
+    Raises ConfigurationError for a ``home`` that Kafka would parse as several paths.
     """
 
     home: Path
@@ -84,7 +84,7 @@ class LocalStack:
     heap_mb: int = 512
 
     def __post_init__(self) -> None:
-        # The path is part of the daemons' markers, so a folder needs one spelling.
+        # The path is part of the daemons' markers, so it needs one canonical form.
         object.__setattr__(self, "home", self.home.resolve())
         if any(character in str(self.home) for character in ",;:"):
             raise ConfigurationError(
@@ -133,10 +133,10 @@ class LocalStack:
             return install(root, artifacts, java, self.console, self.ivy_settings or _user_ivy_settings())
 
     def up(self) -> None:
-        """Start both services and wait until they serve. Running ones stay as they are.
+        """Start both services and wait until they serve. Services that already run are left alone.
 
-        Raises ConfigurationError for a taken port, a service that runs on another port, or a missing Java;
-        Unavailable, with the end of its log, if a service does not start.
+        Raises ConfigurationError if a port is taken, a service already runs on another port, or Java is missing.
+        Raises Unavailable, with the end of the log, if a service does not start.
         """
         with self._locked():
             missing = [service for service in self._services if not self._runs(service)]
@@ -148,8 +148,8 @@ class LocalStack:
             self._wait_until_serving()
 
     def down(self, grace_seconds: float | None = None) -> None:
-        """Stop only what ``up`` started. Data stays. ``grace_seconds`` replaces the time that the services need to end
-        in order."""
+        """Stop the services that ``up`` started. Their data stays. ``grace_seconds`` overrides the time that they get
+        for a clean stop."""
         with self._locked():
             running = [
                 (service, process)
@@ -169,7 +169,7 @@ class LocalStack:
                 remove_record(service.service, self.home)
 
     def status(self) -> tuple[ServiceStatus, ...]:
-        """Each service's status; asks the services, changes nothing, takes no lock."""
+        """Each service's status. Queries the services, changes nothing, and takes no lock."""
         return tuple(self._status(service) for service in self._services)
 
     def _say(self, text: str) -> None:
@@ -179,14 +179,14 @@ class LocalStack:
         return exclusive(self.home / "run" / "lock", self.console, LOCK_SECONDS)
 
     def _runs(self, service: Kafka | Registry) -> bool:
-        """Whether it runs. Raises ConfigurationError if it runs on another port than requested."""
+        """Whether the service runs. Raises ConfigurationError if it runs on a port other than the requested one."""
         if find_daemon(service.service, self.home) is None:
             return False
         record = read_record(service.service, self.home)
         if record is not None and record.port != service.port:
             raise ConfigurationError(
                 f"{service.service} of {self.home} already runs on port {record.port}, not {service.port}",
-                next_step="kbq local down, then up again; or keep its port",
+                next_step="run kbq local down, then kbq local up; or keep its port",
             )
         return True
 
@@ -195,7 +195,7 @@ class LocalStack:
             if not can_listen(port):
                 raise ConfigurationError(
                     f"port {port}, wanted for {service.service}, is taken by {holder_of(port)}",
-                    next_step=f"end that program, or choose another port: KBQ_LOCAL_{option.upper()}=…",
+                    next_step=f"stop that program, or choose another port: KBQ_LOCAL_{option.upper()}=…",
                 )
 
     def _start(self, services: Sequence[Kafka | Registry]) -> None:
@@ -209,7 +209,7 @@ class LocalStack:
 
     def _wait_until_serving(self) -> None:
         begun = time.monotonic()
-        # A broker opens all logs of its partitions before it serves, as it closes them before it ends.
+        # A broker opens the logs of all partitions before it serves, just as it closes them before it ends.
         limit = READY_SECONDS + max(service.grace_seconds for service in self._services)
         with self.console.status("waiting until they serve"):
             for service in self._services:
@@ -243,15 +243,15 @@ class LocalStack:
         problem = service.problem()
         if record is not None and record.port != service.port:
             problem = (
-                f"runs on port {record.port}, and KBQ_LOCAL_{service.service.upper()}_PORT says {service.port}: "
-                "unset it, or kbq local down and up again"
+                f"runs on port {record.port}, but KBQ_LOCAL_{service.service.upper()}_PORT says {service.port}: "
+                "unset it, or run kbq local down and up again"
             )
         return ServiceStatus(service.service, ServiceState.RUNNING, *common, process.pid, since, problem)
 
 
 def on_free_ports(stack: LocalStack, fixed: Collection[str]) -> LocalStack:
-    """The stack on ports that can be had: a service that runs keeps its own, and each other port that is taken and not
-    ``fixed`` becomes a free one."""
+    """The stack on available ports. Running services keep their ports. Any other port that is taken is replaced by a
+    free one, unless it is ``fixed``."""
     running = {service.service for service in stack.status() if service.state is ServiceState.RUNNING}
     chosen: dict[str, int] = {}
     for name, remembered in stack.ports.items():

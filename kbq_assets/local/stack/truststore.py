@@ -1,7 +1,7 @@
-"""Python's trusted certificate authorities, in a file for Java.
+"""Writes Python's trusted certificate authorities to a file for Java.
 
-A Java runtime has its own list. A wheel's list lacks authorities that this system's administrator added,
-such as that of a company's proxy, which pip has just used.
+A Java runtime has its own list. In a runtime from a wheel, this list lacks the authorities that the system's
+administrator added, such as the one of a company's proxy that pip has just used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-# Java's own key store format ("JKS"), version 2; entries of kind 2 are trusted certificates.
+# Java's own key store format ("JKS"), version 2. Entries of kind 2 are trusted certificates.
 _MAGIC, _VERSION, _TRUSTED = 0xFEEDFEED, 2, 2
 # Not a secret: the format needs a password for its checksum, and Java's own lists use this one.
 PASSWORD = "changeit"
@@ -21,7 +21,7 @@ _WHITENER = b"Mighty Aphrodite"
 
 
 def trusted_authorities() -> list[bytes]:
-    """Python's trusted certificates (DER), by ``SSL_CERT_FILE`` if set. May be empty."""
+    """Python's trusted certificates (DER), from ``SSL_CERT_FILE`` if set. May be empty."""
     return ssl.create_default_context().get_ca_certs(binary_form=True)
 
 

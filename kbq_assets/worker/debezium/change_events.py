@@ -1,7 +1,7 @@
-"""Translates Debezium's change events into rows: Avro with a schema id, and JSON with and without Connect's schema.
+"""Translates Debezium's change events into rows: Avro with a schema id, and JSON with or without Connect's schema.
 
-Each record tells its own format by its first byte. Records that are no change events, such as schema changes, are rows
-as they are. Rows of Avro and of JSON with a schema have the database's types; those of JSON without one are inferred.
+A record's first byte tells its format. Records that are not change events, such as schema changes, become rows as they
+are. Rows from Avro and from JSON with a schema have the database's types. Types of JSON without a schema are inferred.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from kbq_assets.worker.translate import (
     with_values,
 )
 
-#: Most different schemas in JSON that one task keeps: a producer may send any number.
+#: Most distinct Connect schemas that one task caches: a producer may send any number.
 _MOST_SCHEMAS: Final = 200
 _AVRO, _CONNECT, _INFERRED = "change", "connect", "inferred"
 
 
 @dataclass(frozen=True)
 class _RowType:
-    """How events of one schema become rows, whose schema has an id of its own. ``encode`` is for JSON."""
+    """How events of one schema become rows. The rows' schema has its own id. ``encode`` is for JSON."""
 
     schema_id: int
     program: Program
@@ -66,8 +66,8 @@ _Found: TypeAlias = "_RowType | RejectedSchema"
 
 
 class ChangeRows:
-    """Translates the values of one topic, and is the registry of their rows' schemas. ``has_order``: all of the
-    topic's records are in one partition, so that a truncated table has a place among its rows."""
+    """Translates the values of one topic, and is the registry of their rows' schemas. ``has_order`` says that the topic
+    has a single partition, so the truncation of a table has a defined place among its rows."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class ChangeRows:
         self._infer(chunk, plain, values)
 
     def _of_document(self, document: Any) -> bytes | _Undeclared | None:
-        """The row of a document with a schema, None for null; or the document to infer columns of."""
+        """The row of a document with a schema, None for null, or the document whose columns must be inferred."""
         payload = document
         if isinstance(document, dict) and document.keys() == {"schema", "payload"}:
             payload = document["payload"]
@@ -193,7 +193,7 @@ class ChangeRows:
         if self._settings.privacy.decisions:
             raise NoRow(
                 Reason.UNSTAGEABLE_SCHEMA,
-                "pii needs types, and this JSON has no schema: use Avro, or the converter's schemas.enable=true",
+                "pii needs types, but this JSON has no schema: use Avro, or the converter's schemas.enable=true",
             )
         row = document_row(payload, has_order=self._has_order, names_of=self._names_of)
         return _Undeclared(exact_text(row).encode())

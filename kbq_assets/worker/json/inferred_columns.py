@@ -1,8 +1,9 @@
-"""JSON topics as tables with columns: documents become Avro records, by versions of an inferred schema that only grows.
+"""JSON topics as tables with columns: documents become Avro records of an inferred schema, which only grows.
 
-A version takes the place of a schema id, so later stages see only Avro. The inferred schema grows by compare-and-swap
-*before* anything is staged under its next version. So two tasks that find new fields at once add both, and a zombie's
-version is known to all. Fields that a task does not know yet go to the side column, so an old version loses nothing.
+A version of this schema takes the place of a schema id, so later stages see only Avro. The inferred schema grows by
+compare-and-swap *before* anything is staged with its next version. So two tasks that find new fields at the same time
+add both, and the version of a zombie task is stored as well. Fields that a version lacks go to the side column, so no
+version loses data.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from kbq_assets.worker.translate import UNREADABLE, Messages, framed, produced_i
 
 @dataclass(frozen=True)
 class _Version:
-    """A version as a task uses it. ``generation`` is that of the stored schema, None if there is none yet."""
+    """A version with its encoders. ``generation`` is that of the stored schema, None if nothing is stored yet."""
 
     inferred: InferredSchema
     rows: RowEncoder
@@ -53,7 +54,7 @@ class JsonColumns:
     """Translates the values of one topic, and is the registry of its versions.
 
     With ``registry``, values have Confluent's prefix and a JSON Schema, which declares columns up front. With
-    ``schema``, only the columns that it declares exist. ``chosen_by`` are the fields that choose a document's table.
+    ``schema``, only the columns that it declares exist. ``chosen_by`` names the fields that choose a document's table.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class JsonColumns:
 
     @property
     def business_time(self) -> BusinessTime | None:
-        """The source of the event date: a staged field."""
+        """The staged field that holds the event date; None for the Kafka timestamp."""
         return BusinessTime((EVENT_TIME,)) if self._business_time else None
 
     def schema(self, schema_id: int) -> RegisteredSchema:
@@ -96,17 +97,17 @@ class JsonColumns:
         return RegisteredSchema(schema_id, json.dumps(schema))
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
-        """The rejection that an id stands for; None if the id is a version."""
+        """The rejection that an id stands for; None if the id is a version's."""
         return self._messages.problem(schema_id)
 
     def translate(self, chunk: Chunk) -> Chunk:
-        """The same records with framed Avro values. A value that is not a JSON document gets the id of its reason; null
+        """The same records with framed Avro values. A value that is not a JSON document gets the id of the reason. Null
         stays null. Raises Unavailable."""
         bare, good, values = self._bare(chunk)
         quick = self._quick(bare, good)
         slow = good if quick is None else good[~quick.done]
         reasons = validate_json(bare, slow, self._limits).reasons
-        bad = (reasons != Reason.GOOD) & (reasons != Reason.OUT_OF_RANGE)  # those become texts
+        bad = (reasons != Reason.GOOD) & (reasons != Reason.OUT_OF_RANGE)  # numbers out of range become text
         for row, reason in zip(slow[bad].tolist(), reasons[bad].tolist(), strict=True):
             values[row] = rejected(Reason(reason))
         leftover: dict[int, object] = {}
@@ -143,13 +144,14 @@ class JsonColumns:
         return document if self._privacy is None else self._privacy.redacted(document)
 
     def _unparsed(self, text: str, error: UndecidedField | ValueError) -> bytes:
-        """A document that cannot be an object: it repeats a key, or has a number with thousands of digits."""
+        """The row of a document that Python cannot parse: a repeated key, or a number with thousands of digits."""
         if self._privacy is not None:
             return self._privacy.refusal(error)
         return self._framed(self._current.rows.raw(text), None)
 
     def _bare(self, chunk: Chunk) -> tuple[Chunk, Longs, list[bytes | None]]:
-        """Values without their prefix, the rows that have one to read, and what replaces those of refused schemas."""
+        """Values without their prefix, the rows of readable values, and the replacements for values of refused
+        schemas."""
         values: list[bytes | None] = [None] * len(chunk)
         good = np.flatnonzero(chunk.starts >= 0)
         if self._registry is None:
@@ -164,7 +166,7 @@ class JsonColumns:
         return bare, np.array([row for row in good.tolist() if values[row] is None], np.int64), values
 
     def _quick(self, bare: Chunk, rows: Longs) -> EncodedRecords | None:
-        """The records of documents that need no Python objects. Choices of tables need them."""
+        """The documents encoded without Python objects; None if not possible, as when fields choose the table."""
         if self._chosen_by:
             return None
         limits, documents = self._limits, self._current.documents
@@ -181,7 +183,7 @@ class JsonColumns:
         return found
 
     def _refusal(self, schema_id: int) -> bytes:
-        """The replacement of documents of a schema id; b"" if they can be read, with all columns in place."""
+        """The replacement for documents with a schema id; b"" if they are readable and all columns exist."""
         if schema_id < 0:
             return rejected(UNREADABLE[schema_id])
         if schema_id not in self._declared:
@@ -216,7 +218,7 @@ class JsonColumns:
         if tags_any_name(schema) and (self._privacy is None or self._privacy.keeps_others):
             raise UnstageableSchema(
                 "fields of any name are tagged as personal data, and would be kept",
-                next_step="set pii_others=drop, or stop, and pii",
+                next_step="set pii, and pii_others=drop or pii_others=stop",
             )
 
     def _framed(self, encoded: bytes, document: object) -> bytes:
@@ -224,7 +226,7 @@ class JsonColumns:
         return framed(self._current.inferred.version, encoded + time)
 
     def _grow(self, grow: Callable[[InferredSchema], InferredSchema]) -> bool:
-        """Add columns for unknown fields. Returns whether there are more columns now."""
+        """Add columns for new fields. Returns whether there are more columns than before."""
         before = self._current.inferred.version
         while True:
             grown = grow(self._current.inferred)
@@ -233,7 +235,7 @@ class JsonColumns:
             try:
                 self._current = self._used(grown, self._write(grown))
             except (PreconditionFailed, UnknownOutcome):
-                self._current = self._read()  # lost, or unknown: read again
+                self._current = self._read()  # lost the race, or outcome unknown: read again
 
     def _write(self, inferred: InferredSchema) -> int:
         data, generation = codec.dumps(inferred), self._current.generation

@@ -23,8 +23,8 @@ _DECLARED = 0
 
 
 class DocumentChecks:
-    """The screen of one topic's documents: by the schema that each names, or by the declared one. Raises
-    ConfigurationError without a schema."""
+    """Checks one topic's documents against the schema that each names, or the declared one. Raises ConfigurationError
+    if there is no schema."""
 
     def __init__(self, settings: TopicSettings, registry: SchemaRegistry) -> None:
         self._has_prefix = settings.records.format == "json_schema"
@@ -37,8 +37,8 @@ class DocumentChecks:
             return
         if declared is None:
             raise ConfigurationError(
-                f"validate=true, and no schema is declared for format={settings.records.format}",
-                next_step="format=json_schema, or a catalog entry with schemas/value.json",
+                f"validate=true, but no schema is declared for format={settings.records.format}",
+                next_step="set format=json_schema, or add schemas/value.json to the catalog entry",
             )
         self._checks[_DECLARED] = self._check(json.dumps(declared), (), "the declared schema")
 
@@ -47,8 +47,8 @@ class DocumentChecks:
         return self._registry.schema(schema_id)
 
     def screened(self, chunk: Chunk) -> tuple[Chunk, dict[int, RejectedSchema]]:
-        """The same records, null for those whose document violates its schema, and why. Values that are no documents
-        pass: the next translator refuses them. Raises Unavailable."""
+        """The same records. A document that violates its schema becomes null; the dict has the reason by row. Values
+        that are not documents pass, since the next translator rejects them. Raises Unavailable."""
         bare, ids = chunk, np.where(chunk.starts >= 0, _DECLARED, -1)
         if self._has_prefix:
             ids = produced_ids(chunk)
@@ -76,7 +76,7 @@ class DocumentChecks:
         return check(document) if reason is Reason.GOOD else None
 
     def _registered(self, schema_id: int) -> DocumentCheck | RejectedSchema | None:
-        """The check of a registered schema; None for another kind, which the next translator refuses."""
+        """The check of a registered schema; None if it is not a JSON Schema, which the next translator rejects."""
         try:
             found = self._registry.schema(schema_id)
         except NotFound:

@@ -1,4 +1,4 @@
-"""Kafka keys as framed Avro, in each format that a topic may name: as values are, with a schema id before the body."""
+"""Kafka keys as framed Avro, for each key format: as with values, a schema id precedes the body."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from kbq_assets.worker.translate import (
     with_values,
 )
 
-#: The one schema id of keys whose format needs no schema.
+#: The schema id of all keys whose format needs no schema.
 _PLAIN: Final = 1
 _TEXT: Final = '"string"'
 _JSON: Final = '{"type": "string", "sqlType": "JSON"}'
 
 
 class KeyFormat(SchemaRegistry, Protocol):
-    """Guarantees: as many keys in the same order; null stays null."""
+    """Guarantees the same number of keys in the same order. Null stays null."""
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
-        """Why a key cannot be a column, if its id says so."""
+        """The rejection that an id stands for; None if the id is a schema's."""
 
     def translate(self, chunk: Chunk) -> Chunk:
-        """Keys, which are the values of ``chunk``, as framed Avro. Raises Unavailable."""
+        """The keys as framed Avro; ``chunk`` has them as its values. Raises Unavailable."""
 
 
 def as_values(chunk: Chunk) -> Chunk:
@@ -52,14 +52,14 @@ def as_values(chunk: Chunk) -> Chunk:
 
 
 def key_format(topic: str, settings: TopicSettings, registry: WriterSchemas, is_pseudonym: bool) -> KeyFormat:
-    """The format of a topic's keys; pseudonyms are text."""
+    """The format of a topic's keys. Pseudonyms are text."""
     records = settings.records
     if is_pseudonym or settings.keys.format == "text":
         return PlainKeys(_TEXT, _as_text)
     if settings.keys.format == "json":
         limits = RecordLimits(max_bytes=records.max_record_bytes)
         return PlainKeys(_JSON, lambda chunk: _as_documents(chunk, limits))
-    # Keys are read as the values of a topic of their own: the options of this one's tables do not apply to them.
+    # Read keys like the values of another topic: the options of this topic's tables do not apply to them.
     own = TopicSettings.of(format=settings.keys.format, framing=records.framing)
     names = None if records.framing == "prefix" else SchemaNames(topic, own, registry, of_keys=True)
     inner: ValueTranslator | None = None
@@ -101,7 +101,7 @@ def _as_text(chunk: Chunk) -> list[bytes | None]:
 
 
 def _as_documents(chunk: Chunk, limits: RecordLimits) -> list[bytes | None]:
-    """Documents, with or without Confluent's prefix: no document begins with a zero byte."""
+    """JSON documents, with or without Confluent's prefix. No document begins with a zero byte."""
     first = chunk.buffer[np.maximum(chunk.starts, 0)]
     has_prefix = (chunk.ends - chunk.starts > PREFIX) & (first == 0)
     bare = dataclasses.replace(chunk, starts=np.where(has_prefix, chunk.starts + PREFIX, chunk.starts))

@@ -1,7 +1,7 @@
-"""Kafka keys as the column `_key`: each record's body is followed by its key's.
+"""Kafka keys as the column `_key`: the key's Avro body follows the value's.
 
-An Avro key is copied as it is, after the same validation as a value. A value's schema and a key's schema together have
-an id of their own, which is the same in every task.
+An Avro key is validated like a value and copied unchanged. Each pair of a value's schema and a key's schema has its own
+id, which is the same in every task.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _KEY: Final = "The record's key."
 
 @dataclass(frozen=True)
 class _KeyType:
-    """How keys of one schema become a column. Keys of a union that has null bring their own branch: ``mark``."""
+    """How keys of one schema become a column. Keys of a union with null already contain their branch index."""
 
     program: Program
     root: avro.AvroType
@@ -61,12 +61,12 @@ class _KeyType:
 
     @property
     def mark(self) -> int:
-        """The byte between a value and its key."""
+        """The byte between a value and its key: the branch index, or `NO_MARK`."""
         return NO_MARK if self.has_null else _FIRST_BRANCH
 
 
 class KeyColumns:
-    """Translates the values of one topic, or of its ``inner`` translator, and is the registry of their schemas."""
+    """Appends keys to the values of one topic or of its ``inner`` translator, and is the registry of their schemas."""
 
     def __init__(
         self, topic: str, settings: TopicSettings, registry: WriterSchemas, inner: ValueTranslator | None
@@ -122,7 +122,7 @@ class KeyColumns:
         marks: NDArray[np.uint8],
         refused: Mapping[int, bytes],
     ) -> Chunk:
-        """Heads before values, and keys behind them; records that are not in ``rows`` stay as they are."""
+        """The records with heads before their values and keys after them. Records outside ``rows`` stay the same."""
         head_of = {-1: b""}
         chosen = np.full(len(source), -1, np.int64)
         pairs = np.stack([ids, key_ids], 1)
@@ -154,7 +154,7 @@ class KeyColumns:
     def _refused(
         self, keys: Chunk, key_ids: Longs, rows: NDArray[np.bool_], marks: NDArray[np.uint8]
     ) -> dict[int, bytes]:
-        """Replacements of records whose key cannot be a column; sets the ``marks`` of others."""
+        """Replacements for records whose key cannot be a column. Sets the ``marks`` of the other records."""
         refused: dict[int, bytes] = {}
         for key_id in np.unique(key_ids[rows]).tolist():
             own = np.flatnonzero(rows & (key_ids == key_id))
@@ -206,7 +206,7 @@ class KeyColumns:
             return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"the key's schema {key_id}: {error.message}")
 
     def _with_key(self, source: Any, type_: _KeyType) -> Any:
-        """A value's schema with the column; the same if it is no record."""
+        """A value's schema with the key's column added; unchanged if the schema is not a record."""
         while isinstance(source, Mapping) and isinstance(source.get("type"), Mapping):
             source = source["type"]
         record = avro.parse(source)
@@ -231,7 +231,7 @@ _UNFRAMED: Final = {key: reason.message.replace("the value", "it") for key, reas
 
 
 class _KeyForms(Forms):
-    """Types of keys have names that no value's type has."""
+    """Gives key types names that no value type has."""
 
     def free_name(self, name: str) -> str:
         return super().free_name(f"kbq_key.{name.replace('.', '_')}")

@@ -1,7 +1,7 @@
-"""Topics with personal data: decided fields are replaced before anything is validated for staging, routed or stored.
+"""Topics with personal data: fields with a decision are replaced before records are validated, routed or stored.
 
-A value that cannot be rewritten is never stored in the clear. Error rows of such topics show position and reason;
-only the holder of a private key can read the value.
+A value that cannot be rewritten is never stored in the clear. Error rows of such topics show position and reason.
+Only the holder of the private key can read the value.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _RewrittenSchema:
-    """Validator and rewriter of one schema id's records."""
+    """The validator and the rewriter for records of one schema id."""
 
     program: Program
     rewrite: Rewriter
     label: str
-    #: what replaces the fields that the program captures; None if more changes
+    #: replacements for the fields that the program captures; None if the rewriter must run
     instead: Sequence[ContextHash | bytes] | None = None
 
 
@@ -65,7 +65,7 @@ _Part: TypeAlias = tuple[Longs, Spans]
 
 
 def _merged(chunk: Chunk, parts: Sequence[_Part]) -> Chunk:
-    """The chunk with the values of its parts; other rows are null."""
+    """The chunk with the values of ``parts``. All other rows are null."""
     starts, ends = np.full((2, len(chunk)), -1, np.int64)
     size = 0
     for rows, spans in parts:
@@ -77,7 +77,7 @@ def _merged(chunk: Chunk, parts: Sequence[_Part]) -> Chunk:
 
 
 class PersonalData:
-    """Translates Avro values, or those of an ``inner`` translator. Raises ConfigurationError if a decision needs keys
+    """Redacts Avro values, or those of an ``inner`` translator. Raises ConfigurationError if a decision needs keys
     and there are none."""
 
     def __init__(
@@ -97,16 +97,16 @@ class PersonalData:
         self._versions: dict[int, _RewrittenSchema | NotFound | UnstageableSchema] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """The schema of rewritten records. Raises NotFound, Unavailable, and UnstageableSchema if a decision is
-        missing or impossible."""
+        """The schema of rewritten records. Raises NotFound, Unavailable, or UnstageableSchema if a decision is missing
+        or impossible."""
         version = self._version(schema_id)
         if isinstance(version, Exception):
             raise version
         return RegisteredSchema(schema_id, json.dumps(version.rewrite.schema), label=version.label)
 
     def translate(self, chunk: Chunk) -> Chunk:
-        """The same records without personal data. Records whose schema cannot be rewritten get an id that keeps them
-        from being staged. Raises Unavailable."""
+        """The same records without personal data. If a schema cannot be rewritten, its records get an id that prevents
+        staging. Raises Unavailable."""
         source = chunk if self._inner is None else self._inner.translate(chunk)
         ids = produced_ids(source) if self._inner is None else split_prefix(source)
         parts: list[_Part] = []
@@ -169,8 +169,8 @@ class PersonalData:
 def quickly(
     record: avro.RecordType, decisions: Iterable[Decision], pseudonyms: Pseudonyms | None
 ) -> tuple[Program, Sequence[ContextHash | bytes]] | None:
-    """A program that captures the fields with decisions, and what replaces them; None if a decision is another one than
-    drop, null or the pseudonym of a string, or its field is inside a list."""
+    """A program that captures the fields with decisions, and their replacements. Returns None if a field is inside a
+    list, or if a decision is anything but drop, null, or the pseudonym of a string."""
     decided = [each for each in decisions if each.path not in (KEY, HEADERS) and each.action != "keep"]
     hashed = [each for each in decided if each.action == "pseudonym"]
     others = [each for each in decided if each.action != "pseudonym"]
@@ -183,12 +183,12 @@ def quickly(
     if len(known) < len(others) or any(routed.kind != "string" for routed in program.routed):
         return None
     if pseudonyms is None:
-        return program, known  # nothing is hashed: the rewriter has refused it
+        return program, known  # nothing is hashed: without keys, the rewriter has refused pseudonyms
     return program, [*(ContextHash(pseudonyms, each.context) for each in hashed), *known]
 
 
 def _instead(record: avro.RecordType, decision: Decision) -> bytes | None:
-    """The bytes that replace a field; None if they depend on its value, or are not the same in each record."""
+    """The bytes that replace a field; None if they differ between records."""
     if decision.action == "drop":
         return b""
     if decision.action != "null":
@@ -201,7 +201,7 @@ def _instead(record: avro.RecordType, decision: Decision) -> bytes | None:
         if not isinstance(node, avro.RecordType):
             return None
         if name not in node.fields:
-            return b""  # captured nowhere
+            return b""  # no such field, so nothing is captured
         node = node.fields[name].type
     return None if takes_no_bytes(node) else empty_of(node)
 
@@ -210,15 +210,15 @@ def _instead(record: avro.RecordType, decision: Decision) -> bytes | None:
 class ErrorCopies:
     """Contents of error rows for bad records that may be personal.
 
-    Such records belong to topics with decisions about personal data, or have a schema with undecided tags.
+    Such records belong to a topic with decisions about personal data, or have a schema with undecided tags.
     """
 
     are_dropped: bool = False
-    #: seals the contents; without a key they are withheld
+    #: seals the contents; if None, they are withheld
     key: SealKey | None = None
-    #: only records whose schema has tags may be personal; without a registry any may be
+    #: finds the schemas with tags; if None, any record may be personal
     registry: SchemaRegistry | None = None
-    #: whether records name their schemas by Confluent's prefix
+    #: whether records name their schemas with Confluent's prefix
     has_prefix: bool = True
     _tagged: dict[int, bool] = field(default_factory=dict)
 
@@ -226,7 +226,7 @@ class ErrorCopies:
     def of(
         cls, settings: TopicSettings, seal_key: Callable[[], SealKey | None], registry: SchemaRegistry
     ) -> ErrorCopies:
-        """The copies of a topic. Raises ConfigurationError if it needs a key and there is none."""
+        """The error copies of a topic. Raises ConfigurationError if they must be sealed and there is no key."""
         asked = None if settings.privacy.decisions else registry
         has_prefix = settings.records.framing == "prefix" and not settings.keys.are_decoded
         if settings.privacy.error_rows != "seal":
@@ -235,7 +235,7 @@ class ErrorCopies:
         key = seal_key()
         if key is None and settings.privacy.decisions:
             raise ConfigurationError(
-                "error rows must be sealed, and there is no key",
+                "error rows must be sealed, but there is no key",
                 next_step="set KBQ_PII_SEAL_KEY on every worker: `kbq pii keygen` makes one",
             )
         return cls(key=key, registry=asked, has_prefix=has_prefix)
@@ -244,7 +244,7 @@ class ErrorCopies:
         """Which of the bad records may be personal. Raises Unavailable."""
         if self.registry is None:
             return np.ones(len(rejects), np.bool_)
-        if not self.has_prefix:  # which schema such a record has is not known here: its tags may be undecided
+        if not self.has_prefix:  # the record's schema is unknown here, and its tags may be undecided
             return np.equal(rejects.reasons, Reason.UNSTAGEABLE_SCHEMA)
         ids = produced_ids(chunk)[rejects.rows]
         ids[rejects.reasons != Reason.UNSTAGEABLE_SCHEMA] = -1

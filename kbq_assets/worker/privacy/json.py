@@ -1,4 +1,4 @@
-"""JSON topics with personal data: documents and keys are redacted before anything else reads them."""
+"""JSON topics with personal data: documents and keys are redacted before any other step reads them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PAYLOAD_SCHEMA: Final = {
 
 
 class JsonPrivacy:
-    """The decisions about one topic; ``schema`` is a JSON Schema of all its documents.
+    """Redacts the documents of one topic; ``schema`` is a JSON Schema that applies to all of them.
 
     Raises ConfigurationError if a decision needs keys and there are none.
     """
@@ -53,22 +53,22 @@ class JsonPrivacy:
         self.messages = Messages()
         self.keeps_others = settings.privacy.others == "keep"
         self._quick: QuickRedactor | None = None
-        # The catalog has checked its own tags.
+        # The catalog has already checked the tags of its schema.
         self.declare(schema)
 
     def declare(self, schema: Any) -> None:
-        """Add the fields of a JSON Schema, whose tags are all decided."""
+        """Add the fields of a JSON Schema. All of its tags must have decisions."""
         self._redactor.declare(declared(schema))
         takes = QuickRedactor.takes(self._redactor, self._pseudonyms)
         self._quick = QuickRedactor(self._redactor, self._pseudonyms) if takes else None
 
     def quickly(self, chunk: Chunk, rows: Longs, limits: RecordLimits) -> RedactedDocuments | None:
-        """The documents of ``rows`` without their personal data, but for those that need Python objects; None if all
-        need them. Lost values are not counted yet."""
+        """The documents of ``rows`` without personal data, except those that need Python objects; None if all need
+        them. Does not count lost values."""
         return None if self._quick is None else self._quick.redact(chunk, rows, limits)
 
     def count_lost(self, values: int) -> None:
-        """Count values that left documents."""
+        """Count values that were removed from documents."""
         self._redactor.lost.count += values
 
     def redacted(self, document: object) -> Any:
@@ -76,7 +76,7 @@ class JsonPrivacy:
         return self._redactor(document)
 
     def refusal(self, error: UndecidedField | ValueError) -> bytes:
-        """Replaces a document that cannot be redacted."""
+        """The replacement for a document that cannot be redacted."""
         if isinstance(error, UndecidedField):
             return framed(self.messages.id_of(f"pii says nothing about {error.place}"))
         return rejected(Reason.REPEATED_KEY if isinstance(error, RepeatedKey) else Reason.OUT_OF_RANGE)
@@ -87,7 +87,7 @@ class JsonPrivacy:
 
 
 class Payloads:
-    """Translates whole documents, for the column `payload`."""
+    """Translates whole documents into the column `payload`."""
 
     business_time = None
 
@@ -107,7 +107,7 @@ class Payloads:
         return self._messages.problem(schema_id)
 
     def translate(self, chunk: Chunk) -> Chunk:
-        """The same records; redacted, if anything is decided about them."""
+        """The same records with framed Avro values, redacted if the topic has decisions."""
         values: list[bytes | None] = [None] * len(chunk)
         reasons = validate_json(chunk, None, self._limits).reasons
         for row in np.flatnonzero(chunk.starts >= 0).tolist():
@@ -129,13 +129,13 @@ def refuse_missing_keys(decisions: Sequence[Decision], pseudonyms: Pseudonyms | 
     """Raise ConfigurationError if pseudonyms are needed and there is no key for them."""
     if pseudonyms is None and any(decision.action == "pseudonym" for decision in decisions):
         raise ConfigurationError(
-            "fields must become pseudonyms, and there is no key",
-            next_step="kbq pii new-key pseudonyms.json, then KBQ_PII_KEYS=file:PATH on every worker",
+            "fields must become pseudonyms, but there is no key",
+            next_step="run kbq pii new-key pseudonyms.json, then set KBQ_PII_KEYS=file:PATH on every worker",
         )
 
 
 def without_keys(chunk: Chunk, decisions: Sequence[Decision], pseudonyms: Pseudonyms | None) -> Chunk:
-    """A chunk with keys as decided, and without headers that no option asks for."""
+    """The chunk with keys as decided, and without headers that no option requires."""
     keys = chunk.keys
     decision = next((each for each in decisions if each.path == KEY), None)
     if keys is not None and decision is not None and decision.action == "pseudonym":

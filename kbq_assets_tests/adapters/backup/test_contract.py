@@ -1,4 +1,4 @@
-"""The suite of Kafka's readers, against the backup of a broker's records."""
+"""The contract suite of Kafka's readers, run against the backup of a broker's records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 
 
 class BackedUpKafka:
-    """Copies whatever the broker has that was not copied yet, then reads the copies alone."""
+    """Backs up all new records of the broker, then reads only from the backup."""
 
     def __init__(self, kafka: FakeKafka) -> None:
         self._kafka = kafka

@@ -1,4 +1,5 @@
-"""The backup as a source, beyond the suite that it shares with Kafka's readers: lost positions and damaged files."""
+"""The backup as a source, beyond the contract suite that it shares with Kafka's readers: lost positions, damaged
+files."""
 
 from __future__ import annotations
 

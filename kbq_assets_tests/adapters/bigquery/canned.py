@@ -1,4 +1,4 @@
-"""BigQuery's API with replies that a test has written, for the real client."""
+"""BigQuery's API with canned responses, for the real client."""
 
 from __future__ import annotations
 

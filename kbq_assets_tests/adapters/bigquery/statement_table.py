@@ -1,4 +1,4 @@
-"""A table in BigQuery, real or local, that batches of a statement change."""
+"""A table in BigQuery, real or local, that a statement changes batch by batch."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class StatementTable:
         return ""
 
     def job(self, batch: int, sql: str) -> StatementJob:
-        """A job of a batch, under an id of its own."""
+        """A job for a batch, with its own id."""
         job_id, place = f"s{next(_NUMBERS)}", (self.warehouse.project, self.warehouse.location)
         return StatementJob(job_id, *place, self.target, batch, sql, job_id)
 

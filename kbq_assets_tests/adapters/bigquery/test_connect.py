@@ -1,4 +1,4 @@
-"""Where the warehouse's client goes."""
+"""The endpoint and settings of the warehouse's client."""
 
 from __future__ import annotations
 

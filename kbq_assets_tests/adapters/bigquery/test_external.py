@@ -1,4 +1,4 @@
-"""Every request about a table that reads a lake: it is created by DDL, moved by a patch, and never replaced."""
+"""Requests about an external table that reads a lake: DDL creates it, a patch moves it, and nothing replaces it."""
 
 from __future__ import annotations
 

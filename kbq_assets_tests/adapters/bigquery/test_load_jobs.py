@@ -1,4 +1,4 @@
-"""A job's resource as a status: whose it is, what it loaded, and whether its error may pass."""
+"""A job's resource becomes a status: whose job it is, what it loaded, and whether its error is transient."""
 
 from __future__ import annotations
 

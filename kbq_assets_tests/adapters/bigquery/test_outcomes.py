@@ -1,4 +1,4 @@
-"""Every answer to a job's insertion, and every silence, means one thing; it is sent once."""
+"""Each response to a job's insertion, and each missing response, has one meaning. The insertion is sent once."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_burned_ids_insertion_means_the_same_but_a_refusal_is_a_matter_of_the_
 
 
 class WithCertificate(HTTPAdapter):
-    """An adapter of somebody's own, which keeps its connections."""
+    """A custom adapter, which keeps its connections."""
 
 
 @pytest.mark.parametrize("adapter", [HTTPAdapter, WithCertificate])
@@ -158,7 +158,7 @@ def test_without_a_connection_nothing_was_sent() -> None:
     )
     client._http_internal = requests.Session()  # no credentials are asked for
     warehouse = BigQueryWarehouse(client, PROJECT, LOCATION, patience_seconds=0)
-    with pytest.raises(Unavailable, match=r"out of reach: .*Connection refused"):
+    with pytest.raises(Unavailable, match=r"cannot be reached: .*Connection refused"):
         insert(warehouse)
     with pytest.raises(Unavailable, match=r"project .*: ConnectionRefusedError: .*refused\n") as reported:
         warehouse.tables()

@@ -1,4 +1,4 @@
-"""Every request of a promotion that leaves the client, and what a failed job means."""
+"""Requests of a promotion, field by field, and the meaning of a failed job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every field of every request that leaves the client."""
+"""Requests that the client sends, field by field."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_probe_that_does_not_end_is_given_up(server: CannedBigQuery) -> None:
     server.reply("tables.insert", table_resource(ID))
     server.reply("jobs.insert", loaded("p"))
     server.refuse("tables.delete", 503)  # it expires
-    with pytest.raises(Unavailable, match="does not end"):
+    with pytest.raises(Unavailable, match="did not end"):
         server.warehouse().probe(load_job())
 
 

@@ -1,4 +1,4 @@
-"""Columns and tables in BigQuery's form, and back: what is kept, what is added, and what no table can have."""
+"""Columns and tables in BigQuery's form and back: what is kept, what is added, and what is impossible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every request for a statement that leaves the client: its transaction, and the dry runs before it."""
+"""Requests of a statement, field by field: its transaction, and the dry runs before it."""
 
 from __future__ import annotations
 

@@ -99,8 +99,8 @@ class PlacedReplays(BigQueryReplayTables):
 
 
 class PlacedWarehouse(BigQueryWarehouse):
-    """Takes the contract's jobs, which name a local warehouse's place, for its own, and gives their ids a prefix: ids
-    are for ever, and local-bigquery gets slow with many projects."""
+    """Accepts the contract's jobs, which name a local warehouse's project and location, and prefixes their ids: ids
+    are permanent, and local-bigquery gets slow with many projects."""
 
     def __init__(self, prefix: str, client: bigquery.Client, location: str = LOCATION) -> None:
         super().__init__(client, str(client.project), location, clock=HastyClock())

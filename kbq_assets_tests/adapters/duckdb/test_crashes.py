@@ -145,7 +145,7 @@ def test_a_stopped_loader_is_named_and_goes_on_when_woken(path: Path, uris: tupl
 
 
 def stopped_with_the_lock(process: subprocess.Popen[str], path: Path, job_id: str) -> bool:
-    """Stop a loader while it holds the lock. False if its job was done before anybody had seen that."""
+    """Stop a loader while it holds the lock. Returns False if its job ended first."""
     hasty = DuckDbWarehouse(path, lock_timeout_seconds=0.2)
     try:
         while True:
@@ -159,7 +159,7 @@ def stopped_with_the_lock(process: subprocess.Popen[str], path: Path, job_id: st
     return True
 
 
-#: Loads a job where no file may grow beyond so many bytes: a full disk, as DuckDB sees it.
+#: Loads a job while no file may grow beyond this many bytes: to DuckDB, a full disk.
 CRAMPED = """
 import resource, signal, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Engines outlive their files, and leave nothing of them behind."""
+"""Engines outlive their files, and leave nothing of a file behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DuckDB file keeps what a warehouse promises to erasures, and a person is gone from it."""
+"""The DuckDB file keeps the contract of erasures, and no trace of an erased person remains in it."""
 
 from __future__ import annotations
 

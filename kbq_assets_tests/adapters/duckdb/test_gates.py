@@ -1,4 +1,4 @@
-"""Queries of gates: rows as text, and nothing else than one query."""
+"""Queries of gates return rows as text, and must be a single query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The text of each kind of statement, run by DuckDB, shows what Python computes from the records, in any batches."""
+"""DuckDB runs the text of each kind of statement. The table equals what Python computes from the records, in any
+batches."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class Table:
             self.connection.execute(f"CREATE TABLE {name} ({', '.join(map(definition, self.columns))})")
 
     def insert(self, name: str, records: list[Record], dead: Collection[int] = ()) -> None:
-        """Rows of records; of those that are ``dead``, the key alone."""
+        """Insert the rows of records; for ``dead`` ones, only the key."""
         for record in records:
             day = f"2026-01-{record.day + 1:02}"
             own = (

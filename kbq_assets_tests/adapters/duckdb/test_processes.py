@@ -1,4 +1,4 @@
-"""Processes that open the file one after another: each sees what the others committed."""
+"""Processes that open the file one after another see each other's commits."""
 
 from __future__ import annotations
 

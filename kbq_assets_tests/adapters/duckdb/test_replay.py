@@ -1,4 +1,4 @@
-"""The DuckDB file keeps what a warehouse promises to replays."""
+"""The DuckDB file keeps the contract of replays."""
 
 from __future__ import annotations
 

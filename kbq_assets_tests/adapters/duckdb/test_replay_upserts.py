@@ -21,7 +21,7 @@ from kbq_assets.core.statements.upsert import POSITION, Upsert, deleted_columns
 from kbq_assets_tests.adapters.duckdb.test_upsert import KEY, RULE, Record, Table, batches_of
 from kbq_assets_tests.sizes import KEYED_HISTORIES
 
-#: Positions of a partition; each key has a partition of its own.
+#: Positions of a partition; each key has its own partition.
 _END: Final = 12
 RULES: Final = {
     "remove": RULE,

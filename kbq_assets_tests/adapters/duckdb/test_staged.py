@@ -1,4 +1,5 @@
-"""Files as KBQ's own encoder stages them reach their tables: what it lets through, the warehouse takes."""
+"""Files from KBQ's own encoder load into their tables: the warehouse accepts everything that the encoder lets
+through."""
 
 from __future__ import annotations
 

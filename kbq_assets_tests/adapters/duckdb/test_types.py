@@ -1,4 +1,4 @@
-"""Every Avro type reaches DuckDB unharmed: what fastavro writes, DuckDB must return."""
+"""Every Avro type reaches DuckDB unchanged: DuckDB returns what fastavro wrote."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ def repeated(avro: Any) -> bool:
 
 
 def named(avro: Any) -> Any:
-    """Give every record a name of its own."""
+    """Give each record a unique name."""
     text = json.dumps(avro)
     for number in range(text.count('"?"')):
         text = text.replace('"?"', f'"n{number}"', 1)

@@ -1,4 +1,4 @@
-"""A staged file that is not the one of the commit loads nothing, wherever it differs (PROTOCOL L11)."""
+"""A staged file that differs from the commit in any way is not loaded (PROTOCOL L11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DuckDB warehouse keeps the contract, and what a local file adds: locks, case, a disk that fails."""
+"""The DuckDB warehouse keeps the contract, and handles what only a local file has: locks, case, a disk that fails."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_the_file_is_free_between_calls(warehouse: DuckDbWarehouse, path: Path) 
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each opening of the file so far was for readers alone."""
+    """For each opening of the file so far, whether it was read-only."""
     found: list[bool] = []
     attach = engines.attach
 
@@ -299,7 +299,7 @@ def test_a_view_is_not_a_table(warehouse: DuckDbWarehouse, path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["shop.Orders-v1", "Shop.orders-v1", "SHOP.other"])
 def test_names_that_differ_in_case_only_are_refused(warehouse: DuckDbWarehouse, name: str) -> None:
-    with pytest.raises(WrongOptions, match="differ in case only"):
+    with pytest.raises(WrongOptions, match="differ only in case"):
         warehouse.create_table(TableReference.parse(name), columns_of(SCHEMA), TableOptions())
     # It waits, parked. Whoever counts and compares the other tables finds none of this name.
     table = TableReference.parse(name)

@@ -1,4 +1,4 @@
-"""Every field of the requests for batches of files, and what their answers mean."""
+"""Requests for batches of files, field by field, and the meaning of their responses."""
 
 from __future__ import annotations
 

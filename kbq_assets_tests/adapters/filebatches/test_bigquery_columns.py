@@ -1,4 +1,4 @@
-"""Columns of BigQuery's JSON schemas, as people write them: each mistake is named with its field."""
+"""Columns of BigQuery's JSON schemas. Each mistake is reported with its field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket with object versioning: what is deleted or replaced stays there as a noncurrent version."""
+"""In a bucket with object versioning, deleted and replaced objects stay as noncurrent versions."""
 
 from __future__ import annotations
 

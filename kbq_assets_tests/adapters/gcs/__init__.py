@@ -1,1 +1,1 @@
-"""The store in a bucket, against fake-gcs-server and a judge that answers like Cloud Storage."""
+"""The store in a bucket, against fake-gcs-server and a judge that responds like Cloud Storage."""

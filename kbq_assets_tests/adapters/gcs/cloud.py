@@ -1,4 +1,4 @@
-"""A bucket of the test's own, and what shall go wrong with it."""
+"""A bucket for one test, and the faults to inject."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class DocumentedJudge(GcsJudge):
         return Reply(308, kept)
 
     def _insert(self, session: Session) -> tuple[int, bytes]:
-        """Store a whole upload, if its precondition still holds."""
+        """Store a complete upload if its precondition still holds."""
         head = b"--x\r\nContent-Type: application/json\r\n\r\n" + json.dumps({"name": session.name}).encode()
         body = (
             head + b"\r\n--x\r\nContent-Type: application/octet-stream\r\n\r\n" + session.data + b"\r\n--x--"
@@ -104,7 +104,7 @@ class DocumentedJudge(GcsJudge):
         return wanted is not None and int(wanted) != self._generation(bucket, name)
 
     def _generation(self, bucket: str, name: str) -> int:
-        """The generation of an object, 0 if there is none."""
+        """The generation of an object; 0 if it does not exist."""
         status, found = self._upstream.call("GET", f"/storage/v1/b/{bucket}/o/{name}")
         return int(found["generation"]) if status == 200 else 0
 

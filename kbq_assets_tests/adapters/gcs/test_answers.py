@@ -1,4 +1,4 @@
-"""What the store makes of every answer that is none: what is repeated, what is reported, what is known."""
+"""Failed and missing responses: what the store retries, what it reports, and what it knows afterwards."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_file_of_another_is_not_taken_for_the_own(cloud: Cloud) -> None:
 
 
 def test_a_swap_that_is_lost_waits_before_the_next(cloud: Cloud) -> None:
-    """Whoever swaps again in a loop does not spend all of its tries within a second."""
+    """A loop of swaps does not use up all of its attempts within a second."""
     waited: list[float] = []
     client = anonymous_client(cloud.proxy.endpoint)
     store = GcsObjectStore(client, cloud.bucket, pauses=(0.25, 4.0), pause=waited.append)

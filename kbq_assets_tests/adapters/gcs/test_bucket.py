@@ -1,4 +1,4 @@
-"""A bucket in which staged data would be public, vanish, freeze or cost others is named as such."""
+"""A bucket is reported if staged data would be public, vanish, freeze, or cost others money."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_missing_permission_to_list_is_a_warning_that_names_it(cloud: Cloud) -
 def test_what_an_endpoint_does_not_offer_is_a_warning_and_not_a_missing_bucket(cloud: Cloud) -> None:
     cloud.strike("buckets.getIamPolicy", "404")
     warnings = check_bucket(anonymous_client(cloud.proxy.endpoint), cloud.bucket, "kbq").warnings
-    policy = f"not checked: read iam gs://{cloud.bucket}: the endpoint does not answer this"
+    policy = f"not checked: read iam gs://{cloud.bucket}: the endpoint does not support this call"
     assert policy in warnings
     assert not any("does not exist" in warning for warning in warnings)
     assert f"gcloud storage buckets update gs://{cloud.bucket} --public" in warnings[-1]

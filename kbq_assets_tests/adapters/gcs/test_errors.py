@@ -1,4 +1,4 @@
-"""The table of the package's docstring: what an answer means, and whether a write that got it may be applied."""
+"""The table in the package's docstring: the meaning of a response, and whether the write may have been applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of a bucket are read and changed, and nobody else's rule is lost."""
+"""A bucket's lifecycle rules are read and changed, and other people's rules are kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COPIES = Transition("b", "backup/", ".avro", "NEARLINE", 30)
 
 
 class Api(ThreadingHTTPServer):
-    """A bucket's metadata, as Cloud Storage keeps them. ``meanwhile``: somebody changes them after each read."""
+    """A bucket's metadata, as Cloud Storage stores it. With ``meanwhile``, someone changes it after each read."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

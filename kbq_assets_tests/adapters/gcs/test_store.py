@@ -1,4 +1,4 @@
-"""The store in a bucket keeps the contract, and its promises about every answer that is none."""
+"""The store in a bucket keeps the contract, also after failed and missing responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streamed objects: in bounded memory, whole or not at all, whatever happens to the upload session."""
+"""Streamed objects: bounded memory, and a complete object or none, whatever happens to the upload session."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_an_object_stored_otherwise_than_written_is_reported_and_left_alone(clou
     cloud.judge.tamper = damaged
     with pytest.raises(Unavailable, match="checksum AAAAAA==") as raised:
         stream(cloud.store, "a", b"x" * size)
-    assert "clean-up deletes it" in raised.value.next_step
+    assert "clean-up deletes this file" in raised.value.next_step
     assert cloud.sent("objects.delete") == []
 
 

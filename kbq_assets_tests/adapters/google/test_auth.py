@@ -1,4 +1,4 @@
-"""Google credentials: only a reference travels, and no failure tells the secret."""
+"""Google credentials: settings contain only a reference, and no error shows the secret."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EMAIL = "loader@my-project.iam.gserviceaccount.com"
 
 @pytest.fixture(scope="module")
 def private_key() -> str:
-    """A key of nobody's."""
+    """A key of no account."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -54,7 +54,7 @@ def key_file(tmp_path: Path, private_key: str) -> Path:
 
 @pytest.fixture(autouse=True)
 def google_environment(variables: Variables, tmp_path: Path) -> Variables:
-    """None of the developer's own credentials, and no metadata server to look for."""
+    """Hides the developer's credentials, and disables the metadata server."""
     variables.pop(environment_vars.CREDENTIALS, None)
     variables.pop(environment_vars.GOOGLE_CLOUD_QUOTA_PROJECT, None)
     variables[environment_vars.CLOUD_SDK_CONFIG_DIR] = str(tmp_path / "gcloud")

@@ -1,4 +1,5 @@
-"""Compaction of Iceberg tables: the contract, and what becomes of ids, columns, sizes, orphans and others' files."""
+"""Compaction of Iceberg tables: the contract, and its effect on ids, columns, sizes, orphans and other programs'
+files."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ class Lake:
         return sorted(offset for offset, rows in found.items() for _ in range(rows))
 
     def reader(self) -> list[int]:
-        """Rows of the snapshot of now, which are read when they are asked for."""
+        """The rows of the current snapshot, read on demand."""
         scan = self.table.scan(snapshot_id=view_of(self).snapshot, selected_fields=("_kafka_offset",))
 
         class Late(list[int]):
@@ -336,7 +337,7 @@ def test_rows_of_dropped_days_go_with_their_snapshots(lake: Lake) -> None:
 
 
 def many_files(lake: Lake, count: int, days: int = 4) -> None:
-    """Files of three rows each, as so many jobs write them, but in one commit."""
+    """Files of three rows each, as from that many jobs, but in a single commit."""
     lake.load(0, 1, 2)
     [first] = [task.file.file_path for task in lake.table.scan().plan_files()]
     rows, table = pq.read_table(first.removeprefix("file://"), partitioning=None), lake.table

@@ -1,4 +1,4 @@
-"""An address leads to its catalog: the embedded one, or one that pyiceberg's configuration names."""
+"""An address leads to its catalog: the embedded one, or one from pyiceberg's configuration."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_hives_client_is_for_one_thread(monkeypatch: pytest.MonkeyPatch, uri: st
 
 
 class TException(Exception):
-    """As Thrift's, which lets nobody note where it was raised."""
+    """Like Thrift's, which cannot store a traceback."""
 
     def __setattr__(self, *args: object) -> None:
         raise TypeError("can't modify immutable instance")
@@ -100,7 +100,7 @@ class TException(Exception):
 
 @pytest.mark.parametrize("error", [type("MetaException", (TException,), {})("no such type"), OSError("gone")])
 def test_errors_of_the_catalog_are_kbqs(error: Exception) -> None:
-    with pytest.raises(Unavailable, match=f"failed at a job: {type(error).__name__}"), lake_errors("a job"):
+    with pytest.raises(Unavailable, match=f"failed in a job: {type(error).__name__}"), lake_errors("a job"):
         raise error
 
 

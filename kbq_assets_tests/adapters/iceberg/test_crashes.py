@@ -162,7 +162,7 @@ def test_a_killed_job_is_done_or_was_never_inserted(tmp_path: Path, what: str) -
 
 
 def verdict(root: Path, what: str, point: int) -> str:
-    """What became of the job; afterwards it has run once, whatever came before."""
+    """The outcome of the job. Afterwards the job has run exactly once."""
     lake = opened(root / str(point))
     status = lake.get_job("kbq-1a2b-2", "local", "local", TABLE)
     if status is None and what != BURN:

@@ -1,4 +1,4 @@
-"""A lake keeps what a warehouse promises to erasures, and what a lake adds: files, snapshots and others' commits."""
+"""A lake keeps the contract of erasures, also with its files, snapshots and other programs' commits."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_file_that_cannot_be_written_again_changes_nothing(
 
     before = files(lake)
     monkeypatch.setattr(module, "rewrite", broken)
-    with pytest.raises(JobFailed, match="cannot be written again"):
+    with pytest.raises(JobFailed, match="cannot be rewritten"):
         erasures_of(lake).erase(JOB, no_tasks)
     assert files(lake) == before
     assert not list(Path(lake.folder).rglob("kbq-erase-*.parquet"))
@@ -282,4 +282,4 @@ def test_what_never_expires_is_kept_until_somebody_acts(lake: Lake) -> None:
         transaction.set_properties({MAX_AGE: str(forever)})
     lines = "\n".join(erasures_of(lake).keeps([TABLE]))
     assert "tag always, until you drop it" in lines
-    assert f"its present snapshots, until you lower {MAX_AGE}, and files" in lines
+    assert f"its current snapshots, until you lower {MAX_AGE}, and files" in lines

@@ -1,4 +1,4 @@
-"""Old snapshots go, and with them what nothing else needs; job ids, readers' tags and files in flight stay."""
+"""Old snapshots expire with everything that only they need. Job ids, readers' tags and files in flight stay."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_orphans_go_when_their_job_has_ended_and_the_grace_time_is_over(
     data = tmp_path / "lake" / "shop" / "orders-v1" / "data"
     for name in (
         "kbq-1a2b-2-0123456789ab-00000.parquet",  # an attempt that lost
-        "kbq-1a2b-9-0123456789ab-00000.parquet",  # its job may still commit, whatever its age
+        "kbq-1a2b-9-0123456789ab-00000.parquet",  # its job may still commit, at any age
         "kbq-9999-1-0123456789ab-00000.parquet",
         "part-0000.parquet",  # another program's
     ):

@@ -1,4 +1,4 @@
-"""A job id ends once, whatever its series remembers, and a series never grows."""
+"""A job id ends once, even if its series has dropped the record, and a series does not grow."""
 
 from __future__ import annotations
 

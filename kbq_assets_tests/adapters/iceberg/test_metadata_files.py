@@ -1,4 +1,4 @@
-"""The catalog says which metadata file of a table is the newest."""
+"""The catalog tells which metadata file of a table is the newest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows are divided by the partitions of their table."""
+"""Rows are grouped by the partitions of their table."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A lake keeps what a warehouse promises to replays, and what a lake adds: a commit of each table, of which the first
-decides."""
+"""A lake keeps the contract of replays, with a commit per table, the first of which decides."""
 
 from __future__ import annotations
 
@@ -192,7 +191,7 @@ def test_a_compaction_meanwhile_makes_it_plan_anew(at: Replayed, monkeypatch: py
 def test_a_table_that_cannot_be_replaced_is_found_before_the_first_one_changes(at: Replayed) -> None:
     with at.sales.table.update_spec() as change:
         change.add_identity("note")
-    with pytest.raises(JobFailed, match="another spec"):
+    with pytest.raises(JobFailed, match="another partition spec"):
         at.replays.replace(at.job())
     assert at.offsets() == AS_THEY_WERE
     present = {t.file.file_path for each in (at.orders, at.sales) for t in each.table.scan().plan_files()}

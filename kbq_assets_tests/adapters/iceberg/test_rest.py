@@ -180,7 +180,7 @@ def test_googles_catalog_gets_its_token_project_and_prefix(tmp_path: Path) -> No
 def test_a_token_that_google_refuses_is_the_configurations(google: Path, tmp_path: Path) -> None:
     google.write_text(google.read_text().partition("      google:")[0])
     lake = open_lake(LakeAddress(catalog="prod"), tmp_path, open_file_uri)
-    with pytest.raises(ConfigurationError, match=r"no access token from Google at .*invalid_scope"):
+    with pytest.raises(ConfigurationError, match=r"no access token from Google for .*invalid_scope"):
         lake.columns(TABLE)
 
 

@@ -1,4 +1,4 @@
-"""Spark's own Parquet reader reads the files that a table's metadata name: rows as loaded, and as compacted."""
+"""Spark's own Parquet reader reads the files in a table's metadata: rows as loaded, and as compacted."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def row(offset: int, hour: int) -> dict[str, Any]:
 
 
 def by_offset(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """Rows, whoever reads them."""
+    """Rows by offset, from any reader."""
     return {each["_kafka_offset"]: {name: plain(value) for name, value in each.items()} for each in rows}
 
 

@@ -1,4 +1,4 @@
-"""What a task of a load job keeps in memory does not depend on how much it reads."""
+"""The memory of a load task does not depend on how much it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A large job's files are written by tasks: the job is still one snapshot, or did not happen."""
+"""Tasks write the files of a large job, which is still either one snapshot or did not happen."""
 
 from __future__ import annotations
 

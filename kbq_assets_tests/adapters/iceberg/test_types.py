@@ -1,4 +1,4 @@
-"""Column types in Iceberg: every column comes back, with its notes, and ids are each used once."""
+"""Column types in Iceberg: every column survives the round trip with its notes, and ids are unique."""
 
 from __future__ import annotations
 

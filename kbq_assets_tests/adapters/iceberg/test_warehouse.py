@@ -1,4 +1,4 @@
-"""The Iceberg warehouse keeps the contract, and what a lake adds."""
+"""The Iceberg warehouse keeps the contract, and handles what only a lake has."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_retries_that_someone_turned_on_are_turned_off_before_a_commit(
 def test_turning_retries_off_brings_no_ended_job_back(
     lake: IcebergWarehouse, stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch, at: ModuleType
 ) -> None:
-    """This commit of its own reads the table again, with what others committed since it was read."""
+    """The separate commit reads the table again, including what others committed meanwhile."""
 
     def turn_on(source: str) -> BinaryIO:
         with stored(lake).transaction() as change:
@@ -273,7 +273,7 @@ HOUR = 3_600_000_000
 
 
 def timed_job(lake: IcebergWarehouse, stage: Stage, *times: int, unit: str = "") -> LoadJob:
-    """A job with a row at each of these microseconds."""
+    """A job with a row at each of the given microseconds."""
     lake.create_table(TABLE, columns_of(TIMED), TableOptions(cluster_by=("id",), partition_unit=unit))
     rows = [
         {**record(offset), "_event_time": at, "event_date": at // (24 * HOUR)}
@@ -429,7 +429,7 @@ def test_a_job_whose_table_was_partitioned_anew_meanwhile_writes_its_files_again
         return open_file_uri(uri)
 
     slow, job = opened(folder, open_uri=partitioning), numbered(1, stage("a.avro", avro_file(records([0]))))
-    with pytest.raises(Unavailable, match="partitioned anew"):
+    with pytest.raises(Unavailable, match="repartitioned"):
         slow.insert_job(job)
     assert lake.get_job("kbq-1a2b-1", "local", "local", TABLE) is None
     lake.insert_job(job)

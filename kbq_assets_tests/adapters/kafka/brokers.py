@@ -1,4 +1,4 @@
-"""The brokers that the contract suite judges: the fake and the real one."""
+"""The brokers for the contract suite: the fake one and the real one."""
 
 from __future__ import annotations
 
@@ -77,8 +77,7 @@ class FakeBroker:
 
 
 class RealBroker:
-    """A running broker, driven as the contract wants. Topics get names of their own and are deleted at the
-    end."""
+    """A running broker, driven as the contract requires. Topics get unique names and are deleted at the end."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers

@@ -1,4 +1,4 @@
-"""Topics and subjects as `kbq catalog` changes them: the fakes, a real broker and a real registry."""
+"""Topics and subjects as `kbq catalog` changes them: with the fakes, a real broker and a real registry."""
 
 from __future__ import annotations
 

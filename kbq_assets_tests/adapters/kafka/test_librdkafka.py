@@ -1,4 +1,4 @@
-"""What only the real broker shows: time limits, many partitions, restarts, memory, no group."""
+"""Behavior that only the real broker shows: time limits, many partitions, restarts, memory, no group."""
 
 from __future__ import annotations
 
@@ -177,8 +177,8 @@ class TestPartialAnswers:
 
     @staticmethod
     def gather(answers: dict[str, int | list[int]], *, timeout: float = 30.0) -> dict[str, int]:
-        """`KafkaOffsetReader._gather` with scripted answers: a value, or error codes given one after the other,
-        the last one for ever."""
+        """`KafkaOffsetReader._gather` with scripted answers: a value, or a sequence of error codes, the last of
+        which repeats."""
         reader = KafkaOffsetReader(NOBODY, timeout_seconds=timeout)
 
         def ask(keys: list[str], seconds: float) -> dict[str, Future[int]]:

@@ -1,4 +1,4 @@
-"""Client options: an allow-list, references, and secrets that never show."""
+"""Client options: an allow-list, references, and secrets that are never shown."""
 
 from __future__ import annotations
 

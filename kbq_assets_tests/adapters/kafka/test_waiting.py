@@ -1,4 +1,4 @@
-"""How long a range that stands still is waited for, by each reader."""
+"""How long each reader waits for a range that does not progress."""
 
 from __future__ import annotations
 

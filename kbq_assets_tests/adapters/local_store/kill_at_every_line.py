@@ -92,7 +92,7 @@ def _check(store: LocalObjectStore, write: Callable[[LocalObjectStore], None], *
     listed = {entry.path: entry.size for entry in store.list("")}
     assert listed.get(path) == (None if seen is None else len(seen))
     assert set(listed) <= {"a/old", path}
-    # Nothing is left but one file to sweep, and nobody is in the way.
+    # Only one file is left to sweep, and nothing blocks it.
     assert store.sweep_temporary() <= (0 if finished else 1)
     assert not os.listdir(store_folder(store))
     if seen is None:

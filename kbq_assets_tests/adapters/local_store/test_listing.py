@@ -1,4 +1,4 @@
-"""Listings of a folder: the order of plain strings, whatever the tree looks like, and only what is an object."""
+"""Listings of a folder: ordered as plain strings for any tree, and only objects."""
 
 from __future__ import annotations
 

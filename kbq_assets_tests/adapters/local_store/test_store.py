@@ -1,4 +1,5 @@
-"""The store in a local directory keeps the contract, and its promises about kills, disks and file systems."""
+"""The store in a local directory keeps the contract, also if processes are killed, disks fail, or file systems are
+unfit."""
 
 from __future__ import annotations
 
@@ -272,7 +273,7 @@ def last_of(reported: Connection, number: int) -> int:
 def child(
     target: Callable[[Path, Connection], None], root: Path
 ) -> Iterator[tuple[PROCESSES.Process, Connection]]:  # type: ignore[name-defined]
-    """A process of its own, killed at the end."""
+    """A child process, which is killed at the end."""
     reported, tell = PROCESSES.Pipe(duplex=False)
     process = PROCESSES.Process(target=target, args=(root, tell))
     process.start()

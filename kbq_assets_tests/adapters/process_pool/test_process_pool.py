@@ -1,4 +1,4 @@
-"""Worker processes: what they do, how they die, and that they leave nothing behind."""
+"""Worker processes: their work, their deaths, and that they leave nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Daemons: found whatever died, never confused with another process, always stopped."""
+"""Daemons are found whatever has died, never confused with other processes, and always stopped."""
 
 from __future__ import annotations
 

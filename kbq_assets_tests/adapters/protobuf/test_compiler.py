@@ -1,4 +1,4 @@
-"""What a registry holds as Protobuf, compiled: text, descriptors, imports."""
+"""Compiles whatever a registry stores as Protobuf: text, descriptors, imports."""
 
 from __future__ import annotations
 

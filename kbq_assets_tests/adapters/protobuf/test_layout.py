@@ -1,4 +1,4 @@
-"""The kernel writes what Google's library says of a message, or leaves the message to it."""
+"""The kernel writes what Google's library reads from a message, or leaves the message to it."""
 
 from __future__ import annotations
 

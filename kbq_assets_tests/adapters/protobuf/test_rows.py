@@ -1,4 +1,4 @@
-"""Messages as rows, type by type, against what Google's library and fastavro make of them."""
+"""Messages as rows, type by type, compared with Google's library and fastavro."""
 
 from __future__ import annotations
 

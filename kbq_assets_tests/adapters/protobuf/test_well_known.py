@@ -1,4 +1,5 @@
-"""Values of Google's and Confluent's own message types: at the ends of their ranges, and what no column holds."""
+"""Values of Google's and Confluent's own message types: the ends of their ranges, and values that no column can
+hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The registry over HTTP: against a server on a real socket, and, marked `kafka`, against the local stack's."""
+"""The registry over HTTP: against a server on a real socket, and (marked `kafka`) against the local stack's
+registry."""
 
 from __future__ import annotations
 
@@ -197,7 +198,7 @@ def test_nobody_there_is_transient() -> None:
 def test_an_endless_answer_is_cut_off(server: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "MAX_BYTES", 100_000)
     server.override = Answer.of({"schema": "x" * 200_000})
-    with pytest.raises(UnstageableSchema, match="over"):
+    with pytest.raises(UnstageableSchema, match="is larger than"):
         at(server.url).schema(7)
 
 

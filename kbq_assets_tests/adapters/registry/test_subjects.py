@@ -1,4 +1,5 @@
-"""Subjects of a registry: what each answer means for a catalog, also answers that no registry should give."""
+"""Subjects of a registry: the meaning of each response for a catalog, including responses that no registry should
+send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: used where it fits and is ours, missed by nobody where it is not there."""
+"""The archive of Spark's classes is used only if it matches and belongs to the user or root, and is optional."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbq_assets_tests.fixtures.variables import Variables
 
 @pytest.fixture
 def java(tmp_path: Path, variables: Variables) -> JavaRuntime:
-    """A Java that nobody else has, and a home of one's own."""
+    """A unique Java, and a separate home."""
     variables["HOME"] = str(tmp_path)
     (tmp_path / "release").write_text(f"JAVA_VERSION={tmp_path}")
     return JavaRuntime(tmp_path, 17, "test")

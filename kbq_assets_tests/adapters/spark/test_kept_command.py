@@ -1,4 +1,4 @@
-"""Spark's JVM by the command that the install step kept: only where Spark's scripts would find the same one."""
+"""Spark's JVM starts with the kept command only if Spark's scripts would choose the same one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's JVM prints errors alone, unless the user's options configure its log."""
+"""Spark's JVM logs only errors, unless the user's options configure its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is set for Spark, and what is packed for its workers. Real clusters: kbq_assets_tests/cluster."""
+"""Spark's configuration, and the archive for its workers. Real clusters: kbq_assets_tests/cluster."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_an_engine_complains_while_it_has_tasks_and_none_is_running() -> None:
     engine = engine_of(context)
     assert engine.complaint() == ""
     engine.submit((UNIT,))
-    assert "spark://nowhere:7077 gives no executor" in engine.complaint()
+    assert "spark://nowhere:7077 provides no executor" in engine.complaint()
     context.running = 1
     assert engine.complaint() == ""
     context.running = 0

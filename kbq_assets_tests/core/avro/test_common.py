@@ -1,4 +1,4 @@
-"""A common schema takes the values of all schemas, or names why none does."""
+"""A common schema accepts the values of all schemas, or says why there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths of fields, canonical forms, and how types of a schema refer to one another."""
+"""Paths of fields, canonical forms, and references between types of a schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers of files: whatever a producer's schema has besides types, every reader accepts them."""
+"""Headers of files: all readers accept them, whatever else a producer's schema contains."""
 
 from __future__ import annotations
 

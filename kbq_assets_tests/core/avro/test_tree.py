@@ -1,4 +1,4 @@
-"""Writer schemas become trees, strictly: what a reader would refuse is refused here, with its place."""
+"""Writer schemas become trees, strictly: whatever a reader would refuse is refused here, with its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree keeps what a schema says; a visitor walks each named type once."""
+"""The tree keeps everything that a schema says. A visitor visits each named type once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEVELS = 30
 
 
 def bomb(leaf: Any = "string") -> dict[str, Any]:
-    """A schema of 30 records, each of which uses the one below twice: 2**30 fields when written out."""
+    """A schema of 30 records, each of which uses the next one twice: 2**30 fields when expanded."""
     inner: Any = {"type": "record", "name": "L0", "fields": [{"name": "leaf", "type": leaf}]}
     for level in range(1, LEVELS):
         fields = [{"name": "a", "type": inner}, {"name": "b", "type": f"L{level - 1}"}]

@@ -1,4 +1,4 @@
-"""A backup with personal data has a place of its own, or there is none."""
+"""A backup with personal data needs its own place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions that Kafka no longer has are read from the backup, as far as its copies adjoin."""
+"""Positions that Kafka no longer has are read from the backup, as far as its files are contiguous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backup's commit after a reset and after retention, and the files that nobody lists any more."""
+"""A backup's commit after a reset and after retention, and files that are no longer listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small files of a backup become one where they adjoin, and the commit changes only while the merge is the last one."""
+"""Small contiguous files of a backup are merged, and the commit changes only if no newer merge exists."""
 
 from __future__ import annotations
 

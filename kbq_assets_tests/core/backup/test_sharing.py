@@ -1,4 +1,4 @@
-"""One reading serves tables and backup where both begin at one position of the same log."""
+"""A single read serves tables and backup if both begin at the same position of the same log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def unit(tp: TopicPartition, first: int = 0, until: int = 9, **changes: Any) -> 
 
 
 def shared(tables: list[Unit], backups: list[Unit]) -> tuple[list[int], list[Unit]]:
-    """The backups' epochs that the units of tables serve, and the units that the backup has alone."""
+    """The backups' epochs that the tables' units serve, and the units that only the backup has."""
     planned = with_backups(
         ExtractionPlan(units=tuple(tables)), {"regular": ExtractionPlan(units=tuple(backups))}
     )

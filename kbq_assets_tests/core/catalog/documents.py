@@ -1,4 +1,4 @@
-"""Catalogues as texts, by path."""
+"""Catalogs as texts, by path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producers and consumers become ACLs: what is missing is added, nothing is taken away."""
+"""Producers and consumers become ACLs: missing ones are added, and none is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between catalogue and broker; nothing is ever taken away."""
+"""Differences between catalog and broker. Nothing is ever removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No topic and no table has two entries, whatever the spelling."""
+"""No topic and no table has two entries, in any spelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names by convention, read both ways; topics that need no entry."""
+"""Names by convention, in both directions, and topics that need no entry."""
 
 from __future__ import annotations
 

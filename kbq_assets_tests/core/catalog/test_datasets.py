@@ -1,4 +1,4 @@
-"""What is known about a dataset, whoever asks."""
+"""Facts about a dataset, the same for every caller."""
 
 from __future__ import annotations
 

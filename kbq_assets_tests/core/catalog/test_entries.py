@@ -1,4 +1,4 @@
-"""Entries: what they inherit, how things are called, and that every mistake names its place and what is right."""
+"""Entries: inheritance and names. Every mistake is reported with its place and the correct form."""
 
 from __future__ import annotations
 

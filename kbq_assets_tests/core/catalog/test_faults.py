@@ -1,4 +1,4 @@
-"""A mistake stops the topics of its own entries, and nobody else's."""
+"""A mistake stops only the topics of its own entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever way a JSON Schema says it: the column of a tagged field is protected."""
+"""The column of a tagged field is protected, however a JSON Schema expresses the tag."""
 
 from __future__ import annotations
 

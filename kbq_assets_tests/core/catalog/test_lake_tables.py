@@ -1,4 +1,5 @@
-"""BigQuery reads a lake's tables by their newest metadata; what it cannot read is named, no other table touched."""
+"""BigQuery reads a lake's tables through their newest metadata. Unreadable tables are reported, others are left
+alone."""
 
 from __future__ import annotations
 

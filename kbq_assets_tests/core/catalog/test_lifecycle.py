@@ -1,4 +1,4 @@
-"""Old objects get cheaper storage where the catalog says so, and nothing else changes."""
+"""Old objects move to cheaper storage as the catalog says, and nothing else changes."""
 
 from __future__ import annotations
 

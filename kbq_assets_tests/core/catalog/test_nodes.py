@@ -1,4 +1,4 @@
-"""Values of documents know their file and line, also after documents inherit from each other."""
+"""Values of documents record their file and line, even if documents inherit from each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What typology and throughput stand for, and the short document that teams write."""
+"""The meaning of typology and throughput, and the short document that teams write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of tables, lakes and backups: what is missing is granted, nothing is taken away."""
+"""Readers of tables, lakes and backups: missing grants are added, and none is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for the fields of schemas: which must exist, how they are named, and which must be times."""
+"""Rules for the fields of schemas: required fields, names, and fields that must be times."""
 
 from __future__ import annotations
 

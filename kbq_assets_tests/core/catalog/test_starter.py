@@ -1,4 +1,4 @@
-"""First entries for an existing cluster can be read as a catalog, whatever the topics' names are."""
+"""The first entries for an existing cluster form a valid catalog, whatever the topics' names are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON Schema says what the validator says."""
+"""The JSON Schema and the validator agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only whole days that are too old go."""
+"""Only whole days beyond the age limit expire."""
 
 from __future__ import annotations
 

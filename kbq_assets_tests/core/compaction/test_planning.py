@@ -1,4 +1,4 @@
-"""Small files of a partition become few; whatever is young, large, alone or not KBQ's to touch stays."""
+"""Small files of a partition are merged. Files that are young, large, alone or not KBQ's stay."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_5000_small_files_become_at_most_20() -> None:
         ([file(i) for i in range(3)], [3]),
         ([file(i, added=NOW - 1) for i in range(3)], []),  # too young
         ([file(i, added=NOW - 1) for i in range(29)], []),
-        ([file(i, added=NOW - 1) for i in range(30)], [10, 10, 10]),  # so many that age does not count
+        ([file(i, added=NOW - 1) for i in range(30)], [10, 10, 10]),  # enough that age does not count
         ([file(i, added=NOW - 1, hour=7) for i in range(3)], [3]),  # the hour is complete
         ([file(i, added=NOW - 1, hour=8) for i in range(3)], []),
         ([file(i, 75) for i in range(9)], []),  # large enough
@@ -115,7 +115,7 @@ def test_files_are_joined_in_the_order_in_which_they_were_added() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_compaction_again_and_again_comes_to_an_end(seed: int) -> None:
-    """Each group leaves fewer files, whatever size the new file has."""
+    """Each group leaves fewer files, for any size of the new file."""
     chance = random.Random(seed)
     files = tuple(file(i, chance.randrange(1, 120), f"p{chance.randrange(3)}") for i in range(60))
     shown = view(*files)
@@ -157,7 +157,7 @@ def test_chosen_days_are_compacted_whatever_the_policy_says() -> None:
 
 
 def test_chosen_hours_are_compacted_in_their_partitions_alone() -> None:
-    """Whatever the policy says, and without files of whole days."""
+    """For any policy, and without files of whole days."""
     policy = replace(POLICY, days_after_ms=1)
     files = [replace(file(i, added=NOW, partition=f"p{i % 3}", hour=i % 3), day=0) for i in range(6)]
     whole_days = [replace(file(9, hour=1), day=0, coarse=True), replace(file(8, hour=1), day=0, coarse=True)]
@@ -211,7 +211,7 @@ LATE = [hourly(9, added=i) for i in range(2)]
     ("files", "groups"),
     [
         (HOURS, [4]),  # one file of an hour each: too few for their partitions, enough for a day
-        ([hourly(0), hourly(1, 80)], []),  # one small file alone
+        ([hourly(0), hourly(1, 80)], []),  # only one small file
         ([hourly(0), hourly(1, 40), hourly(2, 60)], [2]),
         ([hourly(0), hourly(0, 11)], [2]),
         ([hourly(0), hourly(24)], []),  # never across days

@@ -1,4 +1,4 @@
-"""Places: what a URL means, and that a mistake in one is reported, and nothing is guessed."""
+"""Locations: the meaning of a URL. Mistakes are reported, and nothing is guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tasks run: KBQ_SPARK_MASTER and the options of Spark."""
+"""Where tasks run: KBQ_SPARK_MASTER and Spark's options."""
 
 from __future__ import annotations
 

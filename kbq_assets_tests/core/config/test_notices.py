@@ -1,4 +1,4 @@
-"""Who is notified: how the words of `KBQ_NOTIFY` are read, and that none of their secrets is shown."""
+"""Parsing of `KBQ_NOTIFY`. None of its secrets is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parsed settings: chosen warehouses, areas below the staging area, what tasks get, and names that are near."""
+"""Parsed settings: chosen warehouses, areas of the staging area, settings for tasks, and similar names."""
 
 from __future__ import annotations
 

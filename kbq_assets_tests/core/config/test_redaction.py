@@ -1,4 +1,4 @@
-"""No secret is shown, whatever its option is called, and what is no secret stays readable."""
+"""Secrets are hidden whatever their option is called, and other values stay readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: embedded defaults, options under their own names, no silent typo, no secret shown."""
+"""Settings: embedded defaults, options under their own names, no silent typos, no secrets shown."""
 
 from __future__ import annotations
 

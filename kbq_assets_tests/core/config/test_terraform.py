@@ -1,4 +1,4 @@
-"""The Terraform module grants what KBQ's own list of permissions says, and nothing else."""
+"""The Terraform module grants exactly the permissions in KBQ's own list."""
 
 from __future__ import annotations
 

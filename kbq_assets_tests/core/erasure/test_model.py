@@ -1,4 +1,4 @@
-"""What an erasure forgets, and what the log makes of it."""
+"""The records that an erasure deletes, and its entry in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose records are erased is said by somebody, and no message repeats a value."""
+"""An erasure needs an explicit selection, and no message shows a value."""
 
 from __future__ import annotations
 

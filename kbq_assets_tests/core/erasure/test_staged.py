@@ -1,4 +1,4 @@
-"""A file without the erased rows takes the place of the old one, for one warehouse, in windows and given-up paths."""
+"""A file without the erased rows replaces the old one, for one warehouse, in windows and given-up paths."""
 
 from __future__ import annotations
 

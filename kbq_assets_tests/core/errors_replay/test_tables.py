@@ -1,4 +1,4 @@
-"""Which tables take replayed rows, and by which rule."""
+"""Which tables accept replayed rows, and by which rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits is judged by estimates; nothing close to being lost waits."""
+"""Waiting is decided by estimates, and records that retention may soon delete never wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a topic used is added up over its units, and kept as lines that SQL reads."""
+"""A topic's use of resources is summed over its units, and stored as lines that SQL can read."""
 
 from __future__ import annotations
 

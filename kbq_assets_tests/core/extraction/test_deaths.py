@@ -1,4 +1,4 @@
-"""A partition stops after three deaths in a row at one position, and not before."""
+"""A partition stops after exactly three deaths in a row at the same position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations of Cloud Storage that a plan takes, and their price."""
+"""The Cloud Storage operations of a plan, and their price."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WINDOW = WindowLimits(records=100)
 
 
 def plan(*partitions: tuple[int, int]) -> ExtractionPlan:
-    """Units of so many positions, by partition."""
+    """Units of the given numbers of positions, by partition."""
     units = (
         Unit(OffsetRange(TopicPartition("t", number), 7, 7 + positions), 1, TopicSettings())
         for number, positions in partitions

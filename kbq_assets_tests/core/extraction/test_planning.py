@@ -1,4 +1,4 @@
-"""An extraction starts where the commit says, and stops where only an operator can decide."""
+"""An extraction starts at the commit's position, and stops if only an operator can decide."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_windows_end_as_the_environment_says_unless_the_topic_does(snapshot: Top
 
 
 def test_gaps_from_the_start_on_are_read_again_under_the_epoch_of_the_start() -> None:
-    """A leader that was elected before the first record has no position of the epoch that the commit knows."""
+    """A leader that was elected before the first record has no position in the commit's epoch."""
     state = PartitionCommit(next=1, leader_epoch=0, totals=Counts(positions=1, gaps=1))
     first = COMMIT.with_partition(0, state)
     second = commits.publish(first, 0, 3, [Window(1, 2, Counts(positions=1, gaps=1))])

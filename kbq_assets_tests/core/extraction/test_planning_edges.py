@@ -1,4 +1,4 @@
-"""What a plan makes of stops that are tried again, of positions at the log's ends, and of partitions that may wait."""
+"""Plans with retried stops, positions at the log's ends, and partitions that may wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows, done files and orphans leave when nobody needs them, and never before."""
+"""Windows, done files and orphans are removed once nobody needs them, and never before."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_warehouse_that_is_down_gets_a_backlog_of_its_own() -> None:
     assert [window.first for window in plan.commit.partitions[0].windows] == [11]
     assert (
         plan_pruning(OF_BOTH, _both(TableState("u"), None), patience=1).commit == OF_BOTH
-    )  # nobody is ahead
+    )  # no table is ahead
 
 
 def test_files_of_a_chunk_move_together_since_it_is_written_once() -> None:

@@ -1,4 +1,4 @@
-"""A swap publishes windows that follow the position, read from the log that the position was read from."""
+"""A swap publishes windows that follow the position, if they come from the same log."""
 
 from __future__ import annotations
 

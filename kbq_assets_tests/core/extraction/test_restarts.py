@@ -1,4 +1,4 @@
-"""Pauses double up to an hour, and no clock makes one endless."""
+"""Pauses double up to an hour, and no clock makes a pause endless."""
 
 from __future__ import annotations
 

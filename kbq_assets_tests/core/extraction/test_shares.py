@@ -1,4 +1,4 @@
-"""Which partitions go first, and what the limits leave of each."""
+"""Which partitions go first, and how much of each the limits allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits are never exceeded, nothing that they allow is held back, and what is scarce is shared by weight."""
+"""Limits are never exceeded, nothing within them is held back, and scarce capacity is shared by weight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every position is read once, cores are kept busy, and nothing is released out of order."""
+"""Every position is read once, cores are kept busy, and everything is released in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A unit knows what to fetch, who reads it, and how far it came."""
+"""A unit's fetch range, its reader, and its progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The views of Google's tool at a table prefix, and the decisions that people make by them."""
+"""The views that Google's tool has of a table prefix, and the decisions that people make with them."""
 
 from __future__ import annotations
 

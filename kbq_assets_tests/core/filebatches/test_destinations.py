@@ -1,4 +1,4 @@
-"""A path names the table of a batch, and the keys of a destinationTable prevail."""
+"""A path determines the table of a batch. The keys of a destinationTable take precedence."""
 
 from __future__ import annotations
 

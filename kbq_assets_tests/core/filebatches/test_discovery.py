@@ -1,4 +1,4 @@
-"""What a listing of a source says about batches, their configuration and their tables."""
+"""Batches, their configuration and their tables, as found in a listing of a source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of hive-partitioned paths, and their types by the values of all files."""
+"""Columns of hive-partitioned paths, and their types from the values in all files."""
 
 from __future__ import annotations
 

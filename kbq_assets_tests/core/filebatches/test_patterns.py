@@ -1,4 +1,4 @@
-"""Patterns for the many files of a batch match these files, and nothing else."""
+"""Patterns for the many files of a batch match exactly these files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which batches of a table prefix are entered, and what jobs and operators make of them."""
+"""Which batches of a table prefix are accepted, and the effect of jobs and operators on them."""
 
 from __future__ import annotations
 

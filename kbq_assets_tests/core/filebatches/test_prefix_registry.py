@@ -1,4 +1,4 @@
-"""Each table prefix has one state, with one uuid, at a path of its own."""
+"""Each table prefix has one state, with its own uuid and path."""
 
 from __future__ import annotations
 

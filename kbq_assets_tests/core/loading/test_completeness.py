@@ -1,4 +1,4 @@
-"""An hour is complete when every partition is beyond it and all of it is loaded, and is so for ever."""
+"""An hour is complete once every partition has passed it and all of it is loaded. It then stays complete."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_window_without_rows_says_nothing() -> None:
         (Watermark(event_ms=5_000, rows_ms=50_000, end_ms=60_000), 60_000),  # idle: its log end counts
         (Watermark(end_ms=60_000), 60_000),  # empty
         (Watermark(event_ms=99_000, rows_ms=50_000, end_ms=60_000), 99_000),
-        (Watermark(end_ms=10**9), 90_000),  # whoever asked has a clock ahead of the store's
+        (Watermark(end_ms=10**9), 90_000),  # the caller's clock is ahead of the store's
     ],
 )  # fmt: skip
 def test_a_partition_without_new_rows_is_judged_by_its_log_end(mark: Watermark, passed: int) -> None:
@@ -167,7 +167,7 @@ def test_a_partition_that_was_never_read_holds_everything() -> None:
     [
         (_file(h5=1, h7=2), 5),
         (_file(h9=2), 8),  # of an hour that is not due
-        (_file(h1=2), 8),  # of complete hours alone: late whatever comes
+        (_file(h1=2), 8),  # only of complete hours: late in any case
         (_file(h1=1, h6=1), 6),
         (_file(none=2), 3),  # from an older version: it may hold anything
         (dataclasses.replace(_file(h7=1, none=1), dates=(0,)), 3),
@@ -186,7 +186,7 @@ def test_files_that_are_not_loaded_hold_their_hours(file: StagedFile, until: int
         ([_file(h3=7)], [], 3, "quarantined files"),
         ([_file(h6=7)], [_file(first=9, h4=1)], 4, "staged files"),
         ([_file(h4=7)], [_file(first=9, h6=1)], 4, "quarantined files"),
-        ([_file(h2=7)], [], 8, "t[0]"),  # of complete hours alone
+        ([_file(h2=7)], [], 8, "t[0]"),  # only of complete hours
         ([_file(h8=7)], [], 8, "t[0]"),
     ],
 )
@@ -299,7 +299,7 @@ def test_what_is_listed_of_an_hour_is_all_of_it_whatever_does_not_fit(
 
 
 def _loaded(until: int, hours: range, known: TableHours | None = None) -> TableHours:
-    """So many hours of a row each, loaded one by one into a table that is complete until then."""
+    """Load the given number of hours with a row each, one by one, into a table that is complete until then."""
     found = completeness.advance(known or TableHours(), until, 1)
     for hour in hours:
         found = completeness.with_rows(found, [_file(**{f"h{hour}": 1})])

@@ -1,4 +1,4 @@
-"""A table that would drop rows is refused, with the commands that keep them or agree to their loss."""
+"""A table that would drop rows is refused, with the commands that keep the rows or accept their loss."""
 
 from __future__ import annotations
 

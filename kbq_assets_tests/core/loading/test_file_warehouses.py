@@ -1,4 +1,4 @@
-"""A staged file stays until each warehouse that it is for has it."""
+"""A staged file stays until every warehouse that needs it has loaded it."""
 
 from __future__ import annotations
 

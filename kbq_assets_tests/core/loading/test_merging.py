@@ -1,4 +1,4 @@
-"""Which small files of a job become one."""
+"""Which small files of a job are merged."""
 
 from __future__ import annotations
 

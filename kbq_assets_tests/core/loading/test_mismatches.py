@@ -1,4 +1,4 @@
-"""Mismatches of a table: a bounded list, in which nothing that an operator has not seen counts as accepted."""
+"""Mismatches of a table: a bounded list. Only what an operator has seen counts as accepted."""
 
 from __future__ import annotations
 

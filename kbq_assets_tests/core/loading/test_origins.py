@@ -1,4 +1,4 @@
-"""A staging area loads into the tables that it fed, and into no others."""
+"""A staging area loads only into tables that it has fed before."""
 
 from __future__ import annotations
 

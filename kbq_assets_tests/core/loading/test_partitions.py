@@ -1,4 +1,4 @@
-"""A table by hours takes the hour from KBQ's own time, and quotas count its partitions."""
+"""A table partitioned by hour uses KBQ's own time, and quotas count its partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad files go to quarantine while they are few, and come back or go as an operator says."""
+"""A few bad files go to quarantine, and come back or are dropped as an operator says."""
 
 from __future__ import annotations
 

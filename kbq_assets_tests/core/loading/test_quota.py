@@ -1,4 +1,4 @@
-"""A table's load jobs stay within the warehouse's daily quota, and the quota lasts the day."""
+"""A table's load jobs stay within the warehouse's daily quota, and the quota lasts for the whole day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table that waits for a replacement goes on after it, and counts its rows once."""
+"""A table that waits for a replacement continues after it, and counts its rows once."""
 
 from __future__ import annotations
 

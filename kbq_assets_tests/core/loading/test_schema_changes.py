@@ -1,4 +1,4 @@
-"""What is done to a table is noted before, settled after, and never lost in between."""
+"""A change to a table is noted before it is made, settled afterwards, and never lost in between."""
 
 from __future__ import annotations
 

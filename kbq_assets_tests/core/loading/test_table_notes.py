@@ -1,4 +1,4 @@
-"""What is said of tables: by the catalogue, by schemas, by people; and who prevails."""
+"""Descriptions of tables from the catalog, from schemas and from people, and their precedence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A table is created as its topics say; several topics lose the least; labels are what BigQuery takes."""
+"""A table is created as its topics say. If several topics disagree, the safest option wins. Labels are valid in
+BigQuery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry chooses the uuid of a table's state before the state exists, and never another one."""
+"""The registry chooses the uuid of a table's state before the state exists, and never changes it."""
 
 from __future__ import annotations
 

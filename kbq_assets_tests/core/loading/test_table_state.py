@@ -1,4 +1,4 @@
-"""A table's state moves only as the protocol allows."""
+"""A table's state changes only as the protocol allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table's state under its transitions: each one changes what it names, and laws hold for any sequence of them."""
+"""Transitions of a table's state: each changes only what it names, and laws hold for any sequence of them."""
 
 from __future__ import annotations
 

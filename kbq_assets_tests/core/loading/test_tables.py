@@ -1,4 +1,4 @@
-"""Columns are BigQuery's for Avro with useAvroLogicalTypes, and a table only ever grows or relaxes."""
+"""Columns are those of BigQuery for Avro with useAvroLogicalTypes, and a table only grows or relaxes."""
 
 from __future__ import annotations
 

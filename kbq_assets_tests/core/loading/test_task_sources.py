@@ -1,4 +1,4 @@
-"""Tasks of a load job share its files: each file once, in groups of one schema and hour as far as possible."""
+"""Tasks of a load job share its files: each file once, in groups of one schema and hour if possible."""
 
 from __future__ import annotations
 

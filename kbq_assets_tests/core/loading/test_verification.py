@@ -1,4 +1,4 @@
-"""A job's files are those that the commit lists, by size and checksum."""
+"""A job's files match the commit's entries in size and checksum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of files that wait for a person fail a check, and those that cannot be read are unknown."""
+"""Batches of files that wait for a person fail a check. Batches that cannot be read are unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks from state alone: a healthy state fails none, and each kind of damage fails the one that is meant."""
+"""Checks of the state alone: a healthy state passes all, and each kind of damage fails the intended check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of a lake that BigQuery does not read as they are now."""
+"""Tables of a lake whose current state BigQuery does not read."""
 
 from __future__ import annotations
 

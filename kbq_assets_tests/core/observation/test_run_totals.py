@@ -1,4 +1,4 @@
-"""Totals of runs count each run once, and remember what failed until it works again."""
+"""Totals of runs count each run once, and remember a failure until it is fixed."""
 
 from __future__ import annotations
 

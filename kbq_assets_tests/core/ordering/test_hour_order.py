@@ -145,7 +145,7 @@ def test_no_row_becomes_visible_before_its_hour_is_released_or_after_rows_of_a_l
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_mark_never_covers_an_hour_of_a_window_that_is_not_loaded(seed: int) -> None:
-    """Whatever a job's limits are, and also where the order is changed or taken away in between."""
+    """For any limits of a job, and even if the order is changed or removed in between."""
     chance, table = random.Random(seed), with_rule(TableState("u"), OrderRule("hour"), 0)
     files = [
         replace(file, path=replace(file.name, first_offset=number * 10 + place).format())

@@ -1,4 +1,4 @@
-"""What the topics of a table ask for becomes one rule, and a change of the rule is on record."""
+"""The options of a table's topics become one rule, and a change of the rule is recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of a table's batches: numbers without gaps, gates per batch, decisions that are kept."""
+"""The order of a table's batches: numbers without gaps, gates per batch, and recorded decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators' decisions about batches: each names its batch, and none can be taken at the wrong time."""
+"""Operators' decisions about batches: each names its batch, and cannot be made at the wrong time."""
 
 from __future__ import annotations
 

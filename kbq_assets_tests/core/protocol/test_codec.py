@@ -1,4 +1,4 @@
-"""State objects survive the round trip, keep what they do not know, and refuse what is newer or damaged."""
+"""State objects survive the round trip with unknown keys. Newer and damaged ones are refused."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_job_in_flight_is_stored_under_the_key_that_older_loaders_read() -> No
 
 
 def _with_unknown(value: Any) -> Any:
-    """The value with a field of a newer version in each of its parts."""
+    """The value with an unknown field from a newer version in each of its parts."""
     if isinstance(value, codec.Stored):
         fields = [
             f for f in dataclasses.fields(value) if f.metadata != codec.INLINE

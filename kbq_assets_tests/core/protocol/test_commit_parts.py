@@ -1,4 +1,4 @@
-"""What a commit says of its partitions: leader epochs, rows per warehouse, resets, and stops that are tried again."""
+"""A commit's facts about its partitions: leader epochs, rows per warehouse, resets, and stops that are retried."""
 
 from __future__ import annotations
 

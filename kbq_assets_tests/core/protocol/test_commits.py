@@ -1,4 +1,4 @@
-"""A commit only ever moves forward by whole, accounted windows."""
+"""A commit only moves forward, by whole windows whose records are all accounted for."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_a_window_of_another_epoch_is_refused() -> None:
 @pytest.mark.parametrize(
     "counts",
     [
-        Counts(positions=5, records=4, rows={"d.t": 4}),  # a position nobody explains
-        Counts(positions=5, records=5, rows={"d.t": 4}),  # a record nobody explains
+        Counts(positions=5, records=4, rows={"d.t": 4}),  # an unexplained position
+        Counts(positions=5, records=5, rows={"d.t": 4}),  # an unexplained record
         Counts(positions=4, records=4, rows={"d.t": 4}),  # not the window's length
         Counts(positions=5, records=5, rows={"d.t": 4}, skipped=1),  # not the files' rows
     ],

@@ -1,4 +1,4 @@
-"""Counts add up, and a range that they do not explain is a defect."""
+"""Counts add up. A range that they do not explain is a defect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Done files: what their names promise, and which names fit."""
+"""Done files: the guarantees of their names, and which names are valid."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_full_form_is_read_with_or_without_its_folder(path: str, name: DoneF
 @pytest.mark.parametrize(
     "path",
     [
-        "done/u.3.sales.orders.10.19.done",  # a topic that nobody knows
+        "done/u.3.sales.orders.10.19.done",  # an unknown topic
         "done/shop.orders.3.sales.7.10.19.done",  # or is 7 the schema id of a table `sales`?
         "done/shop.orders.3.sales.orders.19.10.done",
         "done/shop.orders.3.sales.orders.10.019.done",

@@ -1,4 +1,4 @@
-"""A commit as a head and manifests: what goes where, and that the way there and back loses nothing."""
+"""A commit is split into a head and manifests, and the round trip loses nothing."""
 
 from __future__ import annotations
 

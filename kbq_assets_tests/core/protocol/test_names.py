@@ -59,7 +59,7 @@ def test_bootstrap_distinguishes_the_two_forms() -> None:
         "done/t.0.d.t.1.05.9.done",  # leading zero
         "done/t.x.d.t.1.5.9.done",  # no partition
         "done/t.0.d.t.1.5.9.avro",
-        "done/t.0.d.t.5.9.done",  # the short form is for bootstrap alone
+        "done/t.0.d.t.5.9.done",  # the short form is only for bootstrap
         "done/t.0.d.t.1.5.99999999999999999999.done",
         "done/.0.d.t.1.5.9.done",
     ],

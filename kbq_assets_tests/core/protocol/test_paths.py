@@ -1,4 +1,4 @@
-"""Paths of state objects: each names its object alone, and leads back to it."""
+"""Paths of state objects: each names exactly one object, and can be parsed."""
 
 from __future__ import annotations
 

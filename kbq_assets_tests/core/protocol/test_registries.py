@@ -1,4 +1,4 @@
-"""What a registry of topics expects, what a commit remembers of schemas, and what moves to archives."""
+"""Registries: the topics that they expect, the schemas that a commit records, and lists that move to archives."""
 
 from __future__ import annotations
 

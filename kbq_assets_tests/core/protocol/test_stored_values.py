@@ -1,4 +1,4 @@
-"""Every stored class, with any values: what a newer release wrote at any depth is passed on (PROTOCOL, Objects)."""
+"""Every stored class with any values: keys from a newer release are preserved at any depth (PROTOCOL, Objects)."""
 
 from __future__ import annotations
 

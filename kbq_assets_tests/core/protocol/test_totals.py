@@ -1,4 +1,4 @@
-"""Histograms merge, totals never count a run twice, and families are what Prometheus expects."""
+"""Histograms merge, totals never count a run twice, and metric families are valid for Prometheus."""
 
 from __future__ import annotations
 

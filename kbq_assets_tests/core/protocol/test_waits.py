@@ -1,4 +1,4 @@
-"""Each reason to wait names the commands that end it, and no other."""
+"""Each reason to wait names exactly the commands that end it."""
 
 from __future__ import annotations
 

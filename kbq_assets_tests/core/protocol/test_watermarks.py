@@ -1,4 +1,4 @@
-"""How far a partition was read in time: marks only rise, and a log end counts after patience alone."""
+"""How far a partition was read in time: marks only rise, and the log's end counts only after the patience."""
 
 from __future__ import annotations
 

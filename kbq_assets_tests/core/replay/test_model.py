@@ -1,4 +1,4 @@
-"""A replay reads one epoch's rows again, beside no other replay that changes them."""
+"""A replay reads the rows of one epoch again, while no other replay changes them."""
 
 from __future__ import annotations
 

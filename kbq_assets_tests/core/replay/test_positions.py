@@ -1,4 +1,4 @@
-"""Where a replay begins and ends: as a person writes it, as Kafka and the commit have it."""
+"""The start and end of a replay: as a person writes them, and as Kafka and the commit have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a replacement from beginning, and what it changes."""
+"""What prevents a replacement, and what a replacement changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL of the user's own: queries and DML alone, whatever hides in texts, names and comments."""
+"""Users' own SQL: only queries and DML, whatever hides in strings, names and comments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The texts of statements, run by a database: a table shows the same whatever the order and the size of batches."""
+"""A database runs the texts of statements. The table is the same for any order and size of batches."""
 
 from __future__ import annotations
 

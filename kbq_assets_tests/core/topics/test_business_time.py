@@ -1,4 +1,4 @@
-"""Times in the forms that producers write."""
+"""Business times in the forms that producers write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names in snake_case: readable, never two fields in one column."""
+"""Names in snake_case: readable, and never two fields in one column."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_path_of_a_nested_column_has_the_new_names_of_all_its_parts() -> Non
 
 @given(st.sets(st.text("abAB_1", min_size=1, max_size=4)))
 def test_no_two_fields_ever_get_one_column(written: set[str]) -> None:
-    """Names that differ in case alone are refused, renamed or not: warehouses ignore it."""
+    """Names that differ only in case are refused, renamed or not, because warehouses ignore case."""
     distinct = {name.lower(): name for name in sorted(written)}.values()
     names = snake_case_names((name,) for name in distinct)
     columns = [snake_case_path((name,), names)[0].lower() for name in distinct]

@@ -1,4 +1,4 @@
-"""Options are declared once: their names, places, help texts, and values as text."""
+"""Options are declared once, with their names, places, help texts, and values as text."""
 
 from __future__ import annotations
 

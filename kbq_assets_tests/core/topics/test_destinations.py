@@ -1,4 +1,4 @@
-"""Templates of names, what they make of records' words, and which names are taken."""
+"""Templates of names, the names made from records' words, and reserved names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of options: the text that each takes, and errors that begin with the option's name."""
+"""Types of options: the text that each accepts, and errors that begin with the option's name."""
 
 from __future__ import annotations
 

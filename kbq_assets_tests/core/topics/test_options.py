@@ -1,4 +1,4 @@
-"""The source list: first match decides, and every mistake names its line."""
+"""The source list: the first match decides, and every mistake is reported with its line."""
 
 from __future__ import annotations
 

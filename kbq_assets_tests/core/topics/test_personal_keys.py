@@ -1,4 +1,4 @@
-"""Keys of pseudonyms change without losing old ones, and fields without a decision are found."""
+"""Keys of pseudonyms rotate without losing old ones, and fields without a decision are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of a source list: which topics they select, and what is known of topics whose line has a mistake."""
+"""Lines of a source list: the topics that they select, and topics whose line has a mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What options of one topic demand of each other, and what they mean together."""
+"""Which options of a topic require or exclude each other, and their combined meaning."""
 
 from __future__ import annotations
 

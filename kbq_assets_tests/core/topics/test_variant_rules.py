@@ -1,4 +1,4 @@
-"""Laws of schema variants and of names of columns: whatever schemas come, in whatever order."""
+"""Laws of schema variants and of column names, for any schemas in any order."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SCHEMAS = _columns(TYPES | _columns(TYPES))
 def fits(
     columns: Sequence[Column], known: Sequence[TableColumn], renames: Mapping[Path, str], above: Path = ()
 ) -> bool:
-    """Whether each field has a column of its own, of its type."""
+    """Whether each field has its own column with its type."""
     ours = {each.name.lower(): each for each in known}
     for column in columns:
         path = (*above, column.name)

@@ -1,4 +1,4 @@
-"""Backfills: however scattered the choice, one run does the work, Spark starts once, nothing is read twice."""
+"""Backfills: a single run does the work for any selection, Spark starts once, and nothing is read twice."""
 
 from __future__ import annotations
 

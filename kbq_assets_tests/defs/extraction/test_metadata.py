@@ -1,4 +1,4 @@
-"""What people look at: lag, age, cost, columns, per staged partition, table, topic and run."""
+"""Metadata for people: lag, age, cost, columns, per staged partition, table, topic and run."""
 
 from __future__ import annotations
 

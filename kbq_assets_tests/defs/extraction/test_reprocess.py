@@ -1,4 +1,4 @@
-"""Reading a range again is asked for, shown, and only then done."""
+"""A request to read a range again is shown, and only then executed."""
 
 from __future__ import annotations
 

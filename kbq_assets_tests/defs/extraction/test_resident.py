@@ -1,4 +1,4 @@
-"""A run of Dagster that extracts again and again (KBQ_RESIDENT_SECONDS)."""
+"""A Dagster run that extracts repeatedly (KBQ_RESIDENT_SECONDS)."""
 
 from __future__ import annotations
 

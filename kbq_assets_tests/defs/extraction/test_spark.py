@@ -1,4 +1,4 @@
-"""Extraction's Spark: in Dagster dagster-pyspark's resource, or a user's; under `kbq extract` a context of its own."""
+"""Spark for extraction: in Dagster the resource of dagster-pyspark or of the user, in `kbq extract` its own context."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def check_compaction(folder: Path, settings: Settings, spark: Spark | None = Non
     assert (result.failure, result.difference, failed.gone) == ("", "", True)
     lake.compaction.replace_files(view, [result])
     assert (len(view_of(lake).files), lake.offsets()) == (1, list(range(6)))
-    with pytest.raises(ConfigurationError, match="is no lake"), open_rewriter(settings, spark):
+    with pytest.raises(ConfigurationError, match="is not a lake"), open_rewriter(settings, spark):
         pass
 
 

@@ -1,4 +1,4 @@
-"""A Postgres of one's own, for a test: a new cluster on a free port of loopback, with a password."""
+"""A separate Postgres for a test: a new cluster on a free loopback port, with a password."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _running(bin_: Path, folder: Path, url: str, user: str | None) -> Iterator[N
         _wait_until_it_answers(url, server, folder / "log")
         yield
     finally:
-        server.send_signal(signal.SIGINT)  # ends at once, whoever is still connected
+        server.send_signal(signal.SIGINT)  # ends at once, even with connected clients
         server.wait(300)
 
 

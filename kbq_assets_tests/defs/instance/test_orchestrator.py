@@ -1,4 +1,4 @@
-"""Dagster's queue, daemon and processes, for real: what is killed blocks nothing and is cleared away."""
+"""Dagster's real queue, daemon and processes: a killed run blocks nothing and is cleaned up."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_killed_daemon_is_started_again(home: Path) -> None:
 
 @pytest.fixture
 def killed_command(home: Path) -> Path:
-    """A home whose command was killed with -9 while a run was under way: everything it started goes on."""
+    """A home whose command was killed with -9 during a run. Everything that it started continues."""
     code = (
         "import sys, time\nfrom pathlib import Path\n"
         "from kbq_assets_tests.defs.instance.test_orchestrator import orchestrator_of\n"

@@ -1,4 +1,4 @@
-"""Dagster on a real Postgres: daemon, job and UI; and its address is in no file and on no command line."""
+"""Dagster on a real Postgres: daemon, job and UI. Its address is in no file and on no command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dagster's history: old runs go, with everything they left; what an asset's page stands on stays."""
+"""Dagster's history: old runs are deleted with everything that they left, except what assets' pages need."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -92,7 +92,7 @@ def test_the_job_keeps_what_is_young_and_with_0_days_everything(
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def reported_to(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """An instance in each of the databases, to which sensors have reported twice over."""
+    """An instance with each of the databases, to which sensors have reported twice."""
     with ExitStack() as stack:
         overrides = {}
         if request.param == "postgres":

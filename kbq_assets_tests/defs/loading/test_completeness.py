@@ -1,4 +1,4 @@
-"""Complete hours in Dagster: reported once each, whoever loads; runs per hour; declarative automation hangs on them."""
+"""Complete hours in Dagster: each is reported once, runs are per hour, and declarative automation depends on them."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_declarative_automation_hangs_on_complete_hours(loaded: PlatformWorld) -
         automation_condition=dg.AutomationCondition.any_deps_updated(),
     )
     def report() -> None:
-        """Whatever is made of whole hours."""
+        """Stands for any asset that needs complete hours."""
 
     definitions = dg.Definitions([spec, report])
     with dg.instance_for_test() as instance:

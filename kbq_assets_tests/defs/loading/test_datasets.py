@@ -1,4 +1,4 @@
-"""Each table's own page in Dagster's catalogue."""
+"""Each table's own page in Dagster's catalog."""
 
 from __future__ import annotations
 

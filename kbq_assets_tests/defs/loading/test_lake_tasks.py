@@ -1,4 +1,4 @@
-"""Which load jobs run on Spark: the large ones of a lake that Spark's workers reach, by `kbq load` and in Dagster."""
+"""Which load jobs run on Spark: large ones of a lake that Spark's workers can reach, in `kbq load` and in Dagster."""
 
 from __future__ import annotations
 

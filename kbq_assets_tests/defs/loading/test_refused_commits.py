@@ -1,4 +1,4 @@
-"""A commit that the store refuses to the loader: the run fails, and pages of its topic's tables say what to grant."""
+"""A commit that the store refuses to the loader: the run fails, and the pages of its tables say what to grant."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLIGHTS, FLIGHT = dg.AssetKey(["nyc", "flights"]), dg.AssetKey(["nyc", "Flight"]
 
 
 class RefusingWorld(PlatformWorld):
-    """A store that refuses objects to the loader alone."""
+    """A store that refuses objects only to the loader."""
 
     def _open(self, environ: object) -> None:
         super()._open(environ)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Asset checks: one evaluation a check, written when it changes; what is held waits in every run."""
+"""Asset checks: one evaluation per check, written when it changes. Held tables are reported in every run."""
 
 from __future__ import annotations
 

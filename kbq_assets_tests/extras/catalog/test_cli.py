@@ -1,4 +1,4 @@
-"""`kbq catalog`: judged without a network, shown whole, compared and applied with a plan first."""
+"""`kbq catalog`: validated without a network, shown completely, and compared and applied after showing a plan."""
 
 from __future__ import annotations
 
@@ -483,7 +483,7 @@ def test_apply_shows_asks_and_does(world: FakePlatform, run: Shell, write: Write
     assert "the broker matches the catalog" in run.done("catalog", "apply")
 
 
-#: Names that nobody means, and a schema about whose personal data nothing is decided.
+#: Unintended names, and a schema without decisions about its personal data.
 MISTAKES = [
     {"catalog.yaml": "name: {topic: '{domain}.{topic}'}"},
     {f"{PLACE}/schemas/value.avsc": order("a").replace('"name": "a"', '"name": "a", "pii": "HIGH"')},

@@ -1,4 +1,4 @@
-"""`kbq catalog apply` lets readers read what `access.readers` says."""
+"""`kbq catalog apply` grants readers the access in `access.readers`."""
 
 from __future__ import annotations
 

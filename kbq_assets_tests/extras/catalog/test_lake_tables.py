@@ -1,4 +1,4 @@
-"""`kbq catalog apply` lets BigQuery read a lake, as the section `lake_in_bigquery` says."""
+"""`kbq catalog apply` lets BigQuery read a lake as configured in the section `lake_in_bigquery`."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ INIT = ("init", "--company", "shop", "--domain", "sales", "--team", "sales", "--
 
 @pytest.fixture
 def init(world: FakePlatform, tmp_path: Path) -> Iterator[Shell]:
-    """`kbq` in an empty folder, whose settings are read as by a process of its own."""
+    """`kbq` in an empty folder. Settings are read as in a separate process."""
     folder = tmp_path / "new"
     folder.mkdir()
     world.topic_admin.live = {

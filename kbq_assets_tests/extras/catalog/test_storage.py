@@ -1,4 +1,4 @@
-"""`kbq catalog apply` gives old objects of buckets cheaper storage, as the section `lifecycle` says."""
+"""`kbq catalog apply` moves old objects to cheaper storage as configured in the section `lifecycle`."""
 
 from __future__ import annotations
 

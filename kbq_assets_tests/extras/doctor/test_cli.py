@@ -1,4 +1,4 @@
-"""`kbq doctor`: each thing that can be wrong is found, and named with how to fix it."""
+"""`kbq doctor` finds each kind of problem, and says how to fix it."""
 
 from __future__ import annotations
 

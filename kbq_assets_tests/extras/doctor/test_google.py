@@ -1,4 +1,4 @@
-"""`kbq doctor --gcp`: what is missing is named, with the role that carries it and the command that grants it."""
+"""`kbq doctor --gcp` names what is missing, with the role that includes it and the command that grants it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The doctor's questions, asked of local servers by the real clients: answers are understood, nothing is left."""
+"""The doctor's checks run against local servers with the real clients, parse the responses, and leave nothing
+behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kbq doctor` finds what the next extraction would fail on, over a platform of fakes."""
+"""`kbq doctor` finds what would make the next extraction fail, over a platform of fakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch of files that waits for a person is seen wherever people look: checks, status, notices, metrics."""
+"""A batch of files that waits for a person is shown everywhere: checks, status, notices, metrics."""
 
 from __future__ import annotations
 

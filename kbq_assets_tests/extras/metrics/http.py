@@ -1,4 +1,4 @@
-"""The service on a port of its own, over a platform of fakes, polling on request alone."""
+"""The metrics service on its own port, over a platform of fakes, which polls only on request."""
 
 from __future__ import annotations
 

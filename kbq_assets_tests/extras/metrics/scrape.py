@@ -1,4 +1,4 @@
-"""What `/metrics` says, as Prometheus' own parser reads it."""
+"""The output of `/metrics`, read by Prometheus' own parser."""
 
 from __future__ import annotations
 

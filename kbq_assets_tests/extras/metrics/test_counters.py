@@ -1,4 +1,4 @@
-"""Counters are true whatever runs die, are repeated or begin anew: they are in the state that the runs change."""
+"""Counters are correct even if runs die, repeat or start again, because they are part of the state that runs change."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def world(tmp_path: Path) -> FakePlatform:
 
 
 def process(world: FakePlatform) -> Parts:
-    """Parts of their own, whose calls to the store may fail."""
+    """Separate parts, whose calls to the store may fail."""
     return world.reopened(store=lambda: world.store.view("run"))
 
 
 def run_all(world: FakePlatform) -> None:
-    """An extraction and a load, each a process of its own."""
+    """An extraction and a load, each in a separate process."""
     process(world).extractor.extract()
     process(world).loader.load()
 

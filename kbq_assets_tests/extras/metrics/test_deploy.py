@@ -1,4 +1,4 @@
-"""Dashboard and alerts ask for what there is, and alerts fire for what they are about."""
+"""Dashboard and alerts query only existing metrics, and alerts fire for their conditions."""
 
 from __future__ import annotations
 

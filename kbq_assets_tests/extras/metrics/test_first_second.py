@@ -1,4 +1,4 @@
-"""`/status` from its first second: nothing looks well before it was read, and a stop has its commands at once."""
+"""`/status` in its first second: nothing looks healthy before it was read, and stops show their commands at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages over real HTTP: they answer whatever is away, and say what it is and how old what they show is."""
+"""The pages over real HTTP respond even if services are down, and say which services, and how old their data is."""
 
 from __future__ import annotations
 

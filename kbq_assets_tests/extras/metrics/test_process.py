@@ -1,4 +1,4 @@
-"""`kbq serve` as a process: it lives without a broker, and a signal ends it in order."""
+"""`kbq serve` as a process: it runs without a broker, and a signal ends it cleanly."""
 
 from __future__ import annotations
 

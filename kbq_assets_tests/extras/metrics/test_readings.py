@@ -1,4 +1,4 @@
-"""What is read of broker and runs: how old unread records are, who lives, and what of a dead run is cleared away."""
+"""Readings of broker and runs: the age of unread records, live runs, and the cleanup after a dead run."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_worker_s_use_adds_up() -> None:
 
 
 def park_orders(world: FakePlatform) -> None:
-    """Park the table, of which a row is loaded."""
+    """Park the table, which has one loaded row."""
     world.produce()
     world.parts.extractor.extract()
     world.parts.loader.load()

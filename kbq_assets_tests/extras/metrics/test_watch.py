@@ -1,4 +1,4 @@
-"""A dependency that is away, slow or broken changes what is known of it, and nothing else."""
+"""A dependency that is down, slow or broken affects only its own readings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kbq notify` sends, tests, and shows without sending; `kbq settings` shows no secret of it."""
+"""`kbq notify` sends, tests, and previews notices. `kbq settings` shows none of its secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dagster's daemon reports failed runs, and everything else that is wrong or new."""
+"""Dagster's daemon reports failed runs, and all other problems and news."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
 from kbq_assets_tests.fakes.notifier import FakeNotifier
 from kbq_assets_tests.fakes.platform import with_ports
 
-#: Dagster calls some of its own arguments beta.
+#: Dagster itself calls some arguments beta.
 pytestmark = pytest.mark.filterwarnings("ignore::dagster.BetaWarning")
 
 SENSORS = ("run_failure_sensor", "notice_sensor")

@@ -1,4 +1,4 @@
-"""What is new is reported once, by whatever process polls, and no crash loses it."""
+"""News is reported once, whichever process polls, and no crash loses it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def move(world: FakePlatform, value: bytes = GOOD) -> None:
 
 
 def reported(world: FakePlatform) -> list[Condition]:
-    """What a notifier gets from one poll, of a process of its own."""
+    """The notices from one poll by a separate process."""
     notifier = FakeNotifier()
     world.notifiers = [notifier.port]
     send_changes(world.reopened().notices)
@@ -164,7 +164,7 @@ def test_a_variant_stays_reported_while_its_state_cannot_be_read(tmp_path: Path)
 
 @pytest.fixture
 def catalogued(tmp_path: Path) -> FakePlatform:
-    """A platform that is driven by a catalog, with its one topic in it."""
+    """A platform with a catalog that has one topic."""
     folder = tmp_path / "catalog"
     place = folder / "shop/sales/orders/prod"
     place.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Who is on call gets each change once, whatever process polls; a notifier that fails silences no other."""
+"""Whoever is on call gets each change once, whichever process polls. A failing notifier silences no other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class NotifiedWorld(FakePlatform):
         self.store.time_ms += 8 * DAY
 
     def poll(self) -> tuple[Delivery, ...]:
-        """One poll by a process of its own."""
+        """One poll by a separate process."""
         return send.send_changes(self.reopened().notices)
 
     def reported(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Notifiers against servers on real sockets: what arrives, and which errors show no secret."""
+"""Notifiers against servers on real sockets: the messages that arrive, and errors without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The account of one partition: each way in which records and rows can differ, and what explains a difference."""
+"""Reconciliation of one partition: all ways in which records and rows can differ, and the explanation of a
+difference."""
 
 from __future__ import annotations
 

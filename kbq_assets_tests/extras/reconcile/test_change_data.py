@@ -1,4 +1,4 @@
-"""A reconciliation accounts for tables of change data: the newest change of each key, and what a truncation removed."""
+"""Reconciliation covers tables of change data: the newest change of each key, and rows that a truncation removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts that agree say nothing; counts that do not are named with table, partition and, where it is cheap, offset."""
+"""Counts that agree report nothing. Others are reported with table, partition and, if cheap, offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The newest record of each key decides what a table must have, however little of the keys fits into memory."""
+"""The newest record of each key decides what a table must have, even if few of the keys fit into memory."""
 
 from __future__ import annotations
 

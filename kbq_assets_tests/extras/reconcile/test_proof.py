@@ -1,4 +1,4 @@
-"""A reconciliation says yes only where it compared: whatever is damaged, hidden or moved is named, with a command."""
+"""Reconciliation passes only what it compared. Damaged, hidden or moved data is reported with a command."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_records_that_were_compacted_after_they_were_loaded_are_no_alarm() -> No
     [account] = compacted(bench).partitions
     assert (account.findings, account.read, account.retired, account.gaps) == ((), 3, 1, 1)
     rows(bench)[0] = Row(1, TOPIC, 0, 3)
-    assert compacted(bench).verdict == "yes"  # nobody has either record any more
+    assert compacted(bench).verdict == "yes"  # neither record exists any more
     rows(bench).pop()
     assert compacted(bench).verdict == "no"
 
@@ -237,7 +237,7 @@ def test_what_cannot_be_compared_is_reported() -> None:
 
 
 def compared(bench: Bench) -> ValueReport:
-    """The values of all rows, of which none must be left out by chance."""
+    """The values of all rows. None may be left out by chance."""
     return reconcile(bench.reconcile_ports(), values="all").values
 
 

@@ -1,4 +1,4 @@
-"""A reconciliation names every row that is missing, doubled or unknown; nothing else disturbs it."""
+"""Reconciliation reports every row that is missing, duplicated or unknown, and nothing else affects it."""
 
 from __future__ import annotations
 

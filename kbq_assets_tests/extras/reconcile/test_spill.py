@@ -1,4 +1,4 @@
-"""Records in temporary files: all of them come back once, those of one key together, in their order."""
+"""Records in temporary files all come back once, in order, grouped by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reconciliation accounts for upsert tables: each record is a row, superseded or deleted. Damage is named."""
+"""Reconciliation covers upsert tables: each record is a row, superseded, or deleted. Damage is reported."""
 
 from __future__ import annotations
 

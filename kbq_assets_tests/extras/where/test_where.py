@@ -1,4 +1,4 @@
-"""`kbq where` finds a record wherever it is, from Kafka to its row, and says so if it is nowhere."""
+"""`kbq where` finds a record anywhere between Kafka and its row, or reports that it is nowhere."""
 
 from __future__ import annotations
 

@@ -5,14 +5,14 @@ columns, odd headers, loads that die at each of their steps, two loaders at once
 transaction, which the local server cannot run for the MERGE of ``load=upsert``. Not in it: the effect of policy tags,
 keys of Cloud KMS, and quotas.
 
-- ``KBQ_TEST_GCP_PROJECT``: the project; take one of its own, with billing: the suite lists all datasets
+- ``KBQ_TEST_GCP_PROJECT``: a project only for this suite, which lists all datasets; it needs billing
 - ``KBQ_TEST_GCP_BUCKET``: a bucket for it
 - ``KBQ_TEST_GCP_LOCATION``: the bucket's and the datasets' location (US)
-- ``KBQ_TEST_GCP_POLICY_TAGS``: two policy tags of a taxonomy in that location, with a comma between them; without them
+- ``KBQ_TEST_GCP_POLICY_TAGS``: two policy tags of a taxonomy in that location, separated by a comma; without them,
   columns get no tags
-- ``KBQ_TEST_GCP_STAGING``: ``gs://bucket/prefix`` of the Terraform module. With it, the identities of
-  ``KBQ_TEST_GCP_EXTRACT`` and ``KBQ_TEST_GCP_LOAD`` (such as ``impersonate:ACCOUNT``) must each write in their own
-  folders and be refused in all others
+- ``KBQ_TEST_GCP_STAGING``: ``gs://bucket/prefix`` of the Terraform module. With it, the identities in
+  ``KBQ_TEST_GCP_EXTRACT`` and ``KBQ_TEST_GCP_LOAD`` (such as ``impersonate:ACCOUNT``) must be able to write in their
+  own folders only
 
 It uses the Application Default Credentials, Google's own ``GOOGLE_APPLICATION_CREDENTIALS`` for a service account's
 key, and ``KBQ_LOAD_CREDENTIALS``. Its datasets and objects begin with ``kbq_test_`` and the hour in which the run

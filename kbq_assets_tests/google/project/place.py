@@ -50,7 +50,7 @@ def policy_tags(environ: Mapping[str, str]) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where and as whom. ``run`` begins every name."""
+    """The project and the identities. ``run`` is the prefix of every name."""
 
     project: str
     bucket: str

@@ -109,7 +109,7 @@ def test_documents_arrive_in_a_json_column(
 def test_a_header_of_an_odd_schema_is_read(
     warehouse: ProjectWarehouse, load: Load, odd: dict[str, Any]
 ) -> None:
-    """Google's reader is Avro C++, and each of these schemas was refused by some reader as it is."""
+    """Google's reader is Avro C++. Some reader refused each of these schemas in its original form."""
     own = json.loads(schema_of(("id", "long")))["fields"]
     schema = json.dumps({**odd, "type": "record", "fields": [*own, *odd["fields"]]})
     warehouse.create_table(TABLE, columns_of(schema), TableOptions())

@@ -38,8 +38,8 @@ class OpenProject:
 
 
 class ProjectWarehouse(BigQueryWarehouse):
-    """Takes the contract's jobs, which name a local warehouse's place, for its own. Ids are for ever: they get the
-    name in front too."""
+    """Accepts the contract's jobs, which name a local warehouse's project and location. Ids are permanent, so they
+    get the run's prefix too."""
 
     def __init__(self, place: Place, name: str) -> None:
         super().__init__(place.client(), place.project, place.location)

@@ -1,4 +1,4 @@
-"""The demo with a lake has a state of its own, and the demo's catalog with two warehouses."""
+"""The demo with a lake has its own state, and the demo's catalog with two warehouses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The producers' log: compact, and offset by offset what was produced."""
+"""The producers' log is compact, and says for each offset what was produced."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_neighbours_of_one_outcome_are_one_range() -> None:
 
 
 def test_an_offset_that_goes_back_is_refused() -> None:
-    with pytest.raises(ValueError, match="not above"):
+    with pytest.raises(ValueError, match="not higher"):
         logged({5: "error", 3: "error"})
 
 

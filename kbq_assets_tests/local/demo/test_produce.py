@@ -1,4 +1,4 @@
-"""Producing against the real broker: the log equals what is there, whatever happened on the way."""
+"""Production to the real broker: the log equals the broker's contents, whatever happened on the way."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEPT_BACK = 3_000
 
 
 class Demo:
-    """Demo topics under names of their own."""
+    """Demo topics with unique names."""
 
     def __init__(self, stack: LocalStack, home: Path) -> None:
         self.stack = stack
@@ -159,7 +159,7 @@ def test_a_foreign_record_between_the_demos_own_is_refused(demo: Demo) -> None:
     producer.produce(topic.name, b"foreign")
     assert producer.flush(120) == 0
     demo.log_path.unlink()
-    with pytest.raises(StateError, match=rf"{topic.name}\[0\] holds at offset 0"):
+    with pytest.raises(StateError, match=rf"{topic.name}\[0\] has a record at offset 0"):
         demo.produce(topic)
 
 
@@ -197,7 +197,7 @@ def test_a_run_that_was_killed_is_completed(demo: Demo, topic: DemoTopic) -> Non
 
 
 def produce_one(bootstrap_servers: str, registry_url: str, home: Path, name: str, records: int) -> None:
-    """In a process of its own: one topic, which never gets whole: the last records are kept back for ever."""
+    """Produce one topic in a separate process. It never completes, because the last records are held back."""
     [topic] = (topic for topic in TOPICS if name.startswith(f"{topic.name}."))
     left = iter(range(records - KEPT_BACK))
 

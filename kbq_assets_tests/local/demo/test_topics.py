@@ -1,4 +1,4 @@
-"""The demo's sequences: the same at every run, and with the outcomes that the log claims."""
+"""The demo's sequences are the same in every run, with the outcomes that the log claims."""
 
 from __future__ import annotations
 

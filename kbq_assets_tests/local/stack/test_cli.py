@@ -1,4 +1,4 @@
-"""`kbq local`: what it shows, and what its exit codes say."""
+"""`kbq local`: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_running_stack_keeps_its_ports_and_every_command_finds_them(
     assert on_free_ports(local_stack, ()) == local_stack
     variables["KBQ_LOCAL_KAFKA_PORT"] = str(free_ports(1)[0])
     kafka, _ = ports(stack_of(parts().deployment.settings))
-    sentence = f"runs on port {local_stack.kafka_port}, and KBQ_LOCAL_KAFKA_PORT says"
+    sentence = f"runs on port {local_stack.kafka_port}, but KBQ_LOCAL_KAFKA_PORT says"
     assert (kafka.outcome, sentence in kafka.found) == (Outcome.FAIL, True)
 
 

@@ -1,4 +1,4 @@
-"""Installing: real Ivy, a repository that is a folder, small files."""
+"""Installation with the real Ivy, a folder as repository, and small files."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_what_a_killed_installation_left_is_swept(repository: Repository, tmp_pa
     root = tmp_path / "installed"
     (root / "partial-killed" / "retrieved").mkdir(parents=True)
     program = tmp_path / "program"
-    program.write_text("#!/bin/sh\necho runs\nread -r _\n")  # for as long as nobody writes
+    program.write_text("#!/bin/sh\necho runs\nread -r _\n")  # until something writes
     program.chmod(0o755)
     command, pipe = [str(program), f"{INSTALL_MARKER}{root}"], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe) as orphan:
@@ -134,4 +134,4 @@ def test_what_a_killed_installation_left_is_swept(repository: Repository, tmp_pa
         )  # until then its arguments may not be seen
         install_from(repository, root)
         assert not (root / "partial-killed").exists()
-        orphan.wait(timeout=120)  # nobody has written: the sweep has ended it
+        orphan.wait(timeout=120)  # nothing has written: the sweep has ended it

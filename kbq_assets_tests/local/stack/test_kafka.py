@@ -1,4 +1,4 @@
-"""A broker's time to end in order."""
+"""The time that a broker gets for a clean stop."""
 
 from __future__ import annotations
 

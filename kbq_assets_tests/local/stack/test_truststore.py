@@ -1,4 +1,4 @@
-"""The authorities that Python trusts are those that Java then trusts."""
+"""Java trusts the same authorities as Python."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def deaths(apart: bool) -> Iterator[tuple[int, Outcome]]:
 
 
 def assert_whole(world: Bench) -> None:
-    """Both outputs have every record once, whoever died before; what nobody lists is cleaned up."""
+    """Both outputs have each record once, whichever process died before; unlisted files are cleaned up."""
     assert copied(world) == produced(world)
     assert world.backup_commit().partitions[0].next == world.kafka.log(TP).end
     assert world.commit().partitions[0].next == world.kafka.log(TP).end

@@ -1,4 +1,4 @@
-"""Extraction with a backup: one reading where it can, two outputs that never stop each other (PROTOCOL B1 to B4)."""
+"""Extraction with a backup: one read if possible, and two outputs that never stop each other (PROTOCOL B1 to B4)."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ class TestBelowTheLogStart:
 
     @staticmethod
     def overtaken(world: Bench, start: int = 5) -> None:
-        """Tables stop at offset 2, the backup goes on to 6, and Kafka forgets what lies below ``start``."""
+        """The tables stop at offset 2, the backup goes on to 6, and Kafka deletes the records below ``start``."""
         world.produce(1, 1)
         world.extract()
         world.registry.down = True

@@ -1,4 +1,4 @@
-"""Small files of a backup become large ones, while everything else goes on (PROTOCOL B10)."""
+"""Small files of a backup are merged while everything else continues (PROTOCOL B10)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ PARTITIONS = [TopicPartition(TOPIC, partition) for partition in (0, 1)]
 
 
 class Hour(Bench):
-    """Cycles of extraction and loading by a clock, with records of two schemas that arrive between them."""
+    """Timed cycles of extraction and loading, with records of two schemas arriving between them."""
 
     def __init__(self) -> None:
         super().__init__(BACKED_UP, partitions=len(PARTITIONS))
@@ -87,7 +87,7 @@ def check_backup(world: Hour) -> None:
 
 
 def outage(world: Hour) -> None:
-    """One cycle before it, then an hour of cycles, in each of which the backup advances, and no table does."""
+    """One cycle before the outage, then an hour of cycles, in which the backup advances but no table does."""
     world.cycle()
     before = {tp: world.next_of(tp)[0] for tp in PARTITIONS}
     world.registry.down, began = True, world.minutes

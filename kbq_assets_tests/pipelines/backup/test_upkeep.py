@@ -214,7 +214,7 @@ class TestReset:
             assert files(world) == [replace(f, rows=7) if f == before[2] else f for f in before]
             clean_backups(area, days=0)
             assert set(names(world)) == {file.path for file in before}
-            # Retention takes the oldest windows alone.
+            # Retention only takes the oldest windows.
             for file in before[1:]:
                 world.backups.objects[file.path] = replace(
                     world.backups.objects[file.path], updated_ms=world.backups.time_ms + 3 * DAY

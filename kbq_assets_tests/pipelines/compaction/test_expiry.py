@@ -1,4 +1,4 @@
-"""Old rows go by one commit, whatever else happens to the table."""
+"""A single commit deletes old rows, whatever else happens to the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compaction loses and doubles no row, whoever else changes the table and wherever it dies."""
+"""A compaction loses and duplicates no row, whoever else changes the table and wherever it dies."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ class Schedule:
         self.events: set[str] = set()
 
     def run(self) -> None:
-        """Steps, then everything in peace. Raises AssertionError if a row is lost or doubled."""
+        """The steps, then a calm end. Raises AssertionError if a row is lost or doubled."""
         self.lake.interrupt = self.interrupt
         for _ in range(25):
             with suppress(Crash):
@@ -312,7 +312,7 @@ def test_no_schedule_loses_or_doubles_a_row() -> None:
 
 
 def rebase(self: TableCompaction, rewriter: Rewriter, view: LakeView, wanted: object) -> bool:
-    """C2: a rewrite is committed on whatever snapshot there is now."""
+    """C2: a rewrite is committed on whichever snapshot is current."""
     results = rewriter([self._task(view, group) for group in wanted])  # type: ignore[attr-defined]
     try:
         self._compaction.replace_files(view, results)
@@ -345,7 +345,7 @@ class ForgetfulLake(FakeLake):
 
 
 class HastyLake(FakeLake):
-    """I2: a job reads the ids before it writes its file, and commits on whatever snapshot there is then."""
+    """I2: a job reads the ids before it writes its file, and commits on whichever snapshot is current then."""
 
     def run_job(self, job: int, *offsets: int) -> None:
         if job not in self.jobs:

@@ -1,4 +1,4 @@
-"""Files of a backup are searched and written again by tasks, if they are many bytes."""
+"""Tasks search and rewrite the files of a backup if they are large."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANNA = PersonRecords(frozenset({b"anna"}))
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
-    """A backup in a folder, of five files, of which two have a record of Anna; all are many bytes."""
+    """A backup in a folder: five files, two with a record of Anna, and all too large to be copied in this process."""
     monkeypatch.setattr(backup_files, "IN_PROCESS_BYTES", 1)
     made = FakePlatform(
         tmp_path,

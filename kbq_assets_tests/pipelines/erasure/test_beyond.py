@@ -1,4 +1,4 @@
-"""A plan says what it cannot reach, and until when that is there."""
+"""A plan lists what an erasure cannot reach, and until when that exists."""
 
 from __future__ import annotations
 

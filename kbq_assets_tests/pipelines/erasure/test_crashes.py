@@ -57,7 +57,7 @@ class World:
         self.parts().extractor.extract()
 
     def parts(self, faults: Callable[[Call], Outcome] | None = None) -> Parts:
-        """A process of its own. With ``faults`` its writes may fail."""
+        """The parts of a new process. With ``faults``, its writes may fail."""
         world = self.platform
         if faults is None:
             return world.reopened()

@@ -46,7 +46,7 @@ def _two_files_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def world(tmp_path: Path) -> FakePlatform:
-    """Four files of one record each wait, of two partitions. Whoever waits lets another process load."""
+    """Four files with one record each wait, of two partitions. A process that waits lets another one load."""
     return waiting(FakePlatform(tmp_path, keep_records=True, sources=SOURCES))
 
 
@@ -220,7 +220,7 @@ def test_files_of_a_job_in_flight_that_a_reset_gave_up(world: FakePlatform, chos
     world.reopened().operator.reset(TOPIC, give_up_pending=True).apply()
     if planned is not None:
         with suppress(KbqError):
-            planned.apply()  # nobody loads meanwhile
+            planned.apply()  # no loader runs meanwhile
     erase(world, chosen)
     is_forgotten(world)
     load(world)

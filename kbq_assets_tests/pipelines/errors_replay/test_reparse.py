@@ -1,4 +1,4 @@
-"""Error rows become rows after all: each once, under its own coordinates, and its error row is marked with it."""
+"""Error rows become rows: each once, with its own coordinates, and its error row is marked at the same time."""
 
 from __future__ import annotations
 

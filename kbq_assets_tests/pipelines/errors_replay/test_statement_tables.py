@@ -70,7 +70,8 @@ class ErrorBench(UpsertBench):
 
 
 def broken(path: Path, **changes: Any) -> ErrorBench:
-    """One good record each of four keys, and bad ones: older than their key, newer, of a deleted key, of a new one."""
+    """A good record of each of four keys, and bad records: older than their key's, newer, of a deleted key, of a new
+    key."""
     bench = ErrorBench(path, **changes)
     for key, x, schema in (
         (b"older", 1, BAD),

@@ -1,4 +1,4 @@
-"""Error rows of a lake come back by three commits: whoever dies, or comes late, each lands once (PROTOCOL ER7)."""
+"""Error rows of a lake come back with three commits. Each lands once, whoever dies or comes late (PROTOCOL ER7)."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_mark_that_comes_late_marks_no_error_row_that_came_since(bench: Bench)
 
 @pytest.mark.parametrize("table", [ERRORS, A])
 def test_while_rows_are_replaced_nothing_lands(bench: Bench, table: TableReference) -> None:
-    """Of the error table, or of the target alone: a replay of chosen tables."""
+    """The rows of the error table, or only of the target (a replay of selected tables)."""
 
     def waits(now: TableState) -> TableState:
         definition = dataclasses.replace(now.definition, replacing=Replacing(7, "kbq-replay-1-7-1"))

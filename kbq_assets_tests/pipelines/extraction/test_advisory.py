@@ -1,4 +1,4 @@
-"""Positions in consumer groups: after what was published, for people alone."""
+"""Positions in consumer groups follow what was published, and are only for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Business time from the log to the table: the date, the column, the hours of files and the counts follow one rule."""
+"""Business time from the log to the table: date, column, file hours and counts follow the same rule."""
 
 from __future__ import annotations
 

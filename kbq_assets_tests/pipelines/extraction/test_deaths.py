@@ -1,4 +1,4 @@
-"""A task that dies once is read again; one that dies in every run stops its own partition alone (PROTOCOL E10)."""
+"""A task that dies once is read again. One that dies in every run stops only its own partition (PROTOCOL E10)."""
 
 from __future__ import annotations
 

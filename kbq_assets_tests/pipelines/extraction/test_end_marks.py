@@ -1,4 +1,4 @@
-"""Partitions with nothing to read are marked side by side, in bounded time, whoever has waited longest first."""
+"""Partitions with nothing to read are marked in parallel, in bounded time, longest wait first."""
 
 from __future__ import annotations
 

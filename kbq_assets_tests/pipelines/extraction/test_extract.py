@@ -161,7 +161,7 @@ def test_an_unknown_schema_stops_the_partition_at_its_record() -> None:
     assert (stop.reason, stop.commands[0]) == ("unknown_schema", f"kbq resume --topic {TOPIC} --partition 0")
     assert "offset 1" in stop.message
     assert (bench.commit().partitions[0].next, len(bench.paths("staging/"))) == (1, 1)
-    assert [s.reason for s in bench.extract().stops] == ["unknown_schema"]  # until somebody resumes
+    assert [s.reason for s in bench.extract().stops] == ["unknown_schema"]  # until it is resumed
 
 
 @pytest.mark.parametrize(("schema_id", "named"), [(5, "_KAFKA_OFFSET"), (6, "record")])

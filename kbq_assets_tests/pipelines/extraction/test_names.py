@@ -1,4 +1,4 @@
-"""A topic or table whose files cannot be named stops alone, before anything of it is committed."""
+"""A topic or table whose files cannot be named stops alone, before any of its data is committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan will cost is what its run then counts."""
+"""The operations that a plan predicts are those that its run counts."""
 
 from __future__ import annotations
 

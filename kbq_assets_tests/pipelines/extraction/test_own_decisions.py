@@ -1,4 +1,5 @@
-"""Decisions of the catalogue, against its schemas: an entry's own are about their fields, inherited ones may not be."""
+"""The catalog's decisions and its schemas: an entry's own decisions must concern its fields, inherited ones need
+not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing runs next to the loop that hands out tasks, and a failure has the size of its commit."""
+"""Publishing runs in parallel to the loop that submits tasks, and a failure affects only its own commit."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_more_windows_than_may_wait_are_published_before_the_loop_continues(
 
 
 def _swaps_of(tasks: int) -> int:
-    """Swaps of one commit while so many tasks of a window each end within a second."""
+    """The swaps of a commit while this many tasks of a window each end within a second."""
     swapped = Counter[str]()
 
     def count(call: Call) -> Outcome:

@@ -1,4 +1,4 @@
-"""A resident extraction: cycle after cycle on one engine, whatever a cycle meets; it ends in order when it is asked."""
+"""A resident extraction runs cycle after cycle on one engine, whatever fails, and ends cleanly on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run ends in time, whatever does not answer, and says why; what it did not read, the next one does."""
+"""A run ends in time even if a service does not answer, and says why. The next run reads what is left."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bench_of(partitions: int = PARTITIONS) -> Bench:
 
 
 def silent(bench: Bench, seconds: float) -> Callable[[Call], Outcome]:
-    """Brokers that are waited for so long, each time."""
+    """Brokers that answer nothing for ``seconds``, at each read."""
 
     def fault(call: Call) -> Outcome:
         if call.operation != "read":

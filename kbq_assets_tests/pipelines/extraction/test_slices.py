@@ -1,4 +1,4 @@
-"""Slices of one partition that are read side by side are published in order, or given up."""
+"""Slices of one partition that are read in parallel are published in order, or given up."""
 
 from __future__ import annotations
 

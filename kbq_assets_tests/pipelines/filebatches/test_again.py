@@ -1,4 +1,4 @@
-"""Settled batches are applied again, from one on: once each, in the order of their paths (PROTOCOL F8)."""
+"""Settled batches are applied again from a given one on: once each, in the order of their paths (PROTOCOL F8)."""
 
 from __future__ import annotations
 

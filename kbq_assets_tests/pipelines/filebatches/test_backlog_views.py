@@ -45,7 +45,7 @@ def test_deleting_the_lock_and_posting_backfill_retries_or_skips(
         world.source.delete("shop/orders/_backlog/2/_SUCCESS")
     world.source.delete(LOCK)
     world.run()
-    assert world.loaded == ["shop/orders/1"]  # the lock alone decides nothing
+    assert world.loaded == ["shop/orders/1"]  # the lock decides nothing
     assert world.waiting()["shop/orders/2"] == "failed" and LOCK not in world.source.objects
     world.put(BACKFILL, "")
     world.run()

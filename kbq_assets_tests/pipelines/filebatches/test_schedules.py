@@ -169,7 +169,7 @@ def forget_applied(state: FileTableState, applied: object, *rest: Any) -> Any:
 
 
 def complete_the_oldest(state: FileTableState, running: BatchInFlight) -> FileTableState:
-    """F5: whatever job ended, the first one in flight counts as done (as in Google's tool)."""
+    """F5: whichever job ended, the first one in flight counts as done (as in Google's tool)."""
     return dataclasses.replace(state, in_flight=state.in_flight[1:])
 
 

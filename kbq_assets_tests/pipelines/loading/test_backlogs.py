@@ -1,4 +1,4 @@
-"""Small data may wait, limits hold from run to run, runs keep what they cost, topics do not stop one another."""
+"""Small data may wait, limits last from run to run, runs record their cost, and topics do not stop each other."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_little_data_waits_until_its_oldest_record_is_old_enough() -> None:
 def test_small_data_does_not_wait_past_the_end_of_its_hour_by_the_data_clock(
     options: dict[str, int], lag: int
 ) -> None:
-    """The hour of a topic whose records are always late ends so much later, though the wait is over long before."""
+    """The hour of a topic whose records are always late ends later by the lag, though the wait ends long before."""
     bench = Bench(settings=SETTINGS.with_options(**options, close_hours=True, complete_after_seconds=300))
     produce(bench, lag, 3)
     assert bench.extract().totals.records == 3, "the first rows wait for nothing"

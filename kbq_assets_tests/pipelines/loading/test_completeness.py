@@ -49,7 +49,7 @@ class Times(Bench):
     """A bench whose clocks stand at a given time: minutes after `HOUR`."""
 
     def at(self, minutes: int) -> Self:
-        """It is so many minutes later, for everybody."""
+        """Set all clocks to this many minutes after `HOUR`."""
         self.store.time_ms = HOUR * HOUR_MS + minutes * MINUTE
         self.clock.seconds = (self.store.time_ms - 1_700_000_000_000) / 1000
         return self
@@ -65,7 +65,7 @@ class Times(Bench):
         return self.load().verdicts[A]
 
     def hours(self, table: TableReference = A) -> TableHours:
-        """What the table's state knows."""
+        """The hours in the table's state."""
         return state.read(self.store, TableState, table_state_path(table)).value.hours
 
     def until(self, table: TableReference = A) -> int:

@@ -252,7 +252,7 @@ def test_clickhouse_reads_the_rows(filled: LakeBench) -> None:
     query = (
         f"SELECT _kafka_offset, x, y, _kbq_schema_id FROM icebergLocal('{folder_of(filled, A)}') ORDER BY 1"
     )
-    with contextlib.chdir("/"):  # ClickHouse reads files below its folder alone
+    with contextlib.chdir("/"):  # ClickHouse only reads files below its folder
         found = chdb.query(query, "CSV")  # type: ignore[no-untyped-call]
     rows = [line.split(",") for line in str(found).splitlines()]
     assert rows == [

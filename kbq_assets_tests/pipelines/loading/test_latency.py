@@ -1,4 +1,4 @@
-"""How long a record takes to its table, and a complete hour to its tag: by a simulated clock, at default cadences."""
+"""The time from a record to its table, and from an hour to its tag, with a simulated clock and default cadences."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Line:
         self.warehouse = TaggingWarehouse(store, store.path_of)
         self.warehouse.now_ms, self.warehouse.tagged = store.now_ms, {}
         self.bench.warehouse = self.warehouse
-        #: the minute from which loads write the table of hours, which has a pause of its own
+        #: the minute from which loads write the table of hours, which has its own pause
         self.first_hours = first_hours
         self.every = {"extract": extract, "load": load}
         self.visible: dict[int, int] = {}
@@ -82,7 +82,7 @@ class Line:
 
 
 def line_of(folder: Path, options: Mapping[str, Any] = MappingProxyType({}), /, **environ: str) -> Line:
-    """The cadences of settings, after so many hours."""
+    """The line with the intervals from the settings, after `HOURS` hours."""
     settings = parse_settings({"KBQ_HOME": str(folder), **environ})
     run, quiet = settings.run, settings.catalog.quiet_seconds
     line = Line(run.extract_seconds // 60, run.load_seconds // 60, quiet_seconds=quiet, **options)
@@ -105,7 +105,7 @@ def test_a_tag_does_not_wait_for_the_table_of_hours(tmp_path: Path, first_hours:
     assert max(line.tag_delays()) <= 20
 
 
-#: What `flush: {}` stands for.
+#: What `flush: {}` means.
 FLUSH = {"min_records": 500_000, "max_wait_seconds": 1200, "close_hours": True}
 
 

@@ -403,4 +403,4 @@ def test_a_table_that_the_warehouse_cannot_tell_from_another_is_parked_and_the_o
     first, second = bench.cycle().tables
     assert (str(first.table), first.state, first.rows) == ("d.Xy", "idle", 1)
     assert (str(second.table), second.state) == ("d.xY", "parked")
-    assert "wrong_options: d.xY and d.Xy differ in case only" in second.message
+    assert "wrong_options: d.xY and d.Xy differ only in case" in second.message

@@ -1,4 +1,4 @@
-"""A topic whose blocking check fails keeps its files waiting: nothing else waits, nothing is lost, order holds."""
+"""A topic whose blocking check fails keeps its files waiting. Nothing else waits, nothing is lost, order holds."""
 
 from __future__ import annotations
 

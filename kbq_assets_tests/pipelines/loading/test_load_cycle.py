@@ -1,4 +1,4 @@
-"""One run over many tables: read once, jobs side by side, nobody waits for another's job, quota or failure."""
+"""One run over many tables: read once, jobs in parallel, and no table waits for another's job, quota or failure."""
 
 from __future__ import annotations
 

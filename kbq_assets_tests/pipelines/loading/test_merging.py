@@ -1,4 +1,5 @@
-"""Jobs that read a few large copies of many small files: each row once, whatever happens to copies (PROTOCOL L15)."""
+"""Jobs that read a few large copies of many small files: each row once, whatever happens to the copies (PROTOCOL
+L15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Least privilege: what each side does to the store is what `google_permissions` says it may, and all of it."""
+"""Least privilege: each side uses exactly the permissions on the store that `google_permissions` lists."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Recorded:
         self.deletes: dict[str, set[str]] = defaultdict(set)
 
     def __call__(self, *arguments: str) -> None:
-        """Run a command on a platform of its own."""
+        """Run a command on a new platform."""
         CliRunner().invoke(command_line(), arguments, obj=self._parts, catch_exceptions=False)
 
     def _parts(self) -> Parts:
@@ -162,7 +162,7 @@ def test_each_side_writes_in_the_folders_that_are_its_own(tmp_path: Path) -> Non
     _a_range_is_replayed(run)
     _a_person_is_forgotten(run)
     _batches_of_files_arrive(run)
-    # An orphan of a dead run, and an operator who begins anew.
+    # An orphan of a dead run, and an operator who starts again.
     world.store.create(f"staging/1-dead/{TOPIC}.0.shop.orders.1.0.avro", b"")
     run("clean")
     run("reset", "--topic", TOPIC, "--yes")

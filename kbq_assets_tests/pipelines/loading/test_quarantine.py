@@ -1,4 +1,4 @@
-"""Quarantine takes few files, and gives them back without doubling a row (PROTOCOL L5, L13)."""
+"""Quarantine accepts only a few files, and returns them without duplicating a row (PROTOCOL L5, L13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may pass on its own is tried again, ever more slowly; what a person must judge waits."""
+"""Transient failures are retried, ever more slowly. Failures that need a person wait."""
 
 from __future__ import annotations
 

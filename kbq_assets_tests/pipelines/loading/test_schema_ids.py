@@ -1,4 +1,4 @@
-"""`schema_ids=true`: each row has the id of its record's schema, also in tables that are older than the option."""
+"""`schema_ids=true`: each row has the id of its record's schema, even in tables older than the option."""
 
 from __future__ import annotations
 

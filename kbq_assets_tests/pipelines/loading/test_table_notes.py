@@ -1,4 +1,4 @@
-"""What the catalogue says of tables reaches them, is kept true, and costs a load nothing where nothing changed."""
+"""The catalog's descriptions reach tables, stay current, and cost a load nothing if nothing changed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_an_entry_s_words_are_in_the_warehouse_after_its_first_load(tmp_path: Pa
 
 
 class Calls:
-    """Remembers what the loader asked of the warehouse."""
+    """Records the loader's calls to the warehouse."""
 
     def __init__(self) -> None:
         self.operations: list[str] = []
@@ -114,7 +114,7 @@ def test_a_change_of_the_catalogue_alone_is_one_call_and_moves_no_file() -> None
     found = bench.warehouse.find_table(A)
     assert found is not None
     assert (found.description, found.columns[0].description) == ("Other.", "How much.")
-    assert found.columns[0].policy_tag == "tag"  # nobody's protection is taken away
+    assert found.columns[0].policy_tag == "tag"  # no column loses its protection
 
 
 def test_what_a_person_wrote_where_the_catalogue_is_silent_stays() -> None:

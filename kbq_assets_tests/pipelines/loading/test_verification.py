@@ -1,4 +1,4 @@
-"""A staged file that is not the one of the commit parks its table before a job reads it (PROTOCOL L11)."""
+"""A staged file that differs from the commit parks its table before a job reads it (PROTOCOL L11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committed rows are loaded, pending or in quarantine by KBQ's own books, whatever changes while they are read."""
+"""By KBQ's own books, committed rows are loaded, pending or in quarantine, whatever changes during the read."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def loaded(*files: StagedFile, **changes: Any) -> TableState:
 
 
 def lost(file: StagedFile, *, accepted: int = 0) -> TableState:
-    """A table whose marks cover two files, of which one is in quarantine."""
+    """A table whose marks cover two files, one of which is in quarantine."""
     state = loaded(A)
     marks = {table_state.mark_key(B): 9}
     records = (QuarantinedFile(file, "bad"),)

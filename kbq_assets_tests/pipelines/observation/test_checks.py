@@ -1,4 +1,4 @@
-"""All checks in one reading: what fails is named with its commands, what could not be looked at is not judged."""
+"""All checks in one pass: failures are reported with their commands, and whatever could not be read is not judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits, in pages: whatever is staged, a look is short; wherever it starts, nothing is missed."""
+"""Pending files, in pages: reading a page is quick with any number of files, and no file is missed."""
 
 from __future__ import annotations
 

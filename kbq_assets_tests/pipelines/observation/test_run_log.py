@@ -1,4 +1,4 @@
-"""The record of runs: what each did, what failed in it, and a sign of life while it reads."""
+"""The record of runs: what each did, what failed in it, and a heartbeat while it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kbq adopt` says whose rows a table has, and then feeds it from here or goes on without what is lost."""
+"""`kbq adopt` says whose rows a table has, and then feeds it from here or continues without the lost rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clean-up deletes next to orphans and done files."""
+"""What clean-up deletes besides orphans and done files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator's command says what it gives up before it does it, and refuses what would double data."""
+"""An operator's command says what it gives up before it runs, and refuses what would duplicate data."""
 
 from __future__ import annotations
 

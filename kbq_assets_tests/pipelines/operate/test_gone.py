@@ -1,4 +1,4 @@
-"""Topics that were deleted on purpose: nothing expects them any more."""
+"""Topics that were deleted on purpose are no longer expected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def store() -> FaultyMemoryStore:
 
 @pytest.fixture
 def kafka() -> FakeKafka:
-    """A broker that shows a.1 alone."""
+    """A broker that shows only a.1."""
     made = FakeKafka()
     made.create_topic("a.1")
     return made

@@ -1,4 +1,4 @@
-"""Files of a topic that wait in backlogs, and chunks of backlogs that nobody can read."""
+"""A topic's files that wait in backlogs, and chunks of backlogs that cannot be read."""
 
 from __future__ import annotations
 

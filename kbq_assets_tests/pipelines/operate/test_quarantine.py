@@ -1,4 +1,4 @@
-"""Files in quarantine come back or go, by their copies' names, and bad records are found by position."""
+"""Files in quarantine come back or are deleted, by the names of their copies, and bad records are found by position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A warehouse that is removed: nothing waits for it, and its replays end."""
+"""A removed warehouse: nothing waits for it, and its replays end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file and the one that was read again in its place: at most one of them is loaded (PROTOCOL L14)."""
+"""A file and its restaged replacement: at most one of them is loaded (PROTOCOL L14)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def restage(bench: Bench, path: str) -> None:
 
 
 def staged() -> tuple[Bench, str]:
-    """Two files of A, each of two rows, and the path of the first."""
+    """Two files of A with two rows each, and the path of the first."""
     bench = Bench()
     for _ in range(2):
         bench.produce(1, 1)

@@ -1,4 +1,4 @@
-"""With `late_rows=table`, rows of complete hours go to a table of their own, and complete hours stay as they are."""
+"""With `late_rows=table`, rows of complete hours go to a separate table, and complete hours stay unchanged."""
 
 from __future__ import annotations
 

@@ -500,7 +500,7 @@ def test_a_gate_whose_query_nobody_knows_is_not_green() -> None:
 
 
 def test_a_mistake_in_the_entry_of_one_topic_changes_no_rule_of_a_table_with_others() -> None:
-    """The other topic alone would take away the gate and the marker that both need."""
+    """The other topic alone would remove the gate and the marker, which both topics need."""
     bench = _gated("person", hold_until="reviewed")
     _load(bench)
     rule = _state(bench).order.rule

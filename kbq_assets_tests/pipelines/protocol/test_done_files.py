@@ -1,4 +1,4 @@
-"""Done files are hints: they are written if possible, and names that are none are skipped."""
+"""Done files are hints: they are written if possible, and invalid names are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State objects are read, created and swapped as their registry says, whatever the store answers."""
+"""State objects are read, created and swapped as their registry says, whatever the store responds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cache of state objects never gives a state that is older than the listing it was asked with."""
+"""A cache of state objects never returns a state older than the given listing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job of a replacement is done, given up or undecided as its parts are; what it changes is counted."""
+"""A replacement's job is done, given up or undecided like its parts, and its changes are counted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parts_of(found: FakeWarehouse) -> ReplaceParts:
 
 
 def ran(found: FakeWarehouse, *, tables: int = 2) -> ReplaceParts:
-    """The parts after the job ran; in a lake, after it ended behind so many tables."""
+    """The parts after the job ran; in a lake, after the job stopped behind ``tables`` tables."""
     left = [None] * tables
     FakeReplayTables(found, refusals=lambda: left.pop() if left else REFUSAL).replace(JOB)
     return parts_of(found)

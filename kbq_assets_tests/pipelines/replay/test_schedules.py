@@ -69,7 +69,7 @@ class World:
         self.writes = 0
 
     def parts(self, faults: Callable[[Call], Outcome] | None = None) -> Parts:
-        """A process of its own. With ``faults`` its writes may fail."""
+        """The parts of a new process. With ``faults``, its writes may fail."""
         world = self.platform
         if faults is None:
             return world.reopened()
@@ -94,8 +94,8 @@ class World:
         return sorted((row.partition, row.offset) for row in self.warehouse.rows(table))
 
     def check(self, *, counts: bool = True) -> None:
-        """No row is doubled, none was lost, and the range lies in one of the two tables as a whole. In a lake, each
-        table has all of it or nothing while it is replaced."""
+        """No row is doubled or lost, and one of the two tables has the whole range. In a lake, each table has all of
+        it or nothing while it is replaced."""
         found, reconciler = [*self.rows(ORDERS), *self.rows(SALES)], self.parts().reconciler
         assert all(RANGE & set(self.rows(table)) in (set(), RANGE) for table in (ORDERS, SALES))
         is_between = not self.warehouse.one_transaction and self.replay().is_changing

@@ -1,4 +1,4 @@
-"""Ranges of upsert tables are replaced, and brought back, in a real DuckDB file: a model says what each key shows."""
+"""Ranges of upsert tables are replaced and restored in a real DuckDB file. A model says what each key must show."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Shop(FakePlatform):
         )
 
     def follow(self, rule: str) -> None:
-        """Extract by a rule from now on."""
+        """Extract with this rule from now on."""
         self.rule = rule
         self.source_topics.write_text(f"{TOPIC} dataset=shop {LOAD} {rule} {self.options}\n")
 
     def change(self, key: bytes, x: int | None, *, partition: int = -1, time: int = 1000) -> None:
-        """A record; keys have a partition of their own, unless one is given."""
+        """Produce a record. Each key has a fixed partition, unless one is given."""
         where = key[-1] % 2 if partition < 0 else partition
         body = None if x is None else struct.pack(">bI", 0, 1) + encode_long(x)
         offset = self.kafka.produce(TopicPartition(TOPIC, where), body, key=key, timestamp=time)

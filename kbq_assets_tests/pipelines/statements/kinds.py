@@ -36,7 +36,7 @@ Check = Callable[[Sequence[Record], Sequence[int]], None]
 
 
 def all_versions(records: Sequence[Record], group: Callable[[Record], object]) -> list[int]:
-    """The records of the newest version of each group; every record whose group is None."""
+    """The records of the newest version of each group, and each record without a group."""
     newest: dict[object, int] = {}
     for record in records:
         newest[group(record)] = max(newest.get(group(record), -1), -1 if record.v is None else record.v)
@@ -60,7 +60,7 @@ def has_each_key_once(records: Sequence[Record], found: Sequence[int]) -> None:
 
 
 def has_each_key_once_within_a_day(records: Sequence[Record], found: Sequence[int]) -> None:
-    """No two rows of a key are within a day of each other, and whoever was left out has such a neighbor."""
+    """No two rows of a key are within a day of each other, and each omitted row has such a neighbor."""
     rows = [records[n] for n in found]
     assert len(rows) == len(set(rows))
     for row in rows:

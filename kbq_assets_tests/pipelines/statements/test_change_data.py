@@ -1,4 +1,4 @@
-"""Change events of Debezium, from Kafka to DuckDB: the table shows what the database has."""
+"""Change events of Debezium, from Kafka to DuckDB: the table equals the source database's table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gates and holds of tables that a statement changes: the same as of appended ones (PROTOCOL O5, O7)."""
+"""Gates and holds of tables with statements work as for appended tables (PROTOCOL O5, O7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each kind of statement, from Kafka to DuckDB: its table is what Python computes from the records, whatever dies."""
+"""Each kind of statement, from Kafka to DuckDB: the table equals what Python computes, whatever dies."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_load_that_dies_anywhere_applies_each_batch_once(
 
 
 def _prepared(folder: Path, options: dict[str, Any]) -> KindBench:
-    """Two batches of which one is applied."""
+    """Two batches, one of which is applied."""
     folder.mkdir()
     bench = KindBench(folder, options)
     bench.put_some(7, 6)

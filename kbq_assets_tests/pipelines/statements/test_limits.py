@@ -1,4 +1,4 @@
-"""Statements are billed at most so many bytes per table and day (PROTOCOL S9)."""
+"""Statements are billed at most a given number of bytes per table and day (PROTOCOL S9)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class SwitchBench(StatementBench):
         self.extract()
 
     def how(self) -> str:
-        """`a` or `s` for each row of A, in the order of offsets: appended, or applied by a statement."""
+        """`a` (appended) or `s` (applied by a statement) for each row of A, in the order of offsets."""
         applied = self.warehouse.statements.rows.get(A, set())
         rows = sorted(self.warehouse.rows(A)) if A in self.warehouse.stored else []
         return "".join("s" if row in applied else "a" for row in rows)
@@ -72,7 +72,7 @@ class SwitchBench(StatementBench):
 
 
 def loaded(rule: StatementRule, *, waiting: int = 0) -> SwitchBench:
-    """A table with a row that was loaded by a rule, and ``waiting`` windows that are staged since."""
+    """A table with a row that was loaded by ``rule``, and ``waiting`` windows that were staged after it."""
     bench = SwitchBench()
     bench.cycle(rule)
     for _ in range(waiting):

@@ -96,7 +96,7 @@ def test_an_appended_table_shows_last_states_from_the_next_batch_on(tmp_path: Pa
 def test_rows_that_were_appended_after_an_upsert_are_converted_when_upserts_go_on(
     tmp_path: Path, deletes: str
 ) -> None:
-    """Else a key would have two rows for ever, and rows that were deleted before would come back."""
+    """Otherwise a key would keep two rows for ever, and deleted rows would come back."""
     bench = UpsertBench(tmp_path, deletes=deletes)
     for key, x in ((b"new", 1), (b"gone", 2), (b"gone", None), (b"kept", 3)):
         bench.change(key, x)

@@ -232,7 +232,7 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 
 
 def test_texts_of_any_length_are_copied() -> None:
-    """Some by words, which go beyond the end of a text, long ones at once."""
+    """Some are copied in words, beyond the end of the text; long ones are copied in one call."""
     texts = ["x" * n + "é" * (n % 3) for n in [*range(80), 0, 33, 1, 5_000, 8]]
     schema = json.dumps(
         {"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "string"]}]}

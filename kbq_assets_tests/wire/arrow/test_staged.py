@@ -91,7 +91,7 @@ def test_files_that_are_decoded_together_have_the_rows_of_each_alone(data: st.Da
 
 
 def test_files_are_read_in_turn_some_at_once() -> None:
-    """Those that are read at once have rows of the same hours."""
+    """Files that are read at the same time have rows of the same hours."""
     opened = []
 
     def items(name: str, count: int) -> Iterator[str]:

@@ -173,7 +173,7 @@ def test_damage_is_an_error_and_never_another_record() -> None:
                 chunks = found(bytes(damaged))
             except DamagedFile:
                 continue
-            # zstd stores no checksum of its own: the commit's detects the rest, before a record is delivered.
+            # zstd stores no checksum: the commit's detects the rest, before a record is delivered.
             assert sum(map(len, chunks)) <= len(expected)
     for length in (0, 3, len(data) - 1, len(data) - 20):
         with pytest.raises(DamagedFile):

@@ -13,7 +13,7 @@ from kbq_assets.wire.files.checksum import ChecksumReader, checksum_of, crc32c_t
 
 
 class Dripping(io.BytesIO):
-    """Gives less than it is asked for, as a socket does."""
+    """Returns fewer bytes than it is asked for, as a socket does."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         return super().read(min(3, size) if size and size > 0 else size)

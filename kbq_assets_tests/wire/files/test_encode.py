@@ -439,7 +439,7 @@ def test_limits_are_the_callers() -> None:
 
 
 def test_a_row_that_bigquery_cannot_read_is_rejected() -> None:
-    """Its key counts too, although each of both is within the topic's limits."""
+    """The key counts too, although key and value are each within the topic's limits."""
     half, whole = bytes(8_100_000), bytes(16_000_000)
     values = [(half, b"k"), (half, half), (whole, b"k"), (b"x", b"k")]
     messages = [

@@ -18,7 +18,7 @@ SOURCES = {
     TEXT: record_of(("x", "string")),
 }
 STAGED = {number: staged_schema(source, MetadataColumns()) for number, source in SOURCES.items()}
-#: The third contradicts the others, and has a column of its own.
+#: The third contradicts the others, and has an extra column.
 STAGED[TEXT] = renamed(STAGED[TEXT], {("x",): "x__string"})
 
 

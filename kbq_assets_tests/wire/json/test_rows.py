@@ -101,7 +101,7 @@ def decoded(text: str) -> Any:
 
 
 def row_of(inferred: InferredSchema, document: object) -> dict[str, Any]:
-    """What a table's row holds of a document."""
+    """A document's row in the table."""
     schema = fastavro.parse_schema(avro_schema(inferred, event_time=False))
     data = io.BytesIO(RowEncoder(inferred).encode(document)[0])
     row = fastavro.schemaless_reader(data, schema, None)

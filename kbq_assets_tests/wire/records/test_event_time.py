@@ -193,7 +193,7 @@ def test_what_python_writes_is_read_as_python_reads_it(
     try:
         read.astimezone(dt.UTC)
     except OverflowError:
-        expected = None  # in another zone's calendar alone
+        expected = None  # only in another zone's calendar
     assert micros_of([text]) == [expected] == [epoch_micros(text)]
 
 

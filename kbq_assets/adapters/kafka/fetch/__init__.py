@@ -1,5 +1,6 @@
-"""A reader that speaks Kafka's protocol itself: the requests that a range needs, over blocking sockets, into chunks.
+"""A reader with its own implementation of Kafka's protocol: only the requests that a range needs, over blocking
+sockets.
 
-`source.FetchSource` reads a range; `cluster` finds leaders and keeps connections; `protocol` and `batches` turn
-bytes into values and check every length.
+`source.FetchSource` reads a range into chunks. `cluster` finds leaders and keeps connections. `wire_protocol` and
+`record_batches` parse bytes into values and check every length.
 """

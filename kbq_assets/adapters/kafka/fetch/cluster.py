@@ -1,4 +1,4 @@
-"""Who leads a partition, and connections to brokers, kept from one range to the next."""
+"""Finds the leaders of partitions, and keeps connections to brokers from one range to the next."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from kbq_assets.adapters.kafka.fetch.librdkafka_options import Access
 from kbq_assets.adapters.kafka.fetch.wire_protocol import BrokerAddress, PartitionLeader, TopicAnswer
 from kbq_assets.core.protocol.offsets import TopicPartition
 
-#: Lifetime of a known leader. A broker that no longer leads answers so; this only limits the use of a stale answer.
+#: Lifetime of a known leader. A broker that no longer leads says so; this only limits the use of a stale answer.
 _LEADER_SECONDS: Final = 300.0
 #: Idle connections kept to one broker.
 _KEPT: Final = 4
-#: A broker closes connections that were idle for ten minutes.
+#: Lifetime of an idle connection. A broker closes it after ten minutes.
 _IDLE_SECONDS: Final = 240.0
-#: Minimum seconds for each of several brokers to connect and answer.
+#: Minimum seconds that each of several brokers gets to connect and answer.
 _NODE_SECONDS: Final = 2.0
 #: UNKNOWN_TOPIC_OR_PARTITION.
 _NO_PARTITION: Final = PartitionLeader(None, -1, 3)
@@ -33,7 +33,7 @@ _Idle: TypeAlias = defaultdict[tuple[BrokerAddress, Access], list[tuple[float, C
 
 
 class Cluster:
-    """The brokers behind some bootstrap servers. Threads may share it; one reading at a time uses a connection."""
+    """The brokers behind some bootstrap servers. Threads may share it. Each connection serves one read at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,11 +59,11 @@ class Cluster:
             self._leaders.pop(tp, None)
 
     def describe(self, topic: str, access: Access, seconds: float) -> TopicAnswer:
-        """The answer of the first broker that gives one. Raises the last one's FetchFailure."""
+        """The answer of the first broker that responds. If none does, raises the last one's FetchFailure."""
         last: FetchFailure = ConnectionLost("no broker")
         nodes, deadline = self._nodes(access), time.monotonic() + seconds
         for number, node in enumerate(nodes):
-            # A silent broker leaves the others their shares of the time.
+            # If a broker is silent, the others still get their share of the time.
             share = max(_NODE_SECONDS, (deadline - time.monotonic()) / (len(nodes) - number))
             try:
                 connection = self.borrow(node, access, share)
@@ -87,7 +87,7 @@ class Cluster:
         raise last
 
     def borrow(self, node: BrokerAddress, access: Access, seconds: float) -> Connection:
-        """A connection for exclusive use until it is given back or closed."""
+        """A connection for exclusive use, until it is given back or closed."""
         with self._lock:
             kept = self._idle[node, access]
             while kept:
@@ -98,7 +98,7 @@ class Cluster:
         return Connection(node, access, seconds)
 
     def give_back(self, connection: Connection, access: Access) -> None:
-        """Keep a connection for the next reading; closes one that still waits for an answer."""
+        """Keep a connection for the next read. Closes it if it still waits for an answer."""
         with self._lock:
             kept = self._idle[connection.node, access]
             if connection.is_idle and len(kept) < _KEPT:
@@ -107,7 +107,7 @@ class Cluster:
         connection.close()
 
     def _nodes(self, access: Access) -> Sequence[BrokerAddress]:
-        """The brokers to ask; the one that answered last comes first."""
+        """The brokers to ask: two known ones at random, the bootstrap servers, then the other known ones."""
         with self._lock:
             known = list(self._known)
         # Shuffled, so that readers do not all ask the same broker.

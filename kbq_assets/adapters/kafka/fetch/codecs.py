@@ -1,7 +1,7 @@
 """Unpacks the records of a batch (gzip, snappy, lz4, zstd) into a buffer of known size.
 
-The formats give the maximum size of their contents. Larger contents are damaged, so nothing grows without limit.
-Several gzip members, or lz4 or zstd frames, one after another, hold the records of one batch.
+The formats give the maximum size of their contents. Larger contents count as damaged, so memory is bounded. A batch may
+consist of several consecutive gzip members, lz4 frames or zstd frames.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ LZ4: Final = 3
 ZSTD: Final = 4
 NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
-#: snappy-java's framing: magic, two versions, then repeated length and block. librdkafka sends a bare block.
+#: snappy-java's framing: magic, two versions, then lengths and blocks. librdkafka sends a bare block.
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD: Final = 16
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_BLOCK: Final = 128 * 1024
 _GZIP_WINDOW: Final = 31
-#: A member's head: magic, method, flags, time, level, system. Packed bytes look like one once in 2**37 positions.
+#: A member's header: magic, method, flags, time, level, system. Packed bytes look like one at one of 2**37 positions.
 _GZIP_HEAD: Final = re.compile(rb"\x1f\x8b\x08[\x00-\x1f].{4}[\x00\x02\x04][\x00-\x0d\xff]", re.DOTALL)
-#: Packed bytes taken at once: they unpack to 17 MB at most.
+#: Packed bytes to decompress at once, which unpack to at most 17 MB.
 _GZIP_PIECE: Final = 16 * 1024
-#: Most blocks of a batch. Clients' blocks hold 16 kB or more, so 256 MB have 16,000.
+#: Most blocks of a batch. Clients' blocks have 16 kB or more, so 256 MB have 16,000 blocks.
 _MOST_BLOCKS: Final = 100_000
-#: More than most batches have: those of producers hold 16 kB to 1 MB, in blocks of 64 kB or more.
+#: More blocks than most batches have. Producers' batches have 16 kB to 1 MB, in blocks of 64 kB or more.
 _USUAL_BLOCKS: Final = 32
 _LZ4_DAMAGES: Final = {
     kernels.NO_FRAME: "no frame",
@@ -54,7 +54,7 @@ _IsalError: type[Exception] = _gzip.error
 
 
 def room(codec: int, data: Bytes, most_bytes: int) -> int:
-    """The maximum number of unpacked bytes; above ``most_bytes`` a lower number, also above it. Raises Damaged."""
+    """The maximum number of unpacked bytes. If it exceeds ``most_bytes``, any number above that. Raises Damaged."""
     try:
         if codec == NONE:
             return len(data)
@@ -72,7 +72,7 @@ def room(codec: int, data: Bytes, most_bytes: int) -> int:
 
 
 def unpack(codec: int, data: Bytes, out: Bytes) -> int:
-    """Unpack into ``out``, which has `room` bytes; returns the number of bytes. Raises Damaged."""
+    """Unpack into ``out``, which has `room` bytes, and return the number of bytes. Raises Damaged."""
     if codec == NONE:
         out[:] = data
         return len(data)
@@ -95,8 +95,8 @@ def _counted(blocks: int) -> int:
 
 
 def _lz4_pieces(data: Bytes) -> tuple[int, Longs]:
-    """The most bytes that all frames unpack to, and their pieces (`kernels.lz4_pieces`): in Python, finding them would
-    take as long as unpacking."""
+    """The most bytes to which all frames unpack, and their pieces. A kernel (`kernels.lz4_pieces`) finds them, because
+    that would take as long as unpacking in Python."""
     pieces = np.empty((_USUAL_BLOCKS, kernels.PIECE_COLUMNS), np.int64)
     most, count = kernels.lz4_pieces(data, _MOST_BLOCKS, pieces)
     if count > len(pieces):
@@ -108,8 +108,8 @@ def _lz4_pieces(data: Bytes) -> tuple[int, Longs]:
 
 
 def _unpack_lz4(data: Bytes, out: Bytes) -> int:
-    """Unpack independent blocks one by one: twice as fast as the frame, whose checksums are redundant with the
-    batch's."""
+    """Unpack independent blocks one by one. This is twice as fast as unpacking the frame, whose checksums the batch's
+    checksum makes redundant."""
     used = 0
     for kind, begin, end, most in _lz4_pieces(data)[1].tolist():
         packed = data[begin:end]
@@ -168,7 +168,7 @@ def _unpack_snappy(data: Bytes, out: Bytes) -> int:
 
 
 def _gzip_room(data: Bytes, most_bytes: int) -> int:
-    """The size that the trailer gives. Only unpacking tells the size of several members."""
+    """The size in the trailer. If there are several members, their size is only known by unpacking."""
     if _GZIP_HEAD.search(data.data, 1) is None:
         return int(struct.unpack("<I", data[-4:].data)[0])
     size = 0
@@ -187,11 +187,11 @@ def _unpack_gzip(data: Bytes, out: Bytes) -> int:
     else:
         if used == len(out):
             return used
-    raise Damaged("gzip: another size than its trailer says")
+    raise Damaged("gzip: its size differs from its trailer")
 
 
 def _gzip_pieces(data: Bytes, most_bytes: int) -> Iterator[bytes]:
-    """The contents of all members, in pieces; it ends after the first byte above ``most_bytes``."""
+    """The contents of all members, in pieces. Ends after the first byte above ``most_bytes``."""
     at = used = count = 0
     member = _gzip.decompressobj(_GZIP_WINDOW)
     while at < len(data) and used <= most_bytes:

@@ -1,4 +1,4 @@
-"""One connection to a broker: TLS, login, requests out and answers in, each with a time limit."""
+"""One connection to a broker: TLS, login, requests and answers, each with a time limit."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from kbq_assets.wire.chunk import Bytes
 
 _SIZE: Final = 4
 _CORRELATION: Final = 4
-#: Size of the buffer that is kept for answers; a larger answer gets its own.
+#: Size of the reused buffer for answers. A larger answer gets its own buffer.
 _KEPT_BYTES: Final = 4 * 1024 * 1024
-#: SaslAuthenticate's refusal of credentials, and SaslHandshake's of a mechanism.
+#: Error codes: SaslAuthenticate refuses the credentials, SaslHandshake refuses the mechanism.
 _SASL_REFUSED: Final = 58
 _WRONG_MECHANISM: Final = 33
-#: The first byte of a TLS record, from ChangeCipherSpec to ApplicationData, and the second.
+#: The first byte of a TLS record, from ChangeCipherSpec to ApplicationData, and the second byte.
 _TLS_RECORDS: Final = range(20, 24)
 _TLS_MAJOR: Final = 3
 
 
 class Connection:
-    """A connection to one broker. Use it from one thread at a time, and `close` it. Answers come in the order of the
+    """A connection to one broker. Use it from one thread at a time, and `close` it. Answers arrive in the order of the
     requests.
 
-    Raises ConnectionLost, Damaged, AuthenticationRefused, NotSpoken; after each of them it is unusable.
+    Raises ConnectionLost, Damaged, AuthenticationRefused, NotSpoken. After an error, it must not be used again.
     """
 
     def __init__(self, node: BrokerAddress, access: Access, connect_seconds: float) -> None:
@@ -72,7 +72,7 @@ class Connection:
         self._socket.close()
 
     def ask(self, api: Api, body: bytes, seconds: float = math.inf) -> ResponseReader:
-        """Send a request and return its answer, within the timeout."""
+        """Send a request and return its answer. Raises ConnectionLost after ``seconds``."""
         self.send(api, body)
         return self.receive(min(seconds, self._access.answer_seconds))[0]
 
@@ -85,7 +85,7 @@ class Connection:
         self._expected.append((correlation, api))
 
     def receive(self, seconds: float) -> tuple[ResponseReader, Bytes]:
-        """The next answer and its bytes, valid until the next call."""
+        """The next answer and its bytes, which are valid until the next call."""
         deadline = time.monotonic() + seconds
         correlation, api = self._expected.pop(0)
         with _failures(self.node):
@@ -155,7 +155,7 @@ class Connection:
             self.ask(wire_protocol.SASL_AUTHENTICATE, body, self._setup_seconds)
         )
         if error == _SASL_REFUSED:
-            # For OAUTHBEARER the text is only the JSON of RFC 7628.
+            # For OAUTHBEARER, the text is only the JSON of RFC 7628.
             named = text if "uthentication" in text else f"Authentication failed: {text}"
             raise AuthenticationRefused(named.removesuffix(": "))
         if error:
@@ -173,7 +173,7 @@ class Connection:
 
 
 def _unusual(head: bytes, size: int, api: Api) -> Damaged:
-    """The error for an answer whose first bytes are not the length of one."""
+    """The error for an answer whose first four bytes are not a valid length."""
     if api is wire_protocol.FETCH and size > 0:
         return OversizedAnswer(f"an answer of {size} bytes")
     if head[0] in _TLS_RECORDS and head[1] == _TLS_MAJOR:
@@ -187,7 +187,7 @@ def _unusual(head: bytes, size: int, api: Api) -> Damaged:
 
 @contextlib.contextmanager
 def _failures(node: BrokerAddress) -> Iterator[None]:
-    """Convert the socket's errors to FetchFailure."""
+    """Translate the socket's errors to FetchFailure."""
     try:
         yield
     except ssl.SSLCertVerificationError as error:

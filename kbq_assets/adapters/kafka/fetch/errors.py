@@ -1,13 +1,13 @@
-"""Failures between a reading and a broker, before they become KBQ's errors.
+"""Failures of a read, before they become KBQ's errors.
 
 FetchFailure
-├── ConnectionLost   the socket broke or was silent too long: retry
-├── Answered         the broker answered with an error code
-├── Refused          credentials or certificates: trying again is of no use
-├── Damaged          the bytes are not an answer of a broker
-│   ├── OversizedAnswer   an answer over the limit
-│   └── DamagedBatch      one record batch cannot be read
-└── NotSpoken        librdkafka can read it, this reader cannot
+├── ConnectionLost         the socket broke or was silent for too long: retry
+├── Answered               the broker answered with an error code
+├── AuthenticationRefused  credentials or certificates: a retry cannot help
+├── Damaged                the bytes are not a broker's answer
+│   ├── OversizedAnswer    an answer exceeds the limit
+│   └── DamagedBatch       one record batch cannot be read
+└── NotSpoken              only librdkafka can read it
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from __future__ import annotations
 from typing import Final
 
 NO_BROKER: Final = (
-    "check that KBQ_KAFKA_BOOTSTRAP_SERVERS names Kafka brokers, and that nothing between them and KBQ changes their "
-    "answers; then run again"
+    "check that KBQ_KAFKA_BOOTSTRAP_SERVERS names Kafka brokers, and that no proxy changes their answers; then run "
+    "again"
 )
 
 
 class FetchFailure(Exception):
-    """The root; its text is for people and never holds a secret."""
+    """The root. Its text is for people and never contains a secret."""
 
 
 class ConnectionLost(FetchFailure):
@@ -29,7 +29,7 @@ class ConnectionLost(FetchFailure):
 
 
 class Answered(FetchFailure):
-    """An error code of Kafka's protocol."""
+    """The broker answered with an error code of Kafka's protocol."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -37,11 +37,11 @@ class Answered(FetchFailure):
 
 
 class AuthenticationRefused(FetchFailure):
-    """The broker refuses this client's identity, or this client the broker's."""
+    """The broker refuses this client's identity, or this client refuses the broker's."""
 
 
 class Damaged(FetchFailure):
-    """The reply does not parse. ``advice`` is the operator's next step."""
+    """The answer does not parse. ``advice`` is the operator's next step."""
 
     def __init__(self, text: str, advice: str = NO_BROKER) -> None:
         super().__init__(text)
@@ -49,11 +49,11 @@ class Damaged(FetchFailure):
 
 
 class OversizedAnswer(Damaged):
-    """A Fetch answer over the limit: its first batch alone may exceed it."""
+    """A Fetch answer exceeds the limit, perhaps because of its first batch alone."""
 
 
 class DamagedBatch(Damaged):
-    """The batch of ``[first, until)`` is damaged, or over the limit of an unpacked batch."""
+    """The batch of ``[first, until)`` is damaged, or exceeds the limit of an unpacked batch."""
 
     def __init__(self, text: str, first: int, until: int, *, is_oversized: bool = False) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""Kernels over the records of unpacked batches: from bytes to a chunk's arrays, without a Python object per record.
+"""Kernels that parse the records of unpacked batches into a chunk's arrays, without a Python object per record.
 
 https://kafka.apache.org/documentation/#recordbatch. Every length is checked against its batch.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from kbq_assets.wire.jit import copy_bytes, inlined, int64, kernel, load_byte, store_byte
 from kbq_assets.wire.records.scan import is_utf8, read_long, write_long
 
-# A batch's row in the table that kernels read.
+# Columns of a batch's row in the table that kernels read.
 FROM: Final = 0
 UNTIL: Final = 1
 BASE_OFFSET: Final = 2
@@ -33,18 +33,18 @@ OFFSET: Final = 6
 TIME: Final = 7
 FIELDS: Final = 8
 
-# A piece of a batch that lz4 packed: what it is, its bytes, the most that it unpacks to.
+# Columns of a piece of an lz4 batch: its kind, the bounds of its bytes, and the most bytes to which it unpacks.
 PIECE_KIND: Final = 0
 PIECE_FROM: Final = 1
 PIECE_UNTIL: Final = 2
 PIECE_ROOM: Final = 3
 PIECE_COLUMNS: Final = 4
-#: The kinds: a block as it is, a packed block, and a frame whose blocks need those before them.
+#: The kinds: an uncompressed block, a packed block, and a frame whose blocks depend on earlier blocks.
 STORED: Final = 0
 PACKED: Final = 1
 FRAME: Final = 2
 
-# Instead of the room of an lz4 batch.
+# Error codes, returned instead of the room of an lz4 batch.
 NO_FRAME: Final = -1
 CUT_BLOCK: Final = -2
 TOO_MANY_BLOCKS: Final = -3
@@ -58,7 +58,7 @@ SMALLEST_RECORD: Final = 7
 
 @kernel
 def parse_records(buffer: Any, batches: Any, from_offset: int, until: int, fields: Any) -> int:
-    """Parse the records of ``[from_offset, until)``; returns their number, or -1 - the index of a damaged batch."""
+    """Parse the records of ``[from_offset, until)``. Returns their number, or -1 - the index of a damaged batch."""
     row = 0
     for index in range(len(batches)):
         batch = batches[index]
@@ -96,7 +96,7 @@ def parse_records(buffer: Any, batches: Any, from_offset: int, until: int, field
 
 @inlined
 def _span(buffer: Any, position: int, end: int) -> tuple[int, int, int]:
-    """Beginning and end of length-prefixed bytes, and the position after; -1, -1 for null; position -1: damaged."""
+    """Start and end of length-prefixed bytes, -1 and -1 for null, and the position after them, -1 if damaged."""
     length, position = read_long(buffer, position, end)
     if position < 0 or length > end - position or length < -1:
         return -1, -1, -1
@@ -109,7 +109,7 @@ def _span(buffer: Any, position: int, end: int) -> tuple[int, int, int]:
 def encode_headers(
     buffer: Any, froms: Any, untils: Any, unreadable: Any, out: Any, starts: Any, ends: Any
 ) -> None:
-    """Write headers as Avro arrays; ``unreadable`` if they do not parse or a name is not UTF-8.
+    """Write headers as Avro arrays, or ``unreadable`` if they do not parse or a name is not UTF-8.
 
     ``out`` has room for `headers_room` bytes.
     """
@@ -125,7 +125,7 @@ def encode_headers(
 
 @inlined
 def _encode_one(buffer: Any, at: int, end: int, out: Any, to: int) -> int:
-    """Encode a record's headers; returns the position after them in ``out``, -1 if they are unreadable."""
+    """Encode a record's headers. Returns the position after them in ``out``, or -1 if they are unreadable."""
     count, at = read_long(buffer, at, end)
     if at < 0 or count < 0 or count > end - at:
         return -1
@@ -157,8 +157,8 @@ def _put_bytes(out: Any, to: int, buffer: Any, start: int, end: int) -> int:
 
 @kernel
 def lz4_pieces(data: Any, most_blocks: int, pieces: Any) -> tuple[int, int]:
-    """Find the pieces of one or more lz4 frames, and fill ``pieces`` with as many as it has room for. Return the most
-    bytes that all unpack to, below 0 if they are damaged, and the number of pieces."""
+    """Find the pieces of one or more lz4 frames, and write as many as fit into ``pieces``. Returns the most bytes to
+    which all unpack, or a negative error code, and the number of pieces."""
     at = total = found = blocks = 0
     while at == 0 or at < len(data):
         if at + _LZ4_HEAD > len(data) or _word(data, at) != _LZ4_MAGIC:
@@ -176,7 +176,7 @@ def lz4_pieces(data: Any, most_blocks: int, pieces: Any) -> tuple[int, int]:
             at += 4
             if blocks == most_blocks:
                 return TOO_MANY_BLOCKS, 0
-            blocks += 1  # the end of a frame counts as one
+            blocks += 1  # the end of a frame counts as a block
             if word == 0:
                 break
             size, is_stored = word & 0x7FFFFFFF, word >> 31 != 0
@@ -197,7 +197,7 @@ def lz4_pieces(data: Any, most_blocks: int, pieces: Any) -> tuple[int, int]:
 
 @inlined
 def _word(data: Any, at: int) -> int:
-    """Four bytes, the lowest first."""
+    """The unsigned little-endian number in four bytes."""
     low = load_byte(data, at) | load_byte(data, at + 1) << 8
     return low | load_byte(data, at + 2) << 16 | load_byte(data, at + 3) << 24
 

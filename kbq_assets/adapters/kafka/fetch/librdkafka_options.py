@@ -1,4 +1,4 @@
-"""librdkafka's options for this reader. Options that it does not support are left to librdkafka."""
+"""Parses librdkafka's options for this reader. If it does not support an option, librdkafka reads instead."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CHOICES: Final[Mapping[str, Mapping[str, str | bool]]] = {
     },
     "ssl.endpoint.identification.algorithm": {"https": True, "none": False},
 }
-#: How OAUTHBEARER gets its token, by librdkafka's names; its other methods are left to librdkafka.
+#: The supported ways of OAUTHBEARER to get a token, with librdkafka's names. Only librdkafka supports others.
 _TOKEN_OPTIONS: Final = {
     "sasl.oauthbearer.method": "oidc",
     "sasl.oauthbearer.grant.type": "client_credentials",
@@ -49,7 +49,7 @@ _FETCH_BYTES: Final = 2 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach and log in to brokers. Holds secrets: never logged or shipped; its repr hides them."""
+    """How to reach brokers and log in. It contains secrets, so never log or ship it; its repr hides them."""
 
     client_id: str
     bootstrap: tuple[BrokerAddress, ...]
@@ -64,7 +64,7 @@ class Access:
 
 
 def not_spoken(options: Mapping[str, str]) -> str:
-    """The first option that only librdkafka supports; empty if there is none. Values may be references."""
+    """The first option that only librdkafka supports; "" if there is none. Values may be references."""
     for name in sorted(options.keys() - _SPOKEN):
         return name
     plain = {name: value for name, value in options.items() if not is_reference(value)}
@@ -83,8 +83,8 @@ def not_spoken(options: Mapping[str, str]) -> str:
 
 
 def _token_method_not_spoken(options: Mapping[str, str]) -> str:
-    """The option by which OAUTHBEARER gets its token in a way that only librdkafka knows; empty if there is none."""
-    usual = {"sasl.oauthbearer.method": "default"}  # librdkafka's default wants a callback
+    """The option that makes OAUTHBEARER get its token in a way that only librdkafka supports; "" if there is none."""
+    usual = {"sasl.oauthbearer.method": "default"}  # librdkafka's default requires a callback
     for name, known in _TOKEN_OPTIONS.items():
         value = options.get(name, usual.get(name, known))
         if value != known and not is_reference(value):
@@ -93,8 +93,8 @@ def _token_method_not_spoken(options: Mapping[str, str]) -> str:
 
 
 def access_of(client: Mapping[str, str]) -> Access:
-    """The access of `client_options`. Raises ConfigurationError for invalid servers, NotSpoken for values that
-    only librdkafka supports. Neither quotes a value."""
+    """The access for `client_options`. Raises ConfigurationError for invalid servers, or NotSpoken for values that only
+    librdkafka supports. Neither quotes a value."""
     protocol: str = _value(client, "security.protocol", "plaintext")
     login = None
     if protocol.startswith("sasl"):
@@ -135,7 +135,7 @@ def _login(client: Mapping[str, str]) -> Login:
 
 @functools.lru_cache(maxsize=16)
 def _tokens(endpoint: TokenEndpoint) -> Tokens:
-    """One source of tokens per endpoint and process: a range's connections share its token."""
+    """The source of tokens for an endpoint. There is one per process, so that connections share a token."""
     return Tokens(endpoint)
 
 
@@ -153,7 +153,7 @@ def _token_endpoint(client: Mapping[str, str]) -> TokenEndpoint:
 
 
 def parse_servers(servers: str) -> tuple[BrokerAddress, ...]:
-    """The nodes of ``host:port, [::1]:9092, host``. Raises ConfigurationError."""
+    """The addresses in a list such as ``host:port, [::1]:9092, host``. Raises ConfigurationError."""
     found = []
     for part in filter(None, (part.strip() for part in servers.split(","))):
         address = part.rpartition("://")[2]
@@ -180,7 +180,7 @@ def _value(client: Mapping[str, str], name: str, default: str) -> Any:
 
 
 def _choice(name: str) -> Callable[[str], str | bool]:
-    """One of a few values, in any letter case, as in librdkafka."""
+    """A parser for an option with a few values. As in librdkafka, case does not matter."""
 
     def parse(value: str) -> str | bool:
         if value.lower() not in _CHOICES[name]:
@@ -191,14 +191,14 @@ def _choice(name: str) -> Callable[[str], str | bool]:
 
 
 def _location(value: str) -> str:
-    """A file or a folder. Only librdkafka supports probing."""
+    """The path of a file or folder. Only librdkafka supports probing."""
     if value == "probe":
         raise ValueError(value)
     return value
 
 
 def _extensions(value: str) -> tuple[tuple[str, str], ...]:
-    """The pairs of ``name=value,…``, as in librdkafka."""
+    """The pairs in ``name=value,…``, parsed as in librdkafka."""
     pairs = dict(part.partition("=")[::2] for part in value.split(",")) if value else {}
     if not all(_EXTENSION.fullmatch(name) for name in pairs) or "auth" in pairs:
         raise ValueError(value)
@@ -208,13 +208,13 @@ def _extensions(value: str) -> tuple[tuple[str, str], ...]:
 
 
 def _number(value: str) -> int:
-    """A whole number above 0. librdkafka also accepts 0, hexadecimal and octal numbers."""
+    """A positive integer. librdkafka also accepts 0, hexadecimal and octal numbers."""
     if not re.fullmatch("[1-9][0-9]{0,9}", value) or int(value) >= 2**31:
         raise ValueError(value)
     return int(value)
 
 
-#: Parsers of options with unsupported values, for which they raise ValueError.
+#: Parsers of options. They raise ValueError for values that only librdkafka supports.
 _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     **{name: _choice(name) for name in _CHOICES},
     **dict.fromkeys(

@@ -1,4 +1,4 @@
-"""Record batches of an answer: those of committed transactions, unpacked into chunks.
+"""Unpacks the record batches of an answer into chunks, without those of aborted transactions.
 
 https://kafka.apache.org/documentation/#recordbatch
 """
@@ -18,7 +18,8 @@ from kbq_assets.adapters.kafka.fetch import codecs, kernels
 from kbq_assets.adapters.kafka.fetch.errors import Damaged, DamagedBatch, NotSpoken
 from kbq_assets.wire.chunk import NO_HEADERS, PADDING, UNREADABLE_HEADERS, Bytes, Chunk, Longs, Origins, Spans
 
-#: A chunk's room. Most answers, of 2 MB, unpack into one: costs per chunk, schema and table come once for each answer.
+#: A chunk's room in bytes. Most answers have 2 MB and unpack into one chunk, so there are costs per chunk, schema and
+#: table only once per answer.
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 
 _HEAD: Final = struct.Struct(">qiibIhiqqqhii")
@@ -29,16 +30,16 @@ _APPEND_TIME: Final = 8
 _TRANSACTIONAL: Final = 16
 _CONTROL: Final = 32
 _ABORT: Final = b"\x00\x00"
-#: Room for control records: a control batch has one.
+#: Room for a control record. A control batch has one.
 _CONTROL_BYTES: Final = 4096
-#: Most batches of one answer; later ones are left for the next. The smallest ones fill six megabytes.
+#: Most batches of one answer. Later ones are left for the next answer. The smallest batches take six megabytes.
 _MOST_BATCHES: Final = 100_000
 #: Bytes of a record's fields while its batch is parsed.
 _FIELD_BYTES: Final = 8 * kernels.FIELDS
 
 
 class BatchHead(NamedTuple):
-    """One batch; ``records_from`` and ``until`` are positions in the answer's bytes."""
+    """The header of a batch. ``start``, ``records_from`` and ``until`` are positions in the answer's bytes."""
 
     start: int
     records_from: int
@@ -55,7 +56,7 @@ class BatchHead(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The position after the batch's last one."""
+        """The offset after the batch's last one."""
         return self.base_offset + self.last_delta + 1
 
     def damaged(self, text: str, *, is_oversized: bool = False) -> DamagedBatch:
@@ -65,7 +66,7 @@ class BatchHead(NamedTuple):
 
 @dataclass(frozen=True)
 class Delivered:
-    """Records up to ``position``; epochs of the last record (-1: no record) and of the last batch."""
+    """Records up to ``position``, with the leader epochs of the last record (-1 if there is none) and last batch."""
 
     chunk: Chunk
     position: int
@@ -75,8 +76,8 @@ class Delivered:
 
 @dataclass(frozen=True)
 class WantedOffsets:
-    """Which records to deliver, which parts, and how many in a chunk. ``most_bytes`` limits an unpacked batch and the
-    fields of its records."""
+    """Which records to deliver, which of their parts, and how many per chunk. ``most_bytes`` limits an unpacked batch,
+    and the fields of its records."""
 
     from_offset: int
     until: int
@@ -86,12 +87,12 @@ class WantedOffsets:
     most_bytes: int
 
     def room(self) -> Unpacked:
-        """The buffer size for a chunk, in bytes."""
+        """An empty buffer for one chunk."""
         return Unpacked(CHUNK_BYTES, self.chunk_records)
 
 
 def survey(data: Bytes, start: int, end: int) -> list[BatchHead]:
-    """The complete batches of ``[start, end)``; brokers may cut off the last one.
+    """The complete batches in ``[start, end)``. Brokers may cut off the last batch.
 
     Raises Damaged, or NotSpoken for messages of the formats before Kafka 0.11.
     """
@@ -122,7 +123,7 @@ def survey(data: Bytes, start: int, end: int) -> list[BatchHead]:
 
 
 def next_offset(data: Bytes, start: int, end: int) -> int:
-    """The position after a batch that is cut off; -1 if its head is, too."""
+    """The offset after a batch that is cut off; -1 if its header is cut off too."""
     if end - start < _HEAD.size:
         return -1
     base, _, _, _, _, _, last, *_ = _head(data, start, end)
@@ -132,16 +133,16 @@ def next_offset(data: Bytes, start: int, end: int) -> int:
 def _head(data: Bytes, start: int, end: int) -> tuple[int, ...]:
     if end - start >= _HEAD.size:
         return _HEAD.unpack_from(data.data, start)
-    # Cut off within its head; the format byte comes early in it.
+    # Cut off within its header, which has the format byte near its beginning.
     return _HEAD.unpack(data[start:end].tobytes().ljust(_HEAD.size, b"\x00"))
 
 
 def without_aborted(
     heads: Sequence[BatchHead], aborted: Longs, data: Bytes
 ) -> Iterator[tuple[BatchHead, bool]]:
-    """Each batch, and whether to deliver its records. ``aborted`` are rows of producer id and first offset.
+    """Each batch, and whether to deliver its records. ``aborted`` has rows of producer id and first offset.
 
-    Like Kafka's own consumer, it drops a producer's batches from the transaction's first offset to its abort.
+    Like Kafka's own consumer, this drops a producer's batches from the transaction's first offset to its abort.
     """
     begun = aborted[np.argsort(aborted[:, 1], kind="stable")]
     producers: set[int] = set()
@@ -159,13 +160,13 @@ def without_aborted(
 
 
 def _is_abort(head: BatchHead, data: Bytes) -> bool:
-    """Whether the batch's only record has the key of an abort marker: version, then type 0."""
+    """Whether the batch's only record has the key of an abort marker, which is a version followed by type 0."""
     unpacked = Unpacked(_CONTROL_BYTES, 1)
     try:
         unpacked.add(head, data, _CONTROL_BYTES)
         markers = unpacked.chunk(0, head.next_offset, keys=True, headers=False)
     except DamagedBatch:
-        raise head.damaged("it is no control record") from None
+        raise head.damaged("it is not a control record") from None
     key = markers.key(0) if len(markers) else None
     if key is None or len(key) < 4:
         raise head.damaged("a control record without a type")
@@ -175,8 +176,8 @@ def _is_abort(head: BatchHead, data: Bytes) -> bool:
 def deliver(
     heads: Sequence[BatchHead], wanted: WantedOffsets, aborted: Longs, data: Bytes
 ) -> Iterator[Delivered]:
-    """Chunks of the wanted records; ``data`` must not change meanwhile. Raises DamagedBatch, after everything before
-    that batch."""
+    """Chunks of the wanted records. ``data`` must not change meanwhile. Raises DamagedBatch after delivering everything
+    before that batch."""
     unpacked, position, epoch = wanted.room(), wanted.from_offset, -1
     behind = wanted.from_offset
     try:
@@ -206,7 +207,7 @@ def deliver(
 def _delivered(
     unpacked: Unpacked, wanted: WantedOffsets, position: int, batch_epoch: int
 ) -> Iterator[Delivered]:
-    """All unpacked records in chunks; the last one reaches ``position``."""
+    """All unpacked records in chunks. The last chunk reaches ``position``."""
     chunk = unpacked.chunk(wanted.from_offset, wanted.until, keys=wanted.keys, headers=wanted.headers)
     ends = [*range(wanted.chunk_records, len(chunk), wanted.chunk_records), len(chunk)]
     for start, end in itertools.pairwise([0, *ends]):
@@ -226,7 +227,7 @@ def check(head: BatchHead, data: Bytes) -> None:
 
 
 class Unpacked:
-    """Records of batches, one after another in one buffer."""
+    """The records of several batches in one buffer."""
 
     def __init__(self, size: int, records: int) -> None:
         self.buffer: Bytes = np.empty(size + PADDING, np.uint8)
@@ -237,7 +238,7 @@ class Unpacked:
         self._rows: list[tuple[int, ...]] = []
 
     def add(self, head: BatchHead, data: Bytes, most_bytes: int) -> bool:
-        """Unpack a batch; False if there is no room for it after the others. Raises DamagedBatch."""
+        """Unpack a batch. Returns False if there is no room for it after the others. Raises DamagedBatch."""
         packed = data[head.records_from : head.until]
         room = self._room(head, packed, most_bytes)
         if not self._has_room(head.records, room):
@@ -264,18 +265,18 @@ class Unpacked:
 
     @staticmethod
     def _room(head: BatchHead, packed: Bytes, most_bytes: int) -> int:
-        """The bytes to unpack a batch into. Raises DamagedBatch, before anything is unpacked, if it is too large."""
+        """The number of bytes for unpacking a batch. Raises DamagedBatch if it is too large, before unpacking it."""
         try:
             room = codecs.room(head.attributes & _CODEC, packed, most_bytes)
         except Damaged as damaged:
             raise head.damaged(str(damaged)) from None
         size = max(room, head.records * _FIELD_BYTES)
         if size > most_bytes:
-            raise head.damaged(f"it would unpack to {size} bytes, over {most_bytes}", is_oversized=True)
+            raise head.damaged(f"it would unpack to {size} bytes, more than {most_bytes}", is_oversized=True)
         return room
 
     def drop_from(self, offset: int) -> None:
-        """Drop the batches at and after an offset."""
+        """Drop the batches from an offset on."""
         kept = sum(head.base_offset < offset for head in self.heads)
         del self.heads[kept:], self._rows[kept:]
 
@@ -288,7 +289,7 @@ class Unpacked:
         return not is_full and self.used + size + PADDING <= len(self.buffer)
 
     def parse(self, from_offset: int, until: int, fields: Longs) -> int:
-        """Fill ``fields``; returns the number of records. Raises DamagedBatch."""
+        """Fill ``fields``, and return the number of records. Raises DamagedBatch."""
         table = np.array(self._rows, np.int64).reshape(len(self._rows), kernels.COLUMNS)
         count = kernels.parse_records(self.buffer, table, from_offset, until, fields)
         if count < 0:
@@ -325,9 +326,10 @@ class Unpacked:
 
 
 def _headers(buffer: Bytes, fields: Longs) -> Spans:
-    """The headers as Avro arrays: at most a byte longer per header, which has two or more, and for the array's end."""
+    """The headers as Avro arrays. These take at most one more byte per header, which has two or more bytes, and one for
+    the array's end."""
     froms, untils = fields[kernels.HEADERS], fields[kernels.HEADERS_END]
-    if (untils - froms == 1).all() and not buffer[froms].any():  # most topics: no record has any
+    if (untils - froms == 1).all() and not buffer[froms].any():  # in most topics, no record has headers
         none = np.full(len(froms), -1, np.int64)
         return Spans(buffer, none, none)
     room = 2 * int((untils - froms).sum()) + (2 + len(UNREADABLE_HEADERS)) * len(froms)

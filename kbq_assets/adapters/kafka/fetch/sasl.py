@@ -1,4 +1,4 @@
-"""SASL PLAIN (RFC 4616), SCRAM (RFC 5802) and OAUTHBEARER (RFC 7628) as a client: the messages, no I/O."""
+"""The client side of SASL PLAIN (RFC 4616), SCRAM (RFC 5802) and OAUTHBEARER (RFC 7628): only messages, no I/O."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from typing import Final
 from kbq_assets.adapters.kafka.fetch.errors import AuthenticationRefused
 
 Exchange = Callable[[bytes], bytes]
-"""Sends the mechanism's bytes, returns the broker's."""
+"""Sends the mechanism's bytes, and returns the broker's."""
 
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 OAUTHBEARER: Final = "OAUTHBEARER"
 MECHANISMS: Final = frozenset({"PLAIN", OAUTHBEARER, *_HASHES})
-#: SCRAM iterations. Fewer would help a server guess the password (RFC 7677); more would keep this client busy.
+#: Accepted numbers of SCRAM iterations. Fewer would help a server to guess the password (RFC 7677), and more would keep
+#: this client busy.
 _ITERATIONS: Final = range(4096, 10_000_000)
 
 
 @dataclass(frozen=True)
 class Login:
-    """Credentials: name and password, or a token and ``extensions`` of OAUTHBEARER (KIP-342)."""
+    """Credentials: a name and password, or a token and ``extensions`` for OAUTHBEARER (KIP-342)."""
 
     mechanism: str
     username: str = ""
@@ -34,8 +35,8 @@ class Login:
 
 
 def log_in(login: Login, exchange: Exchange, nonce: str = "") -> None:
-    """Authenticate. Raises AuthenticationRefused if the broker refuses the credentials or fails mutual
-    authentication; errors of ``login.token`` propagate."""
+    """Authenticate. Raises AuthenticationRefused if the broker refuses the credentials or fails mutual authentication.
+    Errors of ``login.token`` propagate."""
     if login.mechanism == "PLAIN":
         exchange(b"\x00" + login.username.encode() + b"\x00" + login.password.encode())
     elif login.mechanism == OAUTHBEARER:
@@ -50,7 +51,7 @@ def _oauthbearer(login: Login, exchange: Exchange) -> None:
     if exchange(message.encode()):
         exchange(
             b"\x01"
-        )  # a refusal comes as JSON first; after this acknowledgment the broker sends its error
+        )  # a refusal first comes as JSON; after this acknowledgment, the broker sends its error
         raise AuthenticationRefused("Authentication failed: the broker does not accept the token")
 
 
@@ -81,7 +82,5 @@ def _challenge(challenge: str, nonce: str) -> tuple[bytes, int, str]:
             "Authentication failed: the broker's SCRAM challenge does not parse"
         ) from None
     if not whole.startswith(nonce) or iterations not in _ITERATIONS:
-        raise AuthenticationRefused(
-            "Authentication failed: the broker's SCRAM challenge is not to be trusted"
-        )
+        raise AuthenticationRefused("Authentication failed: the broker's SCRAM challenge is not trustworthy")
     return salt, iterations, whole

@@ -1,7 +1,7 @@
-"""The `RecordSource` port by Kafka's own protocol.
+"""The `RecordSource` port over Kafka's own protocol.
 
-It requests the next answer before it works on the last one, so the broker sends while records are unpacked. The
-answer waits in the socket, so memory is bounded by one answer and one chunk.
+It requests the next answer before it processes the last one, so the broker sends while records are unpacked. The
+next answer waits in the socket, so memory is bounded by one answer and one chunk.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from kbq_assets.wire.chunk import Bytes, Chunk
 
 #: A chunk's maximum number of records, for topics of small records.
 CHUNK_RECORDS: Final = 40_000
-#: Seconds for which the log may end before the range does: a new leader learns within seconds how far its
+#: Seconds for which the log may end before the range does, because a new leader needs some seconds to learn how far its
 #: followers are.
 END_SECONDS: Final = 10.0
-#: Seconds until every broker knows a new topic.
+#: Seconds until all brokers know a new topic.
 UNKNOWN_SECONDS: Final = 1.0
 #: Seconds between tries while the cluster changes.
 _BACKOFF_SECONDS: Final = 0.1
-#: Pause after an answer without records; usually the broker itself has waited.
+#: Pause after an answer without records. Usually the broker itself has waited.
 _PAUSE_SECONDS: Final = 0.02
 _LEAST_SECONDS: Final = 0.1
 
-#: Transient errors: the leader moves, a broker starts or stops.
+#: Transient errors, such as when the leader moves, or a broker starts or stops.
 _PASSING: Final = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -76,8 +76,8 @@ _PASSING: Final = frozenset(
 class FetchSource:
     """The `RecordSource` port over its own sockets.
 
-    After ``no_progress_seconds`` without progress in a range, it raises Unavailable. Threads may share an instance. In
-    addition to the port's errors it raises `NotSpoken`, before or between batches, if librdkafka should read the rest.
+    Raises Unavailable after ``no_progress_seconds`` without progress in a range. In addition to the port's errors,
+    raises `NotSpoken` before or between batches if librdkafka should read the rest. Threads may share an instance.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class FetchSource:
 
 @dataclass
 class _Link:
-    """A connection to the partition's leader, and the requested offset (-1: none)."""
+    """A connection to the partition's leader, and the requested offset, -1 if none is requested."""
 
     connection: Connection
     leader: PartitionLeader
@@ -125,7 +125,7 @@ class _Link:
 
 @dataclass
 class _Reading:
-    """The reading of one range. ``epoch`` is the log's leader epoch up to ``position``, -1 if unknown."""
+    """A read of one range. ``epoch`` is the log's leader epoch up to ``position``, -1 if unknown."""
 
     range: OffsetRange
     cluster: Cluster
@@ -148,7 +148,7 @@ class _Reading:
         self.last_progress = time.monotonic()
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Batches until the range is read. Raises the port's errors, and NotSpoken."""
+        """Batches until the range is complete. Raises the port's errors, and NotSpoken."""
         try:
             while self.position < self.range.until_offset:
                 yield from self._step()
@@ -165,7 +165,7 @@ class _Reading:
             self._unlink()
 
     def _step(self) -> Iterator[RecordBatch]:
-        """One answer's batches; none if nothing came."""
+        """The batches of one answer; empty if none came."""
         before = self.position
         try:
             fetched = self._fetch()
@@ -178,7 +178,7 @@ class _Reading:
             for delivered in fetched:
                 self.position, self.epoch = delivered.position, delivered.batch_epoch
                 yield RecordBatch(delivered.chunk, delivered.position, delivered.record_epoch)
-                # The caller's time with the batch does not count as a stall of the broker.
+                # The time that the caller spends on the batch does not count as a stall of the broker.
                 self.last_progress = time.monotonic()
         if self.position == before:
             self._give_up_if_late()
@@ -186,7 +186,7 @@ class _Reading:
             self.failure = None
 
     def _fetch(self) -> Iterator[Delivered] | None:
-        """Request the next answer, and deliver the last one meanwhile; None if nothing came."""
+        """The records of the next answer, after requesting the one that follows; None if no records came."""
         link = self.link or self._open()
         if link.asked != self.position:
             self._ask(link, self.position)
@@ -217,7 +217,7 @@ class _Reading:
         link.asked = offset
 
     def _nothing(self, answer: FetchAnswer, has_batches: bool, data: Bytes) -> None:
-        """Handle a response without progress."""
+        """Handle an answer without progress."""
         if not has_batches and answer.records_until > answer.records_from:
             if self.fetch_bytes >= self.access.most_bytes:
                 until = next_offset(data, answer.records_from, answer.records_until)
@@ -227,12 +227,12 @@ class _Reading:
         time.sleep(_PAUSE_SECONDS)
 
     def _oversized(self, text: str, until: int = -1) -> DamagedBatch:
-        """The error for a batch at the position. Without ``until``, it is too large to see where it ends."""
+        """The error for a batch at the position. Without ``until``, the batch is so large that its end is unknown."""
         where, until = f"the batch at offset {self.position}", max(until, self.position + 1)
         return DamagedBatch(f"{where}: {text}", self.position, until, is_oversized=True)
 
     def _open(self) -> _Link:
-        """A connection to the leader, after checking that its log is the one read so far. Raises FetchFailure,
+        """A connection to the leader, after checking that it has the same log as was read so far. Raises FetchFailure,
         NotFound, OffsetOutOfRange."""
         tp = self.range.topic_partition
         leader = self.cluster.leader(tp, self.access, self._seconds())
@@ -245,9 +245,9 @@ class _Reading:
         return link
 
     def _require_same_log(self, link: _Link) -> None:
-        """Raise OffsetOutOfRange if the epoch read so far ends below the position: the log was truncated.
+        """Raise OffsetOutOfRange if the epoch read so far ends before the position, because the log was truncated.
 
-        A leader of the same epoch has only added to its log, and each fetch names the epoch it expects.
+        A leader with the same epoch has only appended to its log, and each fetch names the expected epoch.
         """
         request = wire_protocol.epoch_end_request(self.range.topic_partition, link.leader.epoch, self.epoch)
         error, epoch, end = wire_protocol.parse_epoch_end(
@@ -260,7 +260,7 @@ class _Reading:
             raise self._error(KafkaError(KafkaError._LOG_TRUNCATION, text))
 
     def _refusal(self, code: int) -> Answered | KbqError:
-        """The exception for an error code: transient ones are retried."""
+        """The exception for an error code. Transient ones are retried."""
         error = KafkaError(code)
         if code in UNKNOWN and self._idle_seconds() >= min(UNKNOWN_SECONDS, self._patience):
             return gone(f"{self.range}", error.str())
@@ -269,7 +269,7 @@ class _Reading:
         return self._error(error)
 
     def _note(self, failure: ConnectionLost | Answered) -> None:
-        """Start over with another connection, and perhaps another leader."""
+        """Note a failure, so that the next step uses another connection, and perhaps another leader."""
         self.failure, self.is_at_end = failure, False
         self._unlink()
         self.cluster.forget_leader(self.range.topic_partition)
@@ -277,7 +277,7 @@ class _Reading:
             raise self._error(KafkaError(failure.code, str(failure)))
 
     def _give_up_if_late(self) -> None:
-        """Raise Unavailable if nothing has come for too long."""
+        """Raise Unavailable if no records have come for too long."""
         seconds, limit = self._idle_seconds(), self._patience
         if seconds < (min(END_SECONDS, limit) if self.is_at_end else limit):
             return
@@ -288,7 +288,7 @@ class _Reading:
 
     @property
     def _patience(self) -> float:
-        """Seconds for which the range may stall now."""
+        """Seconds for which the range may currently stall."""
         left = max(LEAST_WAIT_SECONDS, self.wait_until - self.last_progress)
         return min(self.no_progress_seconds, left)
 
@@ -301,7 +301,7 @@ class _Reading:
         return max(_LEAST_SECONDS, min(left, self.access.answer_seconds))
 
     def _give_back(self) -> None:
-        """Keep the connection for the next reading."""
+        """Keep the connection for the next read."""
         link, self.link = self.link, None
         if link is not None:
             self.cluster.give_back(link.connection, self.access)

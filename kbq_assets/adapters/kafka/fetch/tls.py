@@ -1,4 +1,4 @@
-"""TLS as librdkafka's options configure it: authorities, a certificate of one's own, and the checks of the broker's."""
+"""TLS as configured by librdkafka's options: authorities, a client certificate, and checks of the broker's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kbq_assets.core.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class BrokerTls:
-    """Files and checks of a TLS connection. ``ca_location``: a file or folder of authorities, "" for the machine's."""
+    """Files and checks of a TLS connection. ``ca_location`` is a file or folder of authorities; "": the machine's."""
 
     ca_location: str = ""
     ca_pem: str = field(default="", repr=False)
@@ -42,7 +42,7 @@ class BrokerTls:
 def trust(location: str, pem: str = "") -> ssl.SSLContext:
     """A context that trusts the authorities of a file or folder and of a text; the machine's if both are empty.
 
-    Raises OSError and ValueError for what cannot be read.
+    Raises OSError or ValueError if they cannot be read.
     """
     is_folder = os.path.isdir(location)
     return ssl.create_default_context(

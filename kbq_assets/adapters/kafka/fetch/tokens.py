@@ -1,6 +1,6 @@
-"""Access tokens for SASL OAUTHBEARER, by OIDC's client credentials grant (RFC 6749, section 4.4).
+"""Access tokens for SASL OAUTHBEARER, from OIDC's client credentials grant (RFC 6749, section 4.4).
 
-The options are those of librdkafka's `oidc` method, so the same settings serve both readers and the planner.
+The options are those of librdkafka's `oidc` method, so the same settings work for both readers and the planner.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from kbq_assets.adapters.kafka.fetch.errors import AuthenticationRefused, Connec
 from kbq_assets.adapters.kafka.fetch.tls import trust
 from kbq_assets.core.errors import ConfigurationError
 
-#: A token is used for this share of its life: brokers' clocks differ, and a login takes a moment.
+#: Share of its lifetime for which a token is used, because brokers' clocks differ and a login takes a moment.
 _SHARE_OF_LIFE: Final = 0.8
-#: Seconds since 1970 that are a moment: NaN, infinity and larger numbers would keep a token for ever.
+#: Largest valid time in seconds since 1970. With NaN, infinity and larger numbers, a token would be kept forever.
 _LATEST: Final = 1e12
 
 
 @dataclass(frozen=True)
 class TokenEndpoint:
-    """A token endpoint and its credentials. ``ca_location``: a file or folder of authorities, "" for Python's own."""
+    """A token endpoint and its credentials. ``ca_location`` is a file or folder of authorities, "" for Python's own."""
 
     url: str = field(repr=False)
     client_id: str
@@ -39,7 +39,7 @@ class TokenEndpoint:
 
 
 class Tokens:
-    """Hands out a token, and fetches a new one before the last one expires. Threads may share it."""
+    """Returns a token, and fetches a new one before the last one expires. Threads may share it."""
 
     def __init__(self, endpoint: TokenEndpoint, now: Callable[[], float] = time.time) -> None:
         self._endpoint = endpoint
@@ -49,8 +49,8 @@ class Tokens:
         self._renew_at = 0.0
 
     def __call__(self) -> str:
-        """The access token. Raises ConnectionLost if the endpoint does not answer, AuthenticationRefused if it
-        answers without a token."""
+        """The access token. Raises ConnectionLost if the endpoint does not respond, or AuthenticationRefused if it
+        responds without a token."""
         with self._lock:
             if self._now() >= self._renew_at:
                 asked_at = self._now()
@@ -81,7 +81,7 @@ class Tokens:
         }
         try:
             http = HttpClient(endpoint.seconds, _trusted(endpoint.ca_location))
-            # Credentials go to the configured host only, so no redirection is followed.
+            # Credentials go only to the configured host, so no redirect is followed.
             return http.send("POST", endpoint.url, urlencode(form).encode(), headers, redirects=False)
         except NoReply as error:
             raise ConnectionLost(f"the token endpoint does not answer: {error}") from None
@@ -98,7 +98,8 @@ def _trusted(location: str) -> ssl.SSLContext | None:
 
 
 def _expiry(token: str, document: dict[str, Any], asked_at: float) -> float:
-    """When a token expires, in seconds since 1970: by its `exp`, by the answer's `expires_in`, else at once."""
+    """When a token expires, in seconds since 1970: from its `exp`, otherwise the response's `expires_in`, otherwise at
+    once."""
     for value, offset in ((_claims(token).get("exp"), 0.0), (document.get("expires_in"), asked_at)):
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LATEST:
             return float(value) + offset
@@ -106,7 +107,8 @@ def _expiry(token: str, document: dict[str, Any], asked_at: float) -> float:
 
 
 def _is_usable(token: str) -> bool:
-    """Whether a login can hold it: RFC 6750 allows printable ASCII alone, and another byte would change the message."""
+    """Whether a token is valid in a login: RFC 6750 allows only printable ASCII, and other bytes could change the
+    message."""
     return token != "" and token.isascii() and token.isprintable()
 
 

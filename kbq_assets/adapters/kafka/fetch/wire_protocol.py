@@ -1,8 +1,8 @@
-"""The few requests and answers of Kafka's protocol that reading a range needs, as bytes and values.
+"""Encodes and parses the few requests and answers of Kafka's protocol that are needed to read a range.
 
-https://kafka.apache.org/protocol.html. It uses one version of each, the lowest that suffices: brokers
-from 2.1 to 4.x speak all of them, and none has tagged fields. Fetch 10 has leader epochs, zstd and aborted
-transactions, and never sends a reader to another replica.
+https://kafka.apache.org/protocol.html. It uses one version of each, the lowest that suffices: brokers from 2.1 to 4.x
+support all of them, and none has tagged fields. Fetch 10 has leader epochs, zstd and aborted transactions, and never
+redirects a reader to another replica.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.wire.chunk import Longs
 
 Item = TypeVar("Item")
-#: What an answer says about partitions, by topic.
+#: The items of an answer about partitions, by topic.
 PartitionAnswers: TypeAlias = list[tuple[str, list[tuple[int, Item]]]]
 
 READ_COMMITTED: Final = 1
 NO_REPLICA: Final = -1
-#: Largest answer to a request about one topic or connection: 100,000 partitions of three replicas.
+#: Largest answer to a request about one topic or connection, enough for 100,000 partitions with three replicas.
 _CONTROL_BYTES: Final = 8 << 20
-#: Most aborted transactions of an answer. Each overlaps its few megabytes of log, so no broker comes near.
+#: Most aborted transactions in an answer. Each overlaps the answer's few megabytes, so no broker comes near this limit.
 MOST_ABORTED: Final = 1_000_000
-#: Most brokers, partitions of a topic, and names or versions in an answer. An item takes ten times its bytes of memory.
+#: Most brokers, partitions of a topic, and names or versions in an answer. An item's memory is ten times its bytes.
 MOST_NODES: Final = 20_000
 _MOST_PARTITIONS: Final = 200_000
 _MOST_NAMES: Final = 1000
@@ -36,7 +36,7 @@ _MOST_NAMES: Final = 1000
 
 @dataclass(frozen=True)
 class Api:
-    """A request type, in the version that KBQ uses. ``most_bytes`` limits its answer; 0: the access's limit."""
+    """A request type in the version that KBQ uses. ``most_bytes`` limits its answer; 0 means the access's limit."""
 
     name: str
     key: int
@@ -56,7 +56,7 @@ NEEDED: Final = (FETCH, METADATA, EPOCH_END)
 
 @dataclass(frozen=True)
 class BrokerAddress:
-    """Where a broker listens."""
+    """The address at which a broker listens."""
 
     host: str
     port: int
@@ -81,12 +81,12 @@ class TopicAnswer:
 
 @dataclass(frozen=True)
 class FetchAnswer:
-    """One partition of a Fetch answer. The record batches are ``[records_from, records_until)`` of its bytes."""
+    """One partition of a Fetch answer. The record batches are the bytes ``[records_from, records_until)``."""
 
     error: int
     last_stable_offset: int
     aborted: Longs
-    """Producer id and first offset of aborted transactions, a row each."""
+    """A row of producer id and first offset for each aborted transaction."""
     records_from: int
     records_until: int
 
@@ -99,7 +99,7 @@ class ResponseReader:
         self.position = 0
 
     def skip(self, size: int) -> int:
-        """Skip ``size`` bytes; returns the position of the first."""
+        """Skip ``size`` bytes, and return the position of the first."""
         start = self.position
         if not 0 <= size <= len(self._data) - start:
             raise Damaged(f"{size} bytes do not fit into an answer of {len(self._data)}")
@@ -107,51 +107,51 @@ class ResponseReader:
         return start
 
     def int8(self) -> int:
-        """A signed number of 8 bits."""
+        """A signed 8-bit number."""
         return int(struct.unpack_from(">b", self._data, self.skip(1))[0])
 
     def int16(self) -> int:
-        """A signed number of 16 bits."""
+        """A signed 16-bit number."""
         return int(struct.unpack_from(">h", self._data, self.skip(2))[0])
 
     def int32(self) -> int:
-        """A signed number of 32 bits."""
+        """A signed 32-bit number."""
         return int(struct.unpack_from(">i", self._data, self.skip(4))[0])
 
     def int64(self) -> int:
-        """A signed number of 64 bits."""
+        """A signed 64-bit number."""
         return int(struct.unpack_from(">q", self._data, self.skip(8))[0])
 
     def blob(self) -> bytes:
-        """Bytes with a length of 32 bits; null is empty."""
+        """Bytes with a 32-bit length. Null is returned as empty."""
         size = self.int32()
         start = self.skip(max(size, 0))
         return bytes(self._data[start : self.position])
 
     def text(self) -> str:
-        """A string with a length of 16 bits; null is empty."""
+        """A string with a 16-bit length. Null is returned as empty."""
         size = self.int16()
         start = self.skip(max(size, 0))
         return bytes(self._data[start : self.position]).decode(errors="replace")
 
     def array(self, item: Callable[[], Item], most: int) -> list[Item]:
-        """Length-prefixed items; null is empty. Every item has bytes, so a wrong length ends with the bytes."""
+        """Length-prefixed items. Null is returned as empty. Each item takes bytes, so a wrong length raises Damaged."""
         size = self.int32()
         if size > most:
             raise Damaged(f"an answer about {size} items instead of {'at most ' * (most > 1)}{most}")
         return [item() for _ in range(size)]
 
     def pairs(self, most: int) -> Longs:
-        """Length-prefixed pairs of signed numbers of 64 bits, a row each; null is empty."""
+        """Length-prefixed pairs of signed 64-bit numbers, one row each. Null is returned as empty."""
         size = max(self.int32(), 0)
         if size > most:
-            raise Damaged(f"an answer with {size} pairs, over the limit of {most}")
+            raise Damaged(f"an answer with {size} pairs, more than the limit of {most}")
         start = self.skip(16 * size)
         return np.frombuffer(self._data, ">i8", 2 * size, start).astype(np.int64).reshape(size, 2)
 
 
 def frame(api: Api, correlation: int, client_id: str, body: bytes) -> bytes:
-    """A whole request, beginning with its length."""
+    """A complete request, including its length."""
     head = struct.pack(">hhi", api.key, api.version, correlation) + text(client_id)
     return struct.pack(">i", len(head) + len(body)) + head + body
 
@@ -162,12 +162,12 @@ def text(value: str) -> bytes:
 
 
 def metadata_request(topic: str) -> bytes:
-    """Requests the leaders of one topic, without creating it."""
+    """A request for the leaders of one topic, which does not create it."""
     return struct.pack(">i", 1) + text(topic) + b"\x00"
 
 
 def epoch_end_request(tp: TopicPartition, current_epoch: int, epoch: int) -> bytes:
-    """Requests the end of ``epoch`` in a partition's log."""
+    """A request for the end of ``epoch`` in a partition's log."""
     partition = struct.pack(">iiii", 1, tp.partition, current_epoch, epoch)
     return struct.pack(">i", 1) + text(tp.topic) + partition
 
@@ -175,7 +175,7 @@ def epoch_end_request(tp: TopicPartition, current_epoch: int, epoch: int) -> byt
 def fetch_request(
     tp: TopicPartition, leader_epoch: int, offset: int, *, max_bytes: int, wait_seconds: float
 ) -> bytes:
-    """Requests records of one partition from ``offset`` on, without a fetch session."""
+    """A request for records of one partition from ``offset`` on, without a fetch session."""
     wait = int(wait_seconds * 1000)
     head = struct.pack(">iiiibii", NO_REPLICA, wait, 1, max_bytes, READ_COMMITTED, 0, -1)
     partition = struct.pack(">iiiqqi", 1, tp.partition, leader_epoch, offset, -1, max_bytes)
@@ -183,7 +183,7 @@ def fetch_request(
 
 
 def parse_api_versions(reply: ResponseReader) -> dict[int, tuple[int, int]]:
-    """Lowest and highest version by API key. Raises Damaged for an answer with an error."""
+    """The lowest and highest version by API key. Raises Damaged for an answer with an error."""
     error = reply.int16()
     if error:
         raise Damaged(f"the broker answers ApiVersions with error {error}")
@@ -226,7 +226,7 @@ def _partition(reply: ResponseReader, nodes: dict[int, BrokerAddress]) -> tuple[
 
 
 def parse_epoch_end(reply: ResponseReader, tp: TopicPartition) -> tuple[int, int, int]:
-    """Error, the epoch found, and its end; -1 and -1 if the broker never had it."""
+    """The error, the epoch found, and its end; -1 and -1 if the broker never had the epoch."""
     reply.int32()
     return _only(reply.array(lambda: (reply.text(), reply.array(lambda: _epoch_end(reply), 1)), 1), tp)
 
@@ -237,7 +237,7 @@ def _epoch_end(reply: ResponseReader) -> tuple[int, tuple[int, int, int]]:
 
 
 def parse_fetch(reply: ResponseReader, tp: TopicPartition) -> FetchAnswer:
-    """The only partition of the answer. Raises Damaged for another one."""
+    """The answer about one partition. Raises Damaged if it is about another one."""
     reply.int32()
     error = reply.int16()
     reply.int32()
@@ -255,7 +255,7 @@ def _fetched(reply: ResponseReader) -> tuple[int, FetchAnswer]:
 
 
 def _only(found: PartitionAnswers[Item], tp: TopicPartition) -> Item:
-    """The item about ``tp``. Raises Damaged for an answer about another partition, or none."""
+    """The item about ``tp``. Raises Damaged if the answer is about another partition, or none."""
     for topic, partitions in found:
         for partition, item in partitions:
             if (topic, partition) == (tp.topic, tp.partition):
@@ -265,10 +265,10 @@ def _only(found: PartitionAnswers[Item], tp: TopicPartition) -> Item:
 
 
 def parse_handshake(reply: ResponseReader) -> tuple[int, list[str]]:
-    """Error, and the mechanisms offered by the broker."""
+    """The error, and the mechanisms that the broker offers."""
     return reply.int16(), reply.array(reply.text, _MOST_NAMES)
 
 
 def parse_authenticate(reply: ResponseReader) -> tuple[int, str, bytes]:
-    """Error, its text, and the mechanism's bytes."""
+    """The error, its text, and the mechanism's bytes."""
     return reply.int16(), reply.text(), reply.blob()

@@ -1,4 +1,4 @@
-"""A hostile broker's answer costs what its bytes are: steps and memory grow with them, and their number is limited."""
+"""A hostile broker's answer costs time and memory in proportion to its bytes, whose number is limited."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_metadata_is_about_the_topic_that_was_asked_for() -> None:
 
 
 def test_batches_of_any_bytes_are_surveyed_in_as_many_steps() -> None:
-    """Each step ends the survey, or goes on by a batch's head at least."""
+    """Each step ends the survey, or advances by at least a batch header."""
     head = struct.pack(">qiibIhiqqqhii", 0, 49, 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 0)
     chance = random.Random(1)
     for _ in range(300):

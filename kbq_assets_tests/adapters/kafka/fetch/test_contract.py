@@ -1,4 +1,4 @@
-"""The contract suite against the reader that speaks Kafka's protocol itself."""
+"""The contract suite, against the reader with its own implementation of Kafka's protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options as the fetch reader understands them, and a login that a false broker cannot pass."""
+"""Options as the fetch reader parses them, and a login that a false broker cannot pass."""
 
 from __future__ import annotations
 

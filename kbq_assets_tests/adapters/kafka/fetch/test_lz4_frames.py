@@ -1,4 +1,4 @@
-"""lz4's frames, found by a kernel: with all of their options, cut off anywhere, of many blocks."""
+"""A kernel finds the blocks of lz4 frames: with all options, cut off anywhere, with many blocks."""
 
 from __future__ import annotations
 

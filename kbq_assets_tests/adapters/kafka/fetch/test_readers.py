@@ -1,4 +1,4 @@
-"""The fetch reader gives what librdkafka gives, of the same topics; librdkafka reads what it cannot."""
+"""The fetch reader and librdkafka return the same records, and librdkafka reads what the fetch reader cannot."""
 
 from __future__ import annotations
 

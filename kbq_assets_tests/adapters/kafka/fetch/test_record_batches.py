@@ -1,4 +1,4 @@
-"""Batches to chunks: all codecs, aborted transactions, cuts; what is damaged is refused, never read over."""
+"""Batches become chunks: all codecs, aborted transactions, cuts. Damaged data is refused, never skipped."""
 
 from __future__ import annotations
 

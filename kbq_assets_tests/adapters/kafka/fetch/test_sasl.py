@@ -1,4 +1,4 @@
-"""Logins by their messages: the examples of the RFCs, and brokers that answer something else."""
+"""Login messages: the examples in the RFCs, and brokers that send something else."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Broker:
 
 
 class ScramServer:
-    """RFC 5802 from the other side: accepts a password, and proves that it knows it."""
+    """The server side of RFC 5802: checks a password, and proves that it has it too."""
 
     def __init__(
         self, algorithm: str, password: str, *, salt: bytes = b"salt", iterations: int = 4096
@@ -146,12 +146,12 @@ def test_every_login_has_a_nonce_of_its_own() -> None:
         (b"r=abcx,s=c2Fsd,i=4096", "does not parse"),
         (b"r=abcx,s=c2Fs dA==,i=4096", "does not parse"),
         ("r=abcx,s=ß,i=4096".encode(), "does not parse"),
-        (b"r=abx,s=c2FsdA==,i=4096", "not to be trusted"),
-        (b"r=,s=c2FsdA==,i=4096", "not to be trusted"),
-        (b"r=abcx,s=c2FsdA==,i=4095", "not to be trusted"),
-        (b"r=abcx,s=c2FsdA==,i=0", "not to be trusted"),
-        (b"r=abcx,s=c2FsdA==,i=-4096", "not to be trusted"),
-        (b"r=abcx,s=c2FsdA==,i=10000000", "not to be trusted"),
+        (b"r=abx,s=c2FsdA==,i=4096", "not trustworthy"),
+        (b"r=,s=c2FsdA==,i=4096", "not trustworthy"),
+        (b"r=abcx,s=c2FsdA==,i=4095", "not trustworthy"),
+        (b"r=abcx,s=c2FsdA==,i=0", "not trustworthy"),
+        (b"r=abcx,s=c2FsdA==,i=-4096", "not trustworthy"),
+        (b"r=abcx,s=c2FsdA==,i=10000000", "not trustworthy"),
     ],
     ids=lambda part: part[:40].decode(errors="replace") if isinstance(part, bytes) else "",
 )

@@ -85,7 +85,7 @@ class SecuredKafka(Kafka):
             "ssl.truststore.type=PEM",
             f"ssl.truststore.location={self.certificates.authority}",
             "listener.name.ssl.ssl.client.auth=required",
-            # Topics without ACLs are everybody's; whoever has no name, at the plain listener, may do everything.
+            # Topics without ACLs are open to all; clients without a name, at the plain listener, may do everything.
             "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users=User:ANONYMOUS",
             "allow.everyone.if.no.acl.found=true",
@@ -313,7 +313,7 @@ class TestLibrdkafka:
 
 
 class TestAccess:
-    """The catalogue's ACLs: added by somebody who may, felt by somebody who may not."""
+    """The catalog's ACLs: a user with permission adds them, and a user without permission is affected by them."""
 
     READER = (Acl("User:kbq", "READ", "topic", "granted"), Acl("User:kbq", "DESCRIBE", "topic", "granted"))
     GROUP = (Acl("User:kbq", "READ", "group", "kbq-", prefixed=True),)
@@ -341,7 +341,7 @@ class TestAccess:
         client.create_acls([cluster])[cluster].result(120)
         admin = KafkaTopicAdmin(secured.address("SASL_SSL"), secured.sasl("SASL_SSL", "PLAIN"))
         # The controller has answered; the broker learns of it a moment later.
-        _wait_for(lambda: "may not see and add ACLs" in admin.access().problem)
+        _wait_for(lambda: "may not list and add ACLs" in admin.access().problem)
 
 
 def _refusal(secured: Secured, topic: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Readings over a network and a cluster that fail: nothing is lost, doubled or waited for without end."""
+"""Reads over a network and a cluster that fail: no record is lost or duplicated, and no wait is endless."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_aborted_transactions_without_end_are_refused(broker: WireBroker) -> Non
     broker.aborted = [(1, n) for n in range(51)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wire_protocol, "MOST_ABORTED", 50)
-        with pytest.raises(Unavailable, match="51 pairs, over the limit"):
+        with pytest.raises(Unavailable, match="51 pairs, more than the limit"):
             read(source_of(broker))
 
 

@@ -1,4 +1,4 @@
-"""Tokens come from their endpoint once per life, and no message repeats a secret."""
+"""A token is fetched once per lifetime, and no message shows a secret."""
 
 from __future__ import annotations
 

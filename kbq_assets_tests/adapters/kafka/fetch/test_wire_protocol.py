@@ -1,4 +1,4 @@
-"""Requests and answers of Kafka's protocol, byte by byte: what a broker gets, and what becomes of what it says."""
+"""Requests and answers of Kafka's protocol, byte by byte."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class TestArrays:
         assert reply.position == 4 + len(sent)
 
     def test_pairs_have_a_limit_and_an_end(self) -> None:
-        with pytest.raises(Damaged, match="4 pairs, over the limit of 3"):
+        with pytest.raises(Damaged, match="4 pairs, more than the limit of 3"):
             reading(struct.pack(">i", 4), bytes(64)).pairs(3)
         with pytest.raises(Damaged, match="48 bytes do not fit"):
             reading(struct.pack(">i", 3), bytes(47)).pairs(3)

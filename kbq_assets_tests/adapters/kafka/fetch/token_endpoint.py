@@ -1,4 +1,4 @@
-"""An identity provider on this machine: tokens that nobody has signed, as a broker for tests takes them."""
+"""An identity provider on this machine. Its tokens are unsigned, as test brokers accept them."""
 
 from __future__ import annotations
 

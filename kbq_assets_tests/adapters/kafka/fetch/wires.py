@@ -1,4 +1,4 @@
-"""Record batches and answers as a broker writes them, made by hand: also such as no broker would."""
+"""Hand-made record batches and answers as a broker encodes them, including some that no broker would send."""
 
 from __future__ import annotations
 

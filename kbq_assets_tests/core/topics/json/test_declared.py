@@ -1,4 +1,4 @@
-"""Types that a JSON Schema declares; whatever it says, it is no error."""
+"""Types that a JSON Schema declares. No schema raises an error."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def looks(text: str) -> int:
 
 
 def recursive(types: int, fields: int) -> str:
-    """Types that refer to one another and themselves by each of their fields."""
+    """Types whose fields refer to each other and to themselves."""
     node = {f"p{n}": {"$ref": f"#/$defs/n{n % types}"} for n in range(fields)}
     defs = {f"n{n}": {"properties": {"v": {"type": "integer"}, **node}} for n in range(types)}
     return json.dumps({"$ref": "#/$defs/n0", "$defs": defs})

@@ -1,4 +1,4 @@
-"""A validation's steps are known before it starts, for schemas that were made to take for ever too."""
+"""The steps of a validation are known before it starts, even for schemas that would take forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns found in documents: decided by what is there, then only added to."""
+"""Columns inferred from documents: the first documents decide, and later ones only add columns."""
 
 from __future__ import annotations
 

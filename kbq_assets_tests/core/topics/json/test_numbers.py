@@ -1,4 +1,4 @@
-"""A float takes a number that it stands for; what a JSON column does not hold digit by digit is a text there."""
+"""A float column accepts numbers that it can represent. Numbers that a JSON column would round become text."""
 
 from __future__ import annotations
 

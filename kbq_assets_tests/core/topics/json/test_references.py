@@ -1,4 +1,4 @@
-"""References are followed in each form that JSON Schema has for a part of the same document."""
+"""References are followed in every form in which JSON Schema refers to parts of the same document."""
 
 from __future__ import annotations
 
