@@ -321,6 +321,8 @@ class ObjectStoreContract:
         assert paths(store, "a/b") == ["a/b", "a/b0/c"]
         assert paths(store, "a/b/") == []
         assert paths(store, "none/of/these") == []
+        assert list(store.paths("a/")) == paths(store, "a/")
+        assert list(store.paths("")) == ordered
 
     def test_a_listing_goes_on_after_a_path(self, store: ObjectStore) -> None:
         names = [f"done/{folder}{number}" for folder in ("", "a/", "b-", "b/") for number in range(10)]
@@ -342,6 +344,7 @@ class ObjectStoreContract:
             asked = folder + ("" if {"", ".", ".."} & set(prefix.split("/")[:-1]) else prefix)
             wanted = sorted(path for path in objects if path.startswith(asked) and path > folder + after)
             assert paths(store, asked, folder + after) == wanted
+            assert list(store.paths(asked, folder + after)) == wanted
             store.delete_many(objects)
 
         compare()

@@ -237,7 +237,7 @@ def _without(commit: Commit, **fields: Any) -> Commit:
     return dataclasses.replace(commit, partitions=partitions)
 
 
-def _changed(state: PartitionCommit, **fields: tuple[Any, ...]) -> PartitionCommit:
+def _changed(state: PartitionCommit, **fields: Any) -> PartitionCommit:
     """The state with these of its windows and gaps: itself if these are all, as for most partitions of a swap."""
     is_same = all(len(getattr(state, name)) == len(items) for name, items in fields.items())
     return state if is_same else dataclasses.replace(state, **fields)

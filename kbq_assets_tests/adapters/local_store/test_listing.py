@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbq_assets.adapters.local_store.listing import list_objects
+from kbq_assets.adapters.local_store.listing import list_objects, list_paths
 
 PATHS = ["a-b", "a/b-c", "a/b/c", "a/c", "a0", "b.d/e", "b/z", "ü/é"]
 
@@ -73,6 +73,7 @@ def test_what_is_no_file_is_no_object(tmp_path: Path) -> None:
     (tmp_path / "folder").symlink_to(tmp_path / "empty")
     (tmp_path / "new\nline").write_bytes(b"")
     assert listed(tmp_path) == ["a"]
+    assert list(list_paths(f"{tmp_path}/", "", "")) == ["a"]
 
 
 def test_a_folder_that_does_not_exist_has_no_objects(tmp_path: Path) -> None:
