@@ -29,25 +29,32 @@ class BrokerMetadata:
     options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+        self._open()
+
+    def _open(self) -> None:
         self._all_down = False
         self._last = ""
-        own: dict[str, Any] = {**_SETUP, **options, "error_cb": self._notice}
+        own: dict[str, Any] = {**_SETUP, **self._options, "error_cb": self._notice}
         self.client = AdminClient(own, logger=_LOGGER)
 
     def read(self, seconds: float) -> Any:
         """Topics and brokers. Raises KafkaException if no broker answers within ``seconds``, or if all are down."""
-        self.client.poll(0)  # ignore earlier events of connections
-        self._all_down = False
         answer: Future[Any] = Future()
         # A daemon thread ends after its timeout, and does not delay a process that ends before.
         threading.Thread(target=self._ask, args=(answer, seconds), name="kbq-metadata", daemon=True).start()
         started = time.monotonic()
         while not (self._all_down and time.monotonic() - started >= DOWN_SECONDS):
             try:
-                return answer.result(_POLL_SECONDS)
+                found = answer.result(_POLL_SECONDS)
             except TimeoutError:
                 self.client.poll(0)
+            else:
+                self.client.poll(0)  # ignore what happened before the answer
+                self._all_down = False
+                return found
         reason = f"all brokers are down: {self._last}".removesuffix(": ")
+        self._open()  # a client reports this only once until a broker is up again
         raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, reason))
 
     def _ask(self, answer: Future[Any], seconds: float) -> None:
