@@ -7,7 +7,7 @@ Rules whose removal shows in one interleaving of thousands have a test of that i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from kbq_assets.core.ordering import batches as ordering_batches
 from kbq_assets.core.ordering import hour_order, transitions
 from kbq_assets.core.ordering.table_order import TableOrder
 from kbq_assets.core.protocol import codec, commits
-from kbq_assets.core.protocol.commits import Commit, StagedFile
+from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.extraction import publisher
 from kbq_assets.pipelines.loading import completeness as loading_completeness
@@ -236,9 +236,9 @@ def _used_by_the_first(store: Any, commits_: Any) -> Any:
 
 
 def _one_by_one(
-    commit: Commit, states: WarehouseStates, may_wait_aside: Callable[[StagedFile], bool]
+    waiting: Iterable[StagedFile], may_wait_aside: Callable[[StagedFile], bool]
 ) -> list[StagedFile]:
-    return [file for file in commit.files if states.waiting(file) and may_wait_aside(file)]
+    return [file for file in waiting if may_wait_aside(file)]
 
 
 #: With several warehouses only (`TWO_WAREHOUSES`).

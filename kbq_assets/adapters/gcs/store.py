@@ -182,12 +182,16 @@ class GcsObjectStore:
             return
 
     def open_write(self, path: str) -> ObjectWriter:
+        def put(path: str, data: bytes) -> StoredFile:
+            answer = self._put_new("write", path, data, self._class)
+            return StoredFile(path, int(answer["size"]), answer["crc32c"])
+
         intent = self._intent("write", path, "storage.objects.create", changes=True)
         url = self._calls.bucket_url(self._folder.bucket, "/upload")
         target = UploadTarget(path, self._folder.name(path), intent, url, self._encryption, self._class)
         # A closed writer may count until it is collected, so chunks may be smaller than necessary.
         writer = UploadWriter(
-            self._calls, target, self._put_file, lambda: chunk_size(self._chunk_bytes, len(self._writers))
+            self._calls, target, put, lambda: chunk_size(self._chunk_bytes, len(self._writers))
         )
         self._writers.add(writer)
         return writer
@@ -213,10 +217,6 @@ class GcsObjectStore:
 
     def _intent(self, operation: str, path: str, permission: str, *, changes: bool = False) -> Intent:
         return Intent(operation, self.uri(path), permission, changes)
-
-    def _put_file(self, path: str, data: bytes) -> StoredFile:
-        answer = self._put_new("write", path, data, self._class)
-        return StoredFile(path, int(answer["size"]), answer["crc32c"])
 
     def _put_new(
         self, operation: str, path: str, data: bytes, more: Mapping[str, str] = _NOTHING

@@ -26,6 +26,7 @@ from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Preco
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
 from kbq_assets.wire.files.checksum import ChecksumReader, crc32c_text
 
+_NO_FILE: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
 _CONFIGURATION: Final = {
     errno.EACCES: "give this user read and write permission on the store's directory",
@@ -197,7 +198,9 @@ class LocalObjectStore:
         folders: dict[str, list[str]] = defaultdict(list)
         for path in paths:
             try:
-                self._unlink(path)
+                file = self._file(path)
+                with writing("delete", path), self._locks.holding(path), contextlib.suppress(*_NO_FILE):
+                    os.unlink(file)
             except KbqError as error:
                 failures[path] = error
             else:
@@ -229,14 +232,6 @@ class LocalObjectStore:
                 # A deletion has just removed the empty folder: create it again.
         self._folders.sync("create", path, folder)
         return generation
-
-    def _unlink(self, path: str) -> None:
-        file = self._file(path)
-        with writing("delete", path), self._locks.holding(path):
-            try:
-                os.unlink(file)
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                return
 
 
 class _FileWriter:

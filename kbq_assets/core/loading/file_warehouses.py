@@ -30,12 +30,10 @@ class WarehouseStates:
 
     def waiting(self, file: StagedFile) -> list[str]:
         """The warehouses that still need a file."""
-        # Without further calls: a run asks about tens of thousands of files.
-        table = file.name.table
-        found = []
-        for name in file.wanted_by:
+        table, found = file.name.table, []
+        for name in self._wanting(file):  # few calls: a run asks about tens of thousands of files
             state = self.by_name.get(name, _NO_STATES).get(table)
-            if (state is None or not state.is_loaded(file)) and name not in self.removed:
+            if state is None or not state.is_loaded(file):
                 found.append(name)
         return found
 

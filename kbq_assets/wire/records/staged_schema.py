@@ -186,8 +186,9 @@ def _staged(
 
 
 def _described(chosen: Chosen | None) -> str:
+    # A part of staged schemas: with other words, a schema would get another fingerprint.
     if chosen is None:
-        return "The record's time in Kafka, because no field has a business time."
+        return "The record's time in Kafka: nothing in it tells a business time."
     return f"The record's business time, from {chosen.path} ({chosen.why}); else its time in Kafka."
 
 

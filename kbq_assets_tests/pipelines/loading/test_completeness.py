@@ -226,7 +226,7 @@ def test_rows_in_quarantine_hold_their_hour_until_an_operator_gives_them_up() ->
         "to continue without them: kbq resume --table d.A"
     )
     proposal = operate.propose_resume_table(bench.store, A)
-    assert ["1 rows that no load job accepts" in line for line in proposal.lines] == [True]
+    assert ["1 rows that the warehouse rejected" in line for line in proposal.lines] == [True]
     proposal.apply()
     assert bench.run().until == HOUR + 3
     assert (bench.hours().rows, bench.hours().late_rows) == ({HOUR + 3: 1}, 0)
