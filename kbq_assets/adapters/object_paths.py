@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from kbq_assets.core.errors import InvalidName
@@ -10,15 +9,11 @@ from kbq_assets.core.protocol.names import MAX_BASE_NAME
 
 #: Google Cloud Storage's limit for a whole path, in bytes.
 MAX_PATH: Final = 1024
-#: Nearly all paths: short, of parts that are surely allowed.
-_USUAL: Final = re.compile(r"[A-Za-z0-9_@-][A-Za-z0-9_@.-]*(?:/[A-Za-z0-9_@-][A-Za-z0-9_@.-]*)*")
 _NO_NAMES: Final = frozenset(("", ".", ".."))
 
 
 def check_path(path: str) -> str:
     """Return ``path``, or raise InvalidName."""
-    if len(path) <= MAX_BASE_NAME and _USUAL.fullmatch(path):
-        return path
     # Stores use names with a leading dot for their own files. Later parts may start with one, as a topic's name may.
     if path.startswith(".") or not path.isprintable() or not _NO_NAMES.isdisjoint(path.split("/")):
         raise _refused(

@@ -95,7 +95,7 @@ ENTRY: Final[Mapping[str, CatalogField]] = {
         fields=types.MappingProxyType(
             {
                 "field": CatalogField("string", "the field"),
-                "candidates": CatalogField("strings", "fields, of which the first in the schema counts"),
+                "candidates": CatalogField("strings", "fields; the first in the schema counts"),
                 "format": CatalogField(
                     "string", "format of plain numbers", tuple(name for name in FORMATS if name)
                 ),

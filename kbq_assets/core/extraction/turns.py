@@ -1,4 +1,4 @@
-"""Decides which slices of which partitions the tasks of a run read, and when their windows may be published.
+"""Chooses the slices that the tasks of a run read, and decides when their windows may be published.
 
 Partitions take turns, slice by slice. If cores would be idle, tasks read several slices of one partition at once. An
 outcome waits until all earlier slices are released, so windows are published in order (PROTOCOL E4). If a slice ends

@@ -234,14 +234,14 @@ def slowest_of(partitions: Iterable[SourcePartition]) -> SourcePartition | None:
 
 
 def _first_missing(files: Iterable[StagedFile], until: int) -> tuple[int, int]:
-    """The first incomplete hour of which files may have rows, and the number of files that may have rows of incomplete
+    """The first incomplete hour that files may have rows of, and the number of files that may have rows of incomplete
     hours."""
     found = [file for file in files if _last_hour(file) >= until]
     return min((_first_hour(file, until) for file in found), default=_NEVER), len(found)
 
 
 def _first_hour(file: StagedFile, until: int) -> int:
-    """The first incomplete hour of which a file may have rows."""
+    """The first incomplete hour that a file may have rows of."""
     if sum(file.events.hours.values()) < file.rows:  # it does not list the hours of some rows
         return max(until, min(file.dates, default=0) * 24)
     return min(hour for hour in file.events.hours if hour >= until)

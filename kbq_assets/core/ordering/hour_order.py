@@ -83,5 +83,5 @@ def why_waiting(queues: WindowQueues, release: Release) -> str:
 
 
 def _begins(window: Iterable[StagedFile]) -> int:
-    """The first hour of which a window lists rows."""
+    """The first hour that a window lists rows of."""
     return min((hour for file in window for hour in file.events.hours), default=_ANY)

@@ -232,7 +232,7 @@ class Commit(Stored):
 
 
 def starting_at(start: int, leader_epoch: int, since: int = 0) -> PartitionCommit:
-    """A partition of which nothing is read yet, with the broker's ``leader_epoch``, -1 if unknown (PROTOCOL E2)."""
+    """A partition before anything of it is read, with the broker's ``leader_epoch``, -1 if unknown (PROTOCOL E2)."""
     return PartitionCommit(start, start, since, leader_epoch, start if leader_epoch >= 0 else 0)
 
 

@@ -96,14 +96,6 @@ class TableReference:
         return f"{self.dataset}.{self.table}"
 
 
-#: A number that fits 63 bits whatever its digits are; `parse_number` takes longer ones.
-_NUMBER: Final = "(0|[1-9][0-9]{0,17})"
-#: Nearly every staged file's path, in one step: a run parses tens of thousands.
-_USUAL_STAGED: Final = re.compile(
-    rf"{STAGING}{_NUMBER}-([^/]+)/([^/]+)\.{_NUMBER}\.([^./]+)\.([^./]+)\.{_NUMBER}\.{_NUMBER}\.avro"
-)
-
-
 @dataclass(frozen=True)
 class StagedFileName:
     """``<topic>.<partition>.<dataset>.<table>.<schemaId>.<firstOffset>.avro`` in ``staging/<epoch>-<attempt>/``."""
@@ -130,10 +122,6 @@ class StagedFileName:
     @classmethod
     def parse(cls, path: str) -> StagedFileName:
         """Parse a path below the store's root. Raises InvalidName."""
-        if usual := _USUAL_STAGED.fullmatch(path):
-            epoch, attempt, topic, partition, dataset, table, schema_id, first = usual.groups()
-            tp, reference = known_partition(topic, int(partition)), known_table(dataset, table)
-            return cls(tp, reference, int(schema_id), int(first), int(epoch), attempt)
         folder, _, base = path.removeprefix(STAGING).partition("/")
         epoch, dash, attempt = folder.partition("-")
         parts = base.rsplit(".", 6)
@@ -254,7 +242,7 @@ def quarantine_path(staged: str) -> str:
 
 
 def staged_path(quarantined: str) -> str:
-    """Path of the staged file of which this one is a copy."""
+    """Path of the staged file that this one copies."""
     return STAGING + quarantined.removeprefix(QUARANTINE)
 
 

@@ -67,7 +67,7 @@ class TimeBounds:
 
 @dataclass(frozen=True)
 class BusinessTime:
-    """The option `event_date`. ``candidates`` are dotted paths, of which the first one in a schema counts; empty means
+    """The option `event_date`. ``candidates`` are dotted paths; the first one in a schema counts. Empty means
     `auto`. ``format`` is one of `FORMATS`."""
 
     candidates: tuple[str, ...] = ()
@@ -231,7 +231,7 @@ _PLAIN_TIERS: Final = {"string": _TEXTS, "long": _NUMBERS, "int": _NUMBERS}
 
 
 def _records(node: avro.AvroType) -> Iterator[avro.RecordType]:
-    """The record types of which a value may be."""
+    """The record types that a value may have."""
     if isinstance(node, avro.RecordType):
         yield node
     elif isinstance(node, avro.Union):

@@ -145,7 +145,7 @@ def _merged_with(known: Iterable[TableColumn], columns: tuple[Column, ...]) -> t
 
 
 def varied_field(column: Column, siblings: Iterable[Column]) -> str:
-    """The field of which an unknown column is a variant, judged by its name; "" if it is not a variant."""
+    """The field that an unknown column is a variant of, judged by its name; "" if it is not a variant."""
     return next((each.name for each in siblings if _named_variant(each.name, column) == column.name), "")
 
 

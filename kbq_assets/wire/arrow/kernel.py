@@ -100,7 +100,7 @@ class _Slotted:
         return _scalar(node, self.data, self.values[part], lengths, valid)
 
     def _struct(self, node: Node, count: int, valid: Bytes | None) -> pa.Array:
-        """Records, of which ``count`` are not null. Only these have values in the slots."""
+        """Records. ``count`` of them are not null; only these have values in the slots."""
         arrays = [self.array(member, count) for _, member in node.members]
         names = [name for name, _ in node.members]
         if valid is None or count == len(valid):
