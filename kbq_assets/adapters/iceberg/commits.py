@@ -21,6 +21,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from kbq_assets.adapters.iceberg import job_records
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.lake import shown
+from kbq_assets.adapters.iceberg.overwrites import replace_files
 from kbq_assets.adapters.iceberg.schema import RETRIES
 from kbq_assets.core.errors import JobAlreadyExists, Unavailable, UnknownOutcome
 
@@ -66,12 +67,7 @@ def _attempt(
     changed, forgotten = job_records.recorded(table.properties, record)
     old = [task.file for task in table.scan().plan_files()] if replace else []
     transaction = table.transaction()
-    snapshot = transaction.update_snapshot({JOB_ID: record.job_id})
-    with snapshot.overwrite() if old else snapshot.merge_append() as producer:
-        for file in old:
-            producer.delete_data_file(file)
-        for file in added:
-            producer.append_data_file(file)
+    replace_files(transaction, {JOB_ID: record.job_id}, old, added)
     transaction.set_properties(changed)
     commit_once(transaction.commit_transaction, record)
     return forgotten

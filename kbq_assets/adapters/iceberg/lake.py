@@ -26,6 +26,7 @@ _FAILED: Final = (
     exceptions.CommitFailedException,
     exceptions.NoSuchTableError,
     exceptions.ValidationError,
+    exceptions.ValidationException,
     ValueError,  # damaged metadata
     SQLAlchemyError,
     pa.ArrowException,

@@ -22,6 +22,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.transforms import HourTransform
 
+from kbq_assets.adapters.iceberg.overwrites import replace_files
 from kbq_assets.adapters.iceberg.schema import SCHEMA_VERSION
 from kbq_assets.core.compaction.model import Rewritten
 
@@ -85,15 +86,11 @@ def _snapshot(
     results: Iterable[Rewritten],
     added: Iterable[DataFile] = (),
 ) -> None:
-    with transaction.update_snapshot(dict(summary)).overwrite() as producer:
-        for file in old:
-            producer.delete_data_file(file)
-        for each in results:
-            if each.after.rows:
-                metadata = transaction.table_metadata
-                producer.append_data_file(parquet_file_to_data_file(table.io, metadata, each.path))
-        for file in added:
-            producer.append_data_file(file)
+    metadata = transaction.table_metadata
+    rewritten = [
+        parquet_file_to_data_file(table.io, metadata, each.path) for each in results if each.after.rows
+    ]
+    replace_files(transaction, summary, list(old), [*rewritten, *added])
 
 
 class _AddSpec(UpdateTableMetadata["_AddSpec"]):
