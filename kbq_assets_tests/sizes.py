@@ -46,7 +46,7 @@ LOADER_STARTS: Final = _size(40, 1_000, thorough=100)
 MACHINE_RUNS: Final = _size(100, 300)
 #: A process dies, or sleeps, at every nth kind of point in its run, beginning at another one for each kind of run and
 #: home: runs in homes of several ages pass much the same kinds of points. A point costs two CPU seconds.
-EVERY_NTH_POINT: Final = _size(24, 1)
+EVERY_NTH_POINT: Final = _size(40, 1, thorough=24)
 #: The same for loads of each kind of statement, in one process. The kinds begin at points of their own.
 EVERY_NTH_STATEMENT_POINT: Final = _size(200, 15, "KBQ_TEST_STATEMENT_POINTS")
 #: The same for runs of file batches, only in `make test-all`. There are over 200 points; each costs two CPU seconds.
@@ -75,7 +75,7 @@ SMALL_FILES: Final = _size(300, 5_000)
 DEMO_KILLS: Final = _size(2, 4)
 #: A loader over the local Google servers dies at every nth point of each outcome of a job, beginning at another one for
 #: each outcome. The simulator has thousands of such deaths; these show them over the real clients.
-GOOGLE_NTH_DEATH: Final = _size(12, 1, thorough=6)
+GOOGLE_NTH_DEATH: Final = _size(24, 1, thorough=6)
 #: Seeds of starts of two loaders over the local Google servers; the simulator has hundreds of starts.
 GOOGLE_SEEDS: Final = _size(1, 10)
 #: Starts of two loaders in each of these seeds.

@@ -20,16 +20,9 @@ OpenFiles = Callable[..., FileBench]
 Google = tuple[GcsServer, BigQueryServer] | None
 
 
-#: For tests of the pipelines: the quick tier runs them over DuckDB, and contracts/warehouse.py over BigQuery.
-BIGQUERY_IS_THOROUGH = pytest.mark.parametrize(
-    "google",
-    ["duckdb", pytest.param("bigquery", marks=[pytest.mark.google, pytest.mark.thorough])],
-    indirect=True,
-)
-
-
-@pytest.fixture(params=["duckdb", pytest.param("bigquery", marks=pytest.mark.google)])
+@pytest.fixture(params=["duckdb", pytest.param("bigquery", marks=[pytest.mark.google, pytest.mark.thorough])])
 def google(request: pytest.FixtureRequest) -> Iterator[Google]:
+    """The quick tier runs the pipelines over DuckDB, and contracts/warehouse.py over BigQuery."""
     if request.param == "duckdb":
         yield None
         return

@@ -16,11 +16,9 @@ from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.names import marker_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.ordering.decisions import decide
-from kbq_assets_tests.both_warehouses.conftest import BIGQUERY_IS_THOROUGH, OpenBench
+from kbq_assets_tests.both_warehouses.conftest import OpenBench
 from kbq_assets_tests.pipelines.bench import TOPIC, A, B, value
 from kbq_assets_tests.pipelines.warehouse_bench import WarehouseBench
-
-pytestmark = BIGQUERY_IS_THOROUGH
 
 NOON = 1_700_000_000_000 // HOUR_MS * HOUR_MS - 2 * HOUR_MS
 BY_ME = AuditEntry(7, "", 0, "by hand", "me")

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from kbq_assets_tests.both_warehouses.conftest import BIGQUERY_IS_THOROUGH, OpenBench
+from kbq_assets_tests.both_warehouses.conftest import OpenBench
 from kbq_assets_tests.both_warehouses.test_ordered_tables import small_jobs
-
-pytestmark = BIGQUERY_IS_THOROUGH
 
 #: All records have one key: a statement inserts none into a table that has one.
 NEW_ONLY: dict[str, Any] = {"load": "insert_new", "key": "x"}

@@ -66,7 +66,14 @@ def test_an_extraction_needs_neither_java_nor_spark(world: World) -> None:
     assert world.finish().totals()["loaded"] == 150
 
 
-@pytest.mark.parametrize("victim", ["worker", "server", "driver"])
+@pytest.mark.parametrize(
+    "victim",
+    [
+        pytest.param("worker", marks=pytest.mark.thorough),
+        pytest.param("server", marks=pytest.mark.thorough),
+        "driver",
+    ],
+)
 def test_a_killed_process_loses_and_doubles_nothing(world: World, victim: str) -> None:
     produce(world, partitions=4, count=2_000)
     run = extract(world, processes=2)

@@ -63,7 +63,9 @@ def resident(world: World, request: pytest.FixtureRequest) -> Iterator[ResidentR
     run.process.wait(120)
 
 
-@pytest.mark.parametrize("resident", ["local[1]", "processes[1]"], indirect=True)
+@pytest.mark.parametrize(
+    "resident", [pytest.param("local[1]", marks=pytest.mark.thorough), "processes[1]"], indirect=True
+)
 def test_cycles_share_one_application_until_it_is_asked_to_end(world: World, resident: ResidentRun) -> None:
     order, tp = world.producers.register(("x", "long")), world.topic()
 

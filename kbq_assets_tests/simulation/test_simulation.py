@@ -235,6 +235,7 @@ def test_tables_that_are_tried_again_without_help_keep_the_promises() -> None:
     assert rows > 0
 
 
+@pytest.mark.thorough
 def test_mishaps_that_an_operator_repairs_keep_the_promises() -> None:
     met = Counter[str]()
     for seed in range(32, REPAIRED_SCHEDULES + 32):
@@ -574,6 +575,7 @@ def test_a_seed_is_a_schedule() -> None:
     assert len(traces[0]) > 50
 
 
+@pytest.mark.thorough
 def test_a_seed_is_the_same_schedule_in_every_process() -> None:
     """Whatever the order of sets: otherwise a failure could not be reproduced, and each run would try other
     schedules. The eight schedules cover all usual kinds. This process has another order of sets, and ran other

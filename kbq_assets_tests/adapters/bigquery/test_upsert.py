@@ -45,7 +45,8 @@ from kbq_assets_tests.contracts.errors_replay import error_record
 from kbq_assets_tests.contracts.warehouse import Stage, avro_file, load_job
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 
-pytestmark = pytest.mark.google
+# The quick tier: test_statement_requests.py compares the requests, and DuckDB runs statements by the same rules.
+pytestmark = [pytest.mark.google, pytest.mark.thorough]
 
 TARGET = TableReference("current", "orders")
 _NUMBERS = itertools.count(1)
@@ -101,7 +102,6 @@ def test_marked_deletions_timestamps_and_an_appended_table(warehouse: PlacedWare
 
 
 # test_marked_deletions_timestamps_and_an_appended_table converts rows, too.
-@pytest.mark.thorough
 def test_rows_that_were_appended_after_upserts_are_converted_by_the_next_one(
     warehouse: PlacedWarehouse, stage: Stage
 ) -> None:
@@ -149,7 +149,6 @@ def test_rows_of_the_newest_version_replace_older_ones(
     assert sorted(value for _, value in table.rows()) == then
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "rule",
     [
@@ -195,7 +194,6 @@ def test_a_record_is_valid_until_the_next_one_of_its_key(warehouse: PlacedWareho
 
 
 # test_a_replay_s_script_requires_the_ledger_and_marks_in_its_transaction reads its text, and DuckDB runs the same rule.
-@pytest.mark.thorough
 def test_replayed_records_count_if_they_are_newer_than_their_key(
     warehouse: PlacedWarehouse, stage: Stage
 ) -> None:
@@ -253,7 +251,6 @@ def test_a_replay_s_script_requires_the_ledger_and_marks_in_its_transaction() ->
     ]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("deletes", ["remove", MARK])
 def test_a_range_is_replaced_key_by_key_and_brought_back(
     warehouse: PlacedWarehouse, stage: Stage, deletes: str

@@ -182,6 +182,8 @@ class OnLocalServers:
         return write
 
 
+# The quick tier: test_replay_requests.py compares the requests, and DuckDB and a lake keep the same contract.
+@pytest.mark.thorough
 class TestBigQueryReplayTables(OnLocalServers, ReplayTablesContract):
     @pytest.fixture
     def replays(self, warehouse: PlacedWarehouse) -> BigQueryReplayTables:

@@ -356,6 +356,7 @@ CANARIES = {
 }
 
 
+@pytest.mark.thorough
 def test_a_driver_imports_nothing_for_numbers_and_shows_no_secret(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _RUN, str(tmp_path), json.dumps(CANARIES)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -90,6 +90,7 @@ def test_under_kbq_extract_a_context_starts_and_stops_with_the_engine(tmp_path: 
     assert context._jsc is None, "it stops with the run"
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_options_of_the_resource_win_and_a_session_is_on_the_same_context(tmp_path: Path) -> None:
     resource = KbqPySpark(settings=settings_of(tmp_path), spark_config={"spark.app.name": "mine"})

@@ -58,7 +58,13 @@ class KindBench(DuckDbBench):
 KILLED = {**KINDS, "upsert": UPSERT}
 
 
-@pytest.mark.parametrize(("options", "check"), KILLED.values(), ids=KILLED)
+@pytest.mark.parametrize(
+    ("options", "check"),
+    [
+        pytest.param(*case, id=name, marks=[] if name in ("upsert", "replace") else [pytest.mark.thorough])
+        for name, case in KILLED.items()
+    ],
+)
 def test_a_load_that_dies_anywhere_applies_each_batch_once(
     tmp_path: Path, options: dict[str, Any], check: Check
 ) -> None:

@@ -99,6 +99,8 @@ def jvm() -> Iterator[Any]:
     gateway.proc.wait(timeout=120)
 
 
+# Avro for C++ reads every header in test_avro_cpp.py.
+@pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.parametrize("codec", CODECS)
 def test_avro_for_java_reads_every_codec(codec: Codec, jvm: Any, tmp_path: Path) -> None:

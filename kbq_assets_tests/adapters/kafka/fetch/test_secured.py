@@ -45,7 +45,8 @@ from kbq_assets_tests.adapters.kafka.fetch.token_endpoint import (
 )
 from kbq_assets_tests.fixtures.local_stack import INSTALLED, SILENT, free_ports
 
-pytestmark = pytest.mark.kafka
+# It starts a broker of its own.
+pytestmark = [pytest.mark.kafka, pytest.mark.thorough]
 
 USER, PASSWORD = "kbq,=", "open-sesame"
 TOPIC = "secured"
