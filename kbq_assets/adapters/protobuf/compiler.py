@@ -25,7 +25,7 @@ from kbq_assets.core.errors import ConfigurationError, EncodingError
 #: come with protoc, google/type with Google's clients, Confluent's types with KBQ.
 _BUILT_IN: Final = (
     ("", "grpc_tools", "_proto"),
-    ("google/type=", "google.type", ""),
+    ("google/type=", "google", "type"),
     ("", "kbq_assets.adapters.protobuf", "builtin"),
 )
 #: Number of compiled schemas that a process caches.
@@ -167,12 +167,10 @@ def _compiled(
 
 def _built_in(stack: ExitStack) -> list[str]:
     found = []
-    for prefix, package, folder in _BUILT_IN:
-        try:
-            path = stack.enter_context(as_file(files(package).joinpath(folder)))
-        except ImportError:  # without Google's clients, protoc rejects imports of google/type
-            continue
-        found.append(f"-I{prefix}{path}")
+    for prefix, package, name in _BUILT_IN:
+        folder = files(package).joinpath(name)
+        if folder.is_dir():  # without Google's clients, protoc rejects imports of google/type
+            found.append(f"-I{prefix}{stack.enter_context(as_file(folder))}")
     return found
 
 
