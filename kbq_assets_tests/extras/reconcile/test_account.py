@@ -204,9 +204,7 @@ class TestSkippedRecords:
         )
         [finding] = found.findings
         assert (finding.is_unknown, finding.next_step) == (True, "")
-        assert finding.endswith(
-            "1 records are in no table, and it is unknown whether they were skipped: no key"
-        )
+        assert finding.endswith("1 record in no table, skipped or lost: no key")
 
     @pytest.mark.parametrize("skips_nulls", [True, False])
     def test_null_values_are_judged_only_if_they_would_become_rows(self, skips_nulls: bool) -> None:
