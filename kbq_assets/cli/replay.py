@@ -267,8 +267,8 @@ def _print(progress: ReplayProgress) -> None:
 
 
 def _print_diff(found: ReplayDiff) -> None:
-    counts = (f"#{side} {what}" for what in ("rows", "offsets", "keys") for side in ("live", "replay"))
-    shown = table("table", "#partition", "day", *counts)
+    titles = (f"#{side} {what}" for what in ("rows", "offsets", "keys") for side in ("live", "replay"))
+    shown = table("table", "#partition", "day", *titles)
     for day in found.days:
         counts = (day.live.rows, day.replay.rows, day.live.distinct, day.replay.distinct)
         keys = ("-" if count is None else number(count) for count in day.keys)
