@@ -256,9 +256,13 @@ class Account:
         elsewhere = self.waiting.outside(o for o in missing if not has(self._erased, o))
         unexplained = len(missing) + missing_retired - excused
         if not 0 <= unexplained <= self.waiting.deleting or len(elsewhere) > skipped:
-            message = f"not in the warehouse; {excused} of them are explained (pending, skipped, quarantined, erased)"
-            named = [str(o) for o in missing] or [f"{counted(missing_retired, 'record')} below {earliest}"]
-            self._name(message, named, read_again(self.tp, missing[0] if missing else earliest))
+            message = f"not in the warehouse (pending, skipped, quarantined or erased: {excused} of them)"
+            if missing:
+                self._name(message, [str(o) for o in missing], read_again(self.tp, missing[0]))
+            else:
+                retired_text = f"{counted(missing_retired, 'record')} below offset {earliest}"
+                text = f"{self._place}: {message}: {retired_text}"
+                self.findings.append(Finding(text, read_again(self.tp, earliest)))
         elif elsewhere:
             self._check_skipped(elsewhere)
 
