@@ -9,6 +9,7 @@ import click
 
 from kbq_assets.cli.context import ExitCode, confirm, json_option, pass_operator, yes_option
 from kbq_assets.cli.render import backups_headline, console, echo_json, number, size, stop_lines, table
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.merge import MergeReport
 from kbq_assets.pipelines.backup.status import BackupsStatus
@@ -119,7 +120,7 @@ def compact(operator: Operator, topics: tuple[str, ...], plan: bool, as_json: bo
 
 def _merged_lines(topic: str, found: MergeReport, plan: bool) -> Iterable[str]:
     become = "would become" if plan else "became"
-    yield f"{topic}: {number(found.before)} files {become} {number(found.after)}; {size(found.bytes)}"
+    yield f"{topic}: {counted(found.before, 'file')} {become} {number(found.after)}; {size(found.bytes)}"
     for path, problem in found.damaged.items():
         yield f"damaged: {path}: {problem}: kbq backup verify --topic {topic}"
 
@@ -134,7 +135,7 @@ def _verified_json(found: Verified) -> dict[str, object]:
 
 def _verified_lines(topic: str, found: Verified) -> Iterable[str]:
     yield (
-        f"{topic}: {number(found.files)} files, {number(found.records)} records, {size(found.bytes)};"
+        f"{topic}: {counted(found.files, 'file')}, {counted(found.records, 'record')}, {size(found.bytes)};"
         f" {len(found.damages)} damaged"
     )
     for damage in found.damages:

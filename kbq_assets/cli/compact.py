@@ -12,6 +12,7 @@ from kbq_assets.cli.context import ExitCode, each_warehouse, json_option, pass_c
 from kbq_assets.cli.render import console, echo_json, number, size, table
 from kbq_assets.core.compaction.expiry import ExpiryPlan
 from kbq_assets.core.compaction.model import CompactionPlan
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.compaction.compactor import Compactor
 from kbq_assets.pipelines.compaction.expiry import ExpiryReport
@@ -96,8 +97,8 @@ def _expiry_document(plan: ExpiryPlan) -> dict[str, object]:
 def _show_expired(reports: Sequence[ExpiryReport]) -> None:
     for each in reports:
         click.echo(
-            f"{each.table}: dropped {number(each.rows)} rows in {number(each.files)} files,"
-            f" {number(each.tidied.snapshots)} snapshots, {number(each.tidied.orphans)} orphans"
+            f"{each.table}: dropped {counted(each.rows, 'row')} in {counted(each.files, 'file')},"
+            f" {counted(each.tidied.snapshots, 'snapshot')}, {counted(each.tidied.orphans, 'orphan')}"
         )
         if each.message:
             click.echo(f"stopped early: {each.table}: {each.message}")
@@ -118,7 +119,9 @@ def _show_plans(plans: Sequence[CompactionPlan]) -> None:
     out = console()
     out.print(shown)
     saved = sum(plan.reads_saved for plan in plans)
-    out.print(f"a query of all tables opens {number(saved)} fewer files" if saved else "nothing to compact")
+    out.print(
+        f"a query of all tables opens {counted(saved, 'fewer file')}" if saved else "nothing to compact"
+    )
 
 
 def _plan_document(plan: CompactionPlan) -> dict[str, object]:

@@ -9,6 +9,7 @@ from kbq_assets.cli.context import each_warehouse, json_option, pass_observer
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading.completeness import HOUR_MS, HourRow, hour_rows, hour_text, moment
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.loading.completeness import TableCompleteness
 from kbq_assets.pipelines.observation.observer import Observer
@@ -86,5 +87,5 @@ def _print_hours(standing: TableCompleteness, most: int, out: Console) -> None:
     older = standing.hours
     if older.older_rows:
         out.print(
-            f"older, or without a known hour: {number(older.older_rows)} rows, {number(older.older_late)} late"
+            f"older, or without a known hour: {counted(older.older_rows, 'row')}, {number(older.older_late)} late"
         )

@@ -18,6 +18,7 @@ from kbq_assets.core.erasure.model import Erasure, ErasurePhase
 from kbq_assets.core.erasure.positions import RecordPosition, parse_positions
 from kbq_assets.core.erasure.selection import PersonRecords, parse_column, pseudonyms_in
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.plurals import counted
 from kbq_assets.pipelines.erasure.erasures import Erasures
 from kbq_assets.pipelines.observation.documents import document
 
@@ -229,11 +230,11 @@ def _read(file: str) -> str:
 
 
 def _print(found: Erasure) -> None:
-    click.echo(f"erasure {found.number} of {found.topic}: {found.phase}, {number(found.records)} records")
+    click.echo(f"erasure {found.number} of {found.topic}: {found.phase}, {counted(found.records, 'record')}")
     for name, rows in sorted(found.rows.items()):
-        click.echo(f"  {name}: {number(rows)} rows deleted")
+        click.echo(f"  {name}: {counted(rows, 'row')} deleted")
     if found.files:
-        click.echo(f"  {number(found.files)} files rewritten")
+        click.echo(f"  {counted(found.files, 'file')} rewritten")
     for name, each in {"": found.first, **found.others}.items():
         if each.problem and found.phase != ErasurePhase.DONE:
             click.echo(f"  waits for {f'warehouse {name}' if name else 'the warehouse'}: {each.problem}")

@@ -22,8 +22,9 @@ from kbq_assets.cli.context import (
     user,
     yes_option,
 )
-from kbq_assets.cli.render import console, echo_json, number, size, table
+from kbq_assets.cli.render import console, echo_json, size, table
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.personal import SEALED
@@ -89,7 +90,7 @@ def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> N
         out.print("\nfiles that the warehouse rejected:")
     for q in quarantined:
         out.print(
-            f"  {quarantine_path(q.bad.file.path)}: {number(q.bad.file.rows)} rows for {q.table}: {q.bad.error}"
+            f"  {quarantine_path(q.bad.file.path)}: {counted(q.bad.file.rows, 'row')} for {q.table}: {q.bad.error}"
         )
 
 
@@ -158,7 +159,7 @@ def replay(
     if not as_json:
         for errors_table, range_, rows in waiting(operator.deployment.warehouse, topic):
             tp = range_.topic_partition
-            click.echo(f"{errors_table}: {tp} epoch {range_.epoch}: {number(rows)} error rows")
+            click.echo(f"{errors_table}: {tp} epoch {range_.epoch}: {counted(rows, 'error row')}")
     if not yes:
         click.confirm("replay them?", abort=True)
     chosen = Selection(topic, reason, repair, out_of_order.strip(), user())
@@ -170,11 +171,13 @@ def replay(
         echo_json({"rows": rows_by_table, "superseded": superseded, **left})
     else:
         for table, rows in sorted(report.rows.items()):
-            click.echo(f"{table}: {number(rows)} rows added")
+            click.echo(f"{table}: {counted(rows, 'row')} added")
         for table, rows in sorted(report.superseded.items()):
-            click.echo(f"{table}: {number(rows)} error rows resolved: their keys have newer records")
+            click.echo(f"{table}: {counted(rows, 'error row')} resolved: each key has a newer record")
         for why, rows in sorted(report.left.items()):
-            click.echo(f"{number(rows)} error rows stay: {why} ({report.examples[why]})")
+            click.echo(
+                f"{counted(rows, 'error row stays', 'error rows stay')}: {why} ({report.examples[why]})"
+            )
         if not report.rows and not report.superseded and not report.left:
             click.echo("no error row waits for a replay")
     sys.exit(ExitCode.FAILED if report.left else ExitCode.DONE)

@@ -19,6 +19,7 @@ from kbq_assets.cli.context import (
 )
 from kbq_assets.cli.render import console, echo_json, number, table, utc_time
 from kbq_assets.core.ordering.table_order import AuditEntry
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import next_lines
 from kbq_assets.pipelines.deployment import Deployment
@@ -139,7 +140,7 @@ def go_on(orders: Orders, of: TableReference, by: str, reason: str) -> Proposal:
 
 def _audit_line(entry: AuditEntry) -> str:
     by, why = f" by {entry.by}" if entry.by else "", f": {entry.reason}" if entry.reason else ""
-    rows = f" ({entry.rows} rows of {entry.files} files)" if entry.files else ""
+    rows = f" ({counted(entry.rows, 'row')} of {counted(entry.files, 'file')})" if entry.files else ""
     batch = f" batch {entry.batch}" if entry.batch else ""
     return f"{utc_time(entry.at_ms)} {entry.action}{batch}{rows}{by}{why}"
 

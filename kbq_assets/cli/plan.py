@@ -23,6 +23,7 @@ from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.units import Unit
 from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.completeness import moment
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.loader import Loader
@@ -103,7 +104,8 @@ def _print_plan(
     if batches is not None:
         _print_load(batches, [t for t in tables if t.blocked_rows], out)
     if parked := sum(t.state == "parked" for t in tables):
-        out.print(f"{parked} parked tables load nothing; next: kbq status", style="yellow")
+        load = counted(parked, "parked table loads", "parked tables load")
+        out.print(f"{load} nothing; next: kbq status", style="yellow")
     for changed, words in switches.items():
         out.print(f"change: {changed}: {words}")
 
@@ -177,18 +179,19 @@ def _print_extraction(planned: ExtractionPlan, out: Console) -> None:
             )
         out.print(units)
     out.print(
-        f"extract: {number(planned.positions)} positions of {len(planned.units)} partitions;"
-        f" {planned.idle} have nothing new, {len(planned.stops)} stopped"
+        f"extract: {counted(planned.positions, 'position')} of {counted(len(planned.units), 'partition')};"
+        f" {counted(planned.idle, 'has', 'have')} nothing new, {len(planned.stops)} stopped"
     )
     for line in _left_alone(planned):
         out.print(line)
     for line in stop_lines(planned.stops):
         out.print(line, style="yellow")
     for each in planned.backups.values():
+        own = counted(len(each.units), "partition by itself", "partitions by themselves")
         shared = sum(bool(unit.backup_epoch) for unit in planned.units)
         out.print(
-            f"backup: {number(each.positions)} positions of {len(each.units)} partitions by themselves;"
-            f" {shared} partitions with the tables'; {len(each.stops)} stopped"
+            f"backup: {counted(each.positions, 'position')} of {own};"
+            f" {counted(shared, 'partition')} with the tables'; {len(each.stops)} stopped"
         )
         for line in stop_lines(each.stops):
             out.print(f"backup {line}", style="yellow")
@@ -199,7 +202,7 @@ def _left_alone(planned: ExtractionPlan) -> Iterator[str]:
         hour = f", or until {moment(w.closes_ms)} UTC, when its hour ends" if w.closes_ms else ""
         yield f"waits for more: {w.topic_partition}: {w.message}, for at most {number(w.max_wait_seconds)} s{hour}"
     for t in planned.throttled:
-        yield f"left for later runs by a limit: {t.topic_partition}: {number(t.positions)} positions"
+        yield f"left for later runs by a limit: {t.topic_partition}: {counted(t.positions, 'position')}"
 
 
 def _changes(planned: ExtractionPlan) -> Iterator[str]:
@@ -222,7 +225,7 @@ def _print_load(batches: Sequence[LoadBatch], blocked: Sequence[TableStatus], ou
             )
         out.print(planned)
     rows = sum(batch.rows for batch in batches)
-    out.print(f"load: {number(rows)} rows in the next batches of {len(batches)} tables")
+    out.print(f"load: {counted(rows, 'row')} in the next batches of {counted(len(batches), 'table')}")
     for t in blocked:
         out.print(f"blocked: {t.table}: {t.message}", style="yellow")
 

@@ -19,6 +19,7 @@ from rich.table import Table
 from kbq_assets.cli.context import DOCUMENT
 from kbq_assets.core.extraction.restarts import retry_in_words
 from kbq_assets.core.extraction.stops import PartitionStop
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.waits import next_lines
 
 if TYPE_CHECKING:
@@ -134,8 +135,8 @@ def _shared(command: str, group: list[PartitionStop]) -> str:
 
 
 def backups_headline(found: BackupsStatus) -> str:
-    lag = number(sum(p.lag for p in found.partitions))
-    return f"{len(found.partitions)} partitions, lag {lag} positions; {len(found.stops)} stopped"
+    lag = sum(p.lag for p in found.partitions)
+    return f"{counted(len(found.partitions), 'partition')}, lag {counted(lag, 'position')}; {len(found.stops)} stopped"
 
 
 def place(stop: PartitionStop) -> str:

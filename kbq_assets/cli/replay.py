@@ -25,6 +25,7 @@ from kbq_assets.cli.context import (
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.cli.run import positions_bar
 from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import BACKUP, KAFKA, Phase, Replay, ReplayProgress
 from kbq_assets.core.replay.positions import EARLIEST, LATEST, parse_position
@@ -110,7 +111,7 @@ def start(
     only = frozenset(TableReference.parse(name.strip()) for name in tables.split(",") if name.strip())
     planned, proposal = replays.propose(topic, *ends, source, only)
     if rate:
-        least = f"at least {planned.positions / rate:,.0f} seconds by --rate {rate}"
+        least = f"at least {planned.positions / rate:,.0f} s by --rate {rate}"
         proposal = dataclasses.replace(proposal, lines=(*proposal.lines, least))
     confirm([proposal], yes=yes)
     _read(replays, planned.number, rate)
@@ -257,17 +258,17 @@ def _read(replays: Replays, replay_number: int, rate: int | None) -> None:
 
 def _print(progress: ReplayProgress) -> None:
     click.echo(
-        f"read {number(progress.read)} of {number(progress.positions)} positions: {number(progress.records)} records,"
-        f" {number(progress.rows)} rows loaded, {number(progress.waiting)} to load, {number(progress.errors)} errors,"
-        f" {number(progress.skipped)} skipped"
+        f"read {number(progress.read)} of {number(progress.positions)} positions: "
+        f"{counted(progress.records, 'record')}, {counted(progress.rows, 'row')} loaded,"
+        f" {number(progress.waiting)} to load, {counted(progress.errors, 'error')}, {number(progress.skipped)} skipped"
     )
     for stop in progress.stops:
         click.echo(f"stopped: {stop}")
 
 
 def _print_diff(found: ReplayDiff) -> None:
-    counted = (f"#{side} {what}" for what in ("rows", "offsets", "keys") for side in ("live", "replay"))
-    shown = table("table", "#partition", "day", *counted)
+    titles = (f"#{side} {what}" for what in ("rows", "offsets", "keys") for side in ("live", "replay"))
+    shown = table("table", "#partition", "day", *titles)
     for day in found.days:
         counts = (day.live.rows, day.replay.rows, day.live.distinct, day.replay.distinct)
         keys = ("-" if count is None else number(count) for count in day.keys)

@@ -12,8 +12,9 @@ import click
 
 from kbq_assets.cli.context import current_extractor, print_error
 from kbq_assets.cli.interrupts import drain_first
-from kbq_assets.cli.render import number, stop_lines
+from kbq_assets.cli.render import stop_lines
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.plurals import counted
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.extraction.ports import ExtractionReport
 from kbq_assets.pipelines.extraction.resident import CycleEvents, Cycles, run_cycles
@@ -36,8 +37,8 @@ class Lines:
         totals = report.totals
         if report.partitions:
             click.echo(
-                f"extracted {number(totals.records)} records of {number(len(report.partitions))} partitions in"
-                f" {report.seconds:.1f} s: {number(totals.staged)} rows, {number(totals.errors)} error rows"
+                f"extracted {counted(totals.records, 'record')} of {counted(len(report.partitions), 'partition')} in"
+                f" {report.seconds:.1f} s: {counted(totals.staged, 'row')}, {counted(totals.errors, 'error row')}"
             )
         for tp, message in sorted(report.failures.items()):
             click.echo(f"interrupted: {tp}: {message}")

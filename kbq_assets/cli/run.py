@@ -21,6 +21,7 @@ from kbq_assets.cli.context import (
 )
 from kbq_assets.cli.render import console, echo_json, name_empty_list, number, progress_bar, stop_lines, table
 from kbq_assets.cli.resident import Lines, keep_extracting
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.waits import next_lines
 from kbq_assets.pipelines.backup.report import BackupReport
 from kbq_assets.pipelines.extraction.extractor import Extractor
@@ -118,8 +119,8 @@ def clean(operator: Operator, as_json: bool) -> None:
         echo_json(document(report, "orphans done_files temporary failures"))
     else:
         click.echo(
-            f"deleted {number(report.orphans)} orphans, {number(report.done_files)} done files,"
-            f" {number(report.temporary)} temporary files"
+            f"deleted {counted(report.orphans, 'orphan')}, {counted(report.done_files, 'done file')},"
+            f" {counted(report.temporary, 'temporary file')}"
         )
     for failure in report.failures:
         click.echo(f"not deleted: {failure}", err=True)
@@ -180,9 +181,9 @@ def _load_code(report: LoadReport) -> ExitCode:
 
 def _oddities(totals: Counts) -> Iterator[str]:
     if totals.event_time_fallbacks:
-        yield f"{number(totals.event_time_fallbacks)} rows without a business time (Kafka time used)"
+        yield f"{counted(totals.event_time_fallbacks, 'row')} without a business time (Kafka time used)"
     if totals.dropped_values:
-        yield f"{number(totals.dropped_values)} values without a decision in pii were dropped"
+        yield f"dropped {counted(totals.dropped_values, 'value')} without a decision in pii"
 
 
 def _print_extraction(report: ExtractionReport, out: Console) -> None:
@@ -194,18 +195,20 @@ def _print_extraction(report: ExtractionReport, out: Console) -> None:
         out.print(shown)
     totals = report.totals
     out.print(
-        f"extracted {number(totals.records)} records in {report.seconds:.1f} s: {number(totals.staged)} rows,"
-        f" {number(totals.errors)} error rows, {number(totals.skipped)} skipped"
+        f"extracted {counted(totals.records, 'record')} in {report.seconds:.1f} s: {counted(totals.staged, 'row')},"
+        f" {counted(totals.errors, 'error row')}, {number(totals.skipped)} skipped"
     )
     for line in _oddities(totals):
         out.print(line)
     if report.unfinished:
-        out.print(f"time limit reached; {report.unfinished} ranges left for the next run")
+        out.print(f"time limit reached; {counted(report.unfinished, 'range')} left for the next run")
     if report.plan.waiting:
-        out.print(f"{number(len(report.plan.waiting))} partitions wait for more records")
+        out.print(
+            f"{counted(len(report.plan.waiting), 'partition waits', 'partitions wait')} for more records"
+        )
     if report.plan.throttled:
         left = sum(t.positions for t in report.plan.throttled)
-        out.print(f"{number(left)} positions left for later runs because of limits")
+        out.print(f"{counted(left, 'position')} left for later runs because of limits")
     for message in report.advisory_failures.values():
         out.print(f"advisory group not updated: {message}", style="yellow")
     for each in report.evolved:
@@ -218,7 +221,7 @@ def _print_extraction(report: ExtractionReport, out: Console) -> None:
 
 def _backup_lines(report: BackupReport) -> Iterator[str]:
     if report.windows:
-        yield f"backed up {number(report.records)} records"
+        yield f"backed up {counted(report.records, 'record')}"
     for tp, message in sorted(report.failures.items()):
         yield f"backup interrupted: {tp}: {message}"
     for line in stop_lines(report.stops):
@@ -237,7 +240,9 @@ def _print_load(report: LoadReport, out: Console) -> None:
             )
         out.print(shown)
     tables = sum(t.rows > 0 for t in report.tables)
-    out.print(f"loaded {number(report.rows)} rows into {tables} tables in {report.seconds:.1f} s")
+    out.print(
+        f"loaded {counted(report.rows, 'row')} into {counted(tables, 'table')} in {report.seconds:.1f} s"
+    )
     for path, why in report.refused.items():
         out.print(f"failed: {path}: {why}", style="yellow")
     for t in report.tables:
@@ -251,7 +256,9 @@ def _print_load(report: LoadReport, out: Console) -> None:
 def positions_bar() -> Iterator[Callable[[Progress], None]]:
     """A progress bar of published positions, on a terminal."""
     with progress_bar("starting Spark") as show:
-        yield lambda p: show(description=f"{p.records:,} records", total=p.positions, completed=p.published)
+        yield lambda p: show(
+            description=counted(p.records, "record"), total=p.positions, completed=p.published
+        )
 
 
 @contextmanager
@@ -262,4 +269,4 @@ def _tables_shown() -> Iterator[Callable[[TableReport], None]]:
         yield lambda report: None
         return
     with err.status("loading") as shown:
-        yield lambda report: shown.update(f"loading: {report.table}: {number(report.rows)} rows")
+        yield lambda report: shown.update(f"loading: {report.table}: {counted(report.rows, 'row')}")

@@ -12,6 +12,7 @@ from kbq_assets.cli.context import each_warehouse, is_further_warehouse, json_op
 from kbq_assets.cli.render import backups_headline, console, echo_json, number, stop_lines, table
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.loading.completeness import hour_text
+from kbq_assets.core.plurals import counted
 from kbq_assets.pipelines.observation.documents import status_json
 from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.pipelines.observation.status import Status
@@ -80,12 +81,12 @@ def _of_all_warehouses(found: Status) -> Iterator[str]:
 def _headlines(found: Status, *, has_broker: bool, is_further: bool) -> Iterator[str]:
     states = [t.state for t in found.tables]
     waiting = f"{states.count('parked')} parked, {states.count('blocked')} blocked"
-    pending = f"{number(sum(t.pending_rows for t in found.tables))} rows to load"
+    pending = f"{counted(sum(t.pending_rows for t in found.tables), 'row')} to load"
     if is_further:
         yield from (pending, waiting)
         return
     lag = sum(p.lag for p in found.partitions)
-    of_broker = f"lag {number(lag)} positions, {number(found.new_partitions)} new partitions"
+    of_broker = f"lag {counted(lag, 'position')}, {counted(found.new_partitions, 'new partition')}"
     yield from (of_broker if has_broker else "lags and new stops unknown", pending)
     yield f"{len(found.stops)} stopped, {waiting}"
 

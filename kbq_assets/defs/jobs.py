@@ -14,6 +14,7 @@ import dagster as dg
 from dagster_pyspark import PySparkResource
 from pydantic import Field
 
+from kbq_assets.core.plurals import counted
 from kbq_assets.defs.assets import EXTRACT_POOL, LOAD_POOL
 from kbq_assets.defs.extraction.reprocess import reprocess_op
 from kbq_assets.defs.extraction.step import ExtractionStep
@@ -190,8 +191,8 @@ def _clean_op(operator: Operator) -> dg.OpDefinition:
     def clean(context: dg.OpExecutionContext) -> None:
         report = operator.clean()
         context.log.info(
-            f"deleted {report.orphans} orphans, {report.done_files} superseded done files, "
-            f"{report.temporary} temporary files"
+            f"deleted {counted(report.orphans, 'orphan')}, {counted(report.done_files, 'superseded done file')}, "
+            f"{counted(report.temporary, 'temporary file')}"
         )
         for failure in report.failures:
             context.log.warning(f"not deleted: {failure}")

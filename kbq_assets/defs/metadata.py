@@ -8,6 +8,7 @@ from typing import Final
 import dagster as dg
 
 from kbq_assets.core.extraction.stops import PartitionStop
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.statements.table_statements import TableStatements
 from kbq_assets.defs.translator import column_schema
 from kbq_assets.pipelines.loading.load import LoadReport, TableReport
@@ -103,7 +104,7 @@ def load_metadata(report: LoadReport) -> Metadata:
 def load_headline(report: LoadReport) -> str:
     """One line about a load."""
     tables = sum(t.rows > 0 for t in report.tables)
-    return f"{report.rows:,} rows into {tables} tables in {report.seconds:.1f} s"
+    return f"{counted(report.rows, 'row')} into {counted(tables, 'table')} in {report.seconds:.1f} s"
 
 
 def load_summary(report: LoadReport) -> str:

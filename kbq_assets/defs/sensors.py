@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from kbq_assets.core.extraction.stops import PartitionStop
+from kbq_assets.core.plurals import counted
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG, Jobs
 from kbq_assets.defs.observation.catch_up import CatchUp
 from kbq_assets.defs.observation.page_checks import stop_evaluations
@@ -120,8 +121,8 @@ def decide_load(instance: dg.DagsterInstance, pending: PendingLoads) -> LoadDeci
     digest = _digest(pending.names)
     tried = find_tries(instance, digest, time.time())
     if tried.wait > 0:
-        names = len(pending.names)
-        reason = f"{tried.count} loads left these {names} items pending; the next in {tried.wait:.0f} s"
+        left = f"{counted(tried.count, 'load')} left {counted(len(pending.names), 'item')} pending"
+        reason = f"{left}; the next in {tried.wait:.0f} s"
         return LoadDecision(None, reason, pending.start)
     request = dg.RunRequest(run_key=f"{digest}-{tried.last}", tags={PENDING_TAG: digest})
     return LoadDecision(request, "", pending.start)
@@ -139,7 +140,11 @@ def idle_reason(stops: Collection[PartitionStop], complete: bool = True) -> str:
     """The reason why there is nothing to extract."""
     if not complete:
         return _POLL_CONTINUES
-    stopped = f"; {len(stops)} stopped partitions wait for an operator (see the check)" if stops else ""
+    stopped = (
+        f"; {counted(len(stops), 'stopped partition waits', 'stopped partitions wait')} for an operator (see the check)"
+        if stops
+        else ""
+    )
     return f"everything is read up to the broker's end{stopped}"
 
 

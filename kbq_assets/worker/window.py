@@ -291,7 +291,7 @@ class WindowWriter:
         if self._accepts_errors or tally.records < options.error_share_records:
             return
         if tally.bad > options.error_share * tally.records:
-            share = f"{tally.bad} of {tally.records} records are bad, more than {options.error_share:.0%}"
+            share = f"bad records: {tally.bad} of {tally.records}, more than {options.error_share:.0%}"
             raise stop_window(self._staging.unit, StopReason.ERROR_SHARE, share, self.first, self.position)
 
     def _counts(self) -> Counts:

@@ -86,7 +86,7 @@ def test_a_table_that_is_gone_stops_until_the_warehouse_is_restored(
     world.warehouse.stored.clear()
     code, text = cycle(world, loaded)
     assert (code, offsets(world)) == (1, [])
-    assert "it does not exist, but 3 rows were loaded into it" in text
+    assert "it does not exist, but KBQ loaded 3 rows into it" in text
 
     world.warehouse.stored.update(backup)
     loaded.done("resume", "--table", "shop.orders", "--yes")

@@ -52,7 +52,7 @@ def test_status_shows_positions_and_verify_reads_everything(backed_up: FakePlatf
         (f"{TOPIC}[1]", 0, 0, 0),
     ]
     assert f"{TOPIC}[0]" in run.done("backup", "status")
-    assert f"{TOPIC}: 1 files, 3 records" in run.done("backup", "verify")
+    assert f"{TOPIC}: 1 file, 3 records" in run.done("backup", "verify")
     verified = run.json("backup", "verify", "--topic", TOPIC)[TOPIC]
     assert (verified["files"], verified["records"], verified["damaged"]) == (1, 3, [])
 
@@ -263,7 +263,7 @@ def test_clean_drops_what_is_too_old(tmp_path: Path) -> None:
     run.done("clean")
     assert run.json("backup", "verify")[TOPIC]["files"] == 1
     world.store.time_ms += 4 * 86_400_000
-    assert "deleted 1 orphans" in run.done("clean")
+    assert "deleted 1 orphan," in run.done("clean")
     assert run.json("backup", "verify")[TOPIC]["files"] == 0
 
 
@@ -271,4 +271,4 @@ def test_plan_shows_what_is_copied(backed_up: FakePlatform, run: Shell) -> None:
     backed_up.produce(2)
     planned = run.json("plan")
     assert planned["extract"]["backups"]["regular"]["units"] == []
-    assert "1 partitions with the tables'" in run.done("plan")
+    assert "1 partition with the tables'" in run.done("plan")

@@ -15,7 +15,7 @@ from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
 
 BLOCKED = (
-    f"3 rows of 1 files wait: {TOPIC} is blocked by offsets_contiguous: {TOPIC}[0]: 4 positions are counted in [0, 3); "
+    f"3 rows wait in 1 file: {TOPIC} is blocked by offsets_contiguous: {TOPIC}[0]: 4 positions are counted in [0, 3); "
     f"next: restore commits/ and tables/ of one moment or kbq reconcile --topic {TOPIC}"
 )
 
@@ -81,7 +81,7 @@ def test_what_is_held_is_reported_by_plan_status_and_load(world: FakePlatform, e
 def test_the_source_list_lets_a_held_topic_go_on(world: FakePlatform, extracted: Shell) -> None:
     _damage(world)
     world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders blocking=none\n")
-    assert "loaded 3 rows into 1 tables" in extracted.done("load")
+    assert "loaded 3 rows into 1 table in" in extracted.done("load")
     assert extracted("check").exit_code == 1
 
 

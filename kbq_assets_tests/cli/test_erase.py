@@ -72,7 +72,7 @@ def test_a_plan_names_what_an_erasure_deletes_and_changes_nothing(
 ) -> None:
     shown = run.done("erase", "plan", TOPIC, "--key", PERSON)
     assert "erases 3 records" in shown and f"{TOPIC}[0]: 2 records below 5" in shown
-    assert "shop.orders: 2 rows" in shown and "shop.kbq_errors: 1 rows" in shown
+    assert "shop.orders: 2 rows" in shown and "shop.kbq_errors: 1 row " in shown
     assert "beyond reach: Kafka" in shown and PERSON not in shown
     assert unchanged()
 
@@ -150,7 +150,7 @@ def test_rows_are_found_by_a_column_and_error_rows_are_named_as_not_searched(
     world: FakePlatform, run: Shell
 ) -> None:
     shown = run.done("erase", "plan", TOPIC, "--where", f"n={PERSON}")
-    assert "erases 1 records" in shown and "not searched: shop.kbq_errors has no column n" in shown
+    assert "erases 1 record," in shown and "not searched: shop.kbq_errors has no column n" in shown
     start(run, "--where", f"n={PERSON}")
     assert (1, 0, 1) not in offsets(world, ORDERS) and len(offsets(world, ORDERS)) == 4
     assert len(offsets(world, ERRORS)) == 2
@@ -181,7 +181,7 @@ def test_records_are_erased_by_the_positions_that_other_commands_print(
     listed.write_text(run.done("errors", "list", "--topic", TOPIC, "--json"))
     assert "erases 2 records" in run.done("erase", "plan", TOPIC, "--positions-file", str(listed))
     shown = run("erase", "start", TOPIC, "--positions-file", "-", "--yes", answer="0 3\n")
-    assert shown.exit_code == 0 and "done, 1 records" in shown.output
+    assert shown.exit_code == 0 and "done, 1 record\n" in shown.output
     assert offsets(world, ERRORS) == [(1, 0, 4)] and len(offsets(world, ORDERS)) == 5
     is_whole(run)
     for positions, said in (("0 5", "no record 5"), ("7 0", "no partition 7"), ("0 1 2", "in epoch 2")):
@@ -211,7 +211,7 @@ def test_sealed_error_rows_are_erased_by_key(world: FakePlatform, tmp_path: Path
     # Nobody but the owner of the private key finds such a row by its contents; its position is enough.
     mine = "".join(line for line in opened.splitlines(True) if PERSON in line)
     planned = run("erase", "plan", TOPIC, "--positions-file", "-", answer=mine)
-    assert "erases 1 records" in planned.output and PERSON not in planned.output
+    assert "erases 1 record," in planned.output and PERSON not in planned.output
     start(run)
     assert offsets(world, ERRORS) == [(1, 0, 4)]
     assert PERSON not in run.done("pii", "open", "--key", str(key), "--topic", TOPIC)
@@ -307,7 +307,7 @@ def test_values_come_from_a_file_or_from_standard_input(
     (tmp_path / "keys").write_text(f"{PERSON}\n\nbert\n")
     assert "erases 6 records" in run.done("erase", "plan", TOPIC, "--key-file", str(tmp_path / "keys"))
     piped = run("erase", "plan", TOPIC, "--where-file", "-", answer=f"n={PERSON}\n")
-    assert "erases 1 records" in piped.output
+    assert "erases 1 record," in piped.output
     missing = run("erase", "plan", TOPIC, "--key-file", str(tmp_path / "none"))
     assert missing.exit_code == 1 and "cannot be read" in missing.output
     assert run("erase", "plan", TOPIC).exit_code == 1
@@ -332,9 +332,9 @@ def test_staged_files_are_written_again_before_they_are_loaded(world: FakePlatfo
     with_canary(world)
     run.done("extract")
     assert CANARY in staged(world)
-    assert "erases 1 records" in run.done("erase", "plan", TOPIC, "--where", f"n={CANARY}")
-    assert "staged: 1 files are rewritten without 1 rows" in run.done("erase", "plan", TOPIC, "--key", CANARY)
-    assert "1 files rewritten" in start(run, "--key", CANARY)
+    assert "erases 1 record," in run.done("erase", "plan", TOPIC, "--where", f"n={CANARY}")
+    assert "staged: 1 file is rewritten without 1 row\n" in run.done("erase", "plan", TOPIC, "--key", CANARY)
+    assert "1 file rewritten" in start(run, "--key", CANARY)
     assert CANARY not in staged(world) and "bert" in staged(world)
     is_whole(run)
     assert run.json("reconcile", "--counts")["totals"]["erased"] == 1

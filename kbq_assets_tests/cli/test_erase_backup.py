@@ -57,10 +57,10 @@ def test_a_backup_is_written_again_without_the_person_and_every_other_record_is_
     world: FakePlatform, run: Shell
 ) -> None:
     before = copies(world)
-    assert "backup: 1 files are rewritten without 2 records" in run.done(
+    assert "backup: 1 file is rewritten without 2 records" in run.done(
         "erase", "plan", TOPIC, "--key", PERSON
     )
-    assert "1 files rewritten" in start(run)
+    assert "1 file rewritten" in start(run)
     assert copies(world) == {at: record for at, record in before.items() if record[0] != PERSON.encode()}
     run.done("backup", "verify", "--topic", TOPIC)
     run.done("erase", "verify", "1")

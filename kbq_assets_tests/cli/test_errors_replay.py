@@ -32,8 +32,8 @@ def test_a_schema_that_was_registered_and_a_function_that_repairs_bring_error_ro
     first = run("errors", "replay", "--yes")
     assert first.exit_code == 1
     assert f"shop.kbq_errors: {TOPIC}[0] epoch 1: 2 error rows" in first.output
-    assert "shop.orders: 1 rows added" in first.output
-    assert f"1 error rows stay: today's parser refuses them too ({TOPIC}[0] offset 2" in first.output
+    assert "shop.orders: 1 row added" in first.output
+    assert f"1 error row stays: today's parser refuses them too ({TOPIC}[0] offset 2" in first.output
     (current_folder / "mending.py").write_text(
         f"def good(row):\n    assert row.reason\n    return {GOOD!r} if row.value == {POISON!r} else None\n"
     )
@@ -94,7 +94,7 @@ def test_rows_of_an_ordered_table_come_out_of_order_only_by_a_decision(
     held = run("errors", "replay", "--out-of-order", "ticket 12", "--yes")
     assert (held.exit_code, "an operator holds it: later; kbq order release" in held.output) == (1, True)
     run.done("order", "release", "shop.orders", "--yes")
-    assert "shop.orders: 1 rows added" in run.done("errors", "replay", "--out-of-order", "ticket 12", "--yes")
+    assert "shop.orders: 1 row added" in run.done("errors", "replay", "--out-of-order", "ticket 12", "--yes")
     [found] = [each for each in run.json("order", "status", "--audit") if each["table"] == "shop.orders"]
     [entry] = [each for each in found["audit"] if each["action"] == "out_of_order"]
     assert (entry["reason"], entry["rows"]) == (f"{TOPIC}[0] offsets 1 to 1: ticket 12", 1)

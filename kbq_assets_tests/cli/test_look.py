@@ -113,7 +113,7 @@ def test_a_partition_whose_extractions_get_no_answer_is_shown_until_one_does(
     world.registry.down = True
     assert run("extract").exit_code == ExitCode.TRY_AGAIN
     stopped = "error: no_partition_is_stopped"
-    said = "shop.orders.v1[0]: interrupted: in 1 runs in a row: Unavailable: the registry is down"
+    said = "shop.orders.v1[0]: interrupted: in 1 run: Unavailable: the registry is down"
     assert said in run.done("status")
     world.kafka.down = True
     assert said in run("status").stdout
@@ -145,7 +145,7 @@ def test_a_run_that_an_error_ends_is_shown_until_one_succeeds(
 
     world.produce(3)
     assert Shell(world, engine=no_engine)("extract").exit_code == code
-    said = f"{TOPIC}: interrupted: in 1 runs in a row: {type(error).__name__}: {error.message}"
+    said = f"{TOPIC}: interrupted: in 1 run: {type(error).__name__}: {error.message}"
     assert said in run.done("status")
     assert (f"{TOPIC}: all of it: interrupted" in run("check").output) == (code == ExitCode.FAILED)
     run.done("extract")
@@ -338,7 +338,7 @@ def test_a_source_list_that_is_not_there_is_named(tmp_path: Path, world: FakePla
 
 def test_a_plan_says_that_parked_tables_load_nothing(loaded: Shell) -> None:
     loaded.done("park", "--table", "shop.orders", "--yes")
-    assert "1 parked tables load nothing; next: kbq status" in loaded.done("plan")
+    assert "1 parked table loads nothing; next: kbq status" in loaded.done("plan")
 
 
 def test_without_a_broker_status_shows_what_the_staging_area_knows(

@@ -88,7 +88,7 @@ def test_a_change_of_load_is_shown_until_it_takes_effect(staged: Shell, world: F
     options(world, "table=orders keys=true")
     assert [each["kind"] for each in staged.json("plan", "load")["statements"]] == ["upsert"]
     [planned] = staged.json("plan", "load")["load"]["changes"]
-    assert planned["switch"].endswith("load=upsert before; 2 rows of 1 files come first")
+    assert planned["switch"].endswith("load=upsert before; to load first: 2 rows of 1 file")
     staged.done("load")
     places = f"load=append from {TOPIC}/0 5, {TOPIC}/1 0 on, load=upsert before"
     words = f"{places}; the next batch is the first one"

@@ -104,7 +104,7 @@ def test_error_rows_come_back_in_each_warehouse(tmp_path: Path, warehouses: str)
     asked = run("errors", "replay", "--yes")
     assert (asked.exit_code, "kbq --warehouse lake errors replay --yes" in asked.output) == (2, True)
     for name, waiting in (("lake", 1), ("main", 0)):
-        assert "shop.orders: 1 rows added" in run.done("--warehouse", name, "errors", "replay", "--yes")
+        assert "shop.orders: 1 row added" in run.done("--warehouse", name, "errors", "replay", "--yes")
         assert world.offsets_in(name, ORDERS) == [(0, 0), (0, 1), (0, 2)]
         assert len(world.offsets_in("main", ERRORS)) == waiting
     is_whole(run)

@@ -363,9 +363,9 @@ def test_error_rows_wait_for_promotions_of_their_own_warehouse_alone(tmp_path: P
     world.registry.schemas[99] = SCHEMAS[1]
     waits = run("--warehouse", "lake", "errors", "replay", "--yes")
     assert (waits.exit_code, "kbq replay accept 1" in waits.output) == (1, True)
-    assert "1 rows added" in run.done("--warehouse", "main", "errors", "replay", "--yes")
+    assert "1 row added" in run.done("--warehouse", "main", "errors", "replay", "--yes")
     run.done("replay", "accept", "1", "--yes")
-    assert "1 rows added" in run.done("--warehouse", "lake", "errors", "replay", "--yes")
+    assert "1 row added" in run.done("--warehouse", "lake", "errors", "replay", "--yes")
     is_whole(run)
 
 

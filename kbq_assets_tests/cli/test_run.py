@@ -65,7 +65,7 @@ def test_a_plan_says_what_waits_and_what_limits_leave(world: FakePlatform, run: 
     assert f"waits for more: {TOPIC}[1]: about 1 of 3 records, for at most 3,600 s" in text
     assert f"left for later runs by a limit: {TOPIC}[0]: 5 positions" in text
     said = run.done("extract")
-    assert ("1 partitions wait for more records" in said, "5 positions left" in said) == (True, True)
+    assert ("1 partition waits for more records" in said, "5 positions left" in said) == (True, True)
 
 
 def test_a_plan_says_when_the_hour_of_what_waits_ends(world: FakePlatform, run: Shell) -> None:
@@ -99,7 +99,7 @@ def test_a_plan_names_ranges_new_topics_and_batches(world: FakePlatform, run: Sh
     assert batch["bytes"] == sum(len(world.objects()[path]) for path in batch["paths"])
     text = run.done("plan")
     assert "0 positions of 0 partitions; 2 have nothing new" in text
-    assert "4 rows in the next batches of 1 tables" in text
+    assert "4 rows in the next batches of 1 table\n" in text
 
 
 def test_a_source_list_without_a_topic_is_named(world: FakePlatform, run: Shell) -> None:
@@ -355,7 +355,7 @@ def test_a_resident_extraction_prints_what_each_cycle_read_and_each_stop_once(
     world.produce(2)
     result = run("extract", "--resident", "--every", "0.1", "--cycles", "3")
     assert result.exit_code == 0
-    assert result.stdout.count("extracted 2 records of 1 partitions") == 1
+    assert result.stdout.count("extracted 2 records of 1 partition in ") == 1
     assert result.stdout.count("stopped: ") == 1
     assert result.stderr == "ended: 3 cycles are done\n"
 

@@ -139,7 +139,7 @@ def test_a_warehouse_is_reconciled_without_the_topics_of_others(world: TwoWareho
     run.done("load")
     of_lake = run.json("--warehouse", "lake", "reconcile")
     assert list(of_lake["topics"]) == [TOPIC]
-    assert "no record of 1 topics" in run.done("--warehouse", "lake", "reconcile")
+    assert "no record of 1 topic\n" in run.done("--warehouse", "lake", "reconcile")
     assert sorted(run.json("--warehouse", "main", "reconcile")["topics"]) == ["other", TOPIC]
 
 
@@ -189,7 +189,7 @@ def test_a_warehouse_leaves_by_a_command_and_never_by_a_setting(tmp_path: Path, 
         refused = Shell(alone)(command)
         assert (refused.exit_code, "kbq warehouse remove lake" in refused.output) == (1, True)
     assert (
-        "gives up 2 rows of 1 staged files" in Shell(alone)("warehouse", "remove", "lake", answer="n").output
+        "gives up 2 rows of 1 staged file " in Shell(alone)("warehouse", "remove", "lake", answer="n").output
     )
     assert Shell(alone)("extract").exit_code == 1
     Shell(alone).done("warehouse", "remove", "lake", "--yes")

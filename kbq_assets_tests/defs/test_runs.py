@@ -103,8 +103,8 @@ def test_of_many_loaded_tables_the_log_names_the_first_and_all_in_trouble() -> N
     lines(TableReport(tables[0], "parked", message="it is broken"))
     lines(TableReport(tables[1], "idle"))
     assert logged == [
-        "shop.t0: loaded, 1 rows of 1 files",
-        "shop.t1: loaded, 1 rows of 1 files",
+        "shop.t0: loaded, 1 row of 1 file",
+        "shop.t1: loaded, 1 row of 1 file",
         "shop.t0: parked, 0 rows of 0 files: it is broken",
     ]
 

@@ -126,7 +126,7 @@ def test_a_stopped_partition_is_shown_once_without_a_run(
     world.produce(5)
     world.kafka.delete_before(TopicPartition(TOPIC, 0), 8)
     first = evaluate(world, "extraction_sensor", instance)
-    assert "1 stopped partitions" in reason(first)
+    assert "1 stopped partition waits" in reason(first)
     checks = [event for event in first.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
     assert {check.asset_key.to_user_string(): check.passed for check in checks} == {
         "staged_files": False,

@@ -11,6 +11,7 @@ from kbq_assets.adapters.duckdb.types import quoted
 from kbq_assets.adapters.filebatches.bigquery_columns import schema_columns
 from kbq_assets.adapters.filebatches.reading import HiveGroup
 from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.file_loads import FileJob
 from kbq_assets.wire.arrow.errors import BadFile, LoadError, MissingSource
@@ -73,7 +74,9 @@ class TargetTable:
             f"SELECT count(*) FROM kbq_rows WHERE ({self._in_partition()}) IS NOT TRUE"
         ).fetchall()
         if other:
-            raise LoadError(f"{other:,} rows do not belong to the partition ${self._partition}")
+            raise LoadError(
+                f"{counted(other, 'row does', 'rows do')} not belong to the partition ${self._partition}"
+            )
         self._insert(self._name, "FROM kbq_rows")
         self._connection.execute("DROP TABLE kbq_rows")
         return rows

@@ -37,6 +37,7 @@ from kbq_assets.adapters.kafka.errors import (
 )
 from kbq_assets.adapters.kafka.options import LOGGER, check_options, client_options, redacted, without_secrets
 from kbq_assets.core.errors import ConfigurationError, KbqError
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, VALUES_ONLY, ReadOptions, RecordBatch
 from kbq_assets.wire.chunk import NO_HEADERS, UNREADABLE_HEADERS, Chunk, Origins, Spans, encode_headers
@@ -245,7 +246,7 @@ class _MessageReading:
             if topic.error.code() in UNKNOWN:
                 raise gone(f"{self.range}", topic.error.str())
         elif tp.partition not in topic.partitions:
-            raise gone(f"{self.range}", f"the topic has {len(topic.partitions)} partitions")
+            raise gone(f"{self.range}", f"the topic has {counted(len(topic.partitions), 'partition')}")
 
     def _error(self, error: KafkaError) -> KbqError:
         found = read_error(error, str(self.range), self.bootstrap_servers)

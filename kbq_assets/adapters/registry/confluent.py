@@ -15,6 +15,7 @@ from kbq_assets.adapters.secrets import resolve
 from kbq_assets.core.avro.references import inline_references
 from kbq_assets.core.config.parts import RegistrySettings
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable, UnstageableSchema
+from kbq_assets.core.plurals import counted
 from kbq_assets.ports.registry import RegisteredSchema
 
 _SUBJECT_NOT_FOUND: Final = 40401
@@ -141,8 +142,9 @@ class ConfluentSchemaRegistry:
             if len(schemas) + len(wanted) > _MAX_REFERENCES:
                 raise UnstageableSchema(f"it has more than {_MAX_REFERENCES} references")
             if time.monotonic() - started > _MAX_SECONDS:
+                wanted_now = counted(len(schemas) + 1, "reference")
                 raise Unavailable(
-                    f"the schema registry did not return {len(schemas) + 1} references in {_MAX_SECONDS:.0f} s",
+                    f"the schema registry did not return {wanted_now} in {_MAX_SECONDS:.0f} s",
                     next_step="check its log; the next run tries again",
                 )
             reference, _ = wanted.popitem()

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from kbq_assets.core.catalog.access import Allow
 from kbq_assets.core.catalog.entries import CatalogEntry
+from kbq_assets.core.plurals import counted
 
 #: Values for topics whose entry does not set them; -1 means the broker's default.
 DEFAULT_PARTITIONS: Final = -1
@@ -39,7 +40,9 @@ class CreateTopic:
 
     def __str__(self) -> str:
         parts = [
-            f"{self.partitions} partitions" if self.partitions > 0 else "the broker's number of partitions"
+            counted(self.partitions, "partition")
+            if self.partitions > 0
+            else "the broker's number of partitions"
         ]
         parts += [f"replication {self.replication}"] if self.replication > 0 else []
         parts += [f"{key}={value}" for key, value in sorted(self.config.items())]

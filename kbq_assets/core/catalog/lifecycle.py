@@ -15,6 +15,7 @@ from typing import Any, Final
 from kbq_assets.core.backup.backup_names import BACKUP
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 from kbq_assets.core.config.locations import Bucket, Folder, LakeAddress
+from kbq_assets.core.plurals import counted
 
 #: Cloud Storage's classes, from expensive to cheap.
 CLASSES: Final = ("NEARLINE", "COLDLINE", "ARCHIVE")
@@ -64,7 +65,7 @@ class Transition:
         return f"gs://{self.bucket}/{self.prefix}…{self.suffix}"
 
     def __str__(self) -> str:
-        return f"{self.objects}: {self.storage_class} after {self.days} days"
+        return f"{self.objects}: {self.storage_class} after {counted(self.days, 'day')}"
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,8 @@ def plan_lifecycle(
             changes.append(SetTransitions(missing, tuple(t for t in others if t.storage_class in classes)))
         left += [
             LeftToPeople(
-                t.objects, f"{t.storage_class} after {t.days} days is not in catalog.yaml: remove it by hand"
+                t.objects,
+                f"{t.storage_class} after {counted(t.days, 'day')} is not in catalog.yaml: remove it by hand",
             )
             for t in others
             if t.storage_class not in classes

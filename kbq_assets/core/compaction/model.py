@@ -8,6 +8,7 @@ from typing import Final
 
 from kbq_assets.core.erasure.offset_sets import RowPlaces
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 
 _MIB: Final = 1 << 20
@@ -221,7 +222,7 @@ class Rewritten:
     def difference(self) -> str:
         """The reason that the new file must not replace the old ones, "" if it may (PROTOCOL C4)."""
         if (rows := self.before.rows + self.erased) != self.task.group.rows:
-            return f"its files have {rows} rows, but the table lists {self.task.group.rows}"
+            return f"its files have {counted(rows, 'row')}, but the table lists {self.task.group.rows}"
         if self.before != self.after:
-            return f"{self.before.rows} rows went in and {self.after.rows} came out, or their values differ"
+            return f"{counted(self.before.rows, 'row')} went in and {self.after.rows} came out, or their values differ"
         return ""

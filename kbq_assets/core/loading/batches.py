@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from kbq_assets.core.errors import StateError
 from kbq_assets.core.loading.quota import JobCounts, next_change_ms, next_job_ms, share_of
 from kbq_assets.core.loading.table_state import TableState, mark_key
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 
@@ -78,7 +79,9 @@ def job_wait(
     used, unit = (jobs.used(now_ms), f"{per_day} jobs used")
     if due_change > due_job:
         used, unit = jobs.changed(now_ms), f"{limits.changes_per_day} changes of partitions used"
-    return QuotaWait(due, f"{used} of {unit} in 24 hours, the next in {-(-(due - now_ms) // 60_000)} minutes")
+    return QuotaWait(
+        due, f"{used} of {unit} in 24 hours, the next in {counted(-(-(due - now_ms) // 60_000), 'minute')}"
+    )
 
 
 class SchemaKey(NamedTuple):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
@@ -207,8 +208,9 @@ def judge(
     """The time up to which a table is complete.
 
     ``slowest`` is the slowest partition of each of its topics. ``waiting`` are staged files that are not loaded,
-    ``refused`` those that no load job accepts and no operator gave up. ``blocked`` is the reason that nothing is known
-    now, such as a parked table. Files with only rows of complete hours delay nothing: their rows are late in any case.
+    ``refused`` those that the warehouse rejected and no operator gave up. ``blocked`` is the reason that nothing is
+    known now, such as a parked table. Files with only rows of complete hours delay nothing: their rows are late in any
+    case.
     """
     partitions = list(slowest)
     if blocked or not partitions:
@@ -222,9 +224,10 @@ def judge(
             table, max(hours.until, partition.until), str(partition.topic_partition), partition.why
         )
     rows = f"the first with rows of {moment(first * HOUR_MS)}"
-    why = f"{many} staged files are not loaded, {rows}"
+    why = f"{counted(many, 'staged file is', 'staged files are')} not loaded, {rows}"
     if held_by == "quarantined files":
-        why = f"{many} files are in quarantine, {rows}; to continue without them: kbq resume --table {table}"
+        why = f"{counted(many, 'file is', 'files are')} in quarantine, {rows}"
+        why += f"; to continue without such files: kbq resume --table {table}"
     return Verdict(table, max(hours.until, first), held_by, why)
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from kbq_assets.core.errors import WrongOptions
 from kbq_assets.core.loading.table_notes import StoredTable
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 
 _DAY_MS: Final = 86_400_000
@@ -22,10 +23,9 @@ def drops_rows(stored: StoredTable, expiry_days: int) -> str:
     kept = stored.partition_expiry_ms
     if not kept or (expiry_days and kept >= expiry_days * _DAY_MS):
         return ""
-    wanted = f"{expiry_days} days" if expiry_days else "without an end"
-    return (
-        f"its partitions expire after {kept / _DAY_MS:g} days, but partition_expiry_days keeps them {wanted}"
-    )
+    wanted = counted(expiry_days, "day") if expiry_days else "without an end"
+    kept_days = counted(kept / _DAY_MS, "day")
+    return f"its partitions expire after {kept_days}, but partition_expiry_days keeps them {wanted}"
 
 
 def require_rows_kept(table: TableReference, stored: StoredTable | None, expiry_days: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol import codec
 
 #: Most records per table; beyond that, the oldest are combined.
@@ -24,7 +25,7 @@ class RowMismatch(codec.Stored):
 
     def __str__(self) -> str:
         what = f"job {self.job_id}" if self.jobs == 1 else f"{self.jobs:,} jobs up to {self.job_id}"
-        return f"{what} loaded {self.actual:,} rows of files with {self.expected:,}"
+        return f"{what} loaded {counted(self.actual, 'row')} of files with {self.expected:,}"
 
 
 def with_mismatch(

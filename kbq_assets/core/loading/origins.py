@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import TableOptions
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.waits import ParkReason
 
 #: The label of a table that has its staging area's id.
@@ -49,7 +50,7 @@ def doubt(state: TableState, stored: StoredTable | None, staging_id: str, place:
     loader = f"the staging area {named}" if named else "no staging area that it names"
     return Doubt(
         ParkReason.FOREIGN_ROWS,
-        f"its {stored.rows:,} rows come from {loader}, and not from {place} ({staging_id}): a load could double them."
+        f"its rows ({stored.rows:,}) come from {loader}, and not from {place} ({staging_id}): a load could double them."
         " Set KBQ_STAGING (or KBQ_HOME) back to the staging area that fed it. Or feed it from here: kbq adopt",
     )
 
@@ -57,8 +58,8 @@ def doubt(state: TableState, stored: StoredTable | None, staging_id: str, place:
 def _gone(what: str, rows: int) -> Doubt:
     return Doubt(
         ParkReason.TABLE_GONE,
-        f"it {what}, but {rows:,} rows were loaded into it. Set KBQ_WAREHOUSE (or KBQ_HOME) back, or restore the"
-        " warehouse; then kbq resume. Or read them again: kbq replay start TOPIC. Or go on without them: kbq adopt",
+        f"it {what}, but KBQ loaded {counted(rows, 'row')} into it. Set KBQ_WAREHOUSE (or KBQ_HOME) back, or restore"
+        " the warehouse; then kbq resume. Or read them again: kbq replay start TOPIC. Or go on without them: kbq adopt",
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kbq_assets.core.loading.tables import Column, TableChange
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.codec import Stored
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class SchemaChange(Stored):
         added = f"new: {', '.join(self.added)}" if self.added else ""
         relaxed = f"now nullable: {', '.join(self.relaxed)}" if self.relaxed else ""
         more = f"{self.more} more" if self.more else ""
-        count = f"{self.columns} columns" if self.created else ""
+        count = counted(self.columns, "column") if self.created else ""
         schema = f"schema id {self.schema_id}" if self.schema_id > 0 else ""
         return "; ".join(filter(None, (count, added, relaxed, more, schema)))
 

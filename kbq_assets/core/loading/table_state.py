@@ -59,7 +59,7 @@ class JobInFlight(codec.Stored):
 
 @dataclass(frozen=True)
 class QuarantinedFile(codec.Stored):
-    """A file that no load job accepts, with the warehouse's error. Its copy is in ``quarantine/``."""
+    """A file that the warehouse rejected, with its error. Its copy is in ``quarantine/``."""
 
     file: StagedFile
     error: str

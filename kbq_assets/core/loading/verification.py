@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.waits import ParkReason
 
@@ -41,8 +42,11 @@ class Unsound:
     def message(self) -> str:
         """A text with the number of files and the first one."""
         if self.missing:
-            return f"{len(self.missing)} staged files are gone: {self.missing[0]}"
-        return f"{len(self.damaged)} staged files are damaged: {next(iter(self.damaged.values()))}"
+            return (
+                f"{counted(len(self.missing), 'staged file is', 'staged files are')} gone: {self.missing[0]}"
+            )
+        first = next(iter(self.damaged.values()))
+        return f"{counted(len(self.damaged), 'staged file is', 'staged files are')} damaged: {first}"
 
 
 def damage(file: StagedFile, size: int, crc32c: str) -> str:

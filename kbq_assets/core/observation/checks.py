@@ -16,6 +16,7 @@ from kbq_assets.core.loading.mismatches import jobs_of
 from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation import check_names as names
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
@@ -116,9 +117,9 @@ def commit_findings(commit: Commit) -> list[str]:
 
 def _partition_findings(commit: Commit, partition: int) -> Iterator[str]:
     tp, state = commit.topic_partition(partition), commit.partitions[partition]
-    counted = state.totals.positions
-    if counted != state.next - state.start:
-        yield f"{tp}: {counted} positions are counted in [{state.start}, {state.next})"
+    positions = state.totals.positions
+    if positions != state.next - state.start:
+        yield f"{tp}: {counted(positions, 'position is', 'positions are')} counted in [{state.start}, {state.next})"
     if not _adds_up(state.totals):
         yield f"{tp}: the counts of its positions do not add up"
     if sum(w.counts.records for w in state.windows) > state.totals.records:
@@ -236,7 +237,7 @@ def error_result(topic: str, commits: Iterable[Commit], settings: TopicSettings)
     counts = [w.counts for c in commits for p in c.partitions.values() for w in p.windows]
     records, errors = sum(c.records for c in counts), sum(c.errors for c in counts)
     share = errors / records if records else 0.0
-    message = f"{errors:,} of the last {records:,} records are bad ({share:.1%})"
+    message = f"bad records: {errors:,} of the last {records:,} ({share:.1%})"
     if not 0 < settings.checks.max_error_share < share or records < settings.records.error_share_records:
         return CheckResult(
             names.ERRORS_FEW, topic, message, numbers={"records": records, "errors": errors, "share": share}
@@ -249,7 +250,7 @@ def error_result(topic: str, commits: Iterable[Commit], settings: TopicSettings)
 def small_result(topic: str, commits: Iterable[Commit], *, blocked: bool) -> CheckResult:
     """Check that commits are small enough to rewrite with every window."""
     files = max((sum(1 for _ in commit.files) for commit in commits), default=0)
-    message = f"{files:,} files in its largest commit object"
+    message = f"{counted(files, 'file')} in its largest commit object"
     if files <= MANY_FILES:
         return CheckResult(names.COMMITS_SMALL, topic, message, numbers={"files": files})
     why = "they wait for a check" if blocked else "they are not loaded"
@@ -276,7 +277,8 @@ def lag_result(topic: str, lag: TopicLag, settings: TopicSettings) -> CheckResul
     findings = []
     if 0 < settings.checks.max_lag_records < lag.positions:
         findings.append(
-            f"{lag.positions:,} positions are unread, max_lag_records={settings.checks.max_lag_records}"
+            f"{counted(lag.positions, 'position is', 'positions are')} unread,"
+            f" max_lag_records={settings.checks.max_lag_records}"
         )
     if lag.late:
         findings.append(
@@ -289,7 +291,7 @@ def lag_result(topic: str, lag: TopicLag, settings: TopicSettings) -> CheckResul
         commands.append("kafka-transactions.sh find-hanging, then abort")
     numbers = {"positions": lag.positions, "partitions": lag.behind, "late_partitions": len(lag.late)}
     if not findings:
-        message = f"{lag.positions:,} positions of {lag.behind} partitions are unread"
+        message = f"{counted(lag.positions, 'unread position')} of {counted(lag.behind, 'partition')}"
         return CheckResult(names.LAG_SHORT, topic, message, numbers=numbers)
     return failed(names.LAG_SHORT, topic, findings, commands, **numbers)
 
@@ -336,7 +338,9 @@ def rows_result(table: TableReference, state: TableState, findings: Collection[s
     named = [str(mismatch) for mismatch in differing]
     if refused:
         rows = sum(bad.file.rows for bad in refused)
-        named.append(f"{rows:,} rows of {len(refused):,} files are in quarantine: {refused[0].error}")
+        named.append(
+            f"{counted(rows, 'row')} of {counted(len(refused), 'file')} in quarantine: {refused[0].error}"
+        )
     if not (named or findings):
         return CheckResult(names.ROWS_MATCH, str(table), "every job loaded the rows of its files")
     commands = [f"kbq reconcile --counts --table {table}"] if differing or findings else []

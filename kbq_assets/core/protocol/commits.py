@@ -359,7 +359,7 @@ def reset(
     pending = sum(len(state.windows) for state in commit.partitions.values())
     if pending and not give_up_pending:
         raise Refused(
-            f"{commit.topic}: {pending} windows wait to be loaded",
+            f"{commit.topic}: windows that wait to be loaded: {pending}",
             next_step="run `kbq load` first, or pass --give-up-pending to lose them",
         )
     given_up = (*commit.files, *(backlog if give_up_pending else ()))

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, TableReference
@@ -118,8 +119,8 @@ def check_positions(table: TableReference, former: int, new: int, common: int) -
     offsets with rows before and after, ``common`` with rows both before and after."""
     if former != common or new != common:
         raise Refused(
-            f"{table} has order=offset: below offsets that its readers saw, {new - common:,} rows of the range would"
-            f" appear, and {former - common:,} would vanish",
+            f"{table} has order=offset: below offsets that its readers saw, {counted(new - common, 'row')} of the range"
+            f" would appear, and {former - common:,} would vanish",
             next_step="kbq replay diff shows the rows; kbq reset reads the topic again, in order",
         )
 

@@ -17,6 +17,7 @@ from kbq_assets.core.loading.batches import pending_files
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditEntry
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -133,7 +134,8 @@ def waiting_words(state: TableState, pending: Iterable[StagedFile]) -> str:
     earlier = [file for file in pending if switch.is_before(file)]
     if not earlier:
         return f"{switch}; the next batch is the first one"
-    return f"{switch}; {sum(file.rows for file in earlier):,} rows of {len(earlier):,} files come first"
+    rows = sum(file.rows for file in earlier)
+    return f"{switch}; to load first: {counted(rows, 'row')} of {counted(len(earlier), 'file')}"
 
 
 def _last_rule(state: TableState, now: StatementRule) -> StatementRule:

@@ -19,6 +19,7 @@ from dagster_pyspark import PySparkResource
 from kbq_assets.core.config.locations import LakeAddress
 from kbq_assets.core.loading.partitions import HOUR
 from kbq_assets.core.loading.table_options import table_options
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.defs.compaction.periods import Periods, periods_of
 from kbq_assets.defs.compaction.sensor import compaction_sensor
@@ -126,8 +127,8 @@ def _job(
         for table in own.chosen(()):
             expired, compacted = own.expire(table), own.compact(table)
             reports += [expired, compacted]
-            files = f"{compacted.files_before:,} files became {compacted.files_after:,}"
-            context.log.info(f"{table}: {files}; {expired.rows:,} rows expired")
+            files = f"{counted(compacted.files_before, 'file')} became {compacted.files_after:,}"
+            context.log.info(f"{table}: {files}; {counted(expired.rows, 'row')} expired")
             for event in _events(keys, periods, compacted):
                 context.log_event(event)
         _raise_failures(reports)

@@ -13,6 +13,8 @@ from typing import TypeVar
 
 import dagster as dg
 
+from kbq_assets.core.plurals import counted
+
 #: Tag of the run that did a backfill's extraction.
 WHOLE_TAG = "kbq/whole_backfill"
 _BACKFILL_TAG = "dagster/backfill"
@@ -70,4 +72,6 @@ def _remove_queued(context: dg.AssetExecutionContext, backfill: str, assets: Col
         instance.report_run_canceled(run)  # so a daemon that has just seen it in the queue does not start it
         instance.delete_run(run.run_id)
     if siblings:
-        context.log.info(f"removed {len(siblings)} queued runs of this backfill: nothing is left to do")
+        context.log.info(
+            f"removed {counted(len(siblings), 'queued run')} of this backfill: nothing is left to do"
+        )

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 import dagster as dg
 
 from kbq_assets.core.extraction.cost import Usage
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.counts import Counts, total
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -294,15 +295,16 @@ def extraction_headline(report: ExtractionReport) -> str:
     """One line about an extraction."""
     totals, problems = report.totals, []
     if totals.errors:
-        problems.append(f"{totals.errors:,} error rows")
+        problems.append(counted(totals.errors, "error row"))
     if report.stops:
-        problems.append(f"{len(report.stops)} stopped partitions")
+        problems.append(counted(len(report.stops), "stopped partition"))
     if report.failures:
-        problems.append(f"{len(report.failures)} failed partitions")
+        problems.append(counted(len(report.failures), "failed partition"))
     if left := sum(lags(report).values()):
-        problems.append(f"{left:,} positions left to read")
+        problems.append(f"{counted(left, 'position')} left to read")
     details = f" ({', '.join(problems)})" if problems else ""
-    return f"{totals.records:,} records of {len(report.partitions)} partitions in {report.seconds:.1f} s{details}"
+    partitions = counted(len(report.partitions), "partition")
+    return f"{counted(totals.records, 'record')} of {partitions} in {report.seconds:.1f} s{details}"
 
 
 def extraction_summary(report: ExtractionReport) -> str:

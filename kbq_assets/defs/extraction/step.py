@@ -10,6 +10,7 @@ import dagster as dg
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.observation.check_names import BACKUPS_RUN, PARTITIONS_RUN
+from kbq_assets.core.plurals import counted
 from kbq_assets.defs.events import in_batches
 from kbq_assets.defs.extraction import metadata
 from kbq_assets.defs.extraction.staged_events import StagedEvents
@@ -46,7 +47,7 @@ class ProgressLog:
         share = progress.published / progress.positions
         self.write(
             f"{progress.published:,} of {progress.positions:,} positions ({share:.0%}), "
-            f"{progress.records:,} records{progress.message and f'; {progress.message}'}"
+            f"{counted(progress.records, 'record')}{progress.message and f'; {progress.message}'}"
         )
 
 
@@ -115,7 +116,7 @@ class ExtractionStep:
         yield from self._extraction_events(context, report, keys)
         if report.failures and not report.partitions:
             raise dg.Failure(
-                f"nothing was read: {len(report.failures)} partitions failed; {report.cause}",
+                f"nothing was read: {counted(len(report.failures), 'partition')} failed; {report.cause}",
                 allow_retries=False,
             )
 

@@ -12,6 +12,8 @@ from typing import Final
 
 import dagster as dg
 
+from kbq_assets.core.plurals import counted
+
 _FINISHED: Final = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 #: Most runs per day, at about 50 ms each. The next day continues.
 RUNS_AT_ONCE: Final = 20_000
@@ -28,13 +30,14 @@ def build_history(days: int) -> tuple[dg.JobDefinition, dg.ScheduleDefinition]:
         before = datetime.now(UTC) - timedelta(days=days)
         deleted, kept = delete_old_runs(context.instance, before)
         context.log.info(
-            f"deleted {deleted} runs older than {days} days; kept {kept} that made the latest materializations"
+            f"deleted {counted(deleted, 'run')} older than {counted(days, 'day')};"
+            f" kept {kept} that made the latest materializations"
         )
         # This imports Dagster's tables, and their module reads the environment.
         from kbq_assets.defs.instance.reports import delete_old_reports
 
         reported = delete_old_reports(context.instance, before)
-        context.log.info(f"deleted {reported} rows of sensors' reports")
+        context.log.info(f"deleted {counted(reported, 'row')} of sensors' reports")
 
     op = dg.op(name="delete_old_runs", out=dg.Out(dg.Nothing))(delete_runs)
     job = dg.GraphDefinition(

@@ -11,6 +11,7 @@ from dagster_pyspark import PySparkResource
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference, commit_topic
 from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.defs import metadata
@@ -96,7 +97,7 @@ class LoadStep:
                 else ""
             )
             lines = [f"{t.table}: {t.message}" for t in failed]
-            return [f"{len(failed)} tables were not loaded{where}", *lines]
+            return [f"{counted(len(failed), 'table was', 'tables were')} not loaded{where}", *lines]
         return []
 
     def _load_events(
@@ -161,7 +162,9 @@ class TableLog:
         message = f": {table.message}" if table.message else ""
         # A table that was loaded and has nothing left is idle, but its line is about this run.
         outcome = "loaded" if table.state == "idle" else table.state
-        self.write(f"{table.table}: {outcome}, {table.rows:,} rows of {table.files} files{message}")
+        self.write(
+            f"{table.table}: {outcome}, {counted(table.rows, 'row')} of {counted(table.files, 'file')}{message}"
+        )
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import dagster as dg
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.observation import check_names as names
 from kbq_assets.core.observation.checks import CheckResult
+from kbq_assets.core.plurals import counted
 from kbq_assets.defs.metadata import SHOWN_LINES, Metadata
 from kbq_assets.defs.translator import AssetTranslator
 
@@ -40,7 +41,7 @@ def evaluation(
     key: dg.AssetKey, name: str, results: Sequence[CheckResult], note: Metadata | None = None
 ) -> dg.AssetCheckEvaluation:
     about = names.CHECKS[name].about
-    fine = f"1 {about} passes" if len(results) == 1 else f"{len(results)} {about}s pass"
+    fine = counted(len(results), f"{about} passes", f"{about}s pass")
     problems = [result.line for result in results if not result.passed]
     return evaluation_of(key, name, problems, fine, metadata_of(name, results) | (note or {}))
 

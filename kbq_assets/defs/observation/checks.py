@@ -146,4 +146,4 @@ def read_cursor(cursor: str | None) -> dict[str, tuple[str, int]]:
 def _summary(report: CheckReport) -> str:
     """A tick's result, shown as the reason for requesting no run."""
     unknown = f"; not checked: {next(iter(report.unknown.values()))}" if report.unknown else ""
-    return f"{len(report.failures)} of {len(report.results)} results fail{unknown}"
+    return f"failed results: {len(report.failures)} of {len(report.results)}{unknown}"

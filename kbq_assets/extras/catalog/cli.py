@@ -26,6 +26,7 @@ from kbq_assets.cli.context import (
 from kbq_assets.cli.render import console, echo_json, table
 from kbq_assets.core.catalog import CatalogEntry, CatalogProblem
 from kbq_assets.core.errors import ConfigurationError, KbqError
+from kbq_assets.core.plurals import counted
 
 if TYPE_CHECKING:
     from kbq_assets.core.catalog.changes import Difference
@@ -70,8 +71,8 @@ def validate(commands: CatalogCommands, registry: bool, env: str, as_json: bool)
         for problem in problems:
             click.echo(str(problem))
         envs = ", ".join(found.envs) or "none"
-        counted = _count(problems) if problems or not not_compiled else "not everything was checked"
-        click.echo(f"{len(found.entries)} entries, environments: {envs}; {counted}")
+        verdict = _count(problems) if problems or not not_compiled else "not everything was checked"
+        click.echo(f"{counted(len(found.entries), 'entry', 'entries')}, environments: {envs}; {verdict}")
     sys.exit(1 if problems or not_compiled else 0)
 
 
@@ -228,7 +229,7 @@ def init(
     only = frozenset(topics) or None
     drafts, unusable, unknown = commands.drafts(company, domain, env, only, without=described)
     write_drafts(folder, [*draft_root(env), *drafts])
-    click.echo(f"{sum(draft.is_entry for draft in drafts)} topics; next: review them, then")
+    click.echo(f"{counted(sum(draft.is_entry for draft in drafts), 'topic')}; next: review them, then")
     click.echo(f"  KBQ_SOURCE_TOPICS={folder} kbq catalog validate")
     end_with_left_out(unusable, unknown)
 
@@ -293,7 +294,7 @@ def site(
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     name = entries[0].place.env if entries else env
     count = write_site(folder, topics, name, written, with_state=state)
-    click.echo(f"wrote {count} pages; open {folder / 'index.html'}")
+    click.echo(f"wrote {counted(count, 'page')}; open {folder / 'index.html'}")
 
 
 @catalog.command()
@@ -394,4 +395,4 @@ def _named(entries: Sequence[CatalogEntry], topic: str) -> CatalogEntry:
 
 
 def _count(problems: Sequence[CatalogProblem]) -> str:
-    return "no mistake" if not problems else f"{len(problems)} mistake{'s' if len(problems) > 1 else ''}"
+    return "no mistake" if not problems else counted(len(problems), "mistake")

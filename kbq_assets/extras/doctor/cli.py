@@ -25,6 +25,7 @@ from kbq_assets.core.config.redaction import redacted_address
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, NotFound, Unavailable
 from kbq_assets.core.optional_packages import install_command
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.topics.json.declared import undeclared
 from kbq_assets.core.topics.personal import fields_of
 from kbq_assets.core.topics.source_list import SourceEntry
@@ -242,7 +243,7 @@ def broker(settings: Settings, local: LocalServices, open_offsets: Callable[[], 
         return Check("broker", Outcome.FAIL, f"{servers}: nothing listens there", START)
     try:
         offsets = open_offsets()
-        found = f"{servers}: cluster {offsets.cluster_id()}, {len(offsets.topics())} topics"
+        found = f"{servers}: cluster {offsets.cluster_id()}, {counted(len(offsets.topics()), 'topic')}"
     except KbqError as error:
         fix = START if is_local else error.next_step or "set KBQ_KAFKA_BOOTSTRAP_SERVERS and its credentials"
         return Check("broker", Outcome.FAIL, f"{servers}: {error.message}", fix)

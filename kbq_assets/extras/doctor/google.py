@@ -31,6 +31,7 @@ from kbq_assets.core.config.google_permissions import (
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, NotFound, Refused
+from kbq_assets.core.plurals import counted
 from kbq_assets.extras.doctor.check import Check, Outcome
 from kbq_assets.worker.adapters import open_load_store
 
@@ -255,8 +256,8 @@ def _dataset(
         yield Check(
             name,
             Outcome.WARN,
-            f"its new tables or partitions expire after {found.expiry_days:g} days; tables that KBQ creates do not"
-            " inherit this, but tables that others create do, and KBQ does not load these",
+            f"its new tables or partitions expire after {counted(found.expiry_days, 'day')}; tables that KBQ creates do"
+            " not inherit this, but tables that others create do, and KBQ does not load these",
         )
     lacking = list(_lacking(dataset, questions, wanted))
     for permission in lacking:

@@ -10,6 +10,7 @@ from pathlib import Path
 from kbq_assets.core.config.locations import BigQueryProject, DuckDbFile, Folder, LakeAddress
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE
 from kbq_assets.core.topics.destinations import is_template
 from kbq_assets.core.topics.source_list import SourceEntry
@@ -69,7 +70,7 @@ def warehouse(settings: Settings, open_warehouse: Callable[[], Warehouse]) -> Ch
         found = len(open_warehouse().tables())
     except KbqError as error:
         return Check(name, Outcome.FAIL, error.message, error.next_step)
-    return Check(name, Outcome.OK, f"{settings.warehouse_url}: {found} tables")
+    return Check(name, Outcome.OK, f"{settings.warehouse_url}: {counted(found, 'table')}")
 
 
 def datasets_of(entries: Iterable[SourceEntry], warehouse: str) -> list[str]:

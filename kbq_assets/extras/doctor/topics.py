@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kbq_assets.core.avro.tree import load_schema
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, NotFound, TransientError
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.doctor.check import Check, Outcome
@@ -45,7 +46,7 @@ def chosen(settings: Settings, entries: Iterable[SourceEntry], on_broker: Iterab
     if known and missing:
         found = f"not on the broker: {_some(missing)}"
         return Check("topics", Outcome.WARN, found, "create them, or correct their names; KBQ waits for them")
-    return Check("topics", Outcome.OK, f"{len(entries)} entries in {place}")
+    return Check("topics", Outcome.OK, f"{counted(len(entries), 'entry', 'entries')} in {place}")
 
 
 def keys(settings: Settings, entries: Iterable[SourceEntry]) -> Iterator[Check]:
@@ -82,7 +83,7 @@ def protoc(entries: Iterable[SourceEntry]) -> Iterator[Check]:
         fix = "pip install 'kbq-assets[protobuf]', on Spark's workers too"
         yield Check("protoc", Outcome.FAIL, f"not installed, but {_some(topics)} need it", fix)
     elif topics:
-        yield Check("protoc", Outcome.OK, f"installed, for {len(topics)} entries")
+        yield Check("protoc", Outcome.OK, f"installed, for {counted(len(topics), 'entry', 'entries')}")
 
 
 def schemas(topics: Mapping[str, TopicSettings], registry: WriterSchemas) -> Iterator[Check]:
@@ -105,7 +106,7 @@ def schemas(topics: Mapping[str, TopicSettings], registry: WriterSchemas) -> Ite
         if problem:
             fix = "correct the topic's options or its schema; docs/operations.md: unstageable_schema"
             yield Check("schemas", Outcome.FAIL, f"{topic}: {problem}", fix)
-    yield Check("schemas", Outcome.OK, f"read the latest schemas of {read} topics")
+    yield Check("schemas", Outcome.OK, f"read the latest schemas of {counted(read, 'topic')}")
 
 
 def _problem(topic: str, settings: TopicSettings, registry: WriterSchemas) -> str:

@@ -19,6 +19,7 @@ from kbq_assets.cli.context import (
     yes_option,
 )
 from kbq_assets.cli.render import console, echo_json, number, table, utc_time
+from kbq_assets.core.plurals import counted
 from kbq_assets.extras.filebatches.observe import commands_of
 from kbq_assets.extras.filebatches.open import open_file_batches
 from kbq_assets.pipelines.deployment import Deployment
@@ -117,8 +118,9 @@ def again(deployment: Deployment, prefix: str, first: str, reason: str, yes: boo
     """
     files_of = open_file_batches(deployment)
     batches = files_of.settled_from(prefix, first)
+    chosen = counted(len(batches), "batch", "batches")
     lines = (
-        f"the next run applies {len(batches)} batches again, from {min(batches)} to {max(batches)}",
+        f"the next run applies {chosen} again, from {min(batches)} to {max(batches)}",
         "rows that they appended before stay in the table: delete them first",
     )
     title = f"apply batches of {prefix} again"

@@ -19,6 +19,7 @@ from kbq_assets.core.errors import KbqError, NotFound, Refused
 from kbq_assets.core.filebatches.planning import BatchState
 from kbq_assets.core.filebatches.table_batches import SettledBatch
 from kbq_assets.core.observation.check_names import BATCHES_APPLY
+from kbq_assets.core.plurals import counted
 from kbq_assets.defs.extraction.backfills import whole_choice
 from kbq_assets.defs.jobs import OpEvents, bounded_job
 from kbq_assets.defs.runs import StepContext, find_run, skipped, tick
@@ -207,7 +208,7 @@ def _decide(
         own.again(prefix, chosen, reason, by)
     except (NotFound, Refused) as error:
         raise dg.Failure(str(error), allow_retries=False) from error
-    context.log.info(f"applying {len(chosen)} batches again, from {min(chosen)} on")
+    context.log.info(f"applying {counted(len(chosen), 'batch', 'batches')} again, from {min(chosen)} on")
 
 
 def _applied(context: StepContext, translator: AssetTranslator, report: FilesReport) -> Iterator[_Event]:
@@ -226,7 +227,9 @@ def _events(context: StepContext, translator: AssetTranslator, report: FilesRepo
         keys = [partition_key(table.prefix, each.path) for each in table.done]
         if keys:
             context.instance.add_dynamic_partitions(partitions(translator, table.prefix).name or "", keys)
-            context.log.info(f"{table.prefix}: {len(keys)} batches applied, {table.rows:,} rows")
+            context.log.info(
+                f"{table.prefix}: {counted(len(keys), 'batch', 'batches')} applied, {counted(table.rows, 'row')}"
+            )
         for key, batch in zip(keys, table.done, strict=True):
             yield dg.AssetMaterialization(
                 asset_key(translator, table.prefix), partition=key, metadata=_metadata(table, batch)
@@ -255,7 +258,11 @@ def _sensor(
         now = [each for table in report.tables for each in table.batches]
         if any(each.state in (BatchState.READY, BatchState.IN_FLIGHT) for each in now):
             return dg.SensorResult(run_requests=[dg.RunRequest()])
-        waiting = f"; {len(now)} batches wait: kbq files status shows the reasons" if now else ""
+        waiting = (
+            f"; {counted(len(now), 'batch waits', 'batches wait')}: kbq files status shows the reasons"
+            if now
+            else ""
+        )
         return skipped(context, f"no batch is ready{waiting}")
 
     return dg.SensorDefinition(

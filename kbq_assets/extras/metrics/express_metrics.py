@@ -45,14 +45,14 @@ def _gcs_writer(state: StateReading) -> Iterator[Family]:
     yield single(
         "gcswriter_avrofilesdeletedcounter",
         COUNTER,
-        "Avro files deleted because no published window has them",
+        "Number of Avro files deleted because no published window has them",
         runs[CLEANING].orphans,
     )
     yield single("gcswriter_consumedmessages", COUNTER, "Number of messages read from Kafka", consumed)
     yield labelled(
         "gcswriter_bytes_written",
         COUNTER,
-        "Avro bytes written to the staging area (before compression) per dataset",
+        "Bytes of Avro files written to the staging area, per dataset, before compression",
         "dataset",
         _bytes_per_dataset(commits),
     )
@@ -69,7 +69,7 @@ def _bytes_per_dataset(commits: Iterable[Commit]) -> dict[str, float]:
 def _windows(commits: Collection[Commit]) -> Iterator[Family]:
     yield histogram(
         "gcswriter_publishbatchsize",
-        "Publish batch size: rows of a published window",
+        "Rows per published window",
         BATCH_ROWS,
         [({}, merged(commits, lambda commit: commit.published.rows))],
     )

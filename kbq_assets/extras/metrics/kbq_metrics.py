@@ -75,22 +75,26 @@ def _counts(view: LoadView) -> Iterator[Family]:
         ("kbq_skipped_records_total", "Records skipped by a policy", "skipped"),
         (
             "kbq_event_time_fallbacks_total",
-            "Rows without a business time of their own",
+            "Rows that use the Kafka time because they have no usable business time",
             "event_time_fallbacks",
         ),
         (
             "kbq_dropped_values_total",
-            "Values that no decision names, dropped from documents",
+            "Values of JSON documents dropped by the rules for personal data",
             "dropped_values",
         ),
-        ("kbq_lost_positions_total", "Positions given up to retention", "lost"),
+        (
+            "kbq_lost_positions_total",
+            "Positions lost because Kafka deleted their records before KBQ read them",
+            "lost",
+        ),
     ):
         values = {topic: float(getattr(counts, attribute)) for topic, counts in totals.items()}
         yield labelled(name, COUNTER, text, "topic", bounded(values))
     yield labelled(
         "kbq_topic_last_publish_timestamp_seconds",
         GAUGE,
-        "When records of the topic were last published, in seconds since 1970; 0 if unknown",
+        "Time of the topic's last publication, in seconds since 1970; 0 if unknown",
         "topic",
         bounded(published, max),
     )
@@ -106,7 +110,7 @@ def _lag(measured: Measured) -> Iterator[Family]:
     per = "partition" if measured.by_partition else "topic"
     yield _by_topic("kbq_lag_records", f"Unread positions on the broker, per {per}", records, measured)
     yield _by_topic(
-        "kbq_lag_seconds", f"Lower bound of the age of the oldest unread record on the broker, per {per}",
+        "kbq_lag_seconds", f"Age of the oldest unread record on the broker, per {per}; a lower bound",
         ages, measured, worst=True,
     )  # fmt: skip
 
@@ -137,11 +141,11 @@ def _waiting(status: Status) -> Iterator[Family]:
     yield labelled(
         "kbq_stopped_partitions", GAUGE, "Partitions and topics that wait for an operator", "reason", stopped
     )
-    yield single("kbq_stopped", GAUGE, "All partitions and topics that wait for an operator", stopped.total())
+    yield single("kbq_stopped", GAUGE, "Sum of kbq_stopped_partitions over all reasons", stopped.total())
     states = Counter(table.state for table in status.tables)
     for name, state, text in (
-        ("kbq_parked_tables", "parked", "Tables that are not loaded until they are resumed"),
-        ("kbq_held_tables", "blocked", "Tables with files that wait for a check"),
+        ("kbq_parked_tables", "parked", "Tables that KBQ does not load until an operator resumes them"),
+        ("kbq_held_tables", "blocked", "Tables that a failed check blocks"),
         ("kbq_failed_tables", "failed", "Tables whose state cannot be read"),
     ):
         yield single(name, GAUGE, text, states[state])
@@ -166,9 +170,14 @@ def _backups(backups: BackupsStatus) -> Iterator[Family]:
 def _tables(measured: Measured) -> Iterator[Family]:
     for name, kind, text, attribute in (
         ("kbq_loaded_rows_total", COUNTER, "Rows loaded", "loaded_rows"),
-        ("kbq_backlog_rows", GAUGE, "Rows that are committed and not loaded", "pending_rows"),
-        ("kbq_backlog_files", GAUGE, "Files that are committed and not loaded", "pending_files"),
-        ("kbq_quarantined_files", GAUGE, "Files that no job accepts", "quarantined_files"),
+        ("kbq_backlog_rows", GAUGE, "Committed rows that are not loaded yet", "pending_rows"),
+        ("kbq_backlog_files", GAUGE, "Committed files that are not loaded yet", "pending_files"),
+        (
+            "kbq_quarantined_files",
+            GAUGE,
+            "Files in quarantine, because the warehouse rejected them",
+            "quarantined_files",
+        ),
     ):
         values = {str(table.table): float(getattr(table, attribute)) for table in measured.status.tables}
         yield labelled(name, kind, text, "table", bounded(values))
@@ -181,14 +190,14 @@ def _states(measured: Measured) -> Iterator[Family]:
     yield labelled(
         "kbq_oldest_window_age_seconds",
         GAUGE,
-        "Age of the oldest record that is committed and not loaded; 0 without any",
+        "Age of the oldest committed record that is not loaded yet; 0 if there is none",
         "table",
         bounded(_window_ages(state), max),
     )
     yield labelled(
         "kbq_table_last_load_timestamp_seconds",
         GAUGE,
-        "When a job's rows were last recorded as loaded, in seconds since 1970; 0 if unknown",
+        "Time at which KBQ last recorded a job as loaded, in seconds since 1970; 0 if unknown",
         "table",
         bounded({table: value.jobs.ended.last_ms / 1000 for table, value in found.items()}, max),
     )
@@ -196,7 +205,7 @@ def _states(measured: Measured) -> Iterator[Family]:
     yield labelled(
         "kbq_row_mismatches",
         GAUGE,
-        "Jobs that loaded a different number of rows than their files hold, not accepted yet",
+        "Jobs that loaded a different number of rows than their files hold, until an operator accepts it",
         "table",
         bounded({table: float(jobs_of(v.new_mismatches)) for table, v in found.items()}),
     )
@@ -214,14 +223,14 @@ def _hours(found: Mapping[str, TableState]) -> Iterator[Family]:
     yield labelled(
         "kbq_table_complete_until_timestamp_seconds",
         GAUGE,
-        "Until when the table is complete by business time, in seconds since 1970; 0 if unknown",
+        "Time up to which the table is complete by business time, in seconds since 1970; 0 if unknown",
         "table",
         bounded({table: float(value.hours.until * 3600) for table, value in found.items()}, min),
     )
     yield labelled(
         "kbq_late_rows_total",
         COUNTER,
-        "Rows that were loaded into hours already complete",
+        "Rows loaded into hours that were already complete",
         "table",
         bounded({table: float(value.hours.late_rows) for table, value in found.items()}),
     )
@@ -236,7 +245,7 @@ def _quotas(found: Mapping[str, TableState], now_ms: int) -> Iterator[Family]:
         ("changes_used", "Changes of partitions in the last day", [j.changed(now_ms) for j in jobs.values()]),
         (
             "partitions",
-            "Partitions that the table was ever given",
+            "Partitions that loads of this release gave the table, also expired ones",
             [each.partitions for each in jobs.values()],
         ),
     ):
@@ -245,7 +254,7 @@ def _quotas(found: Mapping[str, TableState], now_ms: int) -> Iterator[Family]:
     text = "Maximum number of changes of partitions per table and day"
     yield single("kbq_table_changes_limit", GAUGE, text, limits.changes_per_day)
     yield single(
-        "kbq_table_partitions_limit", GAUGE, "Maximum number of a table's partitions", limits.partitions
+        "kbq_table_partitions_limit", GAUGE, "Maximum number of partitions per table", limits.partitions
     )
 
 
@@ -262,7 +271,8 @@ def _ready(view: LoadView) -> Family:
     loaded = sum((table.jobs.ended.loaded for table in table_states(view)), Histogram())
     return histogram(
         "kbq_log_to_ready_seconds",
-        "Age of the oldest record of a window when it was published, of a load job when it was recorded as loaded",
+        "staged: age of a window's oldest record at its publication; loaded: age of a job's oldest record when KBQ"
+        " recorded the job as loaded",
         READY_SECONDS,
         [({"stage": "staged"}, staged), ({"stage": "loaded"}, loaded)],
     )
@@ -272,11 +282,11 @@ def _runs(totals: Mapping[str, RunTotals]) -> Iterator[Family]:
     for name, kind, text, attribute, scale in (
         ("kbq_runs_total", COUNTER, "Runs that ended", "runs", 1),
         ("kbq_successful_runs_total", COUNTER, "Runs in which nothing failed", "succeeded", 1),
-        ("kbq_run_seconds_total", COUNTER, "Seconds in runs", "seconds", 1),
+        ("kbq_run_seconds_total", COUNTER, "Total duration of runs in seconds", "seconds", 1),
         (
             "kbq_last_success_timestamp_seconds",
             GAUGE,
-            "End of the last run in which nothing failed, in seconds since 1970; 0 if never",
+            "End of the last run in which nothing failed, in seconds since 1970; 0 if there was none",
             "succeeded_ms",
             1000,
         ),
@@ -286,7 +296,7 @@ def _runs(totals: Mapping[str, RunTotals]) -> Iterator[Family]:
     yield single(
         "kbq_advisory_failures_total",
         COUNTER,
-        "Commits of positions to consumer groups that failed",
+        "Failed commits of positions to consumer groups",
         totals[EXTRACTION].advisory_failures,
     )
 
@@ -295,8 +305,8 @@ def _costs(extraction: RunTotals) -> Iterator[Family]:
     """Costs per topic with its owner. Topics beyond the maximum are omitted, because their sum would have no owner."""
     topics = sorted(extraction.costs.items())[:MAX_LABEL_VALUES]
     for name, text, attribute in (
-        ("kbq_cost_total", "Cost of reading a topic: processor seconds", "cost"),
-        ("kbq_core_seconds_total", "Processor seconds of a topic's tasks", "core_seconds"),
+        ("kbq_cost_total", "Cost of reading the topic, in processor seconds", "cost"),
+        ("kbq_core_seconds_total", "Processor seconds of the topic's tasks", "core_seconds"),
     ):
         samples = tuple(
             Sample(
@@ -312,11 +322,15 @@ def _running(state: StateReading) -> Iterator[Family]:
     """Live runs; if there are none, the workers of the last run."""
     signs = state.signs
     workers = [worker for sign in signs for worker in sign.workers] or state.totals[EXTRACTION].workers
-    yield single("kbq_running_extractions", GAUGE, "Extractions that show signs of life", len(signs))
-    yield single("kbq_running_units", GAUGE, "Units in tasks now", sum(sign.units for sign in signs))
+    yield single(
+        "kbq_running_extractions", GAUGE, "Extractions with a heartbeat in the last minute", len(signs)
+    )
+    yield single(
+        "kbq_running_units", GAUGE, "Units that tasks are reading", sum(sign.units for sign in signs)
+    )
     yield _workers("kbq_worker_memory_bytes", "Peak memory of a worker", workers, "memory_bytes")
-    yield _workers("kbq_worker_busy_seconds", "Seconds in units of a worker's run", workers, "seconds")
-    text = "Busy time of the busiest worker over the average; 1 is even"
+    yield _workers("kbq_worker_busy_seconds", "Busy seconds of a worker", workers, "seconds")
+    text = "Busy time of the busiest worker divided by the average; 1 is even"
     yield single("kbq_worker_skew_ratio", GAUGE, text, round(skew(workers), 3))
 
 
@@ -330,11 +344,15 @@ def arrival_families(found: Arrivals, now_ms: int) -> Iterator[Family]:
     """Numbers of failed, parked and waiting batches, and the age of the oldest waiting one."""
     for name, text, attribute in (
         ("kbq_failed_file_batches", "Batches of files whose job failed", "failed"),
-        ("kbq_parked_file_batches", "Batches of files that configuration or rules keep back", "parked"),
-        ("kbq_waiting_file_batches", "Batches of files to apply", "waiting"),
+        (
+            "kbq_parked_file_batches",
+            "Batches of files that their configuration blocks or a rule set aside",
+            "parked",
+        ),
+        ("kbq_waiting_file_batches", "Batches of files that wait to be applied", "waiting"),
     ):
         values = {each.prefix: float(getattr(each, attribute)) for each in found.prefixes}
         yield labelled(name, GAUGE, text, "table_prefix", bounded(values))
     ages = {each.prefix: max(0, now_ms - each.oldest_ms) / 1000 for each in found.prefixes if each.oldest_ms}
-    text = "Age of the oldest batch of files to apply"
+    text = "Seconds since the upload of the oldest batch of files that waits to be applied"
     yield labelled("kbq_oldest_file_batch_age_seconds", GAUGE, text, "table_prefix", bounded(ages, max))

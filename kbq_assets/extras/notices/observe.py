@@ -18,6 +18,7 @@ from kbq_assets.core.observation.check_names import (
     WARN,
 )
 from kbq_assets.core.observation.checks import CheckResult
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.extras.notices import model
@@ -135,8 +136,8 @@ def _quarantined(tables: Iterable[TableStatus]) -> Iterator[Condition]:
     for table in tables:
         if size := table.quarantined_files:
             text = (
-                f"{size} files that the warehouse rejected were set aside; the others are loaded. The hours of their"
-                " rows do not become complete until you continue without them, with the second command"
+                f"KBQ set aside {counted(size, 'file')} that the warehouse rejected, and loaded the others. Hours with"
+                " rejected rows do not become complete until you continue without these rows, with the second command"
             )
             commands = ("kbq quarantine list", f"kbq resume --table {table.table}")
             yield Condition(model.QUARANTINED, str(table.table), text, WARN, commands, size=size, lasts=False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from kbq_assets.core.erasure.offset_sets import Offsets, has
 from kbq_assets.core.errors import NotFound, StateError
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, TableReference
@@ -255,9 +256,13 @@ class Account:
         elsewhere = self.waiting.outside(o for o in missing if not has(self._erased, o))
         unexplained = len(missing) + missing_retired - excused
         if not 0 <= unexplained <= self.waiting.deleting or len(elsewhere) > skipped:
-            message = f"not in the warehouse; {excused} of them are explained (pending, skipped, quarantined, erased)"
-            named = [str(o) for o in missing] or [f"{missing_retired} records below {earliest}"]
-            self._name(message, named, read_again(self.tp, missing[0] if missing else earliest))
+            message = f"not in the warehouse (pending, skipped, quarantined or erased: {excused} of them)"
+            if missing:
+                self._name(message, [str(o) for o in missing], read_again(self.tp, missing[0]))
+            else:
+                retired_text = f"{counted(missing_retired, 'record')} below offset {earliest}"
+                text = f"{self._place}: {message}: {retired_text}"
+                self.findings.append(Finding(text, read_again(self.tp, earliest)))
         elif elsewhere:
             self._check_skipped(elsewhere)
 
@@ -272,7 +277,7 @@ class Account:
             why = "not in the warehouse, although such records are not skipped"
             self._name(why, [str(o) for o in found.rows], read_again(self.tp, found.rows[0]))
         if found.problem:
-            text = f"{len(missing)} records are in no table, and it is unknown whether they were skipped"
+            text = f"{counted(len(missing), 'record')} in no table, skipped or lost"
             self.findings.append(Finding(f"{self._place}: {text}: {found.problem}", is_unknown=True))
 
     def _compare_with_log(self, expected: Expected) -> None:

@@ -16,6 +16,7 @@ from kbq_assets.cli.context import ExitCode, Part, each_warehouse, json_option
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.extraction.stops import PartitionStop
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.extras.reconcile.account import PartitionAccount
 from kbq_assets.extras.reconcile.count_output import counts_json, render_counts, tables_counted
@@ -135,12 +136,10 @@ def render_reconciliation(result: Reconciliation) -> RenderableType:
     notes += [Text(note, style="yellow") for note in result.notes]
     notes += [Text(str(account)) for account in result.upserts if not account.is_unknown]
     if result.values != ValueReport():
-        differ = number(len(result.values.findings))
-        notes.append(
-            Text(
-                f"values: {number(result.values.compared)} rows compared with their records, {differ} differ"
-            )
+        compared = counted(
+            result.values.compared, "row compared with its record", "rows compared with their records"
         )
+        notes.append(Text(f"values: {compared}, {counted(len(result.values.findings), 'differs', 'differ')}"))
     notes += [Text(f"values not compared: {why}", style="yellow") for why in result.values.problems]
     notes += [Text(f"columns not compared: {why}") for why in result.values.excluded]
     findings = [Text(finding, style="red") for finding in result.findings]
@@ -169,7 +168,7 @@ def _verdict(result: Reconciliation) -> Text:
     style = {"yes": "green", "no": "red"}.get(result.verdict, "yellow")
     verdict.append(result.verdict, style=style)
     if result.unread:
-        verdict.append(f"; {number(result.unread)} records not read yet")
+        verdict.append(f"; {counted(result.unread, 'record')} not read yet")
     if result.stops:
         verdict.append(f"; {number(len(result.stops))} stopped")
     if topics := result.values.uncompared:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import PartitionCommit
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
@@ -134,16 +135,25 @@ def _judged(count: TableCount, state: TableState, whole: bool, has_expired: bool
     notes: list[str] = []
     where = f"{count.table}: {range_name(count.range)}"
     if count.duplicates:
-        findings.append(Finding(f"{where}: {count.rows} rows of {count.distinct} offsets", DELETE_ROWS))
+        findings.append(
+            Finding(
+                f"{where}: {counted(count.rows, 'row')} of {counted(count.distinct, 'offset')}", DELETE_ROWS
+            )
+        )
     most = count.loaded + count.in_flight
     differing = sum(m.actual - m.expected for m in state.mismatches)
     jobs = f"; rows of its jobs that differ from their files: {differing:+}" if state.mismatches else ""
     if count.rows > most:
-        findings.append(Finding(f"{where}: {count.rows} rows, but {most} were loaded{jobs}", DELETE_ROWS))
+        findings.append(
+            Finding(
+                f"{where}: {counted(count.rows, 'row')}, but {counted(most, 'was', 'were')} loaded{jobs}",
+                DELETE_ROWS,
+            )
+        )
     if whole and count.rows < count.loaded:
         why = "they are older than the table keeps rows" if has_expired else "deleted or lost"
         fewer = Finding(
-            f"{where}: {count.rows} rows, but {count.loaded} were loaded ({why}){jobs}",
+            f"{where}: {counted(count.rows, 'row')}, but {counted(count.loaded, 'was', 'were')} loaded ({why}){jobs}",
             f"kbq reconcile --topic {count.range.topic} names the offsets",
         )
         (notes if has_expired else findings).append(fewer)
@@ -161,13 +171,15 @@ def unknown_offsets(count: TableCount, ledgers: Mapping[TopicPartition, Partitio
             not count.loaded + count.in_flight
         ):  # a reset may have dropped a partition that is gone from the broker
             yield Finding(
-                f"{where}: {count.rows} rows of a partition that was never extracted here", DELETE_ROWS
+                f"{where}: {counted(count.rows, 'row')} of a partition that was never extracted here",
+                DELETE_ROWS,
             )
         return
     ledger = ledgers[tp]
     if count.range.epoch > ledger.after.epoch:
         yield Finding(
-            f"{where}: {count.rows} rows, but the topic's epoch is {ledger.after.epoch}", DELETE_ROWS
+            f"{where}: {counted(count.rows, 'row')}, but the topic's epoch is {ledger.after.epoch}",
+            DELETE_ROWS,
         )
     elif count.range.epoch >= ledger.state.since:
         if count.last >= ledger.state.next:
@@ -184,7 +196,7 @@ def count_partition(ledger: PartitionHistory, books: Books, broker: BrokerOffset
     findings += _refused(ledger, books)
     if state.totals.positions != state.next - state.start:
         findings.append(
-            f"{tp}: counts of {state.totals.positions} positions in [{state.start}, {state.next})"
+            f"{tp}: counts of {counted(state.totals.positions, 'position')} in [{state.start}, {state.next})"
         )
     return PartitionCount(
         tp,
@@ -220,7 +232,7 @@ def _refused(ledger: PartitionHistory, books: Books) -> list[str]:
     """Findings about rows of files that the warehouse rejected, unless an operator accepted their loss."""
     return [
         Finding(
-            f"{ledger.topic_partition}: {table}: {rows} rows are in quarantine and in no table",
+            f"{ledger.topic_partition}: {table}: {counted(rows, 'row')} in quarantine and in no table",
             f"kbq quarantine list --table {table} shows why the files were rejected; kbq quarantine retry loads them "
             f"once you have fixed that; kbq resume --table {table} accepts the loss",
         )

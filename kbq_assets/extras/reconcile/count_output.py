@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kbq_assets.cli.render import number, progress_bar, table
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.extras.reconcile.count_comparison import PartitionCount, TableCount
 from kbq_assets.extras.reconcile.counts import BLIND, BLIND_SINCE, CountReport
@@ -76,9 +77,10 @@ def _sums(report: CountReport) -> str:
     total = {name: sum(getattr(p, name) for p in report.partitions) for name in _TOTALS.split()}
     n = {name: number(value) for name, value in total.items()}
     return (
-        f"{number(len(report.partitions))} partitions, {n['committed']} rows committed: {n['loaded']} loaded,"
-        f" {n['pending']} to load, {n['quarantined']} quarantined; {n['skipped']} records skipped,"
-        f" {n['erased']} erased, {n['lost']} positions lost, {n['unread']} unread"
+        f"{counted(len(report.partitions), 'partition')}, {counted(total['committed'], 'row')} committed:"
+        f" {n['loaded']} loaded, {n['pending']} to load, {n['quarantined']} quarantined;"
+        f" {counted(total['skipped'], 'record')} skipped, {n['erased']} erased,"
+        f" {counted(total['lost'], 'position')} lost, {n['unread']} unread"
     )
 
 

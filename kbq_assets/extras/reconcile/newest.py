@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.statements.rules import MARK, TIMESTAMP, StatementRule
@@ -61,7 +62,8 @@ class UpsertAccount:
         return any(finding.is_unknown for finding in self.findings)
 
     def __str__(self) -> str:
-        return f"{self.table}: {self.rows} rows, {self.superseded} records superseded, {self.deleted} keys deleted"
+        changes = f"{counted(self.superseded, 'record')} superseded, {counted(self.deleted, 'key')} deleted"
+        return f"{self.table}: {counted(self.rows, 'row')}, {changes}"
 
 
 @dataclass
@@ -141,12 +143,12 @@ class NewestAccount:
                 self._judge(record, part)
             deleted += self._judge_keys(part)
         if torn:
-            self._unknown(f"{torn} keys are in two partitions, whose records cannot be compared")
+            self._unknown(f"{counted(torn, 'key')} in two partitions, whose records cannot be compared")
         if self.other.undecided:
-            self._unknown(f"Kafka no longer has the records of {self.other.undecided} rows")
+            self._unknown(f"Kafka no longer has the records of {counted(self.other.undecided, 'row')}")
         if self.other.repaired:
             self._unknown(
-                f"a function repaired the records of {self.other.repaired} rows (kbq errors replay)"
+                f"a function repaired the records of {counted(self.other.repaired, 'row')} (kbq errors replay)"
             )
         self._name_all()
         return UpsertAccount(self.table, rows, superseded, deleted, tuple(self.findings))

@@ -12,6 +12,7 @@ from kbq_assets.core.config.locations import BigQueryProject
 from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import COUNTS_AGREE
 from kbq_assets.core.observation.checks import CheckResult
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.extras.reconcile import counts as counting
@@ -92,7 +93,9 @@ class Reconciler:
         tables = len({count.table for count in report.tables})
         if report.accounted:
             return CheckResult(
-                COUNTS_AGREE, "all tables", f"{tables} tables have what was loaded and committed"
+                COUNTS_AGREE,
+                "all tables",
+                f"{counted(tables, 'table has', 'tables have')} what was loaded and committed",
             )
         return checks.failed(COUNTS_AGREE, "all tables", report.findings, ("kbq reconcile --counts",))
 

@@ -16,6 +16,7 @@ from functools import partial
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import STAGING, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -55,6 +56,9 @@ from kbq_assets.worker.unit import WorkerPorts
 
 #: Maximum number of paths that a finding names.
 SHOWN = 3
+#: What is wrong with files, for one and for more.
+_GONE = "staged file is gone", "staged files are gone"
+_RESIZED = "staged file has another size than staged", "staged files have other sizes than staged"
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,7 @@ def reconcile(
     """Compare the broker, the warehouse and the producers' log for every committed partition. Also compare the
     ``values`` of a sample of rows, of all, or of none. Raises Unavailable."""
     registry = state.topic_registry(ports.store)
-    counted = reconcile_counts(
+    counts = reconcile_counts(
         ports.count,
         CountSelection(topics=None if only is None else only & registry.topics.keys()),
         name_doubled=False,
@@ -171,11 +175,11 @@ def reconcile(
     accounts, problems = _accounts(ports, commits, snapshot.settings)
     return Reconciliation(
         tuple(sorted(accounts, key=lambda account: account.topic_partition)),
-        (*map(Finding.of, counted.findings), *problems, *partly.values()),
+        (*map(Finding.of, counts.findings), *problems, *partly.values()),
         (
-            *([f"the warehouse was given no record of {len(nothing):,} topics"] if nothing else ()),
-            *(note for note in counted.notes if note not in set(map(not_compared, changed))),
-            *(note for count in counted.tables for note in count.notes),
+            *([f"the warehouse was given no record of {counted(len(nothing), 'topic')}"] if nothing else ()),
+            *(note for note in counts.notes if note not in set(map(not_compared, changed))),
+            *(note for count in counts.tables for note in count.notes),
         ),
         planned.stops,
         _never_read(planned, snapshot),
@@ -338,15 +342,15 @@ class _Files:
 
     def missing(self) -> list[Finding]:
         """Findings about files that a load cannot read: they are gone, or their sizes differ from the commit's."""
-        found: dict[tuple[TableReference, str], list[str]] = defaultdict(list)
+        found: dict[tuple[TableReference, tuple[str, str]], list[str]] = defaultdict(list)
         for file in (file for files in self.pending.values() for file in files):
             if file.path not in self.sizes:
-                found[file.table, "are gone"].append(file.path)
+                found[file.table, _GONE].append(file.path)
             elif self.sizes[file.path] != file.bytes:
-                found[file.table, "have another size than when they were staged"].append(file.path)
+                found[file.table, _RESIZED].append(file.path)
         return [
             Finding(
-                f"{table}: {len(paths)} staged files {what}: {', '.join(paths[:SHOWN])}",
+                f"{table}: {counted(len(paths), *what)}: {', '.join(paths[:SHOWN])}",
                 "restore them from a backup, or kbq reset --topic TOPIC --give-up-pending reads their records again",
             )
             for (table, what), paths in found.items()

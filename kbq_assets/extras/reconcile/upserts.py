@@ -24,6 +24,7 @@ from kbq_assets.core.errors import JobFailed, KbqError
 from kbq_assets.core.loading.table_notes import has_own_columns_alone
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import columns_of
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
@@ -191,7 +192,7 @@ class _RecordsOfTable:
                 own[tp].append(range_)
             else:
                 where = f"{tp} epoch {range_.epoch}" if range_.topic else "no position"
-                self.other.strange.append(f"{count} rows of {where}")
+                self.other.strange.append(f"{counted(count, 'row')} of {where}")
                 self.other.rows += count
         for tp, of_partition in own.items():
             self._read_partition(known[tp], tp, of_partition)

@@ -174,8 +174,8 @@ class _Comparison:
         found.excluded += [f"{table}: {self.commit.topic}: {why}"] if why and rows.compared else []
         if rows.skipped:
             found.problems.append(
-                f"{table}: {rows.skipped} of {rows.compared + rows.skipped} rows of {self.commit.topic} have another "
-                f"{REST}: the inferred columns may have grown since then"
+                f"{table}: rows of {self.commit.topic} with another {REST}: {rows.skipped} of "
+                f"{rows.compared + rows.skipped}; the inferred columns may have grown since then"
             )
         found.differing |= {(table, row.range, row.offset): row.columns for row in rows.differing}
 

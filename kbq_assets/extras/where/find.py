@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kbq_assets.core.backup.commits import windows_of
 from kbq_assets.core.erasure.offset_sets import pairs
 from kbq_assets.core.errors import NotFound
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import Commit, Window
 from kbq_assets.core.protocol.names import commit_path_of
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicDescription, TopicPartition
@@ -86,5 +87,7 @@ def _partitions(described: TopicDescription, partition: int | None) -> list[Topi
     if partition is None:
         return found
     if partition >= len(found):
-        raise NotFound(f"{described.topic} has {len(found)} partitions", next_step="choose one of them")
+        raise NotFound(
+            f"{described.topic} has {counted(len(found), 'partition')}", next_step="choose one of them"
+        )
     return [found[partition]]

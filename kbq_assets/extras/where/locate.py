@@ -11,6 +11,7 @@ from kbq_assets.core.erasure.offset_sets import has
 from kbq_assets.core.errors import InvalidName, KbqError, NotFound
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import (
     QUARANTINE,
@@ -94,7 +95,7 @@ def _copied_record(area: ObjectStore, file: StagedFile, offset: int) -> Place:
 def _copy(file: StagedFile) -> Place:
     name = BackupFileName.parse(file.path)
     first, last = name.range.from_offset, name.range.until_offset - 1
-    text = f"{file.rows:,} records of offsets {first} to {last}, epoch {name.epoch}"
+    text = f"{counted(file.rows, 'record')} of offsets {first} to {last}, epoch {name.epoch}"
     return Place("backup", file.path, text)
 
 
@@ -137,7 +138,8 @@ def _gone(view: LoadView, name: StagedFileName, path: str, warehouse: Warehouse)
         return [Place("staged file", path, f"{_what(name)}: {why}")]
     for job in _jobs(view, name.table, warehouse):
         if job.error is None and any(uri.endswith(path) for uri in job.source_uris):
-            text = f"loaded it into {name.table}: {job.output_rows:,} rows of {len(job.source_uris):,} files"
+            files = counted(len(job.source_uris), "file")
+            text = f"loaded it into {name.table}: {counted(job.output_rows, 'row')} of {files}"
             return [
                 Place("staged file", path, f"{_what(name)}: loaded"),
                 Place("load job", job.job_id, text, (f"kbq where --job {job.job_id}",)),
@@ -181,7 +183,9 @@ def locate_job(view: LoadView, job_id: str, warehouse: Warehouse) -> list[Place]
     job = warehouse.get_job(job_id, warehouse.project, warehouse.location)
     if job is None:
         return []
-    outcome = f"failed: {job.error.message}" if job.error else f"loaded {job.output_rows:,} rows in total"
+    outcome = (
+        f"failed: {job.error.message}" if job.error else f"loaded {counted(job.output_rows, 'row')} in total"
+    )
     outcome = outcome if job.state == "DONE" else job.state
     if not job.source_uris:
         return [
@@ -268,7 +272,7 @@ def _of_file(view: LoadView, table: TableReference, current: TableState, file: S
 
 
 def _range(file: StagedFile) -> str:
-    return f"{file.rows:,} rows of offsets {file.name.first_offset} to {file.until - 1}"
+    return f"{counted(file.rows, 'row')} of offsets {file.name.first_offset} to {file.until - 1}"
 
 
 def _in_tables(
@@ -286,7 +290,7 @@ def _in_tables(
         for epoch in range(commit.epoch, -1, -1):
             range_ = KafkaRange(tp.topic, tp.partition, epoch)
             if rows := warehouse.positions(table, range_, offset).get(offset, 0):
-                yield Place("table", str(table), f"{rows} row{'s' * (rows > 1)}, epoch {epoch}")
+                yield Place("table", str(table), f"{counted(rows, 'row')}, epoch {epoch}")
 
 
 def _state(view: LoadView, table: TableReference) -> TableState:

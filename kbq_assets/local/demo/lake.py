@@ -29,6 +29,7 @@ from kbq_assets.cli.render import number, table
 from kbq_assets.core.compaction.model import ChosenFiles
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import StateError
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.compaction.compactor import Compactor
 from kbq_assets.pipelines.deployment import Deployment
@@ -81,7 +82,7 @@ def load_both(shown: Console) -> bool:
                 if not report.partitions and not any(rows.values()):
                     return True
                 loaded = ", ".join(f"{number(count)} into {name}" for name, count in rows.items())
-                shown.print(f"  {number(report.totals.records)} records extracted once; rows: {loaded}")
+                shown.print(f"  {counted(report.totals.records, 'record')} extracted once; rows: {loaded}")
         return False
 
     return run()

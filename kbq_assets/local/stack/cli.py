@@ -14,6 +14,7 @@ from kbq_assets.cli.context import pass_deployment
 from kbq_assets.cli.render import console, echo_json, table
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.plurals import counted
 from kbq_assets.local.stack import LocalStack, ServiceState, ServiceStatus, on_free_ports
 from kbq_assets.pipelines.deployment import Deployment
 
@@ -95,7 +96,7 @@ def sample(deployment: Deployment, records: int) -> None:
             next_step="unset KBQ_KAFKA_BOOTSTRAP_SERVERS, then kbq local up",
         )
     for topic in produce_sample(settings, records):
-        click.echo(f"produced {records:,} records to {topic}")
+        click.echo(f"produced {counted(records, 'record')} to {topic}")
 
 
 def _as_json(service: ServiceStatus) -> dict[str, object]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kbq_assets.core.backup.backup_names import BACKUP, FILE_HASH, BackupFileName, schemas_prefix
 from kbq_assets.core.errors import NotFound
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -100,7 +101,9 @@ def _read(store: ObjectStore, file: StagedFile, stored: StoredFile | None) -> in
             rows += len(chunk)
     content = FILE_HASH * is_of_file + hashed.hexdigest()
     if (rows, content) != (file.rows, file.content):
-        raise DamagedFile(f"it has {rows} records with hash {content}; the commit has other values")
+        raise DamagedFile(
+            f"it has {counted(rows, 'record')} with hash {content}; the commit has other values"
+        )
     return rows
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kbq_assets.core.erasure.model import Erasure, erasure_path
 from kbq_assets.core.erasure.offset_sets import RowPlaces
 from kbq_assets.core.errors import KbqError, Refused, TransientError
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.erasure.rows import RowDeleter, count_rows
@@ -18,7 +19,7 @@ from kbq_assets.pipelines.erasure.topic import ErasedTopic
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.spine import Spine
 from kbq_assets.ports.compaction import OpenRewriter, Rewriter
-from kbq_assets.ports.erasure import ErasureTables
+from kbq_assets.ports.erasure import ErasedRows, ErasureTables
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.erasure.staged import StagedRows
@@ -79,15 +80,16 @@ class ErasedWarehouse:
     def plan(self, erasure: Erasure) -> Iterator[str]:
         """Lines about the rows and files that an erasure deletes. Raises Refused."""
         try:
-            counted = count_rows(self.live, self.tables, erasure)
+            found = count_rows(self.live, self.tables, erasure)
         except TransientError as error:
             yield f"{self._named('the warehouse')} does not answer, so the erasure waits for it: {error.message}"
         else:
-            for table, rows in counted.items():
-                yield f"{self.label}{table}: {sum(each.rows for each in rows.values()):,} rows are deleted"
+            for table, rows in found.items():
+                yield f"{self.label}{table}: {counted(_total(rows), 'row is', 'rows are')} deleted"
         if files := list(self._staged(erasure).left()):
             rows_left = sum(left for _, left in files)
-            yield f"{self.label}staged: {len(files):,} files are rewritten without {rows_left:,} rows"
+            rewritten = counted(len(files), "file is", "files are")
+            yield f"{self.label}staged: {rewritten} rewritten without {counted(rows_left, 'row')}"
 
     def keeps(self, erasure: Erasure) -> Iterator[str]:
         """Lines about where, and how long, the warehouse itself keeps deleted rows."""
@@ -112,9 +114,9 @@ class ErasedWarehouse:
         """The rows and files that an erasure has not deleted. Raises Unavailable."""
         # Search the files first: if a job loads one meanwhile, the search of the tables finds it.
         for each, left in self._staged(erasure).left():
-            yield f"{self.label}{each.file.path}: {left} rows"
+            yield f"{self.label}{each.file.path}: {counted(left, 'row')}"
         for table, rows in count_rows(self.live, self.tables, erasure).items():
-            yield f"{self.label}{table}: {sum(each.rows for each in rows.values()):,} rows"
+            yield f"{self.label}{table}: {counted(_total(rows), 'row')}"
 
     def _note(self, number: int, problem: str) -> None:
         def noted(now: Erasure) -> Erasure:
@@ -135,3 +137,7 @@ class ErasedWarehouse:
 
     def _named(self, unnamed: str) -> str:
         return f"warehouse {self.name}" if self.name else unnamed
+
+
+def _total(rows: Mapping[tuple[int, int], ErasedRows]) -> int:
+    return sum(each.rows for each in rows.values())

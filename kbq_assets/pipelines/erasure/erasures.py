@@ -33,6 +33,7 @@ from kbq_assets.core.erasure.offset_sets import size
 from kbq_assets.core.erasure.selection import PersonRecords
 from kbq_assets.core.errors import NotFound, PreconditionFailed, Refused, TransientError
 from kbq_assets.core.loading.file_warehouses import REMOVED
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol import codec
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.backup.clean import clean_backups, void_merges
@@ -112,15 +113,17 @@ class Erasures:
 
     def _plan(self, erasure: Erasure) -> Iterable[str]:
         """Lines about an erasure's tables and files, and about the places that it cannot reach."""
-        yield f"erases {erasure.records:,} records, and keeps those of the same person from these positions on:"
+        erased = counted(erasure.records, "record")
+        yield f"erases {erased}, and keeps those of the same person from these positions on:"
         for number, each in sorted(erasure.partitions.items()):
-            yield f"  {erasure.topic}[{number}]: {size(each.offsets):,} records below {each.until}"
+            yield f"  {erasure.topic}[{number}]: {counted(size(each.offsets), 'record')} below {each.until}"
         for place in self._places:
             yield from place.plan(erasure)
         copies = [at for area in self._areas(erasure) for at in self._copies(area, erasure).left(erasure)]
         if copies:
             records = sum(size(found) for _, found in copies)
-            yield f"backup: {len(copies):,} files are rewritten without {records:,} records"
+            rewritten = counted(len(copies), "file is", "files are")
+            yield f"backup: {rewritten} rewritten without {counted(records, 'record')}"
         known = state.table_registry(self.live.load_store).warehouses
         removed = sorted(name for name, status in known.items() if status == REMOVED)
         yield from beyond_reach(self._places, removed, erasure)
@@ -213,7 +216,7 @@ class Erasures:
         is_logged = known is not None and known.version >= number
         missing = () if is_logged else (f"the erasure log of {erasure.topic} does not have it",)
         copies = (
-            f"{file.path}: {size(found)} records"
+            f"{file.path}: {counted(size(found), 'record')}"
             for area in self._areas(erasure)
             for file, found in self._copies(area, erasure).left(erasure)
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kbq_assets.core.errors import EngineEnded, KbqError, TransientError
+from kbq_assets.core.plurals import counted
 from kbq_assets.pipelines.extraction.extractor import Extractor, OpenEngine
 from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
 from kbq_assets.ports.clock import Clock
@@ -78,7 +79,7 @@ def run_cycles(
                 raise
             events.on_error(error)
         if number == cycles.limit:
-            return f"{number} cycles are done"
+            return f"{counted(number, 'cycle is', 'cycles are')} done"
         if reason := cycles.is_renewed():
             return reason
         if not is_behind:

@@ -13,6 +13,7 @@ from kbq_assets.core.loading import quarantine, table_state
 from kbq_assets.core.loading.table_state import JobInFlight, QuarantinedFile, TableState
 from kbq_assets.core.loading.verification import DAMAGED, Unsound
 from kbq_assets.core.ordering.transitions import fail_batch
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import quarantine_path
 from kbq_assets.core.protocol.waits import ParkReason
@@ -159,7 +160,7 @@ def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlig
     too_much = quarantine.loses_too_much(current.value, bad) if bad else "no bad file found"
     is_ordered = bool(current.value.order.rule.by)
     if too_much or is_ordered or len(bad) > MAX_BAD_FILES:
-        count = too_much or f"{len(bad)} bad file{'s' * (len(bad) > 1)}"
+        count = too_much or counted(len(bad), "bad file")
         why, now_ms = f"{error.reason}: {error.message} ({count})", run.ports.store.now_ms()
         reason = ParkReason.BATCH_FAILED if is_ordered else ParkReason.LOAD_FAILED
         paths = [each.file.path for each in bad]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from kbq_assets.core.extraction.restarts import MayRestart
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.observation.checks import LoadBlock
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, TopicOptions, default_options
@@ -98,5 +99,5 @@ def blocked_by(files: Iterable[StagedFile], blocks: Mapping[str, LoadBlock]) -> 
     files = list(files)
     named = [blocks[topic] for topic in sorted(topics_of(files))]
     following = " or ".join(dict.fromkeys(command for block in named for command in block.commands))
-    rows = sum(file.rows for file in files)
-    return f"{rows:,} rows of {len(files):,} files wait: {'; '.join(map(str, named))}; next: {following}"
+    waiting = counted(sum(file.rows for file in files), "row waits", "rows wait")
+    return f"{waiting} in {counted(len(files), 'file')}: {'; '.join(map(str, named))}; next: {following}"

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, StagedFileName, TableReference
@@ -158,8 +159,8 @@ def out_of_balance(
         least, most = min(given) - changing, max(given) + changing
         loaded, pending, quarantined = books.sums(tables, ledger.ranges)
         if not least <= loaded + pending + quarantined <= most:
-            where = f"{loaded} rows loaded, {pending} to load, {quarantined} quarantined"
-            yield label, tables, f"{where}, but {most} were committed"
+            where = f"{counted(loaded, 'row')} loaded, {pending} to load, {quarantined} quarantined"
+            yield label, tables, f"{where}, but {counted(most, 'was', 'were')} committed"
 
 
 def labels(ledger: PartitionHistory, books: Books) -> list[tuple[str, set[TableReference]]]:

@@ -14,6 +14,7 @@ from kbq_assets.core.observation.run_totals import (
     RunTotals,
     totals_path,
 )
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
@@ -40,7 +41,10 @@ def interruptions(
         found = {TopicPartition(tp.topic, -1): failures[WHOLE_RUN] for tp in partitions}
     return [
         PartitionStop(
-            tp, _INTERRUPTED, f"in {failure.times} runs in a row: {failure.message}", ("kbq extract",)
+            tp,
+            _INTERRUPTED,
+            f"in {counted(failure.times, 'run', 'runs in a row')}: {failure.message}",
+            ("kbq extract",),
         )
         for tp, failure in found.items()
         if lasting_ms is None or failure.lasts(lasting_ms)

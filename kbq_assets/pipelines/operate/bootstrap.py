@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from kbq_assets.core.errors import InvalidName, NotFound, Refused
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.done_files import DoneFileName
@@ -52,7 +53,7 @@ def propose_bootstrap_from_done_files(
     undrained = sorted(path for path in _staged_paths(store) if _topic_of(path) in starts)
     if undrained:
         raise Refused(
-            f"{len(undrained)} staged files are not loaded yet, such as {undrained[0]}",
+            f"{counted(len(undrained), 'staged file is', 'staged files are')} not loaded yet, such as {undrained[0]}",
             next_step="let the old loader finish, or delete them if their rows are in the tables",
         )
     return [_done_proposal(store, reader, described[topic], starts[topic]) for topic in sorted(starts)]

@@ -17,6 +17,7 @@ from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.mismatches import jobs_of
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol import commits, schema_pins
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Stop
 from kbq_assets.core.protocol.names import (
@@ -81,7 +82,9 @@ def propose_accept_gap(store: ObjectStore, reader: OffsetReader, tp: TopicPartit
 
         state.change(store, Commit, commit_path_of(tp), change)
 
-    return Proposal(f"accept the gap of {tp}", (f"gives up {lost}: {lost.positions} positions",), apply)
+    return Proposal(
+        f"accept the gap of {tp}", (f"gives up {lost}: {counted(lost.positions, 'position')}",), apply
+    )
 
 
 def _end_of_gap(partition: PartitionCommit, broker: BrokerOffsets) -> int:
@@ -98,7 +101,8 @@ def _described(reader: OffsetReader, topic: str, partition: int | None) -> Topic
         raise NotFound(f"topic {topic} is not on the broker", next_step="check the name and the credentials")
     if partition is not None and partition >= described.partitions:
         raise NotFound(
-            f"{topic} has {described.partitions} partitions, numbered from 0", next_step="choose one of them"
+            f"{topic} has {counted(described.partitions, 'partition')}, numbered from 0",
+            next_step="choose one of them",
         )
     return described
 
@@ -209,11 +213,11 @@ def _reset_lines(
         yield f"epoch {commit.epoch} -> {commit.epoch + 1}"
         pending = sum(f.rows for f in commit.files)
         if pending:
-            yield f"gives up {pending} staged rows that are not loaded yet"
+            yield f"gives up {counted(pending, 'staged row')} not loaded yet"
     for partition, start in sorted(starts.items()):
         known = [c.partitions[partition].next for c in affected.values() if partition in c.partitions]
         unread = start - known[0] if known else 0
-        gives_up = f" gives up {unread} positions unread" if unread > 0 else ""
+        gives_up = f" gives up {counted(unread, 'position')} unread" if unread > 0 else ""
         yield f"{TopicPartition(topic, partition)}: position {known[0] if known else 'none'} -> {start}{gives_up}"
 
 
@@ -221,7 +225,7 @@ def _backlog_lines(waiting: Collection[StagedFile], gives_up: bool) -> Iterable[
     for table in sorted({file.table for file in waiting}):
         rows = sum(file.rows for file in waiting if file.table == table)
         becomes = "gives up" if gives_up else "keeps, for the resumed table,"
-        yield f"{becomes} {rows} staged rows in the backlog of {table}"
+        yield f"{becomes} {counted(rows, 'staged row')} in the backlog of {table}"
 
 
 def epochs_of(reader: OffsetReader, topic: str, partitions: Iterable[int]) -> dict[int, int]:
@@ -327,7 +331,7 @@ def _propose_accept(store: ObjectStore, table: TableReference, current: TableSta
     lines = (
         *map(str, current.new_mismatches),
         *(
-            f"{quarantine_path(q.file.path)}: {q.file.rows} rows that the warehouse rejected: {q.error}"
+            f"{quarantine_path(q.file.path)}: {counted(q.file.rows, 'row')} that the warehouse rejected: {q.error}"
             for q in current.new_quarantined
         ),
     )

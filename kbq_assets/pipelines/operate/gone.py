@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from kbq_assets.core.errors import Refused
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TOPIC_REGISTRY
 from kbq_assets.core.protocol.topic_registry import TopicRegistry
 from kbq_assets.pipelines.operate.commands import Proposal
@@ -46,4 +47,4 @@ def propose_gone(stores: Iterable[ObjectStore], reader: OffsetReader, pattern: s
             )
 
     lines = (f"{topic}: it was deleted on purpose; its rows stay" for topic in names)
-    return Proposal(f"stop expecting {len(names)} topics", tuple(lines), apply)
+    return Proposal(f"stop expecting {counted(len(names), 'topic')}", tuple(lines), apply)

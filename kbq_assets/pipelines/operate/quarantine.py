@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.loading.quarantine import drop_quarantined, retry_quarantined
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import (
     QUARANTINE,
     STAGING,
@@ -82,9 +83,10 @@ def _proposal(
 
     becomes = {"retry": "is loaded by the next job of", "drop": "is given up, for"}[verb]
     lines = tuple(
-        f"{quarantine_path(q.bad.file.path)}: {q.bad.file.rows} rows: {becomes} {q.table}" for q in found
+        f"{quarantine_path(q.bad.file.path)}: {counted(q.bad.file.rows, 'row')}: {becomes} {q.table}"
+        for q in found
     )
-    return Proposal(f"{verb} {len(found)} files in quarantine", lines, apply)
+    return Proposal(f"{verb} {counted(len(found), 'file')} in quarantine", lines, apply)
 
 
 def _with(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.loading.file_warehouses import ACTIVE, REMOVED
 from kbq_assets.core.loading.table_registry import TableRegistry
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.topic_registry import TopicRegistry
 from kbq_assets.core.replay.model import Phase, Replay, replay_path
@@ -30,10 +31,11 @@ def propose_removal(store: ObjectStore, load_store: ObjectStore, name: str) -> P
             else "there is only the first, which must stay",
         )
     waiting = _waiting(store, name)
+    rows = sum(file.rows for file in waiting)
     for_it_alone = [file for file in waiting if set(file.wanted_by) == {name}]
     lines = (
-        f"gives up {sum(file.rows for file in waiting)} rows of {len(waiting)} staged files that it has not loaded",
-        f"{sum(file.rows for file in for_it_alone)} of these rows are for this warehouse only",
+        f"gives up {counted(rows, 'row')} of {counted(len(waiting), 'staged file')} not loaded into it",
+        f"rows among them for this warehouse only: {sum(file.rows for file in for_it_alone)}",
         *(f"ends replay {each.number} of {each.topic}: its shadow tables stay" for each in replays),
         "its tables stay; its state stays in the staging area, unread; its name is not used again",
         "afterwards, remove it from KBQ_WAREHOUSE and from the topics' warehouses",

@@ -17,6 +17,7 @@ from kbq_assets.core.errors import NotFound, Refused, Unavailable
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WindowLimits
 from kbq_assets.core.loading.batches import identity
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import (
@@ -60,7 +61,8 @@ def propose_restage(ports: RestagePorts, path: str) -> Proposal:
     now = found.message if found else f"{file.path} is intact: this is not necessary"
     lines = (
         now,
-        f"reads {restage.range_of(file)} again, for {file.rows} rows of {file.table}, schema id {file.name.schema_id}",
+        f"reads {restage.range_of(file)} again, for {counted(file.rows, 'row')} of {file.table},"
+        f" schema id {file.name.schema_id}",
         f"then: kbq resume --table {file.table}, if it is parked",
     )
     return Proposal(f"restage {file.path}", lines, lambda: restage.apply(file))
@@ -174,7 +176,7 @@ class _Restage:
         if len(new) != 1:
             why = outcome.stop.message if outcome.stop else "the range has other rows now"
             raise Refused(
-                f"{file.path} had {file.rows} rows; {why} (compaction, or other options of the topic)",
+                f"{file.path} had {counted(file.rows, 'row')}; {why} (compaction, or other options of the topic)",
                 next_step=self._give_up,
             )
         return dataclasses.replace(

@@ -11,6 +11,7 @@ from kbq_assets.core.loading.batches import pending_files
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry, TableOrder
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference, audit_path
 from kbq_assets.core.protocol.waits import ParkReason, park_commands
 from kbq_assets.core.statements import steps
@@ -181,7 +182,7 @@ class Orders:
         failed = current.order.failed
         rows = sum(file.rows for file in failed.files) if failed else 0
         line = (
-            f"gives up {rows} rows of batch {batch}: {', '.join(f.path for f in failed.files)}"
+            f"gives up {counted(rows, 'row')} of batch {batch}: {', '.join(f.path for f in failed.files)}"
             if failed
             else ""
         )

@@ -11,6 +11,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.hour_order import late_rows
 from kbq_assets.core.ordering.rules import order_rule, with_rule
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import marker_path
 from kbq_assets.core.protocol.waits import ParkReason
@@ -59,7 +60,9 @@ def before_batch(
     if rule.late == PARK and order.late_allowed != order.next:
         until = current.value.hours.until
         if late := late_rows(files, until):
-            before = f"{late:,} rows belong to complete hours before {hour_text(until)}"
+            before = (
+                f"{counted(late, 'row belongs', 'rows belong')} to complete hours before {hour_text(until)}"
+            )
             return run.park(current, ParkReason.LATE_ROWS, f"batch {order.next} is late: {before}")
     return None
 

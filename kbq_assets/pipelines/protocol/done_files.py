@@ -54,8 +54,6 @@ def write_done_files(store: ObjectStore, names: Iterable[DoneFileName]) -> Mappi
     failed = store.create_empty(wanted)
     missing = {wanted[path]: failure for path, failure in failed.items()}
     for tp, failure in missing.items():
-        LOGGER.warning(
-            "%s of %s done files are not written yet; %s: %s", len(failed), len(wanted), tp, failure
-        )
+        LOGGER.warning("done files not written yet: %s of %s; %s: %s", len(failed), len(wanted), tp, failure)
         break
     return missing

@@ -15,6 +15,7 @@ from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.erasure.model import log_path
 from kbq_assets.core.errors import NotFound, PreconditionFailed
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import Commit, starting_at
 from kbq_assets.core.protocol.counts import Counts, total
 from kbq_assets.core.protocol.names import TableReference, shard_of
@@ -166,7 +167,9 @@ class ReplayArea:
                     for bad in quarantined
                 ),
                 *(
-                    [f"{totals.lost} positions are lost; next: kbq replay drop {number}"]
+                    [
+                        f"{counted(totals.lost, 'position is', 'positions are')} lost; next: kbq replay drop {number}"
+                    ]
                     if totals.lost
                     else ()
                 ),

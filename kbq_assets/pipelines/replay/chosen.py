@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kbq_assets.core.errors import Refused
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.replay.model import Replay
 from kbq_assets.core.topics.error_tables import ERROR_TABLE, is_error_table
@@ -35,17 +36,17 @@ def check_moves(live: Deployment, tables: ReplayTables, replay: Replay, others: 
             continue
         if doubled := tables.shared(shadows, [table], rows):
             raise Refused(
-                f"{doubled:,} records of the range are rows of {table}, and would be rows of a chosen table too",
+                f"{counted(doubled, 'row')} of {table} would be in a chosen table too",
                 next_step=_again(replay, {str(table)}),
             )
     if not others:
         return
-    counted = tables.days(chosen, rows)
-    present = sum(each.distinct for by_day in counted.values() for each in by_day.values())
+    days = tables.days(chosen, rows)
+    present = sum(each.distinct for by_day in days.values() for each in by_day.values())
     if gone := present - tables.shared(chosen, shadows, rows):
         raise Refused(
-            f"{gone:,} records of the range would leave the chosen tables, perhaps for {', '.join(sorted(others))},"
-            " which this replay does not fill",
+            f"{counted(gone, 'record')} of the range would leave the chosen tables, perhaps for"
+            f" {', '.join(sorted(others))}, which this replay does not fill",
             next_step=_again(replay, set(others)),
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import Replay, ReplayProgress
 from kbq_assets.core.topics.error_tables import is_error_table
@@ -77,10 +78,14 @@ class ReplayDiff:
             days = len({day.at.day for day in of_table})
             if table in self.keyed:
                 lines.append(
-                    f"{table}: {new:,} records determine their keys' rows, instead of {former:,} rows of the range"
+                    f"{table}: its keys' rows come from {counted(new, 'record')}, and replace"
+                    f" {counted(former, 'row')} of the range"
                 )
                 continue
-            lines.append(f"{table}: {new:,} rows replace {former:,}, in {days} days of partitions")
+            lines.append(
+                f"{table}: {counted(new, 'row replaces', 'rows replace')} {former:,},"
+                f" in {counted(days, 'day')} of partitions"
+            )
         return tuple(lines)
 
 
@@ -97,20 +102,21 @@ def check_records(replay: Replay, found: ReplayDiff) -> None:
     """Raise Refused if a promotion would count rows that do not exist, or delete rows of lost records."""
     if found.replayed_errors:
         raise Refused(
-            f"{found.replayed_errors:,} error rows of the range were replayed: each counts as an error row and a row",
+            f"{counted(found.replayed_errors, 'replayed error row')} in the range: each counts as an error row and"
+            " a row",
             next_step=f"kbq replay drop {replay.number}, and replay offsets before or after those of error rows with"
             " _kbq_replayed_at",
         )
     if found.shadow_rows < found.progress.rows:
         raise Refused(
-            f"the shadows have {found.shadow_rows:,} rows of the {found.progress.rows:,} that were loaded into them",
+            f"the shadows have {found.shadow_rows:,} of {counted(found.progress.rows, 'loaded row')}",
             next_step=f"kbq replay drop {replay.number}, and start the replay again",
         )
     live = sum(day.live.rows for day in found.days) + found.left_out
     if live > found.progress.records:
         raise Refused(
-            f"the range has {live:,} rows, but Kafka has only {found.progress.records:,} records of it now"
-            " (compaction)",
+            f"the range has {counted(live, 'row')}, but Kafka has only {counted(found.progress.records, 'record')}"
+            " of it now (compaction)",
             next_step=f"kbq replay drop {replay.number}, and replay a range without compaction",
         )
 

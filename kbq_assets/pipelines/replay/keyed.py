@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column, TableOptions
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.replay import promotion
@@ -80,7 +81,7 @@ class KeyedTables:
         is_whole = not totals.gaps and promotion.is_whole(replay, self._state(table), starts)
         if not is_whole and (keys := _count(statements, found.unknown_sql())):
             raise Refused(
-                f"{table}: {keys:,} keys have their newest record in the range, but the replay has no record of them:"
+                f"{table}: the range has the newest record of {counted(keys, 'key')}, but the replay has none of them:"
                 " their earlier records are unknown",
                 next_step=f"{again} --from earliest, to read all; docs/replay.md#tables-with-a-row-per-key",
             )
@@ -89,7 +90,7 @@ class KeyedTables:
         shadows = [statements.sql_name(replay.shadow(each)) for each in replayed]
         if shadows and (keys := _count(statements, found.unread_sql(shadows))):
             raise Refused(
-                f"{table}: the newest records of {keys:,} keys are not in the range any more (compaction)",
+                f"{table}: the newest records of {counted(keys, 'key')} are not in the range any more (compaction)",
                 next_step=f"{again} --source backup",
             )
 

@@ -10,6 +10,7 @@ from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, Refus
 from kbq_assets.core.extraction.backlog import Averages
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.run_totals import EXTRACTION, RunTotals, totals_path
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.counts import Counts, total
@@ -205,15 +206,16 @@ def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterab
     origin = " from the backup" if replay.source == BACKUP else ""
     yield from (f"reads {range_} again{origin}" for range_ in replay.ranges[:_NAMED])
     if len(replay.ranges) > _NAMED:
-        yield f"and {len(replay.ranges) - _NAMED} more partitions"
+        yield f"and {counted(len(replay.ranges) - _NAMED, 'more partition')}"
     size = replay.positions * averages.bytes / 1e6
-    yield f"{replay.positions:,} positions: about {records:,} records, {size:,.1f} MB"
+    yield f"{counted(replay.positions, 'position')}: about {counted(records, 'record')}, {size:,.1f} MB"
     known = [table for table in found.tables(replay.topic) if replay.covers(table)]
-    counted = tables.days(known, rows_of(replay))
-    days = sorted({at.day for by_day in counted.values() for at in by_day if at.day})
-    rows = sum(each.rows for by_day in counted.values() for each in by_day.values())
-    between = f", {len(days)} days of partitions from {days[0]} to {days[-1]}" if days else ""
-    yield f"these positions now have {rows:,} rows in {sum(map(bool, counted.values()))} tables{between}"
+    found_days = tables.days(known, rows_of(replay))
+    days = sorted({at.day for by_day in found_days.values() for at in by_day if at.day})
+    rows = sum(each.rows for by_day in found_days.values() for each in by_day.values())
+    between = f", {counted(len(days), 'day')} of partitions from {days[0]} to {days[-1]}" if days else ""
+    filled = sum(map(bool, found_days.values()))
+    yield f"these positions now have {counted(rows, 'row')} in {counted(filled, 'table')}{between}"
     yield from in_part(live.settings, replay, found.commits.values())
     yield from _cost(live, replay.topic, records, found.totals.records)
     yield "fills shadow tables next to the live ones: no live table, position or load changes"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading.table_state import TableState, mark_key
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE
 from kbq_assets.core.replay.brought import given_by_windows, lacking
@@ -68,7 +69,8 @@ def in_part(settings: Settings, replay: Replay, commits: Iterable[Commit]) -> It
     if rows := sum(lacking(found, replay.warehouse) for found in partitions):
         name = settings.warehouse_named(replay.warehouse)
         yield (
-            f"warehouse {name} was not given {rows:,} rows of the topic: a promotion also brings those of the range"
+            f"warehouse {name} was not given {counted(rows, 'row')} of the topic: a promotion also brings"
+            " those of the range"
         )
 
 

@@ -11,6 +11,7 @@ import dataclasses
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.ordering.table_order import AuditEntry
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements import steps
 from kbq_assets.pipelines.operate.commands import Proposal
@@ -32,7 +33,7 @@ def propose_skip(
     if statements is None:
         raise Refused(f"{table}: the warehouse does not run statements", next_step="correct KBQ_WAREHOUSE")
     rows, files = sum(file.rows for file in failed.files), ", ".join(file.path for file in failed.files)
-    line = f"gives up {rows} rows of batch {batch}: {files}"
+    line = f"gives up {counted(rows, 'row')} of batch {batch}: {files}"
 
     def apply() -> None:
         stamped = dataclasses.replace(entry, at_ms=store.now_ms())

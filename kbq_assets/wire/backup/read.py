@@ -8,6 +8,7 @@ from typing import Final, TypeAlias, get_args
 
 import numpy as np
 
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.wire.backup import kernels
 from kbq_assets.wire.backup.write import BLOCK_BYTES, row_prefix
@@ -121,7 +122,7 @@ def _joined(stream: Readable, header: Header) -> Iterator[tuple[Bytes, list[_Blo
 
 def _check_count(count: int, size: int) -> None:
     if not 0 < count <= size // _SMALLEST_ROW:
-        raise DamagedFile(f"a block claims {count} records in {size} bytes")
+        raise DamagedFile(f"a block claims {counted(count, 'record')} in {size} bytes")
 
 
 def _found(buffer: Bytes, blocks: list[_Block], prefix: Bytes) -> tuple[Chunk, Bytes]:

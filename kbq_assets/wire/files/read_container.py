@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from kbq_assets.core.errors import EncodingError
+from kbq_assets.core.plurals import counted
 from kbq_assets.wire.chunk import decode_long
 from kbq_assets.wire.files.container import MAGIC, SYNC_SIZE
 
@@ -66,7 +67,7 @@ def read_blocks(stream: Readable, header: Header) -> Iterator[tuple[int, bytes]]
     while first := stream.read(1):
         count, size = _read_long(stream, first), _read_long(stream)
         if count < 0 or not 0 <= size <= _MAX_BLOCK:
-            raise _damaged(f"a block claims {count} records in {size} bytes")
+            raise _damaged(f"a block claims {counted(count, 'record')} in {size} bytes")
         data = _exactly(stream, size)
         if _exactly(stream, SYNC_SIZE) != header.sync_marker:
             raise _damaged("a block does not end with the file's sync marker")

@@ -78,9 +78,9 @@ def test_a_load_goes_on_only_if_table_and_state_belong_together(
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        (None, ["it does not exist, but 9 rows were loaded into it", "kbq replay start", "kbq adopt"]),
-        (stored(rows=0, label=None), ["it is empty and was created anew, but 9 rows"]),
-        (stored(rows=1234, label="there"), ["its 1,234 rows", "the staging area there", "gs://b (here)"]),
+        (None, ["it does not exist, but KBQ loaded 9 rows into it", "kbq replay start", "kbq adopt"]),
+        (stored(rows=0, label=None), ["it is empty and was created anew, but KBQ loaded 9 rows"]),
+        (stored(rows=1234, label="there"), ["its rows (1,234)", "the staging area there", "gs://b (here)"]),
         (stored(label="there"), ["kbq adopt", "KBQ_STAGING"]),
     ],
 )

@@ -40,7 +40,7 @@ def test_missing_files_come_before_damaged_ones() -> None:
     found = unsound([OTHER, FILE], {OTHER.path: (11, "")})
     assert found.paths == (FILE.path, OTHER.path)
     assert (bool(found), found.reason) == (True, ParkReason.MISSING_FILES)
-    assert found.message == f"1 staged files are gone: {FILE.path}"
+    assert found.message == f"1 staged file is gone: {FILE.path}"
 
 
 def test_damaged_files_alone_name_the_first_difference() -> None:

@@ -10,6 +10,7 @@ import pytest
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading.table_state import JobInFlight, TableState, mark_key
 from kbq_assets.core.ordering.table_order import OrderRule, TableOrder
+from kbq_assets.core.plurals import counted
 from kbq_assets.core.replay.model import Bounds, Replay, check_latest
 from kbq_assets.core.replay.promotion import (
     check_positions,
@@ -75,7 +76,7 @@ def test_a_table_in_offset_order_keeps_its_offsets(former: int, new: int, common
     if former == new == common:
         check_positions(TABLE, former, new, common)
         return
-    with pytest.raises(Refused, match=f"{new - common} rows of the range would appear"):
+    with pytest.raises(Refused, match=f"{counted(new - common, 'row')} of the range would appear"):
         check_positions(TABLE, former, new, common)
 
 

@@ -213,7 +213,7 @@ def test_a_batch_has_one_rule(
     [
         (state_of(rows=5), [EARLY], ""),
         (WAITING, [LATE], f"{OPEN}; the next batch is the first one"),
-        (WAITING, [EARLY, LATE], f"{OPEN}; 5 rows of 1 files come first"),
+        (WAITING, [EARLY, LATE], f"{OPEN}; to load first: 5 rows of 1 file"),
     ],
 )
 def test_a_change_that_waits_says_for_what(state: TableState, pending: list[StagedFile], words: str) -> None:

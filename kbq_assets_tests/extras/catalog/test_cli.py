@@ -142,11 +142,11 @@ def test_nothing_runs_if_the_catalog_s_own_file_has_a_mistake(run: Shell, write:
 
 
 def test_validate_lists_every_mistake(run: Shell, write: Write) -> None:
-    assert run.done("catalog", "validate") == "1 entries, environments: prod; no mistake\n"
+    assert run.done("catalog", "validate") == "1 entry, environments: prod; no mistake\n"
     write({f"{PLACE}/prod/topic.yaml": "consumer: [x]\nscope: secret"})
     result = run("catalog", "validate")
     assert result.exit_code == 1
-    assert result.stdout.splitlines()[-1] == "1 entries, environments: prod; 2 mistakes"
+    assert result.stdout.splitlines()[-1] == "1 entry, environments: prod; 2 mistakes"
     found = json.loads(run("catalog", "validate", "--json").stdout)
     assert [(each["line"], each["key"]) for each in found] == [(1, "consumer"), (2, "scope")]
 

@@ -124,6 +124,6 @@ def test_batches_are_applied_again_from_one_on(kbq: Installation) -> None:
         kbq.batch(f"shop/orders/{number}", f"id,amount\n{number},9.50\n")
     assert kbq("run").exit_code == 0
     found = kbq("again", "shop/orders", "--from", "shop/orders/2", "--reason", "corrected", "--yes")
-    assert found.exit_code == 0 and "1 batches again, from shop/orders/2" in found.output
+    assert found.exit_code == 0 and "1 batch again, from shop/orders/2" in found.output
     assert kbq("run").exit_code == 0 and [id for id, _ in kbq.rows()] == [1, 2, 2]
     assert kbq("again", "shop/orders", "--from", "z", "--reason", "x", "--yes").exit_code != 0

@@ -89,7 +89,7 @@ def test_a_batch_that_waits_for_a_person_is_a_failed_check_and_no_failed_run(
         assert (check.asset_key, check.check_name, check.passed) == (KEY, BATCHES_APPLY, False)
         assert "bad row" in (check.description or "")
         # The sensor requests no run for it.
-        assert "1 batches wait" in str(tick(found, instance).skip_reason)
+        assert "1 batch waits:" in str(tick(found, instance).skip_reason)
 
 
 def test_the_check_can_be_run_alone(settings: Settings, world: FilesWorld) -> None:

@@ -69,7 +69,7 @@ def test_a_poll_that_does_not_end_counts_as_failed_and_shows_the_last_value() ->
     thread.start()
     assert entered.wait(300)
     clock.seconds += 61
-    assert seen.last == LastReading(5, 61.0, False, "no answer for 61 seconds")
+    assert seen.last == LastReading(5, 61.0, False, "no answer for 61 s")
     leave.set()
     thread.join(300)
     assert seen.last.is_up is True

@@ -150,14 +150,14 @@ class TestWhatDiffers:
     def test_a_record_without_a_row_names_the_command_that_reads_it_again(self) -> None:
         [finding] = settled(Log((0, 2, 4)), {A: once(0)}).findings
         assert finding == (
-            "t[0] epoch 1: not in the warehouse; 0 of them are explained (pending, skipped, quarantined, erased): "
+            "t[0] epoch 1: not in the warehouse (pending, skipped, quarantined or erased: 0 of them): "
             "offset 2, 4"
         )
         assert "kbq reset --topic t --partition 0 --from-offset 2" in finding.next_step
 
     def test_records_that_the_broker_no_longer_has_are_missing_by_number(self) -> None:
         [finding] = settled(Log((3,)), {A: once(0, 3)}, earliest=2, counts={"records": 4}).findings
-        assert "2 records below 2" in finding
+        assert ": 2 records below offset 2" in finding
         assert "--from-offset 2" in finding.next_step
 
     @pytest.mark.parametrize(("count", "more"), [(SHOWN, ""), (SHOWN + 1, " and 1 more")])
@@ -204,9 +204,7 @@ class TestSkippedRecords:
         )
         [finding] = found.findings
         assert (finding.is_unknown, finding.next_step) == (True, "")
-        assert finding.endswith(
-            "1 records are in no table, and it is unknown whether they were skipped: no key"
-        )
+        assert finding.endswith("1 record in no table, skipped or lost: no key")
 
     @pytest.mark.parametrize("skips_nulls", [True, False])
     def test_null_values_are_judged_only_if_they_would_become_rows(self, skips_nulls: bool) -> None:

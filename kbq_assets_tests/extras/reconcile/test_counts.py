@@ -108,11 +108,11 @@ def an_older_epoch(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("damage", "findings"),
     [
-        (lose, ["d.A: shop.events[0] epoch 1: 1 rows, but 2 were loaded (deleted or lost)"]),
-        (lose_all, ["d.B: shop.events[0] epoch 1: 0 rows, but 1 were loaded (deleted or lost)"]),
+        (lose, ["d.A: shop.events[0] epoch 1: 1 row, but 2 were loaded (deleted or lost)"]),
+        (lose_all, ["d.B: shop.events[0] epoch 1: 0 rows, but 1 was loaded (deleted or lost)"]),
         (
             lose_the_error,
-            ["d.kbq_errors: shop.events[0] epoch 1: 0 rows, but 1 were loaded (deleted or lost)"],
+            ["d.kbq_errors: shop.events[0] epoch 1: 0 rows, but 1 was loaded (deleted or lost)"],
         ),
         (
             double,
@@ -126,25 +126,25 @@ def an_older_epoch(bench: Bench) -> None:
             double_in_another_table,
             [
                 "shop.events[0] epoch 1: doubled: offset 0 (d.A and d.B)",
-                "d.B: shop.events[0] epoch 1: 2 rows, but 1 were loaded",
+                "d.B: shop.events[0] epoch 1: 2 rows, but 1 was loaded",
             ],
         ),
         (beyond_the_position, ["d.A: shop.events[0] epoch 1: offset 6, but extraction is at 6"]),
         (
             another_partition,
             [
-                "d.A: shop.events[7] epoch 1: 1 rows, but 0 were loaded",
-                "d.A: shop.events[7] epoch 1: 1 rows of a partition that was never extracted here",
+                "d.A: shop.events[7] epoch 1: 1 row, but 0 were loaded",
+                "d.A: shop.events[7] epoch 1: 1 row of a partition that was never extracted here",
             ],
         ),
         (
             a_later_epoch,
             [
-                "d.A: shop.events[0] epoch 2: 1 rows, but 0 were loaded",
-                "d.A: shop.events[0] epoch 2: 1 rows, but the topic's epoch is 1",
+                "d.A: shop.events[0] epoch 2: 1 row, but 0 were loaded",
+                "d.A: shop.events[0] epoch 2: 1 row, but the topic's epoch is 1",
             ],
         ),
-        (an_older_epoch, ["d.A: shop.events[0] epoch 0: 1 rows, but 0 were loaded"]),
+        (an_older_epoch, ["d.A: shop.events[0] epoch 0: 1 row, but 0 were loaded"]),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
@@ -168,7 +168,7 @@ def test_rows_that_expired_are_noted_and_rows_too_many_are_still_found() -> None
     bench = loaded()
     lose(bench)
     [expired, *others] = expiring(bench, DAY + timedelta(days=1)).tables
-    note = "d.A: shop.events[0] epoch 1: 1 rows, but 2 were loaded (they are older than the table keeps rows)"
+    note = "d.A: shop.events[0] epoch 1: 1 row, but 2 were loaded (they are older than the table keeps rows)"
     assert (expired.notes, expired.findings, [c.notes for c in others]) == ((note,), (), [(), ()])
     rows(bench, B).clear()
     double(bench)
@@ -180,7 +180,7 @@ def test_expiry_does_not_explain_rows_that_the_table_still_keeps() -> None:
     bench = loaded()
     lose(bench)
     [lost, *_] = expiring(bench, DAY).tables
-    assert "1 rows, but 2 were loaded (deleted or lost)" in str(lost.findings)
+    assert "1 row, but 2 were loaded (deleted or lost)" in str(lost.findings)
 
 
 def test_only_the_lowest_doubled_offsets_are_named() -> None:
@@ -248,7 +248,7 @@ def test_quarantined_rows_are_counted_apart() -> None:
     bench.warehouse.bad_paths.update(path for path in bench.paths("staging/") if ".d.A." in path)
     bench.load()
     report = counted(bench)
-    finding = "shop.events[0]: d.A: 1 rows are in quarantine and in no table"
+    finding = "shop.events[0]: d.A: 1 row in quarantine and in no table"
     assert (report.findings, report.partitions[0].quarantined) == ((finding,), 1)
     assert report.partitions[0].loaded == 1
 
@@ -352,7 +352,7 @@ def test_a_job_that_loaded_another_number_of_rows_is_reported_with_the_differenc
     state.change(bench.store, TableState, table_state_path(A), change)
     [finding] = counted(bench).findings
     assert finding.endswith(
-        "1 rows, but 2 were loaded (deleted or lost); rows of its jobs that differ from their files: -1"
+        "1 row, but 2 were loaded (deleted or lost); rows of its jobs that differ from their files: -1"
     )
 
 
@@ -385,7 +385,7 @@ def test_epochs_before_a_reset_are_compared_with_what_was_loaded_then() -> None:
     assert {c.range.epoch for c in counted(bench).tables} == {1, 2}
     rows(bench, A).remove(Row(1, TOPIC, 0, 5))
     assert counted(bench).findings == (
-        "d.A: shop.events[0] epoch 1: 1 rows, but 2 were loaded (deleted or lost)",
+        "d.A: shop.events[0] epoch 1: 1 row, but 2 were loaded (deleted or lost)",
     )
 
 
@@ -473,7 +473,7 @@ def test_since_a_date_only_doubled_and_unknown_offsets_are_found() -> None:
     double(bench)
     assert counted(bench, since=DAY).findings == (
         "shop.events[0] epoch 1: doubled: offset 0 (d.A and d.A and d.A)",
-        "d.A: shop.events[0] epoch 1: 3 rows of 1 offsets",
+        "d.A: shop.events[0] epoch 1: 3 rows of 1 offset",
         "d.A: shop.events[0] epoch 1: 3 rows, but 2 were loaded",
     )
     assert counted(bench, since=DAY + timedelta(1)).accounted

@@ -98,7 +98,7 @@ def test_a_right_table_has_no_finding_whatever_fits_into_memory(per_part: int, m
             "deletions that are not stored: t[0] offset 0",
             False,
         ),
-        ([record(1, 0, 1), record(1, 0, 0, 1)], "1 keys are in two partitions", True),
+        ([record(1, 0, 1), record(1, 0, 0, 1)], "1 key in two partitions", True),
         ([record(n, n) for n in range(SHOWN + 6)], f"t[0] offset {SHOWN - 1} and 6 more", False),
     ],
 )
@@ -119,7 +119,7 @@ def test_timestamps_decide_between_partitions(times: tuple[int, int]) -> None:
 
 
 def test_rows_of_no_record_count_and_are_named() -> None:
-    other = OtherRows(rows=3, strange=["1 rows of x[0] epoch 9"], undecided=1)
+    other = OtherRows(rows=3, strange=["1 row of x[0] epoch 9"], undecided=1)
     other.unknown.add(RecordPlace("t", 0, 7))
     account = settled([record(1, 0, 1)], other=other)
     assert account.rows == 4

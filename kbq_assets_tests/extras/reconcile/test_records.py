@@ -93,7 +93,7 @@ def test_what_retention_removed_since_is_compared_by_number() -> None:
     bench.kafka.delete_before(TP, 1)
     assert bench.reconcile().accounted
     _rows(bench, A).pop(0)
-    assert "records below 1" in bench.reconcile().partitions[0].findings[0]
+    assert ": 1 record below offset 1" in bench.reconcile().partitions[0].findings[0]
 
 
 def test_the_producers_log_is_compared_row_by_row() -> None:

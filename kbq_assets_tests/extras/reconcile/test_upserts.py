@@ -114,7 +114,7 @@ FORGOTTEN = "DELETE FROM d._kbq_deleted_A"
         (DELETED, f"keys without their newest row: {TOPIC}[0] offset 1"),
         (DOUBLED, f"doubled rows: {TOPIC}[0] offset 1 (2 rows)"),
         (UNKNOWN, f"rows without an applied record: {TOPIC}[0] offset 9999"),
-        (STRANGE, f"rows without an applied record: 1 rows of {TOPIC}[77] epoch 1"),
+        (STRANGE, f"rows without an applied record: 1 row of {TOPIC}[77] epoch 1"),
         (FORGOTTEN, "deletions that are not stored: "),
     ],
 )
@@ -195,7 +195,7 @@ def test_rows_whose_records_kafka_lost_leave_the_verdict_unknown(filled: Reconci
     filled.kafka.delete_before(TopicPartition(TOPIC, 0), 2)
     result = filled.settled()
     assert result.verdict == "unknown"
-    assert f"{A}: Kafka no longer has the records of 1 rows" in result.findings
+    assert f"{A}: Kafka no longer has the records of 1 row" in result.findings
     filled.by_hand(
         DOUBLED.replace("k0", "k1") + ";" + DOUBLED.replace("k0", "k2") + ";" + DOUBLED.replace("k0", "k3")
     )

@@ -198,7 +198,7 @@ def test_a_file_and_a_job_lead_to_each_other(world: FakePlatform, run: Shell) ->
     [file, loaded] = run.json("where", "--file", path)
     assert file["text"].endswith("for shop.orders: loaded")
     assert (loaded["kind"], loaded["name"]) == ("load job", job)
-    assert loaded["text"] == "loaded it into shop.orders: 2 rows of 1 files"
+    assert loaded["text"] == "loaded it into shop.orders: 2 rows of 1 file"
     assert loaded["commands"] == [f"kbq where --job {job}"]
     assert run("where", "--job", "kbq-unknown-1").exit_code == 1
 

@@ -222,11 +222,11 @@ def test_rows_in_quarantine_hold_their_hour_until_an_operator_gives_them_up() ->
     verdict = bench.run()
     assert (bench.until(), verdict.held_by) == (0, "quarantined files")
     assert verdict.why == (
-        "1 files are in quarantine, the first with rows of 2023-11-14 23:00; "
-        "to continue without them: kbq resume --table d.A"
+        "1 file is in quarantine, the first with rows of 2023-11-14 23:00; "
+        "to continue without such files: kbq resume --table d.A"
     )
     proposal = operate.propose_resume_table(bench.store, A)
-    assert ["1 rows that the warehouse rejected" in line for line in proposal.lines] == [True]
+    assert ["1 row that the warehouse rejected" in line for line in proposal.lines] == [True]
     proposal.apply()
     assert bench.run().until == HOUR + 3
     assert (bench.hours().rows, bench.hours().late_rows) == ({HOUR + 3: 1}, 0)

@@ -178,7 +178,7 @@ def test_a_bad_file_is_quarantined_and_the_rest_is_loaded() -> None:
     [quarantined] = _table(bench).quarantined
     assert (quarantined.file.path, "bad files" in quarantined.error) == (bad, True)
     assert bench.paths("staging/") == []
-    assert bench.reconcile().problems == (f"{TOPIC}[0]: d.A: 2 rows are in quarantine and in no table",)
+    assert bench.reconcile().problems == (f"{TOPIC}[0]: d.A: 2 rows in quarantine and in no table",)
 
 
 def test_a_table_whose_errors_no_file_explains_is_parked_and_resumes() -> None:

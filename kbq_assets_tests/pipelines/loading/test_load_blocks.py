@@ -76,7 +76,7 @@ def test_files_of_a_blocked_topic_are_neither_planned_nor_loaded_and_the_report_
     report = bench.load()
     assert _states(report) == {A: "blocked", B: "blocked"}
     assert report.tables[0].message == (
-        "1 rows of 1 files wait: shop.events is blocked by offsets_contiguous: "
+        "1 row waits in 1 file: shop.events is blocked by offsets_contiguous: "
         "shop.events[0]: 3 positions are counted in [0, 2); "
         "next: restore commits/ and tables/ of one moment or kbq reconcile --topic shop.events"
     )

@@ -65,7 +65,7 @@ def test_every_flipped_bit_and_truncation_parks_before_a_row_is_visible() -> Non
         change = (lambda data, p=place: flipped(p, data)) if number % 2 else (lambda data, p=place: data[:p])
         old = replace(bench, path, change)
         bench.load()
-        assert parked(bench).startswith(f"damaged_files: 1 staged files are damaged: {path} has ")
+        assert parked(bench).startswith(f"damaged_files: 1 staged file is damaged: {path} has ")
         assert bench.offsets(A) == []
         bench.store.objects[path] = old
         operate.propose_resume_table(bench.store, A).apply()
@@ -78,7 +78,7 @@ def test_a_file_that_is_gone_parks_before_a_job_reads_the_others() -> None:
     bench = staged()
     bench.store.delete(path_of(bench, 1))
     bench.load()
-    assert parked(bench) == f"missing_files: 1 staged files are gone: {path_of(bench, 1)}"
+    assert parked(bench) == f"missing_files: 1 staged file is gone: {path_of(bench, 1)}"
     assert bench.offsets(A) == []
     assert table(bench).in_flight is None
 
@@ -160,7 +160,7 @@ def test_a_copy_of_a_damaged_file_is_not_made() -> None:
     path = path_of(bench)
     replace(bench, path, lambda data: flipped(-20, data))
     bench.load(topics=lambda topics: dict.fromkeys(topics, bench.settings))
-    assert parked(bench).startswith(f"damaged_files: 1 staged files are damaged: {path}")
+    assert parked(bench).startswith(f"damaged_files: 1 staged file is damaged: {path}")
     assert bench.paths("staging/") == [path]
 
 

@@ -164,7 +164,7 @@ def test_error_rows_of_all_error_tables_are_counted_together() -> None:
 def test_a_table_that_the_commit_does_not_know_has_rows_too_many() -> None:
     books = Books.of({T: loaded(A, B), U: TableState("v", rows={"t/0/1": 1})}, [])
     assert difference(NINE, NINE, books) == [
-        "d.u: 1 rows loaded, 0 to load, 0 quarantined, but 0 were committed"
+        "d.u: 1 row loaded, 0 to load, 0 quarantined, but 0 were committed"
     ]
 
 

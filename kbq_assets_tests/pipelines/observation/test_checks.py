@@ -162,7 +162,7 @@ def test_rows_in_quarantine_fail_until_an_operator_accepts_their_loss(world: Fak
     world.parts.loader.load()
     [result] = world.parts.observer.checks().failures
     assert (result.check, result.subject) == (ROWS_MATCH, "shop.orders")
-    assert "2 rows of 1 files are in quarantine: invalid: " in result.message
+    assert "2 rows of 1 file in quarantine: invalid: " in result.message
     assert result.commands == ("kbq quarantine list --table shop.orders", "kbq resume --table shop.orders")
     world.parts.operator.resume_table(ORDERS).apply()
     assert world.parts.observer.checks().failures == ()

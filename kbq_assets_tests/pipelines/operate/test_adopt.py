@@ -57,7 +57,7 @@ def test_a_table_that_was_dropped_goes_on_without_its_rows(world: World) -> None
     world.park(ParkReason.TABLE_GONE)
     proposal = adopt.propose(world.store, world.warehouse, T)
     assert proposal.title == "continue without the lost rows of table d.t"
-    assert proposal.lines[0].startswith("it does not exist, but 9 rows were loaded into it.")
+    assert proposal.lines[0].startswith("it does not exist, but KBQ loaded 9 rows into it.")
     assert proposal.lines[2:] == tuple(
         f"to load again what Kafka still has: kbq reset --topic {topic}" for topic in ("t", "u")
     )
@@ -97,7 +97,7 @@ def test_a_table_of_another_staging_area_is_fed_from_here_on(world: World) -> No
     world.park(ParkReason.FOREIGN_ROWS)
     proposal = adopt.propose(world.store, world.warehouse, T)
     assert proposal.title == "feed table d.t from this staging area"
-    assert "its 1,234 rows come from the staging area there" in proposal.lines[0]
+    assert "its rows (1,234) come from the staging area there" in proposal.lines[0]
     assert world.warehouse.stored[T].labels == {LABEL: "there"}
     proposal.apply()
     assert (world.warehouse.stored[T].labels, world.now.parked) == ({LABEL: "here"}, None)

@@ -218,7 +218,7 @@ def test_a_reset_refuses_while_rows_are_pending_unless_an_option_gives_them_up()
     proposal = operate.propose_reset(
         bench.store, bench.kafka, TOPIC, start=StartAt("latest"), give_up_pending=True
     )
-    assert "gives up 2 staged rows that are not loaded yet" in proposal.lines
+    assert "gives up 2 staged rows not loaded yet" in proposal.lines
     proposal.apply()
     assert clean(bench.store).orphans == 1
     bench.extract()
@@ -342,7 +342,7 @@ def test_nothing_stopped_is_nothing_to_resume() -> None:
     [
         (StartAt("offset", 1), 1, "position 3 -> 1"),
         (StartAt("timestamp", 2000), 2, "position 3 -> 2"),
-        (StartAt("latest"), 4, "position 3 -> 4 gives up 1 positions unread"),
+        (StartAt("latest"), 4, "position 3 -> 4 gives up 1 position unread"),
     ],
 )
 def test_a_range_is_read_again_in_a_new_epoch(start: StartAt, first: int, line: str) -> None:

@@ -40,8 +40,8 @@ def statuses(store: FaultyMemoryStore) -> set[tuple[str, str]]:
 def test_a_removal_names_the_rows_that_it_gives_up_before_it_does(shared: FaultyMemoryStore) -> None:
     proposal = propose_removal(shared, shared, "lake")
     assert proposal.lines[:2] == (
-        "gives up 9 rows of 2 staged files that it has not loaded",
-        "4 of these rows are for this warehouse only",
+        "gives up 9 rows of 2 staged files not loaded into it",
+        "rows among them for this warehouse only: 4",
     )
     assert statuses(shared) == {("lake", "active"), ("sea", "active")}
     proposal.apply()
@@ -52,7 +52,7 @@ def test_a_removal_names_the_rows_that_it_gives_up_before_it_does(shared: Faulty
 
 def test_a_warehouse_that_waits_for_nothing_gives_up_nothing(shared: FaultyMemoryStore) -> None:
     lines = propose_removal(shared, shared, "sea").lines
-    assert lines[0] == "gives up 0 rows of 0 staged files that it has not loaded"
+    assert lines[0] == "gives up 0 rows of 0 staged files not loaded into it"
 
 
 @pytest.mark.parametrize("name", ["first", ""])

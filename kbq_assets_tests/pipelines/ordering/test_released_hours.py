@@ -123,7 +123,7 @@ def parked(bench: HourlyBench) -> str:
 def test_late_rows_stop_their_table_until_somebody_lets_their_batch_in() -> None:
     bench = late_batch("park")
     assert len(bench.shown()) == 2
-    assert parked(bench).startswith("late_rows: batch 3 is late: 1 rows belong to complete hours before ")
+    assert parked(bench).startswith("late_rows: batch 3 is late: 1 row belongs to complete hours before ")
     assert bench.why()[0] == "parked"
     bench.store.time_ms += HOUR_MS
     bench.load_all()

@@ -58,7 +58,7 @@ def test_a_done_file_that_fails_holds_back_no_other(caplog: pytest.LogCaptureFix
     failed = write_done_files(store.view("p"), [name(0), bad, name(0, partition=1)])
     assert list(failed) == [bad.topic_partition]
     assert sorted(store.objects) == sorted(n.format() for n in (name(0), name(0, partition=1)))
-    assert "1 of 3 done files are not written yet; t[0]" in caplog.text
+    assert "done files not written yet: 1 of 3; t[0]" in caplog.text
 
 
 def test_a_name_that_is_too_long_is_logged_and_skipped(caplog: pytest.LogCaptureFixture) -> None:

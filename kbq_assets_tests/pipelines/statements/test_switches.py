@@ -116,7 +116,7 @@ def test_the_status_says_how_much_comes_first() -> None:
     bench.faults = Script("insert_job", outcome=Outcome.CRASH_BEFORE)
     with pytest.raises(Crash):
         bench.load()
-    assert bench.waits().endswith("load=append before; 2 rows of 2 files come first")
+    assert bench.waits().endswith("load=append before; to load first: 2 rows of 2 files")
 
 
 def test_a_table_that_never_loaded_begins_as_its_topic_asks() -> None:
@@ -250,7 +250,7 @@ def failed_before_a_change() -> SwitchBench:
     parked = bench.table().parked
     assert parked is not None
     assert (parked.reason, bench.how()) == ("statement_failed", "s")
-    assert "2 rows of 2 files come first" in bench.waits()
+    assert "to load first: 2 rows of 2 files" in bench.waits()
     return bench
 
 

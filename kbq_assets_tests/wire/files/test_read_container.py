@@ -95,8 +95,8 @@ class TestBlocks:
         ("rest", "message"),
         [
             (encode_long(-1) + encode_long(0) + MARKER, "claims -1 records in 0 bytes"),
-            (encode_long(1) + encode_long(-1) + MARKER, "claims 1 records in -1 bytes"),
-            (encode_long(1) + encode_long(2**30 + 1), f"claims 1 records in {2**30 + 1} bytes"),
+            (encode_long(1) + encode_long(-1) + MARKER, "claims 1 record in -1 bytes"),
+            (encode_long(1) + encode_long(2**30 + 1), f"claims 1 record in {2**30 + 1} bytes"),
             (encode_long(1) + encode_long(2**30), "cut short"),
             (b"\x80" * 11, "longer than 64 bits"),
             (b"\x80", "cut short"),

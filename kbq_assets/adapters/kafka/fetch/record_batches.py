@@ -16,6 +16,7 @@ import numpy as np
 
 from kbq_assets.adapters.kafka.fetch import codecs, kernels
 from kbq_assets.adapters.kafka.fetch.errors import Damaged, DamagedBatch, NotSpoken
+from kbq_assets.core.plurals import counted
 from kbq_assets.wire.chunk import NO_HEADERS, PADDING, UNREADABLE_HEADERS, Bytes, Chunk, Longs, Origins, Spans
 
 #: A chunk's room in bytes. Most answers have 2 MB and unpack into one chunk, so there are costs per chunk, schema and
@@ -109,7 +110,9 @@ def survey(data: Bytes, start: int, end: int) -> list[BatchHead]:
         if until > end:
             break
         if length < _HEAD.size - _BEFORE_LENGTH or last < 0 or not 0 <= base < 2**62 or count < 0:
-            raise Damaged(f"a batch of {length} bytes, {count} records and {last + 1} offsets from {base}")
+            raise Damaged(
+                f"a batch of {length} bytes, {counted(count, 'record')} and {counted(last + 1, 'offset')} from {base}"
+            )
         if found and base < found[-1].next_offset:
             raise Damaged(f"a batch from offset {base} after one until {found[-1].next_offset}")
         records = start + _HEAD.size
@@ -251,7 +254,7 @@ class Unpacked:
         except Damaged as damaged:
             raise head.damaged(str(damaged)) from None
         if head.records > size // kernels.SMALLEST_RECORD:
-            raise head.damaged(f"{head.records} records in {size} bytes")
+            raise head.damaged(f"{counted(head.records, 'record')} in {size} bytes")
         is_append_time = bool(head.attributes & _APPEND_TIME)
         stamp = head.max_timestamp if is_append_time else head.base_timestamp
         end = self.used + size

@@ -167,10 +167,13 @@ class Watches:
         up = {name: float(r.is_up) for name, r in readings.items() if r.is_up is not None}
         ages = {name: r.age_seconds for name, r in readings.items() if r.age_seconds is not None}
         yield Family(
-            "kbq_build_info", GAUGE, "The version that runs", (Sample(1, {"version": version(DISTRIBUTION)}),)
+            "kbq_build_info",
+            GAUGE,
+            "The running version, as a label",
+            (Sample(1, {"version": version(DISTRIBUTION)}),),
         )
-        yield labelled("kbq_up", GAUGE, "Whether a dependency answered the last poll", "dependency", up)
-        text = "Age of the values shown for a dependency"
+        yield labelled("kbq_up", GAUGE, "1 if the dependency answered the last poll", "dependency", up)
+        text = "Age of the dependency's values in seconds"
         yield labelled("kbq_reading_age_seconds", GAUGE, text, "dependency", ages)
 
     def _problems(self, shown: Shown | None) -> Iterator[dict[str, object]]:
@@ -269,7 +272,7 @@ class Watch(Generic[T]):
         now, begun, good_at = self._clock.monotonic(), self._begun, self._good_at
         age = None if good_at is None else now - good_at
         if begun is not None and now - begun > _PATIENCE_SECONDS:
-            return LastReading(self._value, age, False, f"no answer for {now - begun:.0f} seconds")
+            return LastReading(self._value, age, False, f"no answer for {now - begun:.0f} s")
         return LastReading(self._value, age, self._is_up, self._error)
 
     def _go_on(self) -> None:
