@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from sqlalchemy.exc import SQLAlchemyError
 
+from kbq_assets.adapters.iceberg.rest import TimedRestCatalog
 from kbq_assets.core.config.redaction import redacted_address
 from kbq_assets.core.errors import ConfigurationError, InvalidName, KbqError, Unavailable
 from kbq_assets.core.protocol.names import TableReference
@@ -54,11 +55,18 @@ class IcebergLake:
         return self.properties.get("type") == "hive" or uri.startswith("thrift:")
 
     @property
+    def _is_rest(self) -> bool:
+        kind = str(self.properties.get("type", "")).lower()
+        is_own = not kind and "py-catalog-impl" not in self.properties
+        return kind == "rest" or (is_own and str(self.properties.get("uri", "")).startswith("http"))
+
+    @property
     def catalog(self) -> Catalog:
         """The catalog. Each thread gets its own if it is Hive's, whose client is not thread-safe."""
         with self._lock:
             if not hasattr(self._opened, "catalog"):
-                self._opened.catalog = load_catalog(self.name, **self.properties)
+                load = TimedRestCatalog if self._is_rest else load_catalog
+                self._opened.catalog = load(self.name, **self.properties)
             found: Catalog = self._opened.catalog
             return found
 
