@@ -30,9 +30,9 @@ _STATUS: Mapping[type[Exception], int] = {
 
 class RestCatalogServer:
     """Answers requests. ``fault`` gets each commit before it is answered, done or not: "lost before" and "lost after"
-    answer 500 without, and with, its effect; "twice" answers the second of two equal requests. The server's settings tell clients to add ``prefix`` to paths.
-    ``refuse`` gets a request's path and headers, and says why it is refused, "" if it is not; ``token`` the form of
-    who asks for an access token."""
+    answer 500 without, and with, its effect; "twice" answers the second of two equal requests. The server's settings
+    tell clients to add ``prefix`` to paths. ``refuse`` gets a request's path and headers, and says why it is refused,
+    "" if it is not; ``token`` the form of who asks for an access token."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
