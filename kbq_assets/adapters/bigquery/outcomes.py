@@ -32,6 +32,7 @@ import urllib3.exceptions
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 
+from kbq_assets.adapters.google.auth import UNREADABLE
 from kbq_assets.core.errors import (
     ConfigurationError,
     JobAlreadyExists,
@@ -54,9 +55,6 @@ _NO_ANSWER: Final = (
     auth.GoogleAuthError,
     OSError,
 )
-#: The client and google-auth raise these for a response of another server, such as a proxy or a sign-in page: an empty
-#: body, HTML for a token, or JSON of another shape.
-_UNREADABLE: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _ENDPOINT: Final = "check KBQ_BIGQUERY_ENDPOINT and the proxy; the next run retries"
 _LATER: Final = "the next run retries; if it persists, check BigQuery's status and quotas"
 _GET_JOB: Final = "the next run gets the job"
@@ -75,7 +73,7 @@ def calls(what: str, permission: str) -> Iterator[None]:
         raise  # not a failure: another writer was faster
     except (*_NO_ANSWER, futures.TimeoutError) as error:
         raise _call_error(error, what, permission) from error
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise Unavailable(f"{what}: {_unreadable(error)}", next_step=_ENDPOINT) from error
 
 
@@ -86,7 +84,7 @@ def insertion(what: str) -> Iterator[None]:
         yield
     except _NO_ANSWER as error:
         raise _insertion_error(error, what) from error
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise UnknownOutcome(f"{what}: {_unreadable(error)}", next_step=_GET_JOB) from error
 
 
