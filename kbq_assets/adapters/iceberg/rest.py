@@ -34,7 +34,8 @@ class TimedRestCatalog(RestCatalog):
         first. The library would take that for a failure, and delete the manifests of the committed snapshot.
         """
         try:
-            return super().commit_table(table, requirements, updates)
+            done: CommitTableResponse = super().commit_table(table, requirements, updates)
+            return done
         except CommitFailedException as conflict:
             added = {
                 update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate)

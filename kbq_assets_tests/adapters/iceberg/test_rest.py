@@ -218,20 +218,19 @@ def test_a_server_that_is_gone_fails_the_run_and_not_the_data(tmp_path: Path) ->
         lake.insert_job(one_row_job(tmp_path))
 
 
-def test_a_commit_that_a_proxy_sent_twice_happened_once(
-    server: RestCatalogServer, opener: Opener, tmp_path: Path
-) -> None:
-    lake = Lake(tmp_path, warehouse=opened(server.url))
-    for act in (
+def test_a_commit_that_a_proxy_sent_twice_happened_once(server: RestCatalogServer, tmp_path: Path) -> None:
+    lake, faults = Lake(tmp_path, warehouse=opened(server.url)), ["twice"] * 4
+    acts: list[Callable[[], None]] = [
         lambda: lake.load(1),
         lambda: lake.load(2),
         lake.compact,
         lambda: lake.replace_all(3),
-    ):
-        faults = iter(["twice"])
-        server.fault = lambda faults=faults: next(faults, "")  # type: ignore[misc]
+    ]
+    server.fault = faults.pop
+    for act in acts:
         act()
-        assert next(faults, "sent") == "sent"
+    assert faults == []
+    server.fault = str
     assert lake.offsets() == [3]
     assert len(lake.table.snapshots()) == 4
     for snapshot in lake.table.snapshots():
