@@ -127,6 +127,20 @@ def document(intent: Intent, response: requests.Response) -> dict[str, Any]:
     return found
 
 
+def written(intent: Intent, response: requests.Response) -> dict[str, Any]:
+    """The metadata of an object that was written: generation, size and checksum."""
+    found = document(intent, response)
+    try:
+        complete = (
+            int(found["generation"]) > 0 and int(found["size"]) >= 0 and isinstance(found["crc32c"], str)
+        )
+    except (LookupError, TypeError, ValueError):
+        complete = False
+    if not complete:
+        raise intent.unsettled("the response does not describe an object")
+    return found
+
+
 def wait(seconds: float) -> None:
     """Pause for a random time, so that clients do not retry in step."""
     time.sleep(seconds * random.uniform(0.5, 1.5))
