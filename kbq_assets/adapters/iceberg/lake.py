@@ -36,7 +36,7 @@ _FAILED: Final = (
     OSError,
     MemoryError,
 )
-_OWN_PACKAGE: Final = f"{__name__.partition('.')[0]}."
+_OWN_PACKAGE: Final = __name__.partition(".")[0]
 _DENIED = (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError)
 
 
@@ -158,6 +158,8 @@ def lake_errors(what: str) -> Iterator[None]:
 def _is_of_library(error: Exception) -> bool:
     """Whether a library raised the error, not KBQ. For damaged metadata, pyiceberg raises exceptions of many kinds, for
     example EOFError, zlib.error and TypeError. Hive's client, which is not always installed, has its own."""
+    if any(base.__name__ == "TException" for base in type(error).__mro__):
+        return True
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return not str(frames[-1].f_globals.get("__name__", "")).startswith(_OWN_PACKAGE)
 

@@ -94,7 +94,8 @@ class ConfluentSchemaRegistry:
             raise refused(reply, address)
         if len(reply.json) > _MAX_VERSIONS:
             raise UnstageableSchema(f"{subject} has more than {_MAX_VERSIONS} versions")
-        started, found = time.monotonic(), {}
+        started = time.monotonic()
+        found: dict[int, int] = {}
         for version in reply.json:
             if time.monotonic() - started > _MAX_SECONDS:
                 raise _too_slow(f"{len(found) + 1} versions of {subject}")
