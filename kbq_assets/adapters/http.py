@@ -99,7 +99,7 @@ class HttpClient:
         self._session = requests.Session()
         # Use neither the user's .netrc nor certifi's bundle: callers choose credentials and authorities.
         self._session.trust_env = False
-        self._session.mount("http://", _TimedAdapter())
+        self._session.mount("http://", TimedAdapter())
         self._session.mount("https://", _TlsAdapter(context))
 
     def send(
@@ -215,7 +215,7 @@ class _TlsPool(HTTPSConnectionPool):
     ConnectionCls = _TlsConnection
 
 
-class _TimedAdapter(HTTPAdapter):
+class TimedAdapter(HTTPAdapter):
     """Limits the time of a whole response."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
@@ -228,7 +228,7 @@ class _TimedAdapter(HTTPAdapter):
         return manager
 
 
-class _TlsAdapter(_TimedAdapter):
+class _TlsAdapter(TimedAdapter):
     """Trusts only what one TLS context trusts."""
 
     def __init__(self, context: ssl.SSLContext | None) -> None:

@@ -32,6 +32,7 @@ import urllib3.exceptions
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 
+from kbq_assets.adapters.google.auth import UNREADABLE
 from kbq_assets.core.errors import (
     ConfigurationError,
     JobAlreadyExists,
@@ -46,6 +47,15 @@ from kbq_assets.core.errors import (
 _BUSY: Final = frozenset(
     {"rateLimitExceeded", "quotaExceeded", "jobRateLimitExceeded", "userRateLimitExceeded"}
 )
+#: The client also passes on plain OSErrors, for example for a file of certificate authorities that does not exist.
+_NO_ANSWER: Final = (
+    api.GoogleAPIError,
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    auth.GoogleAuthError,
+    OSError,
+)
+_ENDPOINT: Final = "check KBQ_BIGQUERY_ENDPOINT and the proxy; the next run retries"
 _LATER: Final = "the next run retries; if it persists, check BigQuery's status and quotas"
 _GET_JOB: Final = "the next run gets the job"
 _CREDENTIALS: Final = "check KBQ_LOAD_CREDENTIALS"
@@ -61,13 +71,10 @@ def calls(what: str, permission: str) -> Iterator[None]:
         yield
     except api.PreconditionFailed:
         raise  # not a failure: another writer was faster
-    except (
-        api.GoogleAPIError,
-        requests.RequestException,
-        auth.GoogleAuthError,
-        futures.TimeoutError,
-    ) as error:
+    except (*_NO_ANSWER, futures.TimeoutError) as error:
         raise _call_error(error, what, permission) from error
+    except UNREADABLE as error:
+        raise Unavailable(f"{what}: {_unreadable(error)}", next_step=_ENDPOINT) from error
 
 
 @contextmanager
@@ -75,8 +82,10 @@ def insertion(what: str) -> Iterator[None]:
     """Translate the errors of the call that inserts a job, as in the table of outcomes."""
     try:
         yield
-    except (api.GoogleAPIError, requests.RequestException, auth.GoogleAuthError) as error:
+    except _NO_ANSWER as error:
         raise _insertion_error(error, what) from error
+    except UNREADABLE as error:
+        raise UnknownOutcome(f"{what}: {_unreadable(error)}", next_step=_GET_JOB) from error
 
 
 def is_busy(error: Exception) -> bool:
@@ -124,6 +133,10 @@ def _insertion_error(error: Exception, what: str) -> KbqError:
     return UnknownOutcome(f"{what}: no response: {message_of(error)}", next_step=_GET_JOB)
 
 
+def _unreadable(error: Exception) -> str:
+    return f"the response is not BigQuery's, or no token ({type(error).__name__}: {error})"
+
+
 def _is_refusal(error: Exception) -> bool:
     """Whether a 4xx is a definite refusal; 408 and 499 only mean that there was no response."""
     code = error.code if isinstance(error, api.GoogleAPICallError) else None
@@ -143,6 +156,10 @@ def _call_error(error: Exception, what: str, permission: str) -> KbqError:
     message = f"{what}: {message_of(error)}"
     if isinstance(error, (api.Unauthorized, auth.GoogleAuthError)):
         return Unavailable(message, next_step=_CREDENTIALS)
+    if isinstance(error, api.NotFound) and reason_of(error) != "notFound":
+        return Unavailable(
+            f"{what}: the response is not BigQuery's: {message_of(error)}", next_step=_ENDPOINT
+        )
     if isinstance(error, api.NotFound):
         return NotFound(message, next_step="check project, dataset and table in the console")
     if _is_refusal(error) and not is_busy(error) and not isinstance(error, api.Conflict):

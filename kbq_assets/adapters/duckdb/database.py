@@ -238,6 +238,10 @@ def storage_errors() -> Iterator[None]:
             next_step="check for manual changes to the file",
         ) from error
     except (duckdb.Error, OSError, MemoryError) as error:
+        if _is_damage(error):
+            raise CorruptState(
+                f"the local warehouse is damaged: {error}", next_step="restore the file from a backup"
+            ) from error
         raise Unavailable(
             f"the local warehouse failed: {error}",
             next_step="check disk space and permissions, then run again",
@@ -271,11 +275,19 @@ def _open_error(path: Path, error: duckdb.Error) -> KbqError:
             f"the warehouse {path} has another storage version: {text}",
             next_step="use the DuckDB version that wrote it",
         )
-    if "not a valid DuckDB database" in text or isinstance(error, duckdb.SerializationException):
+    if "not a valid DuckDB database" in text or _is_damage(error):
         return CorruptState(
             f"the warehouse {path} cannot be read: {text}", next_step="restore it from a backup"
         )
     return _cannot_open(path, text)
+
+
+def _is_damage(error: BaseException) -> bool:
+    """Whether the file's bytes are damaged: a checksum differs, or the file is too short."""
+    is_short = isinstance(error, duckdb.IOException) and "Could not read enough bytes" in str(error)
+    return (
+        is_short or isinstance(error, duckdb.SerializationException) or "Corrupt database file" in str(error)
+    )
 
 
 def _cannot_open(path: Path, why: str) -> Unavailable:

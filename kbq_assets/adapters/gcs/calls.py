@@ -15,6 +15,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from kbq_assets.adapters.gcs.errors import NO_ANSWER, Intent, interruption, refusal
+from kbq_assets.adapters.google.auth import UNREADABLE
 from kbq_assets.core.errors import PreconditionFailed, TransientError, UnknownOutcome
 
 #: Connections kept open, one per thread that shares a store.
@@ -110,6 +111,9 @@ class Calls:
             raise refusal(call.intent, response.status_code, response.text)
         except NO_ANSWER as error:
             raise interruption(call.intent, error) from None
+        except UNREADABLE as error:
+            reason = f"no access token, or a response of another server ({type(error).__name__}: {error})"
+            raise call.intent.unsettled(reason) from None
 
 
 def document(intent: Intent, response: requests.Response) -> dict[str, Any]:
@@ -120,6 +124,20 @@ def document(intent: Intent, response: requests.Response) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise intent.unsettled("the response is not a JSON object")
+    return found
+
+
+def written(intent: Intent, response: requests.Response) -> dict[str, Any]:
+    """The metadata of an object that was written: generation, size and checksum."""
+    found = document(intent, response)
+    try:
+        complete = (
+            int(found["generation"]) > 0 and int(found["size"]) >= 0 and isinstance(found["crc32c"], str)
+        )
+    except (LookupError, TypeError, ValueError):
+        complete = False
+    if not complete:
+        raise intent.unsettled("the response does not describe an object")
     return found
 
 

@@ -16,7 +16,7 @@ import google_crc32c
 import requests
 from google.cloud.storage import Client
 
-from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls, wait
+from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls, wait, written
 from kbq_assets.adapters.gcs.download import (
     ObjectReader,
     header_ms,
@@ -257,7 +257,7 @@ class GcsObjectStore:
             _multipart(boundary, metadata, data),
             once=True,
         )
-        return self._calls.json(call)
+        return self._calls.send(call, lambda response: written(intent, response))
 
 
 def _each(call: Callable[[str], None], paths: Iterable[str]) -> Mapping[str, Exception]:

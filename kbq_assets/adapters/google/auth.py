@@ -20,10 +20,14 @@ from google.auth.credentials import AnonymousCredentials, Credentials
 from google.auth.transport.requests import Request
 from google.oauth2 import service_account
 
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, Unavailable
 
 #: IAM roles limit what an identity may do, so the scope is not narrower.
 SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
+#: google-auth and Google's clients raise these for a response of another server, such as a proxy: HTML for a token, an
+#: empty body, or JSON of another shape.
+UNREADABLE: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_PASSES: Final = "check the network, then run again"
 #: The longest lifetime that needs no organization policy. Tokens are renewed automatically.
 _LIFETIME_SECONDS: Final = 3600
 
@@ -40,7 +44,7 @@ class GoogleAccess:
 
 
 def google_credentials(access: GoogleAccess) -> Credentials:
-    """The credentials of an access. Raises ConfigurationError, which never shows the secret."""
+    """The credentials of an access. Raises ConfigurationError, which never shows the secret, or Unavailable."""
     kind, _, target = access.credentials.partition(":")
     if access.credentials == "anonymous":
         return AnonymousCredentials()
@@ -60,7 +64,7 @@ def google_credentials(access: GoogleAccess) -> Credentials:
 def identity(credentials: Credentials) -> str:
     """The owner of the credentials: an email address, or the kind of credentials if the address is unknown."""
     if isinstance(credentials, compute_engine.Credentials):
-        with contextlib.suppress(exceptions.GoogleAuthError):
+        with contextlib.suppress(exceptions.GoogleAuthError, OSError, *UNREADABLE):
             credentials.refresh(Request())  # the metadata server names the account only after a refresh
     email = getattr(credentials, "service_account_email", None) or getattr(credentials, "signer_email", None)
     if email and email != "default":
@@ -69,14 +73,26 @@ def identity(credentials: Credentials) -> str:
 
 
 def _default() -> Credentials:
+    reason = ""
     try:
         found, _ = google.auth.default(scopes=SCOPES)
+    except exceptions.TransportError as error:
+        raise Unavailable(
+            f"the Application Default Credentials get no token: {type(error).__name__}", next_step=_PASSES
+        ) from error
     except exceptions.DefaultCredentialsError as error:
         raise ConfigurationError(
             "there are no Application Default Credentials",
             next_step="run gcloud auth application-default login, or set KBQ_EXTRACT_CREDENTIALS and "
             "KBQ_LOAD_CREDENTIALS to file:PATH",
         ) from error
+    except (exceptions.GoogleAuthError, OSError, *UNREADABLE) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__
+    if reason:  # the error's message may quote the file
+        raise ConfigurationError(
+            f"the Application Default Credentials cannot be used: {reason}",
+            next_step="check the file in GOOGLE_APPLICATION_CREDENTIALS, or run gcloud auth application-default login",
+        )
     return found
 
 

@@ -14,7 +14,7 @@ import requests
 from google.auth import exceptions
 from google.auth.transport.requests import AuthorizedSession
 
-from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
+from kbq_assets.adapters.google.auth import UNREADABLE, GoogleAccess, google_credentials
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 
 _NAME: Final = re.compile(r"projects/[\w:.-]+(/locations/([\w-]+))?/secrets/[\w-]+/versions/([\w-]+)")
@@ -60,7 +60,7 @@ def _answer(url: str, name: str, access: GoogleAccess) -> requests.Response:
     try:
         with AuthorizedSession(google_credentials(access)) as session:
             return session.get(url, timeout=_TIMEOUT)
-    except (requests.RequestException, exceptions.GoogleAuthError) as error:
+    except (exceptions.GoogleAuthError, OSError, *UNREADABLE) as error:  # requests' errors are OSErrors
         why = type(error).__name__
     raise _unavailable(name, why)
 
@@ -71,7 +71,7 @@ def _text(response: requests.Response, name: str) -> str:
         data = base64.b64decode(payload["data"], validate=True)
         if int(payload.get("dataCrc32c", google_crc32c.value(data))) == google_crc32c.value(data):
             return data.decode()
-    except (ValueError, KeyError, TypeError):
+    except UNREADABLE:
         pass  # the error's message may quote the secret
     raise _unavailable(name, "the response is damaged, or not text")
 

@@ -31,7 +31,7 @@ from kbq_assets.adapters.iceberg.commits import (
 )
 from kbq_assets.adapters.iceberg.data_files import touched, where
 from kbq_assets.adapters.iceberg.erased_rows import is_erased
-from kbq_assets.adapters.iceberg.housekeeping import DEFAULT_AGE, GRACE, MAX_AGE
+from kbq_assets.adapters.iceberg.housekeeping import GRACE, MAX_AGE, max_age_ms
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
 from kbq_assets.adapters.iceberg.load_jobs import LakeJobs
@@ -98,7 +98,7 @@ class LakeErasureTables:
         """Snapshots, tags, branches, and files of failed jobs."""
         now = datetime.now(UTC)
         for reference, table in self._existing(tables):
-            age = int(table.properties.get(MAX_AGE, DEFAULT_AGE // timedelta(milliseconds=1)))
+            age = max_age_ms(table)
             yield (
                 f"{reference}: its current snapshots, until {_day(now, age) or f'you lower {MAX_AGE}'}, and files of"
                 f" failed jobs, until {(now + GRACE).date()}: then kbq expire --table {reference} deletes them"

@@ -22,6 +22,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from kbq_assets.adapters.iceberg import job_records
+from kbq_assets.core.errors import ConfigurationError
 
 #: Number of snapshots to expire at a time, since each expiry is a commit.
 BATCH: Final = 20
@@ -58,12 +59,27 @@ def keep_house(table: Table, *, batch: int = BATCH, now_ms: int | None = None) -
 
 def expirable(table: Table, now_ms: int) -> list[Snapshot]:
     """Snapshots that exceed both the table's maximum age and its minimum number, oldest first."""
-    properties = table.properties
-    age = int(properties.get(MAX_AGE, DEFAULT_AGE // _MILLISECOND))
-    least = max(1, int(properties.get(MIN_SNAPSHOTS, 1)))
+    age = max_age_ms(table)
+    least = max(1, _number(table, MIN_SNAPSHOTS, 1))
     kept = {reference.snapshot_id for reference in table.metadata.refs.values()}
     ordered = sorted(table.snapshots(), key=lambda snapshot: snapshot.timestamp_ms)
     return [s for s in ordered[:-least] if s.timestamp_ms < now_ms - age and s.snapshot_id not in kept]
+
+
+def max_age_ms(table: Table) -> int:
+    """The age at which a table's snapshots expire. Raises ConfigurationError if its property is not a number."""
+    return _number(table, MAX_AGE, DEFAULT_AGE // _MILLISECOND)
+
+
+def _number(table: Table, name: str, default: int) -> int:
+    text = table.properties.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"the property {name} of {'.'.join(table.name())} is not a number: {text[:50]}",
+            next_step="set it to a whole number, or remove it",
+        ) from None
 
 
 def _manifests(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[ManifestFile]:

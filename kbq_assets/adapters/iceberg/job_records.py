@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from kbq_assets.core.erasure.model import JOB_PREFIX
+from kbq_assets.core.errors import CorruptState
 from kbq_assets.ports.warehouse import JobError
 
 PREFIX: Final = "kbq.jobs."
@@ -57,7 +58,7 @@ def series_of(job_id: str) -> tuple[str, int]:
 
 def find(properties: Mapping[str, str], job_id: str) -> JobRecord | None:
     """The record of an ended job; None if its id may still run. An id below the last number has ended; if it has no
-    record, it counts as burned."""
+    record, it counts as burned. Raises CorruptState for a damaged property."""
     series, number = series_of(job_id)
     last, jobs = _stored(properties, series)
     if number > last:
@@ -93,7 +94,13 @@ def _stored(properties: Mapping[str, str], series: str) -> tuple[int, tuple[JobR
     text = properties.get(PREFIX + series)
     if text is None:
         return -1, ()
-    value: Any = json.loads(text)
     known = JobRecord.__dataclass_fields__
-    jobs = ({k: v for k, v in {"commit": "", **job}.items() if k in known} for job in value["jobs"])
-    return int(value["last"]), tuple(JobRecord(**job) for job in jobs)
+    try:
+        value: Any = json.loads(text)
+        jobs = ({k: v for k, v in {"commit": "", **job}.items() if k in known} for job in value["jobs"])
+        return int(value["last"]), tuple(JobRecord(**job) for job in jobs)
+    except (ValueError, TypeError, LookupError) as error:
+        raise CorruptState(
+            f"the property {PREFIX}{series}, which records load jobs, is damaged: {type(error).__name__}: {error}",
+            next_step="restore it from the table's earlier metadata, in its metadata log",
+        ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock, local
@@ -13,10 +14,12 @@ from google.auth import exceptions as auth
 from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
 from sqlalchemy.exc import SQLAlchemyError
 
+from kbq_assets.adapters.iceberg.rest import TimedRestCatalog
 from kbq_assets.core.config.redaction import redacted_address
-from kbq_assets.core.errors import ConfigurationError, Unavailable
+from kbq_assets.core.errors import ConfigurationError, InvalidName, KbqError, Unavailable
 from kbq_assets.core.protocol.names import TableReference
 
 #: Schemes to which KBQ writes. Permissions and consistency of other storage are not tested.
@@ -33,6 +36,7 @@ _FAILED: Final = (
     OSError,
     MemoryError,
 )
+_OWN_PACKAGE: Final = __name__.partition(".")[0]
 _DENIED = (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError)
 
 
@@ -51,28 +55,56 @@ class IcebergLake:
         return self.properties.get("type") == "hive" or uri.startswith("thrift:")
 
     @property
+    def _is_rest(self) -> bool:
+        kind = str(self.properties.get("type", "")).lower()
+        is_own = not kind and "py-catalog-impl" not in self.properties
+        return kind == "rest" or (is_own and str(self.properties.get("uri", "")).startswith("http"))
+
+    @property
     def catalog(self) -> Catalog:
         """The catalog. Each thread gets its own if it is Hive's, whose client is not thread-safe."""
         with self._lock:
             if not hasattr(self._opened, "catalog"):
-                self._opened.catalog = load_catalog(self.name, **self.properties)
+                load = TimedRestCatalog if self._is_rest else load_catalog
+                self._opened.catalog = load(self.name, **self.properties)
             found: Catalog = self._opened.catalog
             return found
 
     def table(self, table: TableReference) -> Table | None:
         """A table's current state; None if it does not exist. Raises ConfigurationError if KBQ does not support the
         storage of its files."""
-        try:
-            found = self.catalog.load_table((table.dataset, table.table))
-        except exceptions.NoSuchTableError:
-            return None
-        scheme, separator, _ = found.location().partition("://")
-        if separator and scheme not in _SCHEMES:
+        found = self._load(table)
+        if found is not None and not _is_supported(found):
             raise ConfigurationError(
-                f"the files of {table} are in {scheme}://, which is not built yet",
+                f"the files of {table} are in {found.location().partition('://')[0]}://, which is not built yet",
                 next_step="set the catalog's warehouse to a folder or gs://bucket/prefix",
             )
         return found
+
+    def own_table(self, table: TableReference) -> Table | None:
+        """A table that KBQ may have written; None if it does not exist, or if its files are in other storage, so that
+        it is someone else's."""
+        found = self._load(table)
+        return found if found is not None and _is_supported(found) else None
+
+    def references(self, namespace: Identifier) -> Iterator[TableReference]:
+        """Tables of a namespace with names that KBQ writes; none if the namespace does not exist any more."""
+        try:
+            identifiers = self.catalog.list_tables(namespace)
+        except exceptions.NoSuchNamespaceError:
+            return
+        for identifier in identifiers:
+            try:
+                reference = TableReference(*identifier)
+            except (InvalidName, TypeError):  # someone's own table, with a name that KBQ never writes
+                continue
+            yield reference
+
+    def _load(self, table: TableReference) -> Table | None:
+        try:
+            return self.catalog.load_table((table.dataset, table.table))
+        except exceptions.NoSuchTableError:
+            return None
 
     def namespace(self, dataset: str) -> Mapping[str, str] | None:
         """The properties of a dataset; None if it does not exist."""
@@ -87,6 +119,11 @@ class IcebergLake:
             self.catalog.create_namespace((dataset,))
         except exceptions.NamespaceAlreadyExistsError:
             return
+
+
+def _is_supported(table: Table) -> bool:
+    scheme, separator, _ = table.location().partition("://")
+    return not separator or scheme in _SCHEMES
 
 
 @contextmanager
@@ -113,9 +150,18 @@ def lake_errors(what: str) -> Iterator[None]:
     except _FAILED as error:
         raise _failed(what, error) from None
     except Exception as error:
-        if not any(base.__name__ == "TException" for base in type(error).__mro__):
+        if isinstance(error, KbqError) or not _is_of_library(error):
             raise
-        raise _failed(what, error) from None  # an error of Hive's client, which is not always installed
+        raise _failed(what, error) from None
+
+
+def _is_of_library(error: Exception) -> bool:
+    """Whether a library raised the error, not KBQ. For damaged metadata, pyiceberg raises exceptions of many kinds, for
+    example EOFError, zlib.error and TypeError. Hive's client, which is not always installed, has its own."""
+    if any(base.__name__ == "TException" for base in type(error).__mro__):
+        return True
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return not str(frames[-1].f_globals.get("__name__", "")).startswith(_OWN_PACKAGE)
 
 
 def _failed(what: str, error: Exception) -> Unavailable:

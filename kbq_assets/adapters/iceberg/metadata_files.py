@@ -10,7 +10,6 @@ from kbq_assets.adapters.iceberg import schema
 from kbq_assets.adapters.iceberg.connect import configured, embedded
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
 from kbq_assets.core.config.locations import LakeAddress
-from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.protocol.names import TableReference
 
 #: Prefix of KBQ's own tables: shadow tables of replays, and completeness.
@@ -35,15 +34,11 @@ class IcebergMetadata:
             for dataset in sorted(datasets):
                 if self._lake.namespace(dataset) is None:
                     continue
-                for identifier in self._lake.catalog.list_tables((dataset,)):
-                    try:
-                        reference = TableReference(*identifier)
-                    except (InvalidName, TypeError):  # someone's own table, with a name that KBQ never writes
-                        continue
+                for reference in self._lake.references((dataset,)):
                     left_out = reference.table.startswith(_OWN) or (
                         only is not None and reference not in only
                     )
-                    stored = None if left_out else self._lake.table(reference)
+                    stored = None if left_out else self._lake.own_table(reference)
                     if stored is not None and schema.has_positions(stored):
                         found[reference] = stored.metadata_location
         return found

@@ -27,7 +27,6 @@ from kbq_assets.adapters.iceberg.tasks import LargeJobs, job_writer
 from kbq_assets.adapters.iceberg.writer import ParquetWriter
 from kbq_assets.core.errors import (
     ConfigurationError,
-    InvalidName,
     JobFailed,
     NotFound,
 )
@@ -251,12 +250,8 @@ class IcebergWarehouse:
 
 def _kafka_tables(lake: IcebergLake) -> Iterator[TableReference]:
     for namespace in lake.catalog.list_namespaces():
-        for identifier in lake.catalog.list_tables(namespace):
-            try:
-                reference = TableReference(*identifier)
-            except (InvalidName, TypeError):  # someone's own table, with a name that KBQ never writes
-                continue
-            stored = lake.table(reference)
+        for reference in lake.references(namespace):
+            stored = lake.own_table(reference)
             if stored is not None and schema.has_positions(stored):
                 yield reference
 

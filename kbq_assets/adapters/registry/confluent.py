@@ -20,7 +20,7 @@ from kbq_assets.ports.registry import RegisteredSchema
 
 _SUBJECT_NOT_FOUND: Final = 40401
 _SCHEMA_NOT_FOUND: Final = 40403
-#: Limits of a schema together with its references.
+#: Limits of a schema together with its references, and of a subject's versions.
 _MAX_REFERENCES: Final = 1000
 _MAX_VERSIONS: Final = 10_000
 _MAX_BYTES: Final = 8 << 20
@@ -95,9 +95,14 @@ class ConfluentSchemaRegistry:
             raise refused(reply, address)
         if len(reply.json) > _MAX_VERSIONS:
             raise UnstageableSchema(f"{subject} has more than {_MAX_VERSIONS} versions")
-        return {
-            version: self._id_of(subject, version, path) for version in reply.json if type(version) is int
-        }
+        started = time.monotonic()
+        found: dict[int, int] = {}
+        for version in reply.json:
+            if time.monotonic() - started > _MAX_SECONDS:
+                raise _too_slow(f"{counted(len(found) + 1, 'version')} of {subject}")
+            if type(version) is int:
+                found[version] = self._id_of(subject, version, path)
+        return found
 
     def _id_of(self, subject: str, version: int, path: str) -> int:
         if (subject, version) not in self._versions:
@@ -142,11 +147,7 @@ class ConfluentSchemaRegistry:
             if len(schemas) + len(wanted) > _MAX_REFERENCES:
                 raise UnstageableSchema(f"it has more than {_MAX_REFERENCES} references")
             if time.monotonic() - started > _MAX_SECONDS:
-                wanted_now = counted(len(schemas) + 1, "reference")
-                raise Unavailable(
-                    f"the schema registry did not return {wanted_now} in {_MAX_SECONDS:.0f} s",
-                    next_step="check its log; the next run tries again",
-                )
+                raise _too_slow(counted(len(schemas) + 1, "reference"))
             reference, _ = wanted.popitem()
             what = f"version {reference.version} of {reference.subject}, which a schema refers to,"
             reply, address = self._get(reference.path)
@@ -236,6 +237,13 @@ def refused(reply: Reply, address: str) -> Unavailable:
     return Unavailable(
         f"the schema registry at {address} responded with HTTP {reply.status}, error code {_error_code(reply)}",
         next_step=step,
+    )
+
+
+def _too_slow(what: str) -> Unavailable:
+    return Unavailable(
+        f"the schema registry did not return {what} in {_MAX_SECONDS:.0f} s",
+        next_step="check its log; the next run tries again",
     )
 
 

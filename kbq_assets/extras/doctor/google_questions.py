@@ -19,7 +19,7 @@ from google.auth import exceptions as auth
 from google.cloud import bigquery
 
 from kbq_assets.adapters.gcs import BucketReport, check_bucket
-from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials, identity
+from kbq_assets.adapters.google.auth import UNREADABLE, GoogleAccess, google_credentials, identity
 from kbq_assets.adapters.google.clients import bigquery_client, storage_client
 from kbq_assets.core.config.google_permissions import CREATE_OBJECTS, SET_CATEGORY, TABLE_PERMISSIONS
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
@@ -165,7 +165,7 @@ def _answers(what: str) -> Iterator[None]:
             f"{what}: the credentials are not accepted: {_first(error)}",
             next_step="check them; impersonating an account needs roles/iam.serviceAccountTokenCreator on it",
         ) from error
-    except api.GoogleAPIError as error:
+    except (api.GoogleAPIError, OSError, *UNREADABLE) as error:
         raise Unavailable(
             f"{what}: {_first(error)}", next_step="try again; is the endpoint right?"
         ) from error

@@ -38,6 +38,7 @@ from kbq_assets_tests.adapters.bigquery.canned import (
     loaded,
     table_resource,
 )
+from kbq_assets_tests.fixtures.variables import Variables
 from kbq_assets_tests.google.faults import Fault
 
 INSERT = "jobs.insert"
@@ -152,6 +153,26 @@ def test_an_answer_that_is_not_bigquerys_is_an_unknown_outcome(server: CannedBig
         insert(server.warehouse())
 
 
+#: Responses of servers in between: cut off, or JSON of another shape.
+FOREIGN = [b"", b"[]", b"null", b'"busy"', b'{"status": null, "statistics": null}', b"[" * 100_000]
+
+
+@pytest.mark.parametrize("call", [insert, burn])
+@pytest.mark.parametrize("body", FOREIGN, ids=lambda body: body[:10])
+def test_a_response_of_another_shape_to_an_insertion_is_an_unknown_outcome(
+    server: CannedBigQuery, call: Callable[[BigQueryWarehouse], None], body: bytes
+) -> None:
+    server.reply(INSERT, body)
+    with pytest.raises(UnknownOutcome, match="not BigQuery's"):
+        call(server.warehouse())
+
+
+def test_an_error_of_another_shape_to_an_insertion_is_an_unknown_outcome(server: CannedBigQuery) -> None:
+    server.reply(INSERT, {"error": "upstream"}, 503)
+    with pytest.raises(UnknownOutcome, match="not BigQuery's"):
+        insert(server.warehouse())
+
+
 def test_without_a_connection_nothing_was_sent() -> None:
     client = bigquery.Client(
         PROJECT, NoCredentials(AssertionError()), client_options={"api_endpoint": "http://127.0.0.1:1"}
@@ -236,6 +257,44 @@ def test_a_busy_server_is_unavailable_in_the_end(
         call(server.warehouse())
 
 
+@pytest.mark.parametrize(("method", "call", "permission"), CALLS)
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(200, b""), (200, b"[]"), (200, b'"busy"'), (502, b'"upstream"'), (503, b'{"error": "upstream"}')],
+)
+def test_a_response_of_another_shape_is_unavailable(
+    server: CannedBigQuery,
+    method: str,
+    call: Callable[[BigQueryWarehouse], object],
+    permission: str,
+    status: int,
+    body: bytes,
+) -> None:
+    server.reply(method, body, status)
+    with pytest.raises(Unavailable, match="not BigQuery's"):
+        call(server.warehouse())
+
+
+def test_a_file_of_authorities_that_is_not_there_is_reported(
+    server: CannedBigQuery, variables: Variables
+) -> None:
+    variables["REQUESTS_CA_BUNDLE"] = "/nowhere/ca.pem"
+    client = server.client()
+    client._connection.API_BASE_URL = server.endpoint.replace("http:", "https:")
+    warehouse = BigQueryWarehouse(client, PROJECT, LOCATION, patience_seconds=0)
+    with pytest.raises(Unavailable, match=r"nowhere/ca\.pem"):
+        warehouse.columns(TABLE)
+    with pytest.raises(UnknownOutcome, match=r"nowhere/ca\.pem"):
+        insert(warehouse)
+
+
+@pytest.mark.parametrize("body", [b"<html>404</html>", b"{}"])
+def test_another_servers_not_found_says_nothing_of_a_table(server: CannedBigQuery, body: bytes) -> None:
+    server.reply("tables.get", body, 404)
+    with pytest.raises(Unavailable, match="KBQ_BIGQUERY_ENDPOINT"):
+        server.warehouse().columns(TABLE)
+
+
 @pytest.mark.parametrize("fault", ["503", "drop_request", "drop_reply"])
 def test_what_may_be_repeated_is(server: CannedBigQuery, fault: str) -> None:
     server.faults.add(Fault("jobs.get", fault, reason="backendError"))
@@ -292,4 +351,4 @@ def test_a_table_that_is_gone_is_not_found() -> None:
     from google.api_core.exceptions import NotFound as Gone
 
     with pytest.raises(NotFound), calls("table t", "p"):
-        raise Gone("gone")
+        raise Gone("gone", errors=[{"reason": "notFound"}])

@@ -266,6 +266,28 @@ def test_a_file_that_is_no_database_is_reported(path: Path) -> None:
         DuckDbWarehouse(path).tables()
 
 
+def test_damaged_bytes_are_reported_for_good(warehouse: DuckDbWarehouse, path: Path, stage: Stage) -> None:
+    """In the header, in the catalog, and in each block of rows."""
+    warehouse.insert_job(load_job("j1", stage("a.avro", avro_file([record(n) for n in range(4_000)]))))
+    data = path.read_bytes()
+    found = set()
+    for place in (100, *range(12_388, len(data), 262_144)):
+        path.write_bytes(
+            data[:place] + bytes(byte ^ 0xFF for byte in data[place : place + 64]) + data[place + 64 :]
+        )
+        try:
+            DuckDbWarehouse(path).kafka_summary(TABLE)
+        except CorruptState as error:
+            found.add(error.message.partition(":")[0].removeprefix(f"the warehouse {path} "))
+    assert found == {"cannot be read", "the local warehouse is damaged"}
+
+
+def test_a_file_that_lost_its_end_is_reported_for_good(warehouse: DuckDbWarehouse, path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:12_288])
+    with pytest.raises(CorruptState, match="backup"):
+        warehouse.tables()
+
+
 def test_a_database_made_by_hand_is_taken_as_it_is(path: Path, stage: Stage) -> None:
     path.parent.mkdir()
     with duckdb.connect(str(path)) as connection:

@@ -101,6 +101,20 @@ def test_a_repetition_that_meets_its_own_write_is_an_unknown_outcome(cloud: Clou
     assert len(cloud.sent("objects.insert")) == 2
 
 
+@pytest.mark.parametrize("answer", [{}, {"status": "ok"}, {"generation": None, "size": "1", "crc32c": ""}])
+@pytest.mark.parametrize("write", OVERWRITTEN, ids=["create", "swap"])
+def test_an_answer_to_a_write_that_describes_no_object_is_an_unknown_outcome(
+    cloud: Cloud, write: Change, answer: dict[str, object]
+) -> None:
+    cloud.store.create("a", b"old")
+    cloud.judge.tamper = lambda request, reply: (
+        Reply.of_json(200, reply.json() and answer) if request.method == "objects.insert" else reply
+    )
+    with pytest.raises(UnknownOutcome):
+        write(cloud.store)
+    assert len(cloud.sent("objects.insert")) == 1 + ATTEMPTS  # the first wrote the old object
+
+
 @pytest.mark.parametrize("data", [b"", b"staged"], ids=["done file", "staged file"])
 def test_a_file_that_nobody_else_writes_is_settled_by_its_checksum(cloud: Cloud, data: bytes) -> None:
     cloud.strike("objects.insert", "drop_reply")

@@ -8,7 +8,8 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -19,7 +20,10 @@ from google.auth import environment_vars
 from google.auth.credentials import AnonymousCredentials
 from google.auth.impersonated_credentials import Credentials as Impersonated
 
+from kbq_assets.adapters.gcs import GcsObjectStore
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials, identity
+from kbq_assets.adapters.google.clients import storage_client
+from kbq_assets.adapters.google.secrets import read_secret
 from kbq_assets.core.config.locations import Bucket
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.extras.doctor.google_questions import CloudStorageQuestions
@@ -104,13 +108,21 @@ class GoogleServer(BaseHTTPRequestHandler):
         return
 
 
-@pytest.fixture
-def google() -> Iterator[str]:
-    """Host and port of a `GoogleServer`."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), GoogleServer) as server:
+@contextmanager
+def serving(post: Callable[[GoogleServer], None] = GoogleServer.do_POST) -> Iterator[str]:
+    """Host and port of a `GoogleServer` that answers a POST by ``post``."""
+    handler = type("Handler", (GoogleServer,), {"do_POST": post})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+@pytest.fixture
+def google() -> Iterator[str]:
+    """Host and port of a `GoogleServer`."""
+    with serving() as found:
+        yield found
 
 
 def test_a_machine_of_google_cloud_is_the_account_that_it_runs_as(tmp_path: Path, google: str) -> None:
@@ -147,6 +159,47 @@ def test_without_default_credentials_the_ways_to_give_some_are_reported() -> Non
     with pytest.raises(ConfigurationError, match="no Application Default Credentials") as caught:
         google_credentials(GoogleAccess())
     assert "KBQ_LOAD_CREDENTIALS" in caught.value.next_step
+
+
+@pytest.mark.parametrize("reference", ["", f"impersonate:{EMAIL}"])
+@pytest.mark.parametrize(
+    "content",
+    ["[]", "null", '"hunter2"', '{"type": "impersonated_service_account", "hunter2": 1}'],
+)
+def test_default_credentials_of_another_shape_are_refused_without_quoting_them(
+    tmp_path: Path, google_environment: Variables, content: str, reference: str
+) -> None:
+    (tmp_path / "default.json").write_text(content)
+    google_environment[environment_vars.CREDENTIALS] = str(tmp_path / "default.json")
+    with pytest.raises(ConfigurationError, match="Default Credentials cannot be used") as caught:
+        google_credentials(GoogleAccess(reference))
+    assert caught.value.__context__ is None  # a traceback would print it
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_folder_is_no_default_credentials(tmp_path: Path, google_environment: Variables) -> None:
+    google_environment[environment_vars.CREDENTIALS] = str(tmp_path)
+    with pytest.raises(ConfigurationError, match="Is a directory"):
+        google_credentials(GoogleAccess())
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>Please sign in</html>", b"", b"[]", b'{"access_token": "x", "expires_in": "soon"}']
+)
+def test_another_server_in_place_of_the_token_server_is_unavailable(key_file: Path, body: bytes) -> None:
+    with serving(lambda handler: handler._answer(200, body, "text/html")) as google:
+        key_file.write_text(
+            json.dumps({**json.loads(key_file.read_text()), "token_uri": f"http://{google}/token"})
+        )
+        access = GoogleAccess(f"file:{key_file}", f"http://{google}")
+        store = GcsObjectStore(storage_client(access, "p"), "bucket", pauses=())
+        for call in (
+            lambda: store.get("a"),
+            lambda: read_secret("projects/p/secrets/s/versions/1", access),
+            lambda: CloudStorageQuestions(access, Bucket("bucket", ""), 1.0).location(),
+        ):
+            with pytest.raises(Unavailable):
+                call()
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_files_in_s3_are_refused_by_name(tmp_path: Path) -> None:
         lake.columns(TABLE)
 
 
-@pytest.mark.parametrize(("uri", "clients"), [("thrift://host:9083", 3), ("http://host", 1)])
+@pytest.mark.parametrize(("uri", "clients"), [("thrift://host:9083", 3), ("sqlite:///catalog.db", 1)])
 def test_hives_client_is_for_one_thread(monkeypatch: pytest.MonkeyPatch, uri: str, clients: int) -> None:
     """Two threads that shared it would read each other's answers."""
     monkeypatch.setattr(lake_module, "load_catalog", lambda name, **properties: object())

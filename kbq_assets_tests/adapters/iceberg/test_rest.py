@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from kbq_assets.adapters.iceberg import IcebergWarehouse, open_lake
+from kbq_assets.adapters.iceberg import IcebergWarehouse, open_lake, rest
 from kbq_assets.adapters.iceberg.replay import LakeReplayTables
 from kbq_assets.core.config.locations import LakeAddress
 from kbq_assets.core.errors import ConfigurationError, JobAlreadyExists, Unavailable, UnknownOutcome
@@ -215,3 +216,30 @@ def test_a_server_that_is_gone_fails_the_run_and_not_the_data(tmp_path: Path) ->
         lake.create_table(TABLE, columns_of(SCHEMA), TableOptions())
     with pytest.raises(Unavailable):
         lake.insert_job(one_row_job(tmp_path))
+
+
+def test_a_commit_that_a_proxy_sent_twice_happened_once(server: RestCatalogServer, tmp_path: Path) -> None:
+    lake, faults = Lake(tmp_path, warehouse=opened(server.url)), ["twice"] * 4
+    acts: list[Callable[[], None]] = [
+        lambda: lake.load(1),
+        lambda: lake.load(2),
+        lake.compact,
+        lambda: lake.replace_all(3),
+    ]
+    server.fault = faults.pop
+    for act in acts:
+        act()
+    assert faults == []
+    server.fault = str
+    assert lake.offsets() == [3]
+    assert len(lake.table.snapshots()) == 4
+    for snapshot in lake.table.snapshots():
+        assert lake.table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows
+
+
+def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "ANSWER_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        lake = opened(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(Unavailable, match="Timeout"):
+            lake.columns(TABLE)

@@ -220,6 +220,20 @@ def test_references_without_end_are_cut_off(
         at(server.url).schema(7)
 
 
+def test_versions_that_come_too_slowly_are_given_up(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each response comes in time, but ten thousand of them would take a day."""
+    monkeypatch.setattr(confluent, "_MAX_SECONDS", 0.0)
+    server.answers["/subjects/s/versions?deleted=true"] = Answer.of([1, 2, 3])
+    for version in (1, 2, 3):
+        server.answers[f"/subjects/s/versions/{version}?deleted=true"] = Answer.of(
+            {"id": 7, "schema": SCHEMA}
+        )
+    with pytest.raises(Unavailable, match="versions of s in 0 s"):
+        at(server.url).versions("s")
+
+
 @pytest.mark.parametrize("location", ["http://localhost:1/x", "https://other.example/x", "ftp://127.0.0.1/x"])
 def test_a_redirection_to_another_host_is_refused_by_name(server: RegistryServer, location: str) -> None:
     server.override = Answer(307, headers=(("Location", location),))

@@ -49,8 +49,8 @@ class Tokens:
         self._renew_at = 0.0
 
     def __call__(self) -> str:
-        """The access token. Raises ConnectionLost if the endpoint does not respond, or AuthenticationRefused if it
-        responds without a token."""
+        """The access token. Raises ConnectionLost if the endpoint does not respond or is overloaded, or
+        AuthenticationRefused if it responds without a token."""
         with self._lock:
             if self._now() >= self._renew_at:
                 asked_at = self._now()
@@ -62,6 +62,8 @@ class Tokens:
         reply = self._ask()
         document = reply.json if isinstance(reply.json, dict) else {}
         token = document.get("access_token")
+        if reply.status == 429 or reply.status >= 500:
+            raise ConnectionLost(f"the token endpoint answered {reply.status}")
         if reply.status != 200 or not isinstance(token, str) or not _is_usable(token):
             error = document.get("error")
             reason = f": {error[:200]}" if isinstance(error, str) else ""

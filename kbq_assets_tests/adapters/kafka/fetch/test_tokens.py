@@ -73,13 +73,20 @@ def test_a_wrong_secret_is_refused_and_not_repeated(server: TokenEndpointServer)
         (200, b"{}"),
         (200, b"<html>"),
         (200, b"[" * 100_000),
-        (500, b""),
+        (400, b""),
         (200, b'{"access_token": 5}'),
     ],
 )
 def test_an_answer_without_a_token_is_refused(server: TokenEndpointServer, status: int, body: bytes) -> None:
     server.status, server.body = status, body or b"{}"
     with pytest.raises(AuthenticationRefused, match="without a token"):
+        tokens(server)()
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_an_endpoint_that_is_overloaded_is_tried_again(server: TokenEndpointServer, status: int) -> None:
+    server.status, server.body = status, b"<html>"
+    with pytest.raises(ConnectionLost, match=str(status)):
         tokens(server)()
 
 
