@@ -54,7 +54,13 @@ class WriteOnWorker:
     def _lacks(self, package: str | None) -> ConfigurationError:
         """The error of a package that is not installed where the tasks run."""
         if self.settings.spark.is_local:
-            where, step = "KBQ's installation on this machine lacks", "install KBQ again, with its dependencies"
+            where, step = (
+                "KBQ's installation on this machine lacks",
+                "install KBQ again, with its dependencies",
+            )
         else:
-            where, step = "Spark's workers lack", "run kbq pack with KBQ_WAREHOUSE set, or set KBQ_LAKE_SPARK_MB=0"
+            where, step = (
+                "Spark's workers lack",
+                "run kbq pack with KBQ_WAREHOUSE set, or set KBQ_LAKE_SPARK_MB=0",
+            )
         return ConfigurationError(f"{where} {package}", next_step=step)

@@ -83,7 +83,9 @@ def test_workers_of_a_lake_compact_and_load_with_what_is_packed(tmp_path: Path) 
     assert all(isinstance(error, ConfigurationError) for error in errors)
     on_cluster, on_machine = map(str, errors)
     assert "Spark's workers lack pyiceberg\n  next: run kbq pack" in on_cluster
-    assert "Spark" not in on_machine and "this machine lacks pyiceberg\n  next: install KBQ again" in on_machine
+    assert (
+        "Spark" not in on_machine and "this machine lacks pyiceberg\n  next: install KBQ again" in on_machine
+    )
 
 
 def test_no_secret_goes_to_a_worker_with_a_load() -> None:
