@@ -16,6 +16,14 @@ from kbq_assets.core.errors import EngineEnded, Unavailable
 
 #: Time that the processes get for a clean end.
 _END_SECONDS: Final = 10.0
+#: Runs a module with the paths of this process. ``python -m`` would prefer modules of the current folder, so the server
+#: could import another release of KBQ than the driver.
+_RUN_MODULE: Final = """\
+import sys
+sys.path[:] = {path!r}
+import runpy
+runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
+"""
 #: Workers that get a task one after another, because the ones before ended without reading it: one that was killed
 #: while it was idle, then new ones.
 _MOST_WORKERS: Final = 4
@@ -38,7 +46,7 @@ class WorkerDied(Exception):
 class ProcessPool:
     """At most ``size`` worker processes, each with one task at a time. They start when needed.
 
-    ``module`` is started as ``python -m MODULE DESCRIPTOR`` and serves the socket with that descriptor
+    ``module`` is run with the argument DESCRIPTOR, and serves the socket with that descriptor
     (`server.serve`). Use the pool as a context manager. At its end, running tasks are given up.
     """
 
@@ -51,7 +59,12 @@ class ProcessPool:
         self._is_closed = False
         with theirs:
             self._server = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno())],
+                [
+                    sys.executable,
+                    "-c",
+                    _RUN_MODULE.format(path=sys.path, module=module),
+                    str(theirs.fileno()),
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
@@ -137,7 +150,8 @@ class ProcessPool:
     def _ended(self, how: str) -> EngineEnded:
         return EngineEnded(
             f"the process that starts workers ended {how}",
-            next_step="start the command again: the next run continues where this one stopped",
+            next_step="start the command again: the next run continues where this one stopped. If it ends again, its"
+            " standard error says why",
         )
 
 

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -45,7 +46,7 @@ def _is_child() -> bool:
     try:
         return os.fork() == 0
     except OSError as error:  # no memory, or too many processes
-        print(f"a process for a task did not start: {error}", flush=True)
+        print(f"a process for a task did not start: {error}", file=sys.stderr, flush=True)
         return False
 
 

@@ -65,7 +65,7 @@ class Creation:
 
 @dataclass(frozen=True)
 class Addition:
-    """A new partition of a known topic: it starts at its earliest offset (E1), if the commit still has the ``epoch``."""
+    """A new partition of a known topic: it starts at its earliest offset (E1) if the commit still has the ``epoch``."""
 
     topic_partition: TopicPartition
     epoch: int

@@ -1,4 +1,4 @@
-"""A fork server on a host with too many processes: its first fork fails. Run it with ``python -m``."""
+"""A fork server on a host with too many processes: its first fork fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fork server whose workers die at their start: ``python -m kbq_assets_tests.adapters.process_pool.dying``."""
+"""A fork server whose workers die at their start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fork server that loads nothing: ``python -m kbq_assets_tests.adapters.process_pool.serving DESCRIPTOR``."""
+"""A fork server that loads nothing. Its argument is the descriptor of a socket."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import kbq_assets
 from kbq_assets.adapters.process_pool.pool import ProcessPool, TaskFailed, WorkerDied
 from kbq_assets.adapters.process_pool.tasks import ProcessEngine, ProcessTasks
 from kbq_assets.core.errors import EngineEnded, Unavailable
@@ -207,6 +208,23 @@ def test_what_tasks_print_is_not_the_drivers_output(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, "aside" in done.stderr) == ("answer\n", True)
+
+
+def test_the_server_imports_what_the_driver_imports_whatever_is_in_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "kbq_assets").mkdir()
+    (tmp_path / "kbq_assets" / "__init__.py").write_text("raise ImportError('another release')")
+    (tmp_path / "socket.py").write_text("raise ImportError('the user has a file of this name')")
+    code = (
+        "import sys; sys.path.remove('')\n"
+        f"sys.path.insert(0, {str(Path(kbq_assets.__file__).parents[1])!r})\n"
+        "from kbq_assets.adapters.process_pool.pool import ProcessPool\n"
+        "from kbq_assets_tests.adapters.process_pool import serving\n"
+        "with ProcessPool(serving.MODULE, 1) as pool: print(pool.run(str, 1))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
 
 
 def test_no_process_outlives_a_pool() -> None:
