@@ -138,7 +138,13 @@ class ProcessPool:
                 worker.close()
 
     def _started(self) -> _Worker:
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise Unavailable(
+                f"a process for a task cannot be connected: {error.strerror}",
+                next_step="allow this command more open files (ulimit -n)",
+            ) from error
         with theirs:
             try:
                 socket.send_fds(self._control, [b"w"], [theirs.fileno()])

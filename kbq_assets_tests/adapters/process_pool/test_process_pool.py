@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -184,6 +185,18 @@ def test_a_fork_that_fails_is_tried_again_and_ends_no_run(capfd: pytest.CaptureF
         assert pool.run(str, 1) == "1"
         pool.check()
     assert "a process for a task did not start: [Errno 11]" in capfd.readouterr().err
+
+
+def test_a_limit_of_open_files_is_named_and_is_no_death() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ProcessPool(serving.MODULE, 1) as pool:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            with pytest.raises(Unavailable, match=r"Too many open files\n  next: .*ulimit -n"):
+                pool.run(str, 1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert pool.run(str, 1) == "1"
 
 
 def test_a_given_up_task_that_waits_for_its_worker_does_not_run(pool: ProcessPool, tmp_path: Path) -> None:

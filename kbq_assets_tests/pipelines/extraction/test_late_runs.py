@@ -6,6 +6,7 @@ import pytest
 
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.extraction.publishing import ANOTHER_WAS_FASTER, rebase
 from kbq_assets.core.extraction.units import UnitOutcome
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry
@@ -83,3 +84,20 @@ def test_a_late_task_of_a_partition_that_a_reset_dropped_is_superseded() -> None
     recreate_and_reset(bench, 1)
     assert [*bench.commit().partitions] == [0]
     assert extract_unit(unit, bench.worker(bench.kafka)) == UnitOutcome(unit, superseded=True)
+
+
+def test_late_windows_of_a_partition_that_a_reset_dropped_are_lost_to_a_faster_run() -> None:
+    bench = Bench(partitions=2)
+    bench.produce(1, partition=1)
+    bench.extract()
+    bench.produce(1, partition=1)
+    [unit] = planned(bench).units
+    late = extract_unit(unit, bench.worker(bench.kafka))
+    assert late.windows != ()
+    recreate_and_reset(bench, 1)
+    commit, published, lost = rebase(bench.commit(), [late], 0)
+    assert (commit.partitions, published, lost) == (
+        bench.commit().partitions,
+        [],
+        {SECOND: ANOTHER_WAS_FASTER},
+    )
