@@ -255,7 +255,7 @@ def _print_load(report: LoadReport, out: Console) -> None:
 @contextmanager
 def positions_bar() -> Iterator[Callable[[Progress], None]]:
     """A progress bar of published positions, on a terminal."""
-    with progress_bar("starting Spark") as show:
+    with progress_bar("starting") as show:
         yield lambda p: show(
             description=counted(p.records, "record"), total=p.positions, completed=p.published
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import tempfile
 from dataclasses import dataclass, field
@@ -122,8 +123,9 @@ class BackupWindowWriter:
         )
 
     def abort(self) -> None:
-        """Abandon the window: nothing of it becomes visible."""
-        self._file.close()
+        """Abandon the window: nothing of it becomes visible. Never raises."""
+        with contextlib.suppress(OSError):  # a full disk: closing writes what is left
+            self._file.close()
 
     def _upload(self, path: str) -> tuple[int, str]:
         self._file.seek(0)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -139,14 +138,8 @@ def _spark_context(settings: Settings) -> Any:
 
 
 def _process_pool(size: str) -> ProcessPool:
+    from kbq_assets.adapters.process_pool.cores import usable_cores
     from kbq_assets.adapters.process_pool.pool import ProcessPool
     from kbq_assets.worker import fork_server
 
-    return ProcessPool(fork_server.MODULE, _cores() if size == "*" else int(size))
-
-
-def _cores() -> int:
-    """The number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return ProcessPool(fork_server.MODULE, usable_cores() if size == "*" else int(size))

@@ -1,4 +1,4 @@
-"""The process that forks KBQ's own workers: ``python -m kbq_assets.worker.fork_server DESCRIPTOR``."""
+"""The process that forks KBQ's own workers: its argument is the descriptor of a socket."""
 
 from __future__ import annotations
 

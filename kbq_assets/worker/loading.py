@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from kbq_assets.core.config.locations import LakeAddress
+from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.ports.load_tasks import WriteTask, WrittenFiles
@@ -28,6 +29,7 @@ class WriteOnWorker:
                 staging_url=settings.staging_url,
                 warehouse_urls=settings.warehouse_url,
                 google=settings.google,
+                spark=SparkSettings(settings.spark.master),
             )
         )
 
@@ -45,11 +47,20 @@ class WriteOnWorker:
                 task, properties, staged_files(self.settings, lambda: open_load_store(self.settings))
             )
         except ModuleNotFoundError as error:
-            return WrittenFiles(
-                error=ConfigurationError(
-                    f"Spark's workers lack {error.name}",
-                    next_step="run kbq pack with KBQ_WAREHOUSE set, or set KBQ_LAKE_SPARK_MB=0",
-                )
-            )
+            return WrittenFiles(error=self._lacks(error.name))
         except ConfigurationError as error:
             return WrittenFiles(error=error)
+
+    def _lacks(self, package: str | None) -> ConfigurationError:
+        """The error of a package that is not installed where the tasks run."""
+        if self.settings.spark.is_local:
+            where, step = (
+                "KBQ's installation on this machine lacks",
+                "install KBQ again, with its dependencies",
+            )
+        else:
+            where, step = (
+                "Spark's workers lack",
+                "run kbq pack with KBQ_WAREHOUSE set, or set KBQ_LAKE_SPARK_MB=0",
+            )
+        return ConfigurationError(f"{where} {package}", next_step=step)

@@ -216,8 +216,9 @@ class _Commits:
 def _is_superseded(unit: Unit, commit: Commit) -> bool:
     """Whether another attempt published the unit: Spark may run a task twice. The commit may still be below the unit
     while earlier slices are being read or wait to be published."""
-    position = commit.partitions[unit.range.topic_partition.partition].next
-    return commit.epoch != unit.epoch or position > unit.range.from_offset
+    if commit.epoch != unit.epoch:  # a reset may have dropped the partition
+        return True
+    return commit.partitions[unit.range.topic_partition.partition].next > unit.range.from_offset
 
 
 def _open(

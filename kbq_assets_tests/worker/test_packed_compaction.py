@@ -61,7 +61,9 @@ def test_workers_of_a_lake_compact_and_load_with_what_is_packed(tmp_path: Path) 
     lake = Lake(tmp_path)
     lake.load(1)
     lake.load(2)
-    settings = parse_settings({"KBQ_HOME": str(tmp_path), "KBQ_WAREHOUSE": f"iceberg:{tmp_path}/lake"})
+    variables = {"KBQ_HOME": str(tmp_path), "KBQ_WAREHOUSE": f"iceberg:{tmp_path}/lake"}
+    settings = parse_settings({**variables, "KBQ_SPARK_MASTER": "spark://host:7077"})
+    here = parse_settings({**variables, "KBQ_SPARK_MASTER": "processes[2]"})
     missing = not_packed(with_lake=True)
     assert {"dagster", "duckdb", "pandas"} <= {*missing}
     load = WriteTask(job_of(tmp_path), lake.table.metadata_location)
@@ -72,9 +74,18 @@ def test_workers_of_a_lake_compact_and_load_with_what_is_packed(tmp_path: Path) 
     )
     assert (rewritten.failure, rewritten.difference, rewritten.after.rows) == ("", "", 2)
     assert (written.error, written.rows, len(written.files)) == (None, 20, 2)
-    [unpacked] = outcomes([*missing, "pyiceberg"], (WriteOnWorker.of(settings), load))
-    assert isinstance(unpacked.error, ConfigurationError)
-    assert "kbq pack" in unpacked.error.next_step
+    errors = [
+        each.error
+        for each in outcomes(
+            [*missing, "pyiceberg"], (WriteOnWorker.of(settings), load), (WriteOnWorker.of(here), load)
+        )
+    ]
+    assert all(isinstance(error, ConfigurationError) for error in errors)
+    on_cluster, on_machine = map(str, errors)
+    assert "Spark's workers lack pyiceberg\n  next: run kbq pack" in on_cluster
+    assert (
+        "Spark" not in on_machine and "this machine lacks pyiceberg\n  next: install KBQ again" in on_machine
+    )
 
 
 def test_no_secret_goes_to_a_worker_with_a_load() -> None:

@@ -7,15 +7,26 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, BinaryIO, Final
 
 from kbq_assets.adapters.process_pool import frames
-from kbq_assets.core.errors import EngineEnded
+from kbq_assets.core.errors import EngineEnded, Unavailable
 
 #: Time that the processes get for a clean end.
 _END_SECONDS: Final = 10.0
+#: Runs a module with the paths of this process. ``python -m`` would prefer modules of the current folder, so the server
+#: could import another release of KBQ than the driver.
+_RUN_MODULE: Final = """\
+import sys
+sys.path[:] = {path!r}
+import runpy
+runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
+"""
+#: Workers that get a task one after another, because the ones before ended without reading it: one that was killed
+#: while it was idle, then new ones.
+_MOST_WORKERS: Final = 4
 
 
 class TaskFailed(Exception):
@@ -25,11 +36,17 @@ class TaskFailed(Exception):
 class WorkerDied(Exception):
     """A worker ended in the middle of a task."""
 
+    def __init__(self) -> None:
+        super().__init__(
+            "its process died: if the kernel's log (dmesg) says out of memory, start fewer processes"
+            " (KBQ_SPARK_MASTER=processes[2])"
+        )
+
 
 class ProcessPool:
     """At most ``size`` worker processes, each with one task at a time. They start when needed.
 
-    ``module`` is started as ``python -m MODULE DESCRIPTOR`` and serves the socket with that descriptor
+    ``module`` is run with the argument DESCRIPTOR, and serves the socket with that descriptor
     (`server.serve`). Use the pool as a context manager. At its end, running tasks are given up.
     """
 
@@ -42,7 +59,12 @@ class ProcessPool:
         self._is_closed = False
         with theirs:
             self._server = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno())],
+                [
+                    sys.executable,
+                    "-c",
+                    _RUN_MODULE.format(path=sys.path, module=module),
+                    str(theirs.fileno()),
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
@@ -70,19 +92,18 @@ class ProcessPool:
     def run(self, task: Callable[[Any], Any], item: object) -> Any:
         """The result of ``task(item)``, which a worker computes; both must pickle. Threads may share it.
 
-        Raises TaskFailed with the task's exception, WorkerDied, or EngineEnded if no worker can start.
+        If a worker ends before it has read the task, another one gets the task. Raises TaskFailed with the task's
+        exception, WorkerDied, Unavailable if new workers end too, or EngineEnded if none can start.
         """
-        worker, has_answered = self._taken(), False
-        try:
-            result, error = worker.ask(task, item)
-            has_answered = True
-        except (EOFError, OSError) as gone:
-            raise WorkerDied("its process died") from gone
-        finally:  # a worker that has not answered cannot be reused, whatever failed
-            self._free(worker, is_alive=has_answered)
-        if error:
-            raise TaskFailed(error)
-        return result
+        for number in range(_MOST_WORKERS):
+            with self._worker(is_new=number > 0) as worker:
+                if worker.has_read(task, item):
+                    return worker.answer()
+        raise Unavailable(
+            f"{_MOST_WORKERS} processes ended before they read their task",
+            next_step="look for their error in this command's standard error; if the kernel's log (dmesg) says out of"
+            " memory, start fewer processes (KBQ_SPARK_MASTER=processes[2])",
+        )
 
     def give_up(self) -> None:
         """End the workers that run a task."""
@@ -95,62 +116,92 @@ class ProcessPool:
         if (code := self._server.poll()) is not None:
             raise self._ended(f"with exit code {code}")
 
-    def _taken(self) -> _Worker:
+    @contextlib.contextmanager
+    def _worker(self, *, is_new: bool) -> Iterator[_Worker]:
+        """A worker for one task: an idle one if possible, unless it must be new."""
         with self._lock:
-            worker = self._idle.pop() if self._idle else None
+            worker = self._idle.pop() if self._idle and not is_new else None
         worker = worker or self._started()
         with self._lock:
             self._busy.add(worker)
             if self._is_closed:
                 worker.end()
-        return worker
-
-    def _free(self, worker: _Worker, *, is_alive: bool) -> None:
-        with self._lock:
-            self._busy.discard(worker)
-            if is_alive and not self._is_closed:
-                self._idle.append(worker)
-                return
-        worker.close()
+        try:
+            yield worker
+        finally:
+            with self._lock:
+                self._busy.discard(worker)
+                is_kept = worker.is_idle and not self._is_closed
+                if is_kept:
+                    self._idle.append(worker)
+            if not is_kept:
+                worker.close()
 
     def _started(self) -> _Worker:
-        ours, theirs = socket.socketpair()
-        with theirs, contextlib.suppress(OSError):  # the server has ended: this worker never answers
-            socket.send_fds(self._control, [b"w"], [theirs.fileno()])
-        worker = _Worker(ours)
         try:
-            worker.wait_for_start()
-        except (EOFError, OSError) as error:
-            worker.close()
-            raise self._ended("before it started this one") from error
-        return worker
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise Unavailable(
+                f"a process for a task cannot be connected: {error.strerror}",
+                next_step="allow this command more open files (ulimit -n)",
+            ) from error
+        with theirs:
+            try:
+                socket.send_fds(self._control, [b"w"], [theirs.fileno()])
+            except OSError as error:
+                ours.close()
+                raise self._ended("before it started this one") from error
+        return _Worker(ours)
 
     def _ended(self, how: str) -> EngineEnded:
         return EngineEnded(
             f"the process that starts workers ended {how}",
-            next_step="start the command again: the next run continues where this one stopped",
+            next_step="start the command again: the next run continues where this one stopped. If it ends again, its"
+            " standard error says why",
         )
 
 
 class _Worker:
-    """The connection to a worker process."""
+    """The connection to a worker process, which may not have started yet."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._stream: BinaryIO = connection.makefile("rb")
+        self._is_ended = False
+        self._has_answered = True
 
-    def wait_for_start(self) -> None:
-        """Wait for the first message. Raises EOFError or OSError if the worker does not start."""
-        frames.load(frames.receive(self._stream))
+    @property
+    def is_idle(self) -> bool:
+        """Whether it can get another task. A worker that has not answered cannot, whatever failed."""
+        return self._has_answered and not self._is_ended
 
-    def ask(self, task: Callable[[Any], Any], item: object) -> tuple[Any, str]:
-        """A task's result and its error. Raises EOFError or OSError if the worker dies."""
-        frames.send(self._connection, (task, item))
-        result, error = frames.load(frames.receive(self._stream))
-        return result, error
+    def has_read(self, task: Callable[[Any], Any], item: object) -> bool:
+        """Hand over a task; return False if the worker ended without reading it. Raises WorkerDied after `end`."""
+        self._has_answered = False
+        try:
+            frames.send(self._connection, (task, item))
+            frames.receive(self._stream)
+        except (EOFError, OSError) as gone:
+            if self._is_ended:
+                raise WorkerDied from gone
+            return False
+        return True
+
+    def answer(self) -> Any:
+        """The result of the task that it has read. Raises TaskFailed with the task's exception, or WorkerDied."""
+        try:
+            data = frames.receive(self._stream)
+        except (EOFError, OSError) as gone:
+            raise WorkerDied from gone
+        result, error = frames.load(data)
+        self._has_answered = True
+        if error:
+            raise TaskFailed(error)
+        return result
 
     def end(self) -> None:
         """Shut down the connection. The worker ends, and a thread that waits for its answer gets an end of file."""
+        self._is_ended = True
         with contextlib.suppress(OSError):  # the worker closed it first
             self._connection.shutdown(socket.SHUT_RDWR)
 

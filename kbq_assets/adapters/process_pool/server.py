@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -14,16 +15,16 @@ from typing import Final
 from kbq_assets.adapters.forking import load_for_workers
 from kbq_assets.adapters.process_pool import frames
 
-#: A worker's first message: it has started. If its connection ends later, a task has killed it.
-STARTED: Final = "started"
+#: A worker's message before it runs a task: it has read it. If its connection ends later, the task has killed it.
+READ: Final = "read"
 _STDOUT, _STDERR = 1, 2
 
 
 def serve(control: socket.socket, load: Callable[[], None]) -> None:
     """Load once (`load_for_workers`), then fork a worker for each socket received on ``control``, until its other end
     closes."""
-    # Ctrl-C and a service manager that stops a unit signal all processes. The driver decides what that means.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    # Ctrl-C, a terminal that closes, and a service manager signal all processes. The driver decides what that means.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     # A program may read the driver's standard output, so workers print to standard error.
     os.dup2(_STDERR, _STDOUT)
@@ -33,11 +34,20 @@ def serve(control: socket.socket, load: Callable[[], None]) -> None:
         if not descriptors:
             return _reap(0)  # workers end too, and a container's process 1 may not reap them
         with socket.socket(fileno=descriptors[0]) as connection:
-            if os.fork() == 0:
+            if _is_child():
                 control.close()
                 _work(connection)
                 os._exit(0)
         _reap(os.WNOHANG)
+
+
+def _is_child() -> bool:
+    """Fork. If that fails, print the error: only the task that needs the worker fails, when the connection closes."""
+    try:
+        return os.fork() == 0
+    except OSError as error:  # no memory, or too many processes
+        print(f"a process for a task did not start: {error}", file=sys.stderr, flush=True)
+        return False
 
 
 def _reap(options: int) -> None:
@@ -51,9 +61,9 @@ def _work(connection: socket.socket) -> None:
     """Run tasks one after another until the other end closes."""
     threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
     with contextlib.suppress(EOFError, OSError), connection.makefile("rb") as stream:
-        frames.send(connection, STARTED)
         while True:
             data = frames.receive(stream)
+            frames.send(connection, READ)
             try:
                 task, item = frames.load(data)
                 frames.send(connection, (task(item), ""))

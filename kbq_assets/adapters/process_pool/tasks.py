@@ -60,7 +60,10 @@ class ProcessTasks(Generic[Item, Outcome]):
         pool = self._pool()
         try:
             with ThreadPoolExecutor(pool.size) as threads:
-                return list(threads.map(partial(pool.run, self._task), items))
+                try:
+                    return list(threads.map(partial(pool.run, self._task), items))
+                finally:
+                    pool.give_up()  # after an error or Ctrl-C, nobody waits for the other tasks
         except (TaskFailed, WorkerDied) as error:
             raise Unavailable(
                 f"a task of {self._what} {items[0].table} failed: {error}",

@@ -18,8 +18,8 @@ from kbq_assets.core.protocol.waits import StopReason
 #: Consecutive deaths that stop a partition.
 MOST_DEATHS: Final = 3
 _ADVICE: Final = (
-    "give tasks more memory (KBQ_SPARK_CONF_spark.executor.memoryOverhead), or the topic smaller windows (window_bytes,"
-    " window_records)"
+    "give tasks more memory (on a cluster KBQ_SPARK_CONF_spark.executor.memoryOverhead, on one machine fewer tasks at"
+    " once: KBQ_SPARK_MASTER), or the topic smaller windows (window_bytes, window_records)"
 )
 
 

@@ -65,18 +65,21 @@ class Creation:
 
 @dataclass(frozen=True)
 class Addition:
-    """A new partition of a known topic: it starts at its earliest offset (E1)."""
+    """A new partition of a known topic: it starts at its earliest offset (E1) if the commit still has the ``epoch``."""
 
     topic_partition: TopicPartition
+    epoch: int
     start: int
     leader_epoch: int = -1
 
 
 @dataclass(frozen=True)
 class RecordedGap:
-    """Positions lost to retention that the topic's policy accepts (on_retention_loss=record)."""
+    """Positions lost to retention that the topic's policy accepts (on_retention_loss=record), if the commit still has
+    the ``epoch``."""
 
     topic_partition: TopicPartition
+    epoch: int
     until: int
     reason: str
     leader_epoch: int = -1
@@ -280,8 +283,8 @@ def _plan_new_partition(
     start = broker.latest if latest else broker.earliest
     shard = shard_of(tp.partition)
     if shard in snapshot.commits:
-        draft.additions.append(Addition(tp, start, broker.leader_epoch))
         epoch = snapshot.commits[shard].epoch
+        draft.additions.append(Addition(tp, epoch, start, broker.leader_epoch))
     else:
         starts[shard][tp.partition] = start
         epoch = 1
@@ -311,7 +314,7 @@ def _plan_partition(
         draft.stop(tp.topic, partition, StopReason.TRUNCATED, message, command)
         return
     if first < broker.earliest:
-        if not _records_loss(draft, settings, tp, first, broker):
+        if not _records_loss(draft, settings, tp, commit, broker):
             return
         first = broker.earliest
     # After a gap, the broker's leader epoch applies to the new position, not the old one.
@@ -339,13 +342,14 @@ def _plan_partition(
 
 
 def _records_loss(
-    draft: _PlanDraft, settings: TopicSettings, tp: TopicPartition, first: int, broker: BrokerOffsets
+    draft: _PlanDraft, settings: TopicSettings, tp: TopicPartition, commit: Commit, broker: BrokerOffsets
 ) -> bool:
     """Whether positions that retention deleted unread were recorded as a gap. If not, the partition is stopped."""
     if settings.extraction.on_retention_loss == "record":
         reason = "retention (on_retention_loss=record)"
-        draft.gaps.append(RecordedGap(tp, broker.earliest, reason, broker.leader_epoch))
+        draft.gaps.append(RecordedGap(tp, commit.epoch, broker.earliest, reason, broker.leader_epoch))
         return True
+    first = commit.partitions[tp.partition].next
     options = f"--topic {tp.topic} --partition {tp.partition}"
     message = f"{tp}: positions [{first}, {broker.earliest}) were deleted by retention before they were read"
     commands = (f"kbq accept-gap {options}", f"kbq reset {options}")

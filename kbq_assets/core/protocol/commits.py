@@ -242,10 +242,10 @@ def publish(
     """Append finished windows to a partition (PROTOCOL E4). ``asked_ms`` is when their run queried the log end, 0 if
     unknown. Raises StateError on a gap, an overlap or a different epoch, Defect for windows that contradict
     themselves."""
-    state = commit.partitions[partition]
     tp = commit.topic_partition(partition)
-    if epoch != commit.epoch:
+    if epoch != commit.epoch:  # a reset may have dropped the partition
         raise StateError(f"{tp}: window of epoch {epoch}, the commit has {commit.epoch}")
+    state = commit.partitions[partition]
     for window in windows:
         state = _with_window(state, window, tp, asked_ms)
     return commit.with_partition(partition, state)

@@ -200,9 +200,10 @@ class _Run:
 
     def _submit(self) -> None:
         engine, clock = self._ports.engine, self._ports.clock
-        while self._turns.has_more and (idle := engine.idle_slots) > 0:
+        while self._turns.has_more:
             left = self._time.deadline - clock.monotonic()
-            if left <= 0:
+            # Ask the engine last: the question starts Spark.
+            if left <= 0 or (idle := engine.idle_slots) <= 0:
                 return
             task = self._turns.next_task(idle, left)
             if not task:

@@ -75,7 +75,7 @@ def _changes(planned: ExtractionPlan) -> Iterator[tuple[TopicPartition, Callable
 
 def _add(addition: Addition, commit: Commit) -> Commit:
     partition = addition.topic_partition.partition
-    if partition in commit.partitions:
+    if commit.epoch != addition.epoch or partition in commit.partitions:
         return commit
     # An earlier partition with this number may have been reset away. Its rows have older epochs.
     since = commit.epoch if commit.epoch > 1 else 0
@@ -85,6 +85,6 @@ def _add(addition: Addition, commit: Commit) -> Commit:
 
 def _record_gap(gap: RecordedGap, commit: Commit) -> Commit:
     partition = gap.topic_partition.partition
-    if commit.partitions[partition].next >= gap.until:
+    if commit.epoch != gap.epoch or commit.partitions[partition].next >= gap.until:
         return commit
     return commits.accept_gap(commit, partition, gap.until, gap.reason, gap.leader_epoch)

@@ -63,7 +63,7 @@ def run_cycles(
             extractor = current()
             settings = extractor.deployment.settings
             if settings.spark != spark:
-                return "Spark's options have changed"
+                return "KBQ_SPARK_MASTER or an option of Spark has changed"
             report = extractor.extract(
                 OnDemandEngine(partial(open_engine, settings)),
                 only=extractor.chosen(topics),

@@ -76,7 +76,7 @@ def propose_accept_gap(store: ObjectStore, reader: OffsetReader, tp: TopicPartit
 
     def apply() -> None:
         def change(now: Commit) -> Commit:
-            if now.partitions[tp.partition].next != position:
+            if now.epoch != commit.epoch or now.partitions[tp.partition].next != position:
                 raise Refused(f"{tp} moved meanwhile", next_step="check again with kbq status")
             return commits.accept_gap(now, tp.partition, until, "operator", broker.leader_epoch)
 

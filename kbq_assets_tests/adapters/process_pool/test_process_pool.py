@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,11 +20,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+import kbq_assets
 from kbq_assets.adapters.process_pool.pool import ProcessPool, TaskFailed, WorkerDied
 from kbq_assets.adapters.process_pool.tasks import ProcessEngine, ProcessTasks
 from kbq_assets.core.errors import EngineEnded, Unavailable
+from kbq_assets.core.extraction.units import UnitOutcome
 from kbq_assets.ports.engine import ExtractionEngine
-from kbq_assets_tests.adapters.process_pool import serving
+from kbq_assets_tests.adapters.process_pool import crowded, dying, serving
 from kbq_assets_tests.contracts import engine as contract
 from kbq_assets_tests.contracts.engine import EngineContract, outcomes, unit
 
@@ -53,11 +58,21 @@ class TestProcessEngine(EngineContract):
         psutil.Process(worker).kill()
         _until(lambda: _is_gone(worker))
         engine.submit((unit(number=1),))  # to the idle worker, which has died
-        engine.submit((unit(number=2),))
-        first, second = outcomes(engine, 2)
-        assert first.failure == "the task failed: its process died"
-        assert "the process that starts workers ended" in second.failure
-        assert not second.has_died
+        [failed] = outcomes(engine, 1)
+        assert "the process that starts workers ended" in failed.failure
+        assert not failed.has_died
+
+    def test_a_worker_that_died_while_it_was_idle_is_no_death_of_the_next_task(
+        self, engine: ExtractionEngine, pool: ProcessPool
+    ) -> None:
+        with ThreadPoolExecutor(contract.SLOTS) as threads:
+            workers = {worker for _, worker in threads.map(partial(pool.run, parent_and_self), range(9))}
+        for worker in workers:
+            psutil.Process(worker).kill()
+        _until(lambda: all(map(_is_gone, workers)))
+        for number in range(3):
+            engine.submit((unit(number=number),))
+            assert outcomes(engine, 1) == [UnitOutcome(unit(number=number))]
 
 
 def parent_and_self(item: object) -> tuple[int, int]:
@@ -73,6 +88,13 @@ def signalled(number: int) -> str:
 
 def shouted(text: str) -> None:
     print(text, flush=True)
+
+
+def noted(path: Path) -> int:
+    """The id of the worker, which notes that it ran."""
+    with path.open("a") as file:
+        file.write("once\n")
+    return os.getpid()
 
 
 def unpicklable(item: object) -> object:
@@ -114,7 +136,7 @@ def test_large_results_arrive_whole(pool: ProcessPool) -> None:
     assert pool.run(bytes, 3_000_000) == bytes(3_000_000)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_to_all_processes_of_a_service_leave_its_end_to_the_driver(
     pool: ProcessPool, number: signal.Signals
 ) -> None:
@@ -131,6 +153,65 @@ def test_a_killed_worker_is_a_death(pool: ProcessPool) -> None:
     assert pool.run(str, 1) == "1"
 
 
+def test_a_worker_that_dies_before_it_reads_its_task_is_replaced_and_the_task_runs_once(
+    pool: ProcessPool, tmp_path: Path
+) -> None:
+    """It dies between the hand-over and its reading: it is stopped, gets the task, and is killed."""
+    _, worker = pool.run(parent_and_self, None)
+    psutil.Process(worker).suspend()
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(pool.run, noted, tmp_path / "runs")
+        _until(lambda: _has_unread(pool))
+        psutil.Process(worker).kill()
+        assert running.result() not in (worker, os.getpid())
+    assert (tmp_path / "runs").read_text() == "once\n"
+
+
+def test_workers_that_always_die_at_their_start_are_reported_and_end_no_run() -> None:
+    with ProcessPool(dying.MODULE, 1) as pool:
+        engine = ProcessEngine(pool, contract.task)
+        for number in range(2):
+            engine.submit((unit(number=number),))
+            [failed] = outcomes(engine, 1)
+            assert "4 processes ended before they read their task" in failed.failure
+            assert not failed.has_died
+            assert engine.idle_slots == 1
+        with pytest.raises(Unavailable, match=r"next: look for their error .*standard error.*processes\[2\]"):
+            pool.run(str, 1)
+
+
+def test_a_fork_that_fails_is_tried_again_and_ends_no_run(capfd: pytest.CaptureFixture[str]) -> None:
+    with ProcessPool(crowded.MODULE, 1) as pool:
+        assert pool.run(str, 1) == "1"
+        pool.check()
+    assert "a process for a task did not start: [Errno 11]" in capfd.readouterr().err
+
+
+def test_a_limit_of_open_files_is_named_and_is_no_death() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ProcessPool(serving.MODULE, 1) as pool:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            with pytest.raises(Unavailable, match=r"Too many open files\n  next: .*ulimit -n"):
+                pool.run(str, 1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert pool.run(str, 1) == "1"
+
+
+def test_a_given_up_task_that_waits_for_its_worker_does_not_run(pool: ProcessPool, tmp_path: Path) -> None:
+    server = psutil.Process(pool._server.pid)
+    server.suspend()  # it starts no worker
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(pool.run, noted, tmp_path / "runs")
+        _until(lambda: _has_unread(pool))
+        pool.give_up()
+        assert isinstance(running.exception(), WorkerDied)
+    server.resume()
+    assert pool.run(str, 1) == "1"
+    assert not (tmp_path / "runs").exists()
+
+
 def test_what_tasks_print_is_not_the_drivers_output(tmp_path: Path) -> None:
     code = (
         "from kbq_assets.adapters.process_pool.pool import ProcessPool\n"
@@ -140,6 +221,23 @@ def test_what_tasks_print_is_not_the_drivers_output(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, "aside" in done.stderr) == ("answer\n", True)
+
+
+def test_the_server_imports_what_the_driver_imports_whatever_is_in_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "kbq_assets").mkdir()
+    (tmp_path / "kbq_assets" / "__init__.py").write_text("raise ImportError('another release')")
+    (tmp_path / "socket.py").write_text("raise ImportError('the user has a file of this name')")
+    code = (
+        "import sys; sys.path.remove('')\n"
+        f"sys.path.insert(0, {str(Path(kbq_assets.__file__).parents[1])!r})\n"
+        "from kbq_assets.adapters.process_pool.pool import ProcessPool\n"
+        "from kbq_assets_tests.adapters.process_pool import serving\n"
+        "with ProcessPool(serving.MODULE, 1) as pool: print(pool.run(str, 1))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
 
 
 def test_no_process_outlives_a_pool() -> None:
@@ -187,11 +285,37 @@ def test_an_item_whose_task_fails_names_its_table(pool: ProcessPool) -> None:
         tasks([Item("1"), Item("x")])
 
 
+def endless(item: Item) -> None:
+    from kbq_assets_tests.adapters.process_pool.driver import forever
+
+    Path(item.number).touch()
+    forever(item)
+
+
+def test_an_interrupt_does_not_wait_for_tasks(pool: ProcessPool, tmp_path: Path) -> None:
+    class Interrupted(list[Item]):
+        def __iter__(self) -> Iterator[Item]:
+            yield from super().__iter__()
+            _until((tmp_path / "runs").exists)
+            raise KeyboardInterrupt
+
+    tasks = ProcessTasks(lambda: pool, endless, "a compaction of")
+    with pytest.raises(KeyboardInterrupt):
+        tasks(Interrupted([Item(str(tmp_path / "runs"))]))
+    assert pool.run(str, 1) == "1"
+
+
 def _run_forever(pool: ProcessPool) -> None:
     from kbq_assets_tests.adapters.process_pool.driver import forever
 
     with pytest.raises(WorkerDied):
         pool.run(forever, None)
+
+
+def _has_unread(pool: ProcessPool) -> bool:
+    """Whether a worker has not read all that the pool has sent."""
+    sent = [fcntl.ioctl(worker._connection, termios.TIOCOUTQ, bytes(4)) for worker in pool._busy]
+    return any(map(any, sent))
 
 
 def _is_gone(pid: int) -> bool:

@@ -92,7 +92,7 @@ def stop(tp: TopicPartition, reason: str = StopReason.RETENTION_LOSS) -> Partiti
 
 
 def gap(tp: TopicPartition) -> RecordedGap:
-    return RecordedGap(tp, 9, "retention")
+    return RecordedGap(tp, 1, 9, "retention")
 
 
 def unit(tp: TopicPartition, first: int = 0, until: int = 9, **changes: Any) -> Unit:

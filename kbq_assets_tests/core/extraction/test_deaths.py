@@ -30,7 +30,8 @@ def died(times: int) -> Commit:
 def test_the_stop_names_range_cause_and_settings() -> None:
     assert dataclasses.replace(WHY, message="") == Stop(StopReason.TASK_DIED, "", 0, 50, last_ms=70)
     assert WHY.message.startswith("3 tasks in a row died while they read t[0] [0, 50): exit code 137; ")
-    assert "KBQ_SPARK_CONF_spark.executor.memoryOverhead" in WHY.message
+    assert "on a cluster KBQ_SPARK_CONF_spark.executor.memoryOverhead" in WHY.message
+    assert "on one machine fewer tasks at once: KBQ_SPARK_MASTER" in WHY.message
 
 
 def test_only_the_last_death_stops_the_partition() -> None:

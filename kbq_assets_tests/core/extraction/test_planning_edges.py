@@ -132,7 +132,7 @@ def test_a_recorded_gap_ends_where_the_log_begins_and_reading_goes_on_there(
 ) -> None:
     plan = planned(state(), earliest, latest, on_retention_loss="record")
     reason = "retention (on_retention_loss=record)"
-    assert plan.gaps == ((RecordedGap(T0, earliest, reason, 9),) if gap else ())
+    assert plan.gaps == ((RecordedGap(T0, 3, earliest, reason, 9),) if gap else ())
     if read is None:
         assert (plan.units, plan.idle) == ((), 1)
         return
@@ -212,7 +212,7 @@ def new_topic(*shards: int, partitions: int = 66, **options: Any) -> ExtractionP
 
 def test_a_shard_that_a_growing_topic_reaches_is_created_and_others_grow() -> None:
     plan = new_topic(0, complete_after_seconds=900)
-    assert plan.additions == tuple(Addition(TopicPartition("t", n), 5, n) for n in range(1, 64))
+    assert plan.additions == tuple(Addition(TopicPartition("t", n), 3, 5, n) for n in range(1, 64))
     assert plan.creations == (Creation("t", 1, "c", "id", {64: 5, 65: 5}, {64: 64, 65: 65}),)
     created = plan.creations[0].commit()
     assert created.partitions[65] == PartitionCommit(5, 5, 0, 65, 5)
@@ -223,7 +223,7 @@ def test_a_shard_that_a_growing_topic_reaches_is_created_and_others_grow() -> No
 
 def test_a_new_partition_of_a_known_topic_starts_at_its_beginning_whatever_the_policy() -> None:
     plan = new_topic(0, partitions=2, start="latest")
-    assert plan.additions == (Addition(TopicPartition("t", 1), 5, 1),)
+    assert plan.additions == (Addition(TopicPartition("t", 1), 3, 5, 1),)
     assert OffsetRange(TopicPartition("t", 1), 5, 30) in [unit.range for unit in plan.units]
     latest = new_topic(partitions=2, start="latest")
     assert (latest.creations[0].starts, latest.idle) == ({0: 30, 1: 30}, 2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import resource
 from dataclasses import replace
 
 import pytest
@@ -17,7 +19,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.kafka import ReadOptions
 from kbq_assets_tests.contracts.source import as_messages
 from kbq_assets_tests.fakes.faults import Call, Outcome
-from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, TP, A, Bench
+from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, TP, A, Bench, value
 
 BACKED_UP = SETTINGS.with_options(backup="true")
 
@@ -206,6 +208,24 @@ def test_schemas_are_kept_with_the_records_that_name_them() -> None:
         (number, "AVRO", world.registry.schemas[number]) for number in (1, 3)
     ]
     assert [file.schema_ids for file in files(world)] == [(1, 3)]
+
+
+def test_a_full_disk_for_temporary_files_stops_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 4 KB wait in Python's buffer, so that the file cannot even be closed."""
+    monkeypatch.setattr("kbq_assets.worker.backup._IN_MEMORY", 1)
+    world = bench()
+    for _ in range(30):
+        world.kafka.produce(TP, value(1), key=b"k", headers=[("h", os.urandom(4000) + bytes(140_000))])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64_000, hard))
+    try:
+        report = world.extract()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (world.commit().partitions[0].next, report.failures) == (30, {})
+    assert "File too large" in report.backup.failures[TP]
+    world.extract()
+    assert copied(world) == produced(world)
 
 
 def test_a_reset_of_the_tables_leaves_the_backup_alone() -> None:

@@ -132,7 +132,7 @@ def test_other_options_of_spark_and_a_new_release_need_another_process(world: Fa
         extractor, deployment=dataclasses.replace(extractor.deployment, settings=settings)
     )
     resident.current = lambda: changed if resident.pauses else extractor
-    assert resident.run() == "Spark's options have changed"
+    assert resident.run() == "KBQ_SPARK_MASTER or an option of Spark has changed"
     resident = Resident(world)
     resident.renewed = "release 9 is installed"
     assert (resident.run(), len(resident.reports)) == ("release 9 is installed", 1)

@@ -230,3 +230,20 @@ def test_a_task_that_hangs_is_cancelled_and_the_others_windows_count() -> None:
         1,
         ["the task was canceled 120 s after the run's time limit"],
     )
+
+
+def test_a_run_that_was_asked_to_end_before_its_first_task_starts_no_engine() -> None:
+    bench = Bench()
+    bench.produce(1)
+    opened: list[InProcessEngine] = []
+
+    def on_demand(worker: WorkerPorts) -> OnDemandEngine:
+        def engine() -> InProcessEngine:
+            opened.append(InProcessEngine(worker))
+            return opened[-1]
+
+        return OnDemandEngine(engine)
+
+    report = bench.extract(open_engine=on_demand, is_draining=lambda: True)
+    assert (report.unfinished, opened) == (1, [])
+    assert bench.extract(open_engine=on_demand).totals.records == len(opened) == 1
