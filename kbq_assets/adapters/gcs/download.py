@@ -83,7 +83,8 @@ class ObjectReader(io.RawIOBase):
         return len(data)
 
     def close(self) -> None:
-        self._response.close()
+        if "_response" in self.__dict__:  # Python closes a file also if its constructor failed
+            self._response.close()
         super().close()
 
     def _read(self, size: int) -> bytes:

@@ -27,6 +27,7 @@ from kbq_assets.core.config.parts import RegistrySettings
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable, UnstageableSchema
 from kbq_assets.local.stack import LocalStack
 from kbq_assets.ports.registry import SchemaRegistry
+from kbq_assets_tests.adapters.kafka.fetch.certificates import strict
 from kbq_assets_tests.contracts.registry import (
     GUID,
     SCHEMA,
@@ -230,7 +231,7 @@ def test_versions_that_come_too_slowly_are_given_up(
         server.answers[f"/subjects/s/versions/{version}?deleted=true"] = Answer.of(
             {"id": 7, "schema": SCHEMA}
         )
-    with pytest.raises(Unavailable, match="versions of s in 0 s"):
+    with pytest.raises(Unavailable, match="1 version of s in 0 s"):
         at(server.url).versions("s")
 
 
@@ -448,7 +449,7 @@ class Authority:
         builder = x509.CertificateBuilder(self._name, subject, key.public_key(), x509.random_serial_number())
         builder = builder.not_valid_before(now - datetime.timedelta(days=1))
         builder = builder.not_valid_after(now + datetime.timedelta(days=1))
-        builder = builder.add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+        builder = strict(builder, key, self._key, is_authority=is_authority)
         signed = builder.add_extension(address, critical=False).sign(self._key, hashes.SHA256())
         return signed.public_bytes(serialization.Encoding.PEM)
 

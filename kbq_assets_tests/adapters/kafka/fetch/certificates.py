@@ -54,12 +54,31 @@ def _certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _DAY)
         .not_valid_after(now + _DAY)
-        .add_extension(x509.BasicConstraints(ca=signer is None, path_length=None), critical=True)
     )
+    builder = strict(builder, key, signer[1] if signer else key, is_authority=signer is None)
     if host:
         address = x509.IPAddress(ipaddress.ip_address(host))
         builder = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False)
     return builder.sign(signer[1] if signer else key, hashes.SHA256()), key
+
+
+def strict(
+    builder: x509.CertificateBuilder,
+    key: ec.EllipticCurvePrivateKey,
+    signer: ec.EllipticCurvePrivateKey,
+    *,
+    is_authority: bool,
+) -> x509.CertificateBuilder:
+    """With the extensions that RFC 5280 asks for: from 3.13 on, Python refuses certificates without them."""
+    usage = x509.KeyUsage(True, False, False, False, False, is_authority, is_authority, False, False)
+    return (
+        builder.add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+    )
 
 
 def _name(name: str) -> x509.Name:
