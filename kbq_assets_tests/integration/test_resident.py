@@ -95,7 +95,9 @@ def test_an_application_that_died_ends_the_command_which_may_be_started_again(
     order, tp = world.producers.register(("x", "long")), world.topic()
     world.producers.produce(tp, [order.value(x=1)], "row:shop.orders")
     resident.wait_until(lambda: is_committed(world, tp, 1))
-    resident.child().kill()
+    child = resident.child()
+    child.kill()
+    resident.wait_until(lambda: has_ended(child))  # until then, an idle worker could read the next record
     world.producers.produce(tp, [order.value(x=2)], "row:shop.orders")
     assert resident.process.wait(300) == 75, resident.said
     assert "next: start the command again" in resident.said
