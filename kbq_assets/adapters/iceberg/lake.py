@@ -57,8 +57,8 @@ class IcebergLake:
     @property
     def _is_rest(self) -> bool:
         kind = str(self.properties.get("type", "")).lower()
-        is_own = not kind and "py-catalog-impl" not in self.properties
-        return kind == "rest" or (is_own and str(self.properties.get("uri", "")).startswith("http"))
+        is_inferred = not kind and "py-catalog-impl" not in self.properties
+        return kind == "rest" or (is_inferred and str(self.properties.get("uri", "")).startswith("http"))
 
     @property
     def catalog(self) -> Catalog:
@@ -74,9 +74,9 @@ class IcebergLake:
         """A table's current state; None if it does not exist. Raises ConfigurationError if KBQ does not support the
         storage of its files."""
         found = self._load(table)
-        if found is not None and not _is_supported(found):
+        if found is not None and (scheme := _unsupported_scheme(found)):
             raise ConfigurationError(
-                f"the files of {table} are in {found.location().partition('://')[0]}://, which is not built yet",
+                f"the files of {table} are in {scheme}://, which is not built yet",
                 next_step="set the catalog's warehouse to a folder or gs://bucket/prefix",
             )
         return found
@@ -85,7 +85,7 @@ class IcebergLake:
         """A table that KBQ may have written; None if it does not exist, or if its files are in other storage, so that
         it is someone else's."""
         found = self._load(table)
-        return found if found is not None and _is_supported(found) else None
+        return None if found is None or _unsupported_scheme(found) else found
 
     def references(self, namespace: Identifier) -> Iterator[TableReference]:
         """Tables of a namespace with names that KBQ writes; none if the namespace does not exist any more."""
@@ -121,9 +121,10 @@ class IcebergLake:
             return
 
 
-def _is_supported(table: Table) -> bool:
+def _unsupported_scheme(table: Table) -> str:
+    """The scheme of a table's files, if KBQ does not write there; otherwise ""."""
     scheme, separator, _ = table.location().partition("://")
-    return not separator or scheme in _SCHEMES
+    return scheme if separator and scheme not in _SCHEMES else ""
 
 
 @contextmanager
