@@ -41,6 +41,7 @@ def pytest_collection_finish() -> None:
     """Modules and tests stay: a full garbage collection need not walk their million objects each time."""
     gc.enable()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)  # tests make much garbage that counting references frees
 
 
 def pytest_sessionfinish() -> None:

@@ -111,6 +111,7 @@ def failed(bench: WarehouseBench) -> str:
     return f"{parked.reason}: {parked.error}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("decision", ["retry", "skip"])
 def test_a_batch_that_fails_stops_its_table_alone_until_somebody_decides(
     open_bench: OpenBench, decision: str

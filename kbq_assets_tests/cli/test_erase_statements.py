@@ -150,6 +150,7 @@ def test_a_scratch_table_of_a_parked_table_is_dropped(tmp_path: Path) -> None:
     assert ANNA not in world.everything()
 
 
+@pytest.mark.thorough
 def test_a_table_kept_by_your_own_sql_is_erased_by_position_and_the_rest_by_hand(
     tmp_path: Path,
 ) -> None:

@@ -75,6 +75,7 @@ def is_whole(run: Shell) -> None:
     run.done("check")
 
 
+@pytest.mark.thorough
 def test_a_wrong_route_is_repaired_rolled_back_and_accepted(world: LakeWorld, run: Shell) -> None:
     read(run)
     assert run.json("replay", "diff", "1")["equal"] is False

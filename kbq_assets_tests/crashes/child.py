@@ -35,15 +35,15 @@ DONE, SAID_WHY, BROKEN = 0, 3, 1
 #: Records a batch: few, so that windows and jobs have a middle to die in. Slices are short enough that partitions are
 #: read in several, some of them ahead of the position.
 _BATCH_RECORDS: Final = 8
-#: What a run imports when it needs it, which would cost each fork a third of a CPU second.
-_MODULES: Final = tuple(
-    f"kbq_assets.{name}"
-    for name in (
-        "adapters.settings_file",
-        "pipelines.extraction.extractor",
-        "pipelines.loading.loader",
-        "pipelines.operate.operator",
-    )
+#: What a run imports when it needs it, which would cost each fork half a CPU second. PyArrow imports pandas.
+_MODULES: Final = (
+    "kbq_assets.adapters.settings_file",
+    "kbq_assets.adapters.warehouses",
+    "kbq_assets.pipelines.extraction.extractor",
+    "kbq_assets.pipelines.loading.loader",
+    "kbq_assets.pipelines.operate.operator",
+    "kbq_assets.worker.task",
+    "pandas",
 )
 #: A variable with another number of records a batch, for campaigns with many records.
 BATCH_RECORDS: Final = "KBQ_TEST_BATCH_RECORDS"

@@ -199,6 +199,7 @@ def test_the_documented_examples_of_debezium_keep_a_table_that_equals_the_databa
     assert statement == SCHEMA_CHANGE["ddl"]
 
 
+@pytest.mark.thorough
 def test_a_schema_that_grows_adds_a_nullable_column_and_keeps_old_rows(world: World) -> None:
     subject = f"{world.topic().topic}-value"
     tp = TopicPartition(subject.removesuffix("-value"), 0)
@@ -273,6 +274,7 @@ def test_null_values_follow_the_topics_policy(world: World, policy: str, outcome
     assert totals[counted] == 3 + (2 if counted == "loaded" else 0)
 
 
+@pytest.mark.thorough
 def test_skipped_poison_is_counted(world: World) -> None:
     tp = world.topic("dataset=shop table=orders errors=skip")
     order = world.producers.register(("x", "long"))

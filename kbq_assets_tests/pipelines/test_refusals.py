@@ -22,6 +22,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.refusals import MANY
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.pipelines.bench import Bench, value
+from kbq_assets_tests.sizes import thinned
 
 SOURCES = (SourceEntry("*", TopicSettings.of(dataset="d", table="{topic}")),)
 BAD, GOOD = "t0", "t1"
@@ -189,16 +190,18 @@ def test_a_clean_up_deletes_nothing_while_a_commit_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("operations", "path", "run"),
-    [
-        (("get",), "commits/t", Topics.run),
-        (("swap",), "commits/t", Topics.run),
-        (("create",), "commits/t", Topics.run),
-        (("get",), "commits/t", Topics.load),
-        (("get",), "tables/d.t", Topics.load),
-        (("swap",), "tables/d.t", Topics.load),
-        (("get", "swap", "create", "close"), "", Topics.run),
-        (("get", "swap", "create", "close"), "", Topics.load),
-    ],
+    thinned(
+        [
+            (("get",), "commits/t", Topics.run),
+            (("swap",), "commits/t", Topics.run),
+            (("create",), "commits/t", Topics.run),
+            (("get",), "commits/t", Topics.load),
+            (("get",), "tables/d.t", Topics.load),
+            (("swap",), "tables/d.t", Topics.load),
+            (("get", "swap", "create", "close"), "", Topics.run),
+            (("get", "swap", "create", "close"), "", Topics.load),
+        ]
+    ),
 )
 def test_a_store_that_refuses_everything_ends_the_run_with_one_message(
     operations: tuple[str, ...], path: str, run: Callable[[Topics], object]

@@ -25,6 +25,7 @@ from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.pipelines.bench import SCHEMAS, TOPIC, TP, Bench, value
+from kbq_assets_tests.sizes import thinned
 
 T, T2 = TableReference("d", "t"), TableReference("d", "t__v2")
 #: Schemas 1 and 2 have x as a number, 4 has it as a text.
@@ -235,7 +236,7 @@ def test_whatever_happens_to_stored_variants_everything_is_loaded_once(policy: s
             return
 
 
-@pytest.mark.parametrize("outcome", FAULTS)
+@pytest.mark.parametrize("outcome", thinned(FAULTS, 3))
 def test_whatever_happens_while_files_are_staged_again_they_are_loaded_once(outcome: Outcome) -> None:
     for number in itertools.count():
         bench, calls = parked("variant_column"), list[Call]()

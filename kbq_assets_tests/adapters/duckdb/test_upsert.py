@@ -14,6 +14,7 @@ from kbq_assets.core.statements.dialects import DUCKDB
 from kbq_assets.core.statements.rules import DELETED, MARK, TIMESTAMP, StatementRule
 from kbq_assets.core.statements.table_statements import SCRATCH
 from kbq_assets.core.statements.upsert import TWO_PARTITIONS, Upsert, deleted_columns, upsert_sql
+from kbq_assets_tests.sizes import thinned
 
 COLUMNS = (
     Column("id", "INT64"),
@@ -147,7 +148,7 @@ def test_a_truncation_removes_older_rows_of_its_own_topic_and_partition_alone(
 
 
 @pytest.mark.parametrize("deletes", ["remove", MARK])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", thinned(range(5)))
 def test_batches_in_any_order_and_twice_show_the_last_record_of_each_key(seed: int, deletes: str) -> None:
     chance = random.Random(seed)
     records = [

@@ -155,6 +155,7 @@ def test_each_table_changes_by_one_commit_that_keeps_the_files_without_such_rows
     assert at.offsets() == (MOVED[0], [0, 1, 5, 6, 7])
 
 
+@pytest.mark.thorough
 def test_rows_of_joined_days_and_of_hours_are_replaced_at_once(tmp_path: Path) -> None:
     made = hourly_lake(tmp_path)
     joined(made)
@@ -172,6 +173,7 @@ def test_rows_of_joined_days_and_of_hours_are_replaced_at_once(tmp_path: Path) -
     assert rows_of(made) == before
 
 
+@pytest.mark.thorough
 def test_a_compaction_meanwhile_makes_it_plan_anew(at: Replayed, monkeypatch: pytest.MonkeyPatch) -> None:
     before, moved = rows_of(at.sales), list[int]()
 

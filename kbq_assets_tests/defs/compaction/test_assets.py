@@ -136,6 +136,7 @@ def test_a_backfill_compacts_its_hours_in_one_run(hourly: PlatformWorld, lake_by
     assert files_by_hour(lake_by_hour) == {"21": 1, "22": 1, "23": 1}
 
 
+@pytest.mark.thorough
 def test_late_rows_of_an_hour_are_joined_when_it_is_materialized_again(
     hourly: PlatformWorld, lake_by_hour: Lake
 ) -> None:

@@ -143,6 +143,7 @@ def test_the_cost_of_a_topic_is_shared_out_among_its_partitions(
     assert sum(entries["core_seconds"] for entries in staged) == pytest.approx(whole, abs=0.01)
 
 
+@pytest.mark.thorough
 def test_the_summary_names_the_topics_and_is_capped(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     world = PlatformWorld(tmp_path)
     for number in range(SHOWN_TOPICS + 5):

@@ -102,6 +102,7 @@ def test_options_of_the_resource_win_and_a_session_is_on_the_same_context(tmp_pa
         check_load(tmp_path, settings_of(tmp_path), lambda: spark.spark_context)
 
 
+@pytest.mark.thorough
 def test_processes_of_this_machine_do_what_spark_does(tmp_path: Path) -> None:
     processes = settings_of(tmp_path, KBQ_SPARK_MASTER="processes[2]")
     check_compaction(tmp_path, processes)

@@ -67,6 +67,7 @@ def test_young_runs_and_runs_under_way_stay(home: dg.DagsterInstance) -> None:
     assert [run.run_id for run in home.get_runs()] == [running.run_id] != [young]
 
 
+@pytest.mark.thorough
 def test_the_run_that_made_a_partition_last_stays(home: dg.DagsterInstance) -> None:
     first, second, third = (run_of(home, keys) for keys in ("a b", "b c", "c"))
     superseded = run_of(home)

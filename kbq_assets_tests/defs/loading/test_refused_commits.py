@@ -96,6 +96,7 @@ def test_a_table_that_was_never_loaded_shows_it_too(
     assert page(instance, FLIGHTS)[0]
 
 
+@pytest.mark.thorough
 def test_a_chosen_table_is_not_shown_as_loaded_while_its_commit_is_refused(
     world: RefusingWorld, instance: dg.DagsterInstance
 ) -> None:

@@ -45,6 +45,7 @@ def test_a_signal_ends_the_service_in_order(started: subprocess.Popen[str], numb
     assert started.stdout.read().splitlines()[-1] == "stopped"
 
 
+@pytest.mark.thorough
 def test_a_port_that_is_taken_is_reported(started: subprocess.Popen[str], tmp_path: Path) -> None:
     assert started.stdout is not None
     port = started.stdout.readline().split()[2].rstrip(";").rpartition(":")[2]

@@ -100,6 +100,7 @@ def test_an_installation_is_sorted_unpacked_and_found_again(
     assert find_installation(root, another_list) is None
 
 
+@pytest.mark.thorough
 def test_a_file_that_cannot_be_had_is_named_and_may_come_later(
     repository: Repository, tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_file_with_another_sha256_is_refused_nothing_is_installed_and_it_is_no
     assert install_from(repository, tmp_path / "installed").is_dir()
 
 
+@pytest.mark.thorough
 def test_what_a_killed_installation_left_is_swept(repository: Repository, tmp_path: Path) -> None:
     root = tmp_path / "installed"
     (root / "partial-killed" / "retrieved").mkdir(parents=True)

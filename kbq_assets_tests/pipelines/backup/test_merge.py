@@ -36,6 +36,7 @@ from kbq_assets_tests.fixtures.tiny_manifests import NO_TAIL, TINY, tiny_manifes
 from kbq_assets_tests.pipelines.backup.test_extraction import BACKED_UP, copied, files, produced
 from kbq_assets_tests.pipelines.backup.test_upkeep import DAY, names, swap_file
 from kbq_assets_tests.pipelines.bench import TOPIC, TP, Bench
+from kbq_assets_tests.sizes import thinned
 
 COMMIT = f"commits/{TOPIC}.json"
 
@@ -272,7 +273,7 @@ def calls_of_a_merge() -> int:
 
 
 class TestMeanwhile:
-    @pytest.mark.parametrize("other", OTHERS, ids=lambda each: each.__name__)
+    @pytest.mark.parametrize("other", thinned(OTHERS), ids=lambda each: each.__name__)
     def test_whatever_another_process_does_at_any_moment_every_record_stays_and_no_other_comes_back(
         self, other: Other
     ) -> None:
@@ -329,7 +330,7 @@ class TestMeanwhile:
             assert stored(world) == {file.path for file in files(world)}
             assert len(files(world)) == 1
 
-    @pytest.mark.parametrize("outcome", [Outcome.LOST_REPLY, Outcome.LATE, Outcome.OWN_RETRY])
+    @pytest.mark.parametrize("outcome", thinned([Outcome.LATE, Outcome.LOST_REPLY, Outcome.OWN_RETRY], 3))
     def test_an_unknown_outcome_of_any_write_doubles_nothing(self, outcome: Outcome) -> None:
         for number in range(1, calls_of_a_merge() + 1):
             world, calls = backed_up(), list[Call]()

@@ -208,6 +208,7 @@ def test_a_batch_in_flight_comes_first(tmp_path: Path) -> None:
     assert dict(bench.rows(VALUES)) == bench.expected()
 
 
+@pytest.mark.thorough
 def test_a_load_that_ends_before_the_transaction_keeps_the_replay_out(tmp_path: Path) -> None:
     """The state was idle when it was read, and the ledger says that it no longer is what was read."""
     bench = broken(tmp_path)

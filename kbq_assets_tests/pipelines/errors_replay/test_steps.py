@@ -24,6 +24,7 @@ from kbq_assets.worker.unit import extract_unit
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.warehouse import Row
 from kbq_assets_tests.pipelines.bench import ERRORS, SETTINGS, TOPIC, A, Bench
+from kbq_assets_tests.sizes import thinned
 
 ELSEWHERE = TableReference("e", "A")
 RANGE = KafkaRange(TOPIC, 0, 1)
@@ -117,7 +118,7 @@ def is_whole(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("outcome", thinned(OUTCOMES))
 def test_who_dies_at_any_write_is_continued_by_one_who_routes_elsewhere(
     outcome: Outcome, is_late: bool
 ) -> None:

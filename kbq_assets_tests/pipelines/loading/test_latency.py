@@ -20,6 +20,7 @@ from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets_tests.fakes.warehouse import FakeWarehouse
 from kbq_assets_tests.pipelines.bench import A
 from kbq_assets_tests.pipelines.loading.test_completeness import HOUR, TIMED, Replay, Times, _timed
+from kbq_assets_tests.sizes import thinned
 
 #: Minutes that a run of extraction, and one of loading, takes: a load job of BigQuery ends within one.
 RUN = 1
@@ -122,7 +123,7 @@ def test_the_data_clock_needs_one_read_an_hour(tmp_path: Path) -> None:
     assert line.reads == 1 + HOURS
 
 
-@pytest.mark.parametrize(("minute", "most"), [(20, 600 // 20), (14, 600 // 5)])
+@pytest.mark.parametrize(("minute", "most"), thinned([(20, 600 // 20), (14, 600 // 5)]))
 def test_a_data_clock_that_stands_still_holds_nothing_back(minute: int, most: int) -> None:
     """A topic whose records all have one business time, for hours: they wait as long as they may by age, no longer.
     An hour that is expected to end soon and never does costs reads, and no more than without waiting."""

@@ -22,6 +22,7 @@ from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.fakes.warehouse import TRANSIENT
 from kbq_assets_tests.pipelines.bench import A, B, Bench
+from kbq_assets_tests.sizes import thinned
 
 HOURS_7 = 7 * 3_600_000
 NO_FAULT = Script("")
@@ -184,7 +185,7 @@ def _converge(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("point", POINTS, ids=lambda point: "-".join(map(str, point)))
+@pytest.mark.parametrize("point", thinned(POINTS), ids=lambda point: "-".join(map(str, point)))
 def test_a_crash_changes_no_outcome(case: Case, point: tuple[str, str, int]) -> None:
     for crash in CRASHES:
         bench = _world(case)

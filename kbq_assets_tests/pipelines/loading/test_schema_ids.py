@@ -34,6 +34,7 @@ def test_a_table_of_duckdb_gets_the_column_with_the_next_batch(tmp_path: Path) -
     assert ID not in [column.name for column in bench.duckdb.columns(B) or ()]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("schema_ids", [(False, True, False), (True, False, True)])
 def test_in_a_lake_all_rows_have_it_whatever_the_option_says(
     lake_bench: LakeBench,  # noqa: F811
