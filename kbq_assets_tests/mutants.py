@@ -16,6 +16,7 @@ from kbq_assets_tests.adapters.duckdb import test_replay_upserts as replay_upser
 from kbq_assets_tests.google import test_load_faults, test_two_loaders
 from kbq_assets_tests.model import (
     test_file_batches,
+    test_lake_commits,
     test_lake_error_replays,
     test_lake_promotions,
     test_late_changes,
@@ -111,6 +112,7 @@ def _of_the_model() -> Iterator[Section]:
         ("statements", "test_statements", test_statements.BREAKS),
         ("promotions", "test_promotions", test_promotions.BREAKS),
         ("promotions in a lake", "test_lake_promotions", test_lake_promotions.BREAKS),
+        ("commits of a lake", "test_lake_commits", test_lake_commits.BREAKS),
         ("replays for two warehouses", "test_warehouse_replays", test_warehouse_replays.BREAKS),
         ("replays of error rows in a lake", "test_lake_error_replays", test_lake_error_replays.BREAKS),
         ("error rows into ordered tables", "test_ordered_error_replays", test_ordered_error_replays.BREAKS),
