@@ -259,7 +259,7 @@ def check_alone(world: World) -> list[str]:
     behind = [
         f"{tp} stands at {at.next} of {world.kafka.log(tp).last_stable} while the tables are stopped"
         for tp, at in _partitions(commits(world))
-        if at.next != world.kafka.log(tp).last_stable
+        if tp.partition < world.partitions and at.next != world.kafka.log(tp).last_stable
     ]
     if not any(at.stop for _, at in _partitions(world.commits())):
         behind.append("no table stopped")
@@ -288,9 +288,9 @@ def broken(world: World) -> Iterator[str]:
     for commit in commits(world):
         for number, at in commit.partitions.items():
             tp = commit.topic_partition(number)
-            log = world.kafka.log(tp)
-            if at.stop or (commit.topic_id == world.topic_id and at.next != log.last_stable):
-                yield f"{tp} stands at {at.next} of {log.last_stable}: {at.stop}"
+            end = world.kafka.log(tp).last_stable if number < world.partitions else 0
+            if at.stop or (commit.topic_id == world.topic_id and at.next != end):
+                yield f"{tp} stands at {at.next} of {end}: {at.stop}"
             yield from _windows(tp, at)
             for file in (file for window in at.windows for file in window.files):
                 listed.add(file.path)

@@ -84,6 +84,7 @@ from kbq_assets_tests.simulation.schedule import (
     PROMOTING,
     PROMOTING_TWO,
     RECREATED,
+    RECREATED_BACKED_UP,
     RECREATING,
     REPLAY,
     REPLAYED,
@@ -438,6 +439,12 @@ def test_a_topic_that_is_recreated_and_reset_all_the_time_keeps_the_promises() -
     for seed in (12, 116, *range(VARIED_SCHEDULES // 4)):
         met += run_schedule(seed, RECREATING, RECREATED).met
     assert met.keys() >= {"gap", "added"}
+
+
+def test_the_backup_of_a_topic_that_is_recreated_has_every_record() -> None:
+    # In seed 5, a partition that the topic no longer had once kept the backup stopped.
+    for seed in (5, *range(VARIED_SCHEDULES // 4)):
+        run_schedule(seed, RECREATING, RECREATED_BACKED_UP)
 
 
 def test_what_was_measured_on_a_former_log_changes_nothing_after_a_reset() -> None:
