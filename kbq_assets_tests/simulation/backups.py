@@ -310,9 +310,10 @@ def _windows(tp: TopicPartition, at: PartitionCommit) -> Iterator[str]:
             yield f"{tp} window {window.first} has {len(window.files)} files"
             continue
         epoch = BackupFileName.parse(window.files[0].path).epoch
-        end = ends.get(epoch, window.first)
-        is_gap = any(gap.first <= end and window.first <= gap.until for gap in at.accepted_gaps)
-        if window.first != end and not (window.first > end and is_gap):
+        end = after_gaps = ends.get(epoch, window.first)
+        for gap in at.accepted_gaps:  # two adjoin if a run recorded one and an operator accepted the other
+            after_gaps = max(after_gaps, gap.until) if gap.first <= after_gaps else after_gaps
+        if not end <= window.first <= after_gaps:
             yield f"{tp} window {window.first} of epoch {epoch} follows {end}"
         ends[epoch] = window.until
         if sum(window.counts.rows.values()) != window.counts.records - window.counts.erased:
