@@ -16,8 +16,10 @@ from kbq_assets_tests.adapters.duckdb import test_replay_upserts as replay_upser
 from kbq_assets_tests.google import test_load_faults, test_two_loaders
 from kbq_assets_tests.model import (
     test_file_batches,
+    test_lake_commits,
     test_lake_error_replays,
     test_lake_promotions,
+    test_late_changes,
     test_manifests,
     test_merges,
     test_ordered_error_replays,
@@ -40,6 +42,7 @@ from kbq_assets_tests.simulation.backup_mutants import (
     LATE_MUTANTS,
 )
 from kbq_assets_tests.simulation.error_replay_mutants import ERROR_REPLAY_MUTANTS, OUT_OF_ORDER_MUTANTS
+from kbq_assets_tests.simulation.late_change_mutants import LATE_CHANGE_MUTANTS
 from kbq_assets_tests.simulation.mutants import Mutant
 from kbq_assets_tests.simulation.promotion_mutants import (
     LAKE_MUTANTS,
@@ -104,10 +107,12 @@ def _of_the_model() -> Iterator[Section]:
     models: list[tuple[str, str, dict[Any, Any]]] = [
         ("manifests", "test_manifests", test_manifests.BREAKS),
         ("repairs", "test_repairs", test_repairs.BREAKS),
+        ("late changes", "test_late_changes", test_late_changes.BREAKS),
         ("merges", "test_merges", test_merges.BREAKS),
         ("statements", "test_statements", test_statements.BREAKS),
         ("promotions", "test_promotions", test_promotions.BREAKS),
         ("promotions in a lake", "test_lake_promotions", test_lake_promotions.BREAKS),
+        ("commits of a lake", "test_lake_commits", test_lake_commits.BREAKS),
         ("replays for two warehouses", "test_warehouse_replays", test_warehouse_replays.BREAKS),
         ("replays of error rows in a lake", "test_lake_error_replays", test_lake_error_replays.BREAKS),
         ("error rows into ordered tables", "test_ordered_error_replays", test_ordered_error_replays.BREAKS),
@@ -129,6 +134,7 @@ def _of_the_simulator() -> Iterator[Section]:
         ("Schedules of backups", "backups_notice_when_a_rule_is_removed", BACKUP_MUTANTS),
         ("Schedules of erasures", "erasures_notice_when_a_rule_is_removed", ERASURE_MUTANTS),
         ("Schedules of merged backup files", "merged_backup_files_without_a_rule_break_a_promise", COMPACTED_MUTANTS),
+        ("Late changes", "late_changes_notice_when_a_rule_is_removed", LATE_CHANGE_MUTANTS),
         ("Late publications", "late_publications_notice_when_a_rule_is_removed", LATE_MUTANTS),
         ("Schedules of replays", "replays_notice_when_a_rule_is_removed", PROMOTION_MUTANTS),
         ("Schedules of replays in a lake", "replays_in_a_lake_notice_when_a_rule_is_removed", LAKE_MUTANTS),

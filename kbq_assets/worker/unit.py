@@ -216,9 +216,11 @@ class _Commits:
 def _is_superseded(unit: Unit, commit: Commit) -> bool:
     """Whether another attempt published the unit: Spark may run a task twice. The commit may still be below the unit
     while earlier slices are being read or wait to be published."""
-    if commit.epoch != unit.epoch:  # a reset may have dropped the partition
+    partition = commit.partitions.get(unit.range.topic_partition.partition)
+    # A reset may have dropped the partition, or a run that did not see it yet created the commit.
+    if commit.epoch != unit.epoch or partition is None:
         return True
-    return commit.partitions[unit.range.topic_partition.partition].next > unit.range.from_offset
+    return partition.next > unit.range.from_offset
 
 
 def _open(

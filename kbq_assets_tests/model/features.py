@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbq_assets_tests.model.engine import Model
+from kbq_assets_tests.model.late_changes import LateChanges
 from kbq_assets_tests.model.ordered_error_replays import OrderedErrorReplays
 from kbq_assets_tests.model.warehouse_replays import WarehouseReplays
 
@@ -19,6 +20,10 @@ class Feature:
 
 
 LARGE = (
+    Feature(
+        "late changes of 2 partitions, 2 recreations, an operator who accepts gaps",
+        LateChanges(recreations=2, partitions=2, accepts=True),
+    ),
     Feature(
         "replays in two warehouses, rolled back; one goes down; a crash",
         WarehouseReplays((0, 1), crashes=1, rollbacks=2, downs=1),

@@ -259,7 +259,7 @@ def check_alone(world: World) -> list[str]:
     behind = [
         f"{tp} stands at {at.next} of {world.kafka.log(tp).last_stable} while the tables are stopped"
         for tp, at in _partitions(commits(world))
-        if at.next != world.kafka.log(tp).last_stable
+        if tp.partition < world.partitions and at.next != world.kafka.log(tp).last_stable
     ]
     if not any(at.stop for _, at in _partitions(world.commits())):
         behind.append("no table stopped")
@@ -288,9 +288,9 @@ def broken(world: World) -> Iterator[str]:
     for commit in commits(world):
         for number, at in commit.partitions.items():
             tp = commit.topic_partition(number)
-            log = world.kafka.log(tp)
-            if at.stop or (commit.topic_id == world.topic_id and at.next != log.last_stable):
-                yield f"{tp} stands at {at.next} of {log.last_stable}: {at.stop}"
+            end = world.kafka.log(tp).last_stable if number < world.partitions else 0
+            if at.stop or (commit.topic_id == world.topic_id and at.next != end):
+                yield f"{tp} stands at {at.next} of {end}: {at.stop}"
             yield from _windows(tp, at)
             for file in (file for window in at.windows for file in window.files):
                 listed.add(file.path)
@@ -310,9 +310,10 @@ def _windows(tp: TopicPartition, at: PartitionCommit) -> Iterator[str]:
             yield f"{tp} window {window.first} has {len(window.files)} files"
             continue
         epoch = BackupFileName.parse(window.files[0].path).epoch
-        end = ends.get(epoch, window.first)
-        is_gap = any(gap.first <= end and window.first <= gap.until for gap in at.accepted_gaps)
-        if window.first != end and not (window.first > end and is_gap):
+        end = after_gaps = ends.get(epoch, window.first)
+        for gap in at.accepted_gaps:  # two adjoin if a run recorded one and an operator accepted the other
+            after_gaps = max(after_gaps, gap.until) if gap.first <= after_gaps else after_gaps
+        if not end <= window.first <= after_gaps:
             yield f"{tp} window {window.first} of epoch {epoch} follows {end}"
         ends[epoch] = window.until
         if sum(window.counts.rows.values()) != window.counts.records - window.counts.erased:

@@ -53,6 +53,8 @@ def _schema_ids(world: World) -> Callable[[Row], object]:
 
 def check_no_loss(world: World) -> None:
     """Every record below a partition's position is in its table, in quarantine, skipped or given up on purpose."""
+    if world.skipped:
+        raise PromiseBroken(f"SKIPPED: {world.skipped[:5]}")
     quarantined, wanted_table = _quarantined(world), replays.wanted_table(world)
     is_brought = replays.is_brought(world)
     stored: dict[TopicPartition, dict[int, TableReference]] = defaultdict(dict)

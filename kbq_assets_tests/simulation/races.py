@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.operate.commands import propose_accept_gap, propose_reset
 from kbq_assets_tests.fakes.statements import Failure
 from kbq_assets_tests.simulation import statements
-from kbq_assets_tests.simulation.schedule import ERASED, ROUGH, STATEMENTS, checked
-from kbq_assets_tests.simulation.world import PERMANENT, World
+from kbq_assets_tests.simulation.schedule import ERASED, RECREATED, ROUGH, STATEMENTS, checked
+from kbq_assets_tests.simulation.world import PERMANENT, TOPIC, World
 
 
 def run_two_loaders(seed: int) -> World:
@@ -85,3 +87,58 @@ def _publish_late(world: World) -> None:
         scheduler.step()
         world.run_job()
         world.met["late"] += is_reading and scheduler.processes == [extractor]
+
+
+def run_late_changes(seed: int) -> World:
+    """A run and an operator measure gaps and the start of a new partition. Then the topic is recreated and reset, and
+    they go on while another run reads the new log."""
+    return checked(World(seed, RECREATED), f"run_late_changes({seed})", _change_late)
+
+
+def _change_late(world: World) -> None:
+    scheduler, random = world.scheduler, world.random
+
+    def run(kind: str, body: Callable[[str], object]) -> None:
+        scheduler.start(kind, body)
+        own = scheduler.processes[-1]
+        while own in scheduler.processes:
+            scheduler.step()
+
+    def measure(kind: str, body: Callable[[str], object]) -> None:
+        """Run until the broker reports its offsets, or a little longer, and sleep."""
+        scheduler.start(kind, body)
+        own = scheduler.processes[-1]
+        while own.waiting is None or own.waiting.operation != "offsets":
+            scheduler.step()
+        for _ in range(random.randint(1, 4)):
+            scheduler.step()
+        own.stalled = 10_000
+
+    def reset(name: str) -> None:
+        propose_reset(world.store.view(name), world.kafka.view(name), TOPIC, give_up_pending=True).apply()
+
+    def accept(name: str) -> None:
+        propose_accept_gap(world.store.view(name), world.kafka.view(name), TopicPartition(TOPIC, 0)).apply()
+
+    world.kafka.recreate_topic(TOPIC, 1)
+    if random.random() < 0.3:
+        world.produce()
+    run("extractor", world.extract)
+    world.grow()
+    for partition in range(world.partitions):
+        for kind in "1123":
+            world.produce_one(partition, kind)
+        log = world.kafka.log(TopicPartition(TOPIC, partition))
+        world.kafka.delete_before(TopicPartition(TOPIC, partition), log.end - random.randint(0, 2))
+    measure("operator", accept)
+    measure("extractor", world.extract)
+    late = list(scheduler.processes)
+    world.recreate()
+    run("operator", reset)
+    world.grow()
+    world.produce()
+    scheduler.start("extractor", world.extract)
+    for process in late:
+        process.stalled = random.randrange(40)
+    world.met["late"] += len(late)
+    scheduler.run_to_end()

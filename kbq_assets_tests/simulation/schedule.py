@@ -63,6 +63,7 @@ class Chaos:
     replay: float = 0.0
     replay_errors: float = 0.0
     merge_copies: float = 0.0
+    grow: float = 0.0
 
 
 #: Everything at once; and tables parked, set aside and resumed all the time, with long stalls, few other faults.
@@ -182,6 +183,16 @@ LET_IN = dataclasses.replace(MENDED, settings=MENDED.settings.with_options(order
 #: The same beside erasures.
 ERASING_MENDED = dataclasses.replace(ERASING, replay_errors=5.0)
 ERASED_MENDED = dataclasses.replace(ERASED, kinds="11ppgbbab", replays_errors=True, one_transaction=False)
+#: A topic that is recreated and reset all the time, and grows. What runs and operators measured is of a former log.
+RECREATING = dataclasses.replace(
+    ROUGH, steps=500, recreate=0.6, grow=1.0, lose_to_retention=1.5, operate=3.0, reset_rate=0.5, park_rate=0.05,
+    stall_rate=0.08, fault_rate=0.01, extract=4.0, load=2.0, spoil_a_file=0.02, reject=0.05,
+)  # fmt: skip
+RECREATED = Recipe(grows=True, settings=Recipe().settings.with_options(on_retention_loss="record"))
+#: The same with a backup, which is reset by itself and keeps its files. No leader is elected: see *Where this version
+#: stops* in docs/protocol.md.
+RECREATING_BACKED_UP = dataclasses.replace(RECREATING, elect_leader=0.0)
+RECREATED_BACKED_UP = dataclasses.replace(RECREATED, settings=RECREATED.settings.with_options(backup="true"))
 
 
 #: Kinds of schedules by name, next to the usual ones: how rough, and of what world.
@@ -199,6 +210,8 @@ KINDS: Final[Mapping[str, tuple[Chaos | None, Recipe | None]]] = {
     "unlisted": (APPLYING, UNLISTED),
     "switches": (SWITCHING, SWITCHED),
     "merging": (FAILING, MERGING),
+    "recreations": (RECREATING, RECREATED),
+    "recreations_backup": (RECREATING_BACKED_UP, RECREATED_BACKED_UP),
     "backup": (BACKING_UP, BACKED_UP),
     "erasures": (ERASING, ERASED),
     "erasures_merging": (ERASING, ERASED_MERGED),
@@ -303,6 +316,7 @@ def _events(world: World, chaos: Chaos) -> list[tuple[float, Callable[[], None]]
         (chaos.merge_copies, start("merger", partial(backups.merge, world), 2)),
         (chaos.silence_backups, partial(backups.fall_silent, world)),
         (chaos.lose_schemas, partial(backups.lose_schemas, world)),
+        (chaos.grow, world.grow),
         *((rate, functools.partial(event, world)) for rate, event in _mishaps(chaos)),
     ]
 

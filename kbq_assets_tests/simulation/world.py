@@ -65,7 +65,15 @@ from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.statements import Failure
 from kbq_assets_tests.fakes.warehouse import TRANSIENT, FakeWarehouse, Row
 from kbq_assets_tests.fixtures.tiny_manifests import counted, tiny_manifests
-from kbq_assets_tests.simulation import backups, error_replays, mishaps, ordered, replays, statements
+from kbq_assets_tests.simulation import (
+    backups,
+    error_replays,
+    late_changes,
+    mishaps,
+    ordered,
+    replays,
+    statements,
+)
 from kbq_assets_tests.simulation.scheduler import Scheduler
 
 TOPIC = "shop.events"
@@ -186,6 +194,8 @@ class Recipe:
     replays_errors: bool = False
     #: whether a replacement in several tables is one transaction
     one_transaction: bool = True
+    #: whether the topic has fewer partitions after it was recreated, and grows again
+    grows: bool = False
 
 
 def _park_as_loader(store: ObjectStore, table: TableReference) -> None:
@@ -263,7 +273,7 @@ class World:
         #: rows that an operator let be loaded out of order, from quarantine
         self.brought_back: set[Row] = set()
         self.lost_silently: list[str] = []
-        self.defects: list[str] = []
+        self.defects, self.skipped = list[str](), list[str]()
         self.out_of_order: list[str] = []
         self._produced = 0
         self.loads_by = {name: list[tuple[TableReference, Row]]() for name in self.warehouses}
@@ -386,7 +396,8 @@ class World:
                 self.late_by[warehouse][table] += 1
 
     def _watch_windows(self, before: Commit, after: Commit) -> None:
-        """Windows that a swap publishes, and the warehouses that they are for."""
+        """Windows that a swap publishes, and the warehouses that they are for; and positions that it skips."""
+        self.skipped.extend(late_changes.judge_skips(self, before, after))
         for number, partition in after.partitions.items():
             known = before.partitions.get(number)
             position = known.next if known and before.epoch == after.epoch else 0
@@ -684,9 +695,15 @@ class World:
 
     def recreate(self) -> None:
         """Delete the topic and create it again."""
-        self.kafka.recreate_topic(TOPIC)
+        partitions = self.random.randint(1, self.recipe.partitions) if self.recipe.grows else None
+        self.kafka.recreate_topic(TOPIC, partitions)
         self._note_logs()
         self.recreated = True
+
+    def grow(self) -> None:
+        """Add a partition, up to the number in the recipe."""
+        self.kafka.add_partitions(TOPIC, min(self.partitions + 1, self.recipe.partitions))
+        self._note_logs()
 
     def _note_logs(self) -> None:
         self.backup.logs |= dict(backups.log_of(self, p) for p in range(self.partitions))

@@ -139,10 +139,12 @@ def _is_orphan(path: str, by_shard: Mapping[tuple[str, int], Commit]) -> bool:
         return False  # not a file of KBQ
     tp = name.topic_partition
     commit = by_shard.get((tp.topic, shard_of(tp.partition)))
-    if commit is None or tp.partition not in commit.partitions:
+    if commit is None:
         return False
-    older = name.epoch < commit.epoch
-    return older or (name.epoch == commit.epoch and name.first_offset < commit.partitions[tp.partition].next)
+    if name.epoch < commit.epoch:
+        return True  # even if a reset dropped the partition
+    partition = commit.partitions.get(tp.partition)
+    return partition is not None and name.epoch == commit.epoch and name.first_offset < partition.next
 
 
 def superseded_done_files(

@@ -106,8 +106,8 @@ def _check_erasures(commit: Commit, outcome: UnitOutcome) -> None:
 
 
 def _stands_at(commit: Commit, unit: Unit) -> bool:
-    partition = unit.range.topic_partition.partition
-    return commit.epoch == unit.epoch and commit.partitions[partition].next == unit.range.from_offset
+    partition = commit.partitions.get(unit.range.topic_partition.partition)
+    return commit.epoch == unit.epoch and partition is not None and partition.next == unit.range.from_offset
 
 
 def _lists(commit: Commit, tp: TopicPartition, windows: Iterable[Window], sealed: frozenset[str]) -> bool:

@@ -243,9 +243,9 @@ def publish(
     unknown. Raises StateError on a gap, an overlap or a different epoch, Defect for windows that contradict
     themselves."""
     tp = commit.topic_partition(partition)
-    if epoch != commit.epoch:  # a reset may have dropped the partition
-        raise StateError(f"{tp}: window of epoch {epoch}, the commit has {commit.epoch}")
-    state = commit.partitions[partition]
+    # A reset may have dropped the partition, or a run that did not see it yet created the commit.
+    if (state := commit.partitions.get(partition)) is None or epoch != commit.epoch:
+        raise StateError(f"{tp} of epoch {epoch} is not in the commit of epoch {commit.epoch}")
     for window in windows:
         state = _with_window(state, window, tp, asked_ms)
     return commit.with_partition(partition, state)

@@ -104,14 +104,18 @@ class Backups:
 
         def change(shard: int, now: Commit) -> Commit:
             own = {p: start for p, start in starts.items() if shard_of(p) == shard}
+            if partition is None:
+                own |= {p: 0 for p in now.partitions if p >= described.partitions}
             return backup.reset(now, own, epochs, cluster_id, described.topic_id)
 
         def apply() -> None:
-            for shard in shards:
-                if any(shard_of(p) == shard for p in starts):
-                    state.change(area, Commit, commit_path(topic, shard), partial(change, shard))
+            for shard in shards if partition is None else {shard_of(partition)} & shards.keys():
+                state.change(area, Commit, commit_path(topic, shard), partial(change, shard))
 
         lines = [f"{TopicPartition(topic, p)}: position {start}" for p, start in sorted(starts.items())]
+        known = sorted(p for commit in shards.values() for p in commit.partitions)
+        gone = [TopicPartition(topic, p) for p in known if partition is None and p >= described.partitions]
+        lines += [f"{tp} is gone from the broker" for tp in gone]
         return Proposal(f"reset the backup of {topic}", ("keeps all its files", *lines), apply)
 
     def clean(self) -> list[CleaningReport]:

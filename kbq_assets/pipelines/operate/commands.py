@@ -76,7 +76,7 @@ def propose_accept_gap(store: ObjectStore, reader: OffsetReader, tp: TopicPartit
 
     def apply() -> None:
         def change(now: Commit) -> Commit:
-            if now.epoch != commit.epoch or now.partitions[tp.partition].next != position:
+            if not _is_as_shown(now, commit, tp.partition):
                 raise Refused(f"{tp} moved meanwhile", next_step="check again with kbq status")
             return commits.accept_gap(now, tp.partition, until, "operator", broker.leader_epoch)
 
@@ -85,6 +85,11 @@ def propose_accept_gap(store: ObjectStore, reader: OffsetReader, tp: TopicPartit
     return Proposal(
         f"accept the gap of {tp}", (f"gives up {lost}: {counted(lost.positions, 'position')}",), apply
     )
+
+
+def _is_as_shown(now: Commit, shown: Commit, partition: int) -> bool:
+    """Whether a partition has the position that an operator saw, in the same epoch (E2)."""
+    return now.epoch == shown.epoch and now.partitions[partition].next == shown.partitions[partition].next
 
 
 def _end_of_gap(partition: PartitionCommit, broker: BrokerOffsets) -> int:

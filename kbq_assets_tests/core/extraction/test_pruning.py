@@ -71,6 +71,7 @@ def _sweep(path_of: object, commit: Commit = PENDING, in_use: frozenset[str] = f
 def test_orphans_of_this_epoch_below_the_position_and_of_older_epochs_are_swept() -> None:
     assert _sweep(staged_file(12, 15, epoch=3, attempt="lost"))
     assert _sweep(staged_file(99, 120, epoch=2, attempt="old"))
+    assert _sweep(staged_file(0, 5, epoch=2, partition=1))  # a reset dropped the partition
 
 
 def test_what_may_still_be_published_or_is_listed_is_never_swept() -> None:
@@ -80,6 +81,7 @@ def test_what_may_still_be_published_or_is_listed_is_never_swept() -> None:
     assert not _sweep("staging/notes.txt")
     assert not _sweep(staged_file(0, 5, topic="unknown"))
     assert not _sweep(staged_file(0, 5, partition=70))
+    assert not _sweep(staged_file(0, 5, epoch=3, partition=1))
 
 
 def test_the_highest_done_file_of_a_partition_is_never_superseded() -> None:

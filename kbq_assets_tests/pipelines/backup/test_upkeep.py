@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from kbq_assets.core.backup import commits as backup
 from kbq_assets.core.backup.backup_names import BackupFileName
+from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit, StagedFile, map_files
 from kbq_assets.core.protocol.manifests import Limits
+from kbq_assets.pipelines.backup.backups import Backups
 from kbq_assets.pipelines.backup.clean import clean_backups
 from kbq_assets.pipelines.backup.verify import verify_topic
+from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.wire.backup.read import read_chunks
 from kbq_assets_tests.fixtures.tiny_manifests import NO_TAIL, TINY, tiny_manifests
@@ -37,6 +41,29 @@ def swap_file(world: Bench, old: StagedFile, new: StagedFile) -> None:
     state.change(
         world.backup_area, Commit, path, lambda now: map_files(now, lambda f: new if f == old else f)
     )
+
+
+def backups_of(world: Bench) -> Backups:
+    """The commands of backups."""
+    deployment = Deployment(
+        parse_settings({"KBQ_HOME": "/nowhere"}),
+        world.clock,
+        cast("Any", _NoSources()),
+        lambda: world.store,
+        lambda: world.store,
+        lambda: world.kafka,
+        lambda: world.warehouse,
+        lambda role: (),
+        lambda area, role: world.backups,
+    )
+    return Backups(deployment, lambda: world.registry)
+
+
+class _NoSources:
+    """A source list without topics: a backup is found where it is."""
+
+    def select(self, topics: object) -> dict[str, Any]:
+        return {}
 
 
 def names(world: Bench) -> list[str]:
@@ -197,6 +224,27 @@ class TestReset:
         assert [len(first), len(second)] == [4, 2]
         assert clean_backups(area, days=0).orphans == 0
         assert verify_topic(area, TOPIC).records == 11
+
+    def test_a_partition_that_the_topic_no_longer_has_keeps_its_files_and_begins_again(self) -> None:
+        world = Bench(BACKED_UP, partitions=66)
+        world.produce(1, 1, partition=1)
+        world.produce(1, 1, partition=65)
+        world.extract()
+        before = names(world)
+        world.kafka.recreate_topic(TOPIC, 1)
+        proposal = backups_of(world).reset(TOPIC, None, "earliest")
+        assert f"{TOPIC}[65] is gone from the broker" in proposal.lines
+        proposal.apply()
+        assert world.extract().backup.stops == ()
+        world.kafka.add_partitions(TOPIC, 66)
+        world.produce(1, 1, 1, partition=1)
+        world.produce(1, 1, 1, partition=65)
+        assert world.extract().backup.stops == ()
+        assert len(before) == 2
+        assert set(before) < set(names(world))
+        commits = [found.value for found in state.read_commits(world.backup_area)]
+        assert [commit.totals.records for commit in commits] == [2 + 3, 2 + 3]
+        assert clean_backups(world.backup_area, days=0).orphans == 0
 
     @pytest.mark.parametrize("limits", [TINY, NO_TAIL])
     def test_windows_of_two_epochs_at_one_position_stay_apart_in_manifests(self, limits: Limits) -> None:
