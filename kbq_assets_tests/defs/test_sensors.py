@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 import dagster as dg
 import pytest
@@ -12,10 +13,12 @@ from dagster._core.remote_origin import (
     RemoteRepositoryOrigin,
 )
 
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.protocol.names import TableReference, commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs import sensors
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG
+from kbq_assets.ports.object_store import StoredObject
 from kbq_assets.ports.warehouse import LoadJob
 from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
 
@@ -70,6 +73,24 @@ def test_a_new_topic_is_new_work(world: PlatformWorld, instance: dg.DagsterInsta
 def test_a_broker_that_is_down_is_reported(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
     world.kafka.down = True
     assert reason(evaluate(world, "extraction_sensor", instance))
+
+
+def test_a_commit_that_the_store_does_not_give_now_is_not_taken_for_nothing_new(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(1)
+    world.run("extract_job", instance)
+    read = world.store.get
+
+    def get(path: str) -> StoredObject:
+        if path == commit_path(TOPIC, 0):
+            raise Unavailable("no answer")
+        return read(path)
+
+    with patch.object(world.store, "get", get):
+        assert "could not be planned" in reason(evaluate(world, "extraction_sensor", instance))
+        world.kafka.create_topic("other.empty")
+        assert evaluate(world, "extraction_sensor", instance).run_requests
 
 
 IN_PROGRESS = [
