@@ -86,9 +86,8 @@ def done_file_sensor_of(loader: Loader, observer: Observer, pages: Pages, jobs: 
             wanted = decide_load(instance, loader.poll(start))
         unseen = before.events(instance)
         if wanted.request and (wait := seconds_to_next_load(instance, cadence, time.time())) > 0:
-            return skipped(
-                context, f"a load is due in {wait:.0f} s: one starts every {cadence} s (KBQ_LOAD_SECONDS)"
-            )
+            due = f"a load is due in {wait:.0f} s: one starts every {cadence} s (KBQ_LOAD_SECONDS)"
+            return dg.SensorResult(skip_reason=due, cursor=context.cursor, asset_events=unseen)
         return dg.SensorResult(
             run_requests=[wanted.request] if wanted.request else [],
             skip_reason=wanted.reason or None,
