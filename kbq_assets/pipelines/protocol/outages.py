@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -93,7 +93,7 @@ class _GuardedStore(MappedStore):
         return found
 
     def _ask_for_each(
-        self, call: Callable[[Iterable[str]], Mapping[str, Exception]], paths: list[str]
+        self, call: Callable[[Iterable[str]], Mapping[str, Exception]], paths: Collection[str]
     ) -> Mapping[str, Exception]:
         try:
             self._check()
@@ -109,10 +109,10 @@ class _GuardedStore(MappedStore):
         """The entries of a listing, which asks for them page by page, and may ask for the first at its beginning."""
         entries: Iterator[T] | None = None
 
-        def following() -> list[T]:
+        def following() -> tuple[T, ...]:
             nonlocal entries
             entries = begin() if entries is None else entries
-            return [*islice(entries, 1)]
+            return tuple(islice(entries, 1))
 
         while found := self._ask(following):
             yield from found
