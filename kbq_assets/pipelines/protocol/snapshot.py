@@ -159,12 +159,14 @@ def topic_snapshots(
 def _reader(
     store: ObjectStore, silence: tuple[type[TransientError], ...]
 ) -> Callable[[str], Versioned[Commit] | KbqError]:
+    unusable: tuple[type[KbqError], ...] = (NotFound, StateError, ConfigurationError, *silence)
+
     def read(path: str) -> Versioned[Commit] | KbqError:
         try:
             head = state.read_head(store, path)  # a plan needs no windows
             state.check_manifests(store, head)
             return head
-        except (NotFound, StateError, ConfigurationError, *silence) as error:
+        except unusable as error:
             # The planner decides: a shard that is missing, or that the store refuses, stops its topic.
             return error
 
