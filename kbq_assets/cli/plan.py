@@ -58,7 +58,7 @@ def plan(
     Without an argument, show both: the extraction's ranges and stops, and the next batch of every table with committed
     files, as a load would submit them now. `load` also makes a dry run of each table's statement, and shows the bytes
     that BigQuery would bill. If you name tables, it also shows the SQL. Exit code 1 if a statement exceeds its table's
-    bytes_per_day.
+    bytes_per_day, 75 if the store does not give a topic's commit now.
 
     \b
       kbq plan
@@ -87,7 +87,7 @@ def plan(
         _print_statements(statements, bool(only), console())
         for line in cost_lines(costs) if cost else ():
             console().print(line)
-    _exit_above_limit(statements)
+    _exit(statements, extraction)
 
 
 def _print_plan(
@@ -126,6 +126,7 @@ def extraction_json(planned: ExtractionPlan) -> dict[str, object]:
         ],
         "throttled": [document(t, "topic_partition positions") for t in planned.throttled],
         "stops": [stop_json(stop) for stop in planned.stops],
+        "failures": {str(tp): message for tp, message in planned.failures.items()},
         "backups": {area: extraction_json(each) for area, each in planned.backups.items()},
     }
 
@@ -184,7 +185,7 @@ def _print_extraction(planned: ExtractionPlan, out: Console) -> None:
     )
     for line in _left_alone(planned):
         out.print(line)
-    for line in stop_lines(planned.stops):
+    for line in (*stop_lines(planned.stops), *failures_of(planned)):
         out.print(line, style="yellow")
     for each in planned.backups.values():
         own = counted(len(each.units), "partition by itself", "partitions by themselves")
@@ -195,6 +196,12 @@ def _print_extraction(planned: ExtractionPlan, out: Console) -> None:
         )
         for line in stop_lines(each.stops):
             out.print(f"backup {line}", style="yellow")
+
+
+def failures_of(planned: ExtractionPlan) -> list[str]:
+    """A line for each partition whose commit the store did not give now, of tables and of backups."""
+    lines = [f"not planned now: {tp}: {message}" for tp, message in sorted(planned.failures.items())]
+    return [*lines, *(f"backup {line}" for each in planned.backups.values() for line in failures_of(each))]
 
 
 def _left_alone(planned: ExtractionPlan) -> Iterator[str]:
@@ -252,6 +259,8 @@ def _print_statements(statements: Sequence[StatementPlan], shows_sql: bool, out:
             click.echo(planned.sql)
 
 
-def _exit_above_limit(statements: Sequence[StatementPlan]) -> None:
+def _exit(statements: Sequence[StatementPlan], extraction: ExtractionPlan | None) -> None:
     if any(each.excess for each in statements):
         sys.exit(ExitCode.FAILED)
+    if extraction is not None and failures_of(extraction):
+        sys.exit(ExitCode.TRY_AGAIN)

@@ -7,6 +7,7 @@ user chose are reported even if they were up to date. Dagster keeps the events t
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ import dagster as dg
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.errors import InvalidName, KbqError, TransientError
+from kbq_assets.core.observation.run_totals import LASTING_MS
 from kbq_assets.defs.observation import check_events, page_checks
 from kbq_assets.defs.pages import Pages
 from kbq_assets.pipelines.observation.observer import Observer
@@ -105,15 +107,25 @@ def find_run(
     return ""
 
 
-def tick(evaluate: Tick) -> Tick:
-    """A sensor's evaluation that skips the tick if a port does not answer."""
+def tick(evaluate: Tick, monotonic: Callable[[], float] = time.monotonic) -> Tick:
+    """A sensor's evaluation that skips the tick if a port does not answer.
+
+    If every tick of half an hour met such an error, the ticks fail: Dagster shows these in red, and skipped ones not.
+    """
+    since: float | None = None
 
     @functools.wraps(evaluate)
     def evaluate_or_skip(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        nonlocal since
         try:
-            return evaluate(context)
+            found = evaluate(context)
         except TransientError as error:
-            return skipped(context, error.message)
+            since = monotonic() if since is None else since
+            if (monotonic() - since) * 1000 >= LASTING_MS:
+                raise
+            return skipped(context, str(error))
+        since = None
+        return found
 
     return evaluate_or_skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -12,6 +12,7 @@ import dagster as dg
 
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.plurals import counted
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG, Jobs
 from kbq_assets.defs.observation.catch_up import CatchUp
 from kbq_assets.defs.observation.page_checks import stop_evaluations
@@ -45,7 +46,8 @@ def extraction_sensor_of(extractor: Extractor, pages: Pages, jobs: Jobs) -> dg.S
         polled = extractor.poll(start)
         stops = [stop for plan in polled.answers for stop in plan.stops]
         seen = _digest(map(str, stops)) if polled.complete else shown
-        reason = None if has_work(polled.answers[-1]) else idle_reason(stops, polled.complete)
+        failures = {tp: message for plan in polled.answers for tp, message in plan.failures.items()}
+        reason = None if has_work(polled.answers[-1]) else idle_reason(stops, polled.complete, failures)
         if reason is not None:
             extractor.mark_ends(polled.answers, asked_ms)
         return dg.SensorResult(
@@ -84,9 +86,8 @@ def done_file_sensor_of(loader: Loader, observer: Observer, pages: Pages, jobs: 
             wanted = decide_load(instance, loader.poll(start))
         unseen = before.events(instance)
         if wanted.request and (wait := seconds_to_next_load(instance, cadence, time.time())) > 0:
-            return skipped(
-                context, f"a load is due in {wait:.0f} s: one starts every {cadence} s (KBQ_LOAD_SECONDS)"
-            )
+            due = f"a load is due in {wait:.0f} s: one starts every {cadence} s (KBQ_LOAD_SECONDS)"
+            return dg.SensorResult(skip_reason=due, cursor=context.cursor, asset_events=unseen)
         return dg.SensorResult(
             run_requests=[wanted.request] if wanted.request else [],
             skip_reason=wanted.reason or None,
@@ -136,8 +137,15 @@ def seconds_to_next_load(
     return newest[0].create_timestamp.timestamp() + cadence - now if newest else 0.0
 
 
-def idle_reason(stops: Collection[PartitionStop], complete: bool = True) -> str:
-    """The reason why there is nothing to extract."""
+def idle_reason(
+    stops: Collection[PartitionStop],
+    complete: bool = True,
+    failures: Mapping[TopicPartition, str] | None = None,
+) -> str:
+    """The reason why there is nothing to extract, or the first of the ``failures`` to find out."""
+    if failures:
+        tp, message = min(failures.items())
+        return f"{counted(len(failures), 'partition')} could not be planned: {tp}: {message}"
     if not complete:
         return _POLL_CONTINUES
     stopped = (

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from kbq_assets.cli.context import ExitCode
+from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.loading.completeness import moment
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference, commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.object_store import StoredObject
 from kbq_assets.ports.warehouse import JobError
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.faults import Outcome
@@ -66,6 +69,24 @@ def test_a_plan_says_what_waits_and_what_limits_leave(world: FakePlatform, run: 
     assert f"left for later runs by a limit: {TOPIC}[0]: 5 positions" in text
     said = run.done("extract")
     assert ("1 partition waits for more records" in said, "5 positions left" in said) == (True, True)
+
+
+def test_a_plan_names_a_commit_that_the_store_does_not_give_now(world: FakePlatform, run: Shell) -> None:
+    world.produce(1)
+    run.done("extract")
+    read = world.store.get
+
+    def get(path: str) -> StoredObject:
+        if path == commit_path(TOPIC, 0):
+            raise Unavailable("no answer", next_step="wait")
+        return read(path)
+
+    with patch.object(world.store, "get", get):
+        shown = run("plan", "extract")
+        document = json.loads(run("plan", "extract", "--json").stdout)
+    assert f"not planned now: {TOPIC}[0]: no answer" in shown.stdout
+    assert shown.exit_code == ExitCode.TRY_AGAIN
+    assert document["extract"]["failures"][f"{TOPIC}[0]"] == "no answer\n  next: wait"
 
 
 def test_a_plan_says_when_the_hour_of_what_waits_ends(world: FakePlatform, run: Shell) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 import dagster as dg
 import pytest
@@ -12,12 +13,16 @@ from dagster._core.remote_origin import (
     RemoteRepositoryOrigin,
 )
 
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.protocol.names import TableReference, commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs import sensors
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG
+from kbq_assets.defs.runs import tick
+from kbq_assets.ports.object_store import StoredObject
 from kbq_assets.ports.warehouse import LoadJob
 from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
+from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.sizes import thinned
 
 
@@ -71,6 +76,24 @@ def test_a_new_topic_is_new_work(world: PlatformWorld, instance: dg.DagsterInsta
 def test_a_broker_that_is_down_is_reported(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
     world.kafka.down = True
     assert reason(evaluate(world, "extraction_sensor", instance))
+
+
+def test_a_commit_that_the_store_does_not_give_now_is_not_taken_for_nothing_new(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(1)
+    world.run("extract_job", instance)
+    read = world.store.get
+
+    def get(path: str) -> StoredObject:
+        if path == commit_path(TOPIC, 0):
+            raise Unavailable("no answer")
+        return read(path)
+
+    with patch.object(world.store, "get", get):
+        assert "could not be planned" in reason(evaluate(world, "extraction_sensor", instance))
+        world.kafka.create_topic("other.empty")
+        assert evaluate(world, "extraction_sensor", instance).run_requests
 
 
 IN_PROGRESS = [
@@ -383,3 +406,44 @@ def test_loads_do_not_wait_for_the_broker_to_report_what_was_before(
     world.run("extract_job", instance)
     world.kafka.down = True
     assert evaluate(world, "done_file_sensor", instance).run_requests
+
+
+def test_what_was_before_is_reported_although_the_next_load_is_not_due(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(3)
+    world.run("extract_job", instance)
+    world.run("load_job", instance)
+    with (
+        dg.DagsterInstance.ephemeral() as other
+    ):  # it knows none of these runs, but one load that has just begun
+        add_run(other, dg.DagsterRunStatus.SUCCESS, {LOAD_TAG: "1"})
+        world.produce(1)
+        world.run("extract_job", instance)
+        waits = evaluate(world, "done_file_sensor", other)
+        assert "a load is due in" in reason(waits)
+        assert len(waits.asset_events) == 2, "the partition and the table"
+        assert evaluate(world, "done_file_sensor", other, waits.cursor).asset_events == []
+
+
+def test_a_port_that_stays_silent_fails_the_ticks_after_half_an_hour() -> None:
+    clock, is_silent = FakeClock(), True
+
+    def ask(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        if is_silent:
+            raise Unavailable("no answer", next_step="start it")
+        return dg.SensorResult(cursor="new")
+
+    sensor = tick(ask, clock.monotonic)
+    context = dg.build_sensor_context(cursor="old")
+    for _ in range(2):
+        for _ in range(6):
+            skips = sensor(context)
+            assert (reason(skips), skips.cursor) == ("no answer\n  next: start it", "old")
+            clock.sleep(300)
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                sensor(context)
+        is_silent = False
+        assert sensor(context).cursor == "new"
+        is_silent = True

@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from google.cloud import bigquery
 
-from kbq_assets.adapters.bigquery.outcomes import insertion
+from kbq_assets.adapters.bigquery.outcomes import GET_JOB, insertion
+from kbq_assets.core.errors import UnknownOutcome
 
 #: Timeout of one HTTP request. BigQuery responds within seconds; a job with 10,000 URIs takes a little longer.
 TIMEOUT_SECONDS: Final = 60.0
@@ -28,7 +29,7 @@ def insert_query(
 ) -> None:
     """Send a query job once. Raises the errors in the table of outcomes."""
     with insertion(f"job {key.job_id}{what}"):
-        client.query(
+        job = client.query(
             sql,
             job_config=config,
             **key._asdict(),
@@ -36,6 +37,7 @@ def insert_query(
             job_retry=None,
             timeout=TIMEOUT_SECONDS,
         )
+        _require(job, key)
 
 
 def insert_load(
@@ -48,11 +50,20 @@ def insert_load(
 ) -> None:
     """Send a load job once. Raises the errors in the table of outcomes."""
     with insertion(f"job {key.job_id}{what}"):
-        client.load_table_from_uri(
+        job = client.load_table_from_uri(
             list(uris),
             target,
             job_config=config,
             **key._asdict(),
             retry=_ONCE,
             timeout=TIMEOUT_SECONDS,
+        )
+        _require(job, key)
+
+
+def _require(job: bigquery.LoadJob | bigquery.QueryJob, key: JobKey) -> None:
+    """Raise UnknownOutcome if the response describes no job: a server in between may answer 200 with ``{}``."""
+    if not job.job_id:
+        raise UnknownOutcome(
+            f"job {key.job_id}: the response is not BigQuery's: it describes no job", next_step=GET_JOB
         )

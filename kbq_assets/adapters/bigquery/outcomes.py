@@ -57,7 +57,7 @@ _NO_ANSWER: Final = (
 )
 _ENDPOINT: Final = "check KBQ_BIGQUERY_ENDPOINT and the proxy; the next run retries"
 _LATER: Final = "the next run retries; if it persists, check BigQuery's status and quotas"
-_GET_JOB: Final = "the next run gets the job"
+GET_JOB: Final = "the next run gets the job"
 _CREDENTIALS: Final = "check KBQ_LOAD_CREDENTIALS"
 
 
@@ -85,7 +85,7 @@ def insertion(what: str) -> Iterator[None]:
     except _NO_ANSWER as error:
         raise _insertion_error(error, what) from error
     except UNREADABLE as error:
-        raise UnknownOutcome(f"{what}: {_unreadable(error)}", next_step=_GET_JOB) from error
+        raise UnknownOutcome(f"{what}: {_unreadable(error)}", next_step=GET_JOB) from error
 
 
 def is_busy(error: Exception) -> bool:
@@ -130,7 +130,7 @@ def _insertion_error(error: Exception, what: str) -> KbqError:
         return Unavailable(f"{what}: BigQuery cannot be reached: {message}", next_step=_LATER)
     if _is_refusal(error):
         return JobFailed(message, next_step=_refusal(error, "bigquery.jobs.create"))
-    return UnknownOutcome(f"{what}: no response: {message_of(error)}", next_step=_GET_JOB)
+    return UnknownOutcome(f"{what}: no response: {message_of(error)}", next_step=GET_JOB)
 
 
 def _unreadable(error: Exception) -> str:

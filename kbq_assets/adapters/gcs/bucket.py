@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import requests
 from google.cloud.storage import Client
 
-from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls, document
+from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls, document, listed, shaped, texts
 from kbq_assets.adapters.gcs.errors import Intent, refusal
 from kbq_assets.core.config.google_permissions import is_regional
 from kbq_assets.core.errors import ConfigurationError, NotFound
@@ -48,7 +48,8 @@ def check_bucket(client: Client, bucket: str, prefix: str) -> BucketReport:
 
     Raises ConfigurationError if there is no such bucket, or Unavailable.
     """
-    return judge_bucket(read_facts(Calls(client, PAUSES), bucket), prefix)
+    with shaped(Intent("read", f"gs://{bucket}", "storage.buckets.get")):
+        return judge_bucket(read_facts(Calls(client, PAUSES), bucket), prefix)
 
 
 def require_safe_bucket(client: Client, bucket: str, prefix: str) -> tuple[str, ...]:
@@ -108,17 +109,17 @@ def judge_bucket(facts: BucketFacts, prefix: str) -> BucketReport:
 
 
 def _public(facts: BucketFacts) -> Iterator[str]:
-    for binding in (facts.policy or {}).get("bindings", ()):
-        for member in sorted(_EVERYBODY & set(binding.get("members", ()))):
+    for binding in listed((facts.policy or {}).get("bindings", [])):
+        for member in sorted(_EVERYBODY & set(texts(binding.get("members", [])))):
             yield f"{member} has {binding.get('role')}: remove this role, staged data must not be public"
-    for entry in (facts.default_access or {}).get("items", ()):
+    for entry in listed((facts.default_access or {}).get("items", [])):
         if entry.get("entity") in _EVERYBODY:
             yield f"{entry['entity']} may read every new object: change the default object access list"
 
 
 def _rewriting_rules(metadata: Mapping[str, Any], under: str) -> Iterator[str]:
     """Lifecycle rules that delete or archive objects below a prefix."""
-    for rule in metadata.get("lifecycle", {}).get("rule", ()):
+    for rule in listed(metadata.get("lifecycle", {}).get("rule", [])):
         action, condition = rule.get("action", {}), rule.get("condition", {})
         if not _is_harmful(action) or not _touches(condition, under):
             continue
@@ -140,7 +141,7 @@ def _touches(condition: Mapping[str, Any], under: str) -> bool:
     """Whether a rule may apply to live objects below a prefix. Any suffix or age may match."""
     if condition.get("isLive") is False or _NONCURRENT & condition.keys():
         return False
-    prefixes: Iterable[str] = condition.get("matchesPrefix") or [""]
+    prefixes = texts(condition.get("matchesPrefix") or [""])
     return any(under.startswith(prefix) or prefix.startswith(under) for prefix in prefixes)
 
 
@@ -178,7 +179,7 @@ def _costs(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 def data_regions(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     """The regions of a configurable dual-region; () for any other bucket."""
-    return tuple(metadata.get("customPlacementConfig", {}).get("dataLocations", ()))
+    return tuple(texts(metadata.get("customPlacementConfig", {}).get("dataLocations", [])))
 
 
 def _uniform(metadata: Mapping[str, Any]) -> bool:

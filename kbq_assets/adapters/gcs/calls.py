@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -24,6 +25,7 @@ POOL: Final = 64
 TIMEOUT: Final = (30.0, 60.0)
 #: Pauses between retries in seconds, each varied by up to half. An object accepts at most one change per second.
 PAUSES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+_LONGEST_VALUE: Final = 60
 
 T = TypeVar("T")
 
@@ -93,6 +95,17 @@ class Calls:
     def json(self, call: Call) -> dict[str, Any]:
         return self.send(call, lambda response: document(call.intent, response))
 
+    def parsed(self, call: Call, parse: Callable[[dict[str, Any]], T]) -> T:
+        """The result of ``parse`` on the JSON object in the response. A response of another shape is an error, as if it
+        were no JSON object."""
+
+        def read(response: requests.Response) -> T:
+            found = document(call.intent, response)
+            with shaped(call.intent):
+                return parse(found)
+
+        return self.send(call, read)
+
     def attempt(self, call: Call) -> requests.Response:
         """The response to a request that is sent once."""
         try:
@@ -125,6 +138,36 @@ def document(intent: Intent, response: requests.Response) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise intent.unsettled("the response is not a JSON object")
     return found
+
+
+@contextmanager
+def shaped(intent: Intent) -> Iterator[None]:
+    """Translate the errors of code that reads JSON whose values have other types than Cloud Storage's."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise intent.unsettled(
+            f"the response is not Cloud Storage's ({type(error).__name__}: {error})"
+        ) from error
+
+
+def text(value: object) -> str:
+    """The value if it is a text. Raises TypeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{str(value)[:_LONGEST_VALUE]!r} is not a text")
+    return value
+
+
+def texts(value: object) -> list[str]:
+    """The value if it is a list of texts. Raises TypeError: a text would be read as one entry per letter."""
+    return [text(each) for each in listed(value)]
+
+
+def listed(value: object) -> list[Any]:
+    """The value if it is a list. Raises TypeError."""
+    if not isinstance(value, list):
+        raise TypeError(f"{str(value)[:_LONGEST_VALUE]!r} is not a list")
+    return value
 
 
 def written(intent: Intent, response: requests.Response) -> dict[str, Any]:

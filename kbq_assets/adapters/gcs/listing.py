@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from kbq_assets.adapters.gcs.calls import Call, Calls
+from kbq_assets.adapters.gcs.calls import Call, Calls, listed, text
 from kbq_assets.adapters.gcs.errors import Intent
 from kbq_assets.adapters.object_paths import MAX_PATH, check_path, is_path
 from kbq_assets.core.errors import InvalidName
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -32,20 +35,34 @@ class BucketFolder:
         return f"gs://{self.bucket}/{self.name(path.removesuffix('/'))}"
 
     def items(
-        self, calls: Calls, prefix: str, start_after: str, fields: str
-    ) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Paths and metadata of the objects with a path prefix, in path order, beginning after ``start_after``."""
+        self,
+        calls: Calls,
+        prefix: str,
+        start_after: str,
+        fields: str,
+        parse: Callable[[str, Mapping[str, str]], T],
+    ) -> Iterator[T]:
+        """The objects with a path prefix, in path order, beginning after ``start_after``. ``parse`` makes an entry of a
+        path and the object's metadata."""
         if folder := prefix.rpartition("/")[0]:
             check_path(folder)
-        token = ""
-        while True:
-            page = calls.json(self._page(calls, prefix, start_after, token, fields))
-            for item in page.get("items", ()):
-                path = item["name"].removeprefix(self.prefix)
+
+        def read(page: Mapping[str, Any]) -> tuple[list[T], str]:
+            entries, following = [], text(page.get("nextPageToken", ""))
+            for item in listed(page.get("items", [])):
+                path = text(item["name"]).removeprefix(self.prefix)
                 # The listing includes the start itself. The console represents a folder by a name that ends with '/'.
                 if path > start_after and is_path(path):
-                    yield path, item
-            token = page.get("nextPageToken", "")
+                    entries.append(parse(path, item))
+            if following and following == token:
+                raise ValueError("the page names itself as the next one")
+            return entries, following
+
+        token = ""
+        while True:
+            entries, following = calls.parsed(self._page(calls, prefix, start_after, token, fields), read)
+            yield from entries
+            token = following
             if not token:
                 return
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import requests
 from google.cloud.storage import Client
 
-from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls, document
+from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls, document, listed, texts
 from kbq_assets.adapters.gcs.errors import Intent
 from kbq_assets.core.catalog.readers import GrantReading, ReadablePlace, normal_member
 from kbq_assets.core.config.google_permissions import (
@@ -55,7 +55,7 @@ class BucketReaders:
     def _policy(self, bucket: str) -> dict[str, Any]:
         intent = Intent("read the policy of", f"gs://{bucket}", GET_BUCKET_POLICY)
         url, version = f"{self._calls.bucket_url(bucket)}/iam", {"optionsRequestedPolicyVersion": _VERSION}
-        return self._calls.json(Call(intent, "GET", url, version))
+        return self._calls.parsed(Call(intent, "GET", url, version), _checked)
 
     def _replace(self, bucket: str, policy: Mapping[str, Any]) -> bool:
         """Whether the policy was replaced; False if it changed in the meantime."""
@@ -77,13 +77,24 @@ class BucketReaders:
     def _require_uniform(self, bucket: str) -> None:
         """Raise ConfigurationError if the bucket's policy does not support conditions."""
         intent = Intent("read", f"gs://{bucket}", GET_BUCKET)
-        metadata = self._calls.json(Call(intent, "GET", self._calls.bucket_url(bucket)))
-        uniform = metadata.get("iamConfiguration", {}).get("uniformBucketLevelAccess", {})
-        if not uniform.get("enabled"):
+        call = Call(intent, "GET", self._calls.bucket_url(bucket))
+        if not self._calls.parsed(call, _is_uniform):
             raise ConfigurationError(
                 f"gs://{bucket} uses access lists per object, so its policy does not support conditions by prefix",
                 next_step=f"gcloud storage buckets update gs://{bucket} --uniform-bucket-level-access",
             )
+
+
+def _is_uniform(metadata: Mapping[str, Any]) -> bool:
+    return bool(metadata.get("iamConfiguration", {}).get("uniformBucketLevelAccess", {}).get("enabled"))
+
+
+def _checked(policy: dict[str, Any]) -> dict[str, Any]:
+    """The policy, which is written again with more members. Raises TypeError or AttributeError for another shape."""
+    for binding in listed(policy.get("bindings", [])):
+        texts(binding.get("members", []))
+        (binding.get("condition") or {}).get("expression")
+    return policy
 
 
 def _expression(bucket: str, prefix: str) -> str:

@@ -16,7 +16,7 @@ import google_crc32c
 import requests
 from google.cloud.storage import Client
 
-from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls, wait, written
+from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls, text, wait, written
 from kbq_assets.adapters.gcs.download import (
     ObjectReader,
     header_ms,
@@ -116,17 +116,14 @@ class GcsObjectStore:
         )
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        return (
-            _entry(path, item) for path, item in self._folder.items(self._calls, prefix, start_after, _LISTED)
-        )
+        return self._folder.items(self._calls, prefix, start_after, _LISTED, _entry)
 
     def paths(self, prefix: str, start_after: str = "") -> Iterator[str]:
-        return (path for path, _ in self._folder.items(self._calls, prefix, start_after, _NAMES))
+        return self._folder.items(self._calls, prefix, start_after, _NAMES, lambda path, _: path)
 
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
         """Size and CRC32C of the objects with a path prefix, as Cloud Storage lists them."""
-        items = self._folder.items(self._calls, prefix, "", _CHECKSUMS)
-        return (StoredFile(path, int(item["size"]), item.get("crc32c", "")) for path, item in items)
+        return self._folder.items(self._calls, prefix, "", _CHECKSUMS, _stored)
 
     def uri(self, path: str) -> str:
         """The object's ``gs://`` address; a folder's if ``path`` ends with '/'."""
@@ -176,8 +173,8 @@ class GcsObjectStore:
         if self._kms_key:
             parameters["destinationKmsKeyName"] = self._kms_key
         try:
-            while not (answer := self._calls.json(Call(intent, "POST", url, parameters))).get("done"):
-                parameters["rewriteToken"] = answer["rewriteToken"]
+            while token := self._calls.parsed(Call(intent, "POST", url, parameters), _rest_of_copy):
+                parameters["rewriteToken"] = token
         except PreconditionFailed:
             return
 
@@ -287,6 +284,15 @@ def _multipart(boundary: str, metadata: Mapping[str, str], data: bytes) -> bytes
 def _whole_seconds_ms(time: str) -> int:
     """Example: ``2026-11-21T14:30:30.510346Z``."""
     return int(datetime.fromisoformat(f"{time[:19]}+00:00").timestamp()) * 1000
+
+
+def _rest_of_copy(answer: Mapping[str, Any]) -> str:
+    """The token that continues a copy; "" if it is done."""
+    return "" if answer.get("done") is True else text(answer["rewriteToken"])
+
+
+def _stored(path: str, item: Mapping[str, str]) -> StoredFile:
+    return StoredFile(path, int(item["size"]), text(item.get("crc32c", "")))
 
 
 def _entry(path: str, item: Mapping[str, str]) -> ObjectEntry:

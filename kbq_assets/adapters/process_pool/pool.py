@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Final
 
 from kbq_assets.adapters.process_pool import frames
+from kbq_assets.adapters.process_pool.signals import held_back
 from kbq_assets.core.errors import EngineEnded, Unavailable
 
 #: Time that the processes get for a clean end.
@@ -27,6 +28,8 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 #: Workers that get a task one after another, because the ones before ended without reading it: one that was killed
 #: while it was idle, then new ones.
 _MOST_WORKERS: Final = 4
+#: Tasks of a worker. Then it ends, and the next task gets a new one: so whatever tasks leave in memory is bounded.
+MOST_TASKS: Final = 1_000
 
 
 class TaskFailed(Exception):
@@ -57,7 +60,8 @@ class ProcessPool:
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
         self._is_closed = False
-        with theirs:
+        # A signal to all processes of a service must not end the server before it ignores signals.
+        with theirs, held_back():
             self._server = subprocess.Popen(
                 [
                     sys.executable,
@@ -131,7 +135,7 @@ class ProcessPool:
         finally:
             with self._lock:
                 self._busy.discard(worker)
-                is_kept = worker.is_idle and not self._is_closed
+                is_kept = worker.is_idle and worker.tasks < MOST_TASKS and not self._is_closed
                 if is_kept:
                     self._idle.append(worker)
             if not is_kept:
@@ -145,7 +149,7 @@ class ProcessPool:
                 f"a process for a task cannot be connected: {error.strerror}",
                 next_step="allow this command more open files (ulimit -n)",
             ) from error
-        with theirs:
+        with theirs, held_back():
             try:
                 socket.send_fds(self._control, [b"w"], [theirs.fileno()])
             except OSError as error:
@@ -169,6 +173,8 @@ class _Worker:
         self._stream: BinaryIO = connection.makefile("rb")
         self._is_ended = False
         self._has_answered = True
+        #: tasks that it got
+        self.tasks = 0
 
     @property
     def is_idle(self) -> bool:
@@ -178,6 +184,7 @@ class _Worker:
     def has_read(self, task: Callable[[Any], Any], item: object) -> bool:
         """Hand over a task; return False if the worker ended without reading it. Raises WorkerDied after `end`."""
         self._has_answered = False
+        self.tasks += 1
         try:
             frames.send(self._connection, (task, item))
             frames.receive(self._stream)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import socket
 import sys
 import threading
@@ -14,6 +13,7 @@ from typing import Final
 
 from kbq_assets.adapters.forking import load_for_workers
 from kbq_assets.adapters.process_pool import frames
+from kbq_assets.adapters.process_pool.signals import ignore_all
 
 #: A worker's message before it runs a task: it has read it. If its connection ends later, the task has killed it.
 READ: Final = "read"
@@ -23,9 +23,7 @@ _STDOUT, _STDERR = 1, 2
 def serve(control: socket.socket, load: Callable[[], None]) -> None:
     """Load once (`load_for_workers`), then fork a worker for each socket received on ``control``, until its other end
     closes."""
-    # Ctrl-C, a terminal that closes, and a service manager signal all processes. The driver decides what that means.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_all()
     # A program may read the driver's standard output, so workers print to standard error.
     os.dup2(_STDERR, _STDOUT)
     load_for_workers(load)

@@ -144,7 +144,7 @@ def _compiled(
     except ImportError as error:
         raise ConfigurationError(
             "format=protobuf needs protoc",
-            next_step="pip install 'kbq-assets[protobuf]', also on Spark's workers",
+            next_step="pip install 'kbq-assets[protobuf]', also on the workers if a Spark cluster runs the tasks",
         ) from error
     compiler: Any = protoc
     target, descriptors = folder / "compiled", folder / "given"

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kbq_assets.core.errors import InvalidName, KbqError
+from kbq_assets.core.errors import InvalidName, KbqError, TransientError
 from kbq_assets.core.extraction import restarts
 from kbq_assets.core.extraction.backlog import Averages, Waiting, headroom, is_in_danger, too_little
 from kbq_assets.core.extraction.shares import Throttled, urgency, within_limits
@@ -94,6 +94,8 @@ class ExtractionPlan:
     gaps: tuple[RecordedGap, ...] = ()
     units: tuple[Unit, ...] = ()
     stops: tuple[PartitionStop, ...] = ()
+    #: partitions whose commit the store did not give now, each with the error
+    failures: Mapping[TopicPartition, str] = field(default_factory=dict)
     #: partitions with too little to read
     waiting: tuple[Waiting, ...] = ()
     #: partitions with more to read than the limits allow
@@ -130,6 +132,7 @@ class _PlanDraft:
     gaps: list[RecordedGap] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     stops: list[PartitionStop] = field(default_factory=list)
+    failures: dict[TopicPartition, str] = field(default_factory=dict)
     waiting: list[Waiting] = field(default_factory=list)
     averages: dict[TopicPartition, Averages] = field(default_factory=dict)
     log_ends: dict[TopicPartition, LogEnd] = field(default_factory=dict)
@@ -167,6 +170,7 @@ def plan_extraction(
         gaps=tuple(draft.gaps),
         units=tuple(units),
         stops=tuple(draft.stops),
+        failures=draft.failures,
         waiting=tuple(draft.waiting),
         throttled=tuple(throttled),
         idle=draft.idle,
@@ -189,13 +193,8 @@ def _plan_topic(
     for partition in range(snapshot.description.partitions):
         tp = TopicPartition(topic, partition)
         if tp not in offsets:
-            draft.stop(
-                topic,
-                partition,
-                StopReason.NO_OFFSETS,
-                f"the broker reports no offsets for {tp}",
-                "kbq extract",
-            )
+            message = f"the broker reports no offsets for {tp}"
+            draft.stop(topic, partition, StopReason.NO_OFFSETS, message, "kbq extract")
         elif partition in known:
             _plan_partition(draft, snapshot.settings, known[partition], partition, offsets[tp], usual)
         else:
@@ -221,6 +220,10 @@ def _stops_topic(draft: _PlanDraft, snapshot: TopicSnapshot, cluster_id: str) ->
     topic = snapshot.description.topic
     if unfit := _unfit_name(topic, snapshot.settings):
         draft.stop(topic, -1, StopReason.UNFIT_NAME, unfit.message, unfit.next_step)
+        return True
+    if isinstance(snapshot.problem, TransientError):  # the next run may get it
+        partitions = range(snapshot.description.partitions)
+        draft.failures |= {TopicPartition(topic, p): str(snapshot.problem) for p in partitions}
         return True
     missing = sorted(set(snapshot.entry.active) - set(snapshot.commits))
     if damaged := commit_stop(topic, snapshot.problem, missing):

@@ -13,6 +13,7 @@ from typing import Final
 
 import dagster as dg
 
+from kbq_assets.core.errors import TransientError
 from kbq_assets.core.loading.completeness import HOUR_MS, TableHours
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.error_tables import is_error_table
@@ -39,15 +40,19 @@ def build_completeness_sensor(loader: Loader, observer: Observer, pages: Pages) 
 
     @tick
     def completeness_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        idle = "no hour has become complete"
         if not find_run(context.instance, LOAD_TAG, loaded):
-            loader.advance_hours()  # idle tables have no loads that would do this
+            try:
+                loader.advance_hours()  # idle tables have no loads that would do this
+            except TransientError as error:  # report the hours that are already known
+                idle = f"no further hour was judged: {error}"
         hours = _of_data_tables(observer.known_hours())
         reported = _parse(context.cursor)
         moved = {table: h for table, h in hours.items() if h.until > reported.get(table, 0)}
         known = context.instance.get_dynamic_partitions(partitions.name or "")
         new = sorted(moved.keys() - set(known))
         return dg.SensorResult(
-            skip_reason=None if moved else "no hour has become complete",
+            skip_reason=None if moved else idle,
             asset_events=[
                 _materialization(translator.complete_hours, t, reported.get(t, 0), h)
                 for t, h in sorted(moved.items())

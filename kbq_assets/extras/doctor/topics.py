@@ -80,7 +80,7 @@ def protoc(entries: Iterable[SourceEntry]) -> Iterator[Check]:
     """Whether schemas of Protobuf topics can be compiled on this machine."""
     topics = [entry.pattern for entry in entries if entry.settings.records.format == "protobuf"]
     if topics and importlib.util.find_spec("grpc_tools") is None:
-        fix = "pip install 'kbq-assets[protobuf]', on Spark's workers too"
+        fix = "pip install 'kbq-assets[protobuf]', also on the workers if a Spark cluster runs the tasks"
         yield Check("protoc", Outcome.FAIL, f"not installed, but {_some(topics)} need it", fix)
     elif topics:
         yield Check("protoc", Outcome.OK, f"installed, for {counted(len(topics), 'entry', 'entries')}")

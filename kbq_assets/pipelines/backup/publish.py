@@ -44,6 +44,7 @@ class BackupPublishers:
         units = list(units)
         for area, backup in planned.backups.items():
             self._stops += backup.stops
+            self._failures |= backup.failures
             try:
                 units += prepare(self._open_area(area), backup)
             except (TransientError, StateError, ConfigurationError) as error:

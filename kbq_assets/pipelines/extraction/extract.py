@@ -17,10 +17,10 @@ import logging
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from typing import Final
 
-from kbq_assets.core.errors import KbqError
+from kbq_assets.core.errors import KbqError, TransientError
 from kbq_assets.core.extraction.cost import Usage, cost_lines, costs_path, with_outcome
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.stops import PartitionStop
@@ -43,6 +43,7 @@ from kbq_assets.pipelines.extraction.ports import (
 from kbq_assets.pipelines.extraction.prepare import prepare, prepare_each
 from kbq_assets.pipelines.extraction.publisher import Publisher
 from kbq_assets.pipelines.extraction.recovery import repair_and_prune
+from kbq_assets.pipelines.protocol.outages import guarded
 from kbq_assets.pipelines.threads import pool_of
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -67,27 +68,38 @@ def extract(
     limits: ExtractionLimits | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> ExtractionReport:
-    """Run one extraction. The report names topics that stopped. Raises Unavailable, MissingState."""
+    """Run one extraction. The report names topics that stopped or failed. Raises MissingState, and Unavailable for the
+    broker or the registries."""
     limits = limits or ExtractionLimits()
     started, started_ms = ports.clock.monotonic(), ports.clock.now_ms()
-    refused = repair_and_prune(ports.store, done_files=limits.done_files)
+    refused = _repaired(ports.store, limits)
     planned = plan(
         ports.store, ports.offsets, sources,
         now_ms=started_ms, only=only, limits=limits, open_backup=ports.open_backup,
     )  # fmt: skip
-    units, refused_commits = prepare_each(ports.store, planned)
+    prepared = prepare_each(guarded(ports.store), planned)
     with pool_of(ports.publishing_threads, "kbq-publish") as pool:
         ends, hints = planned.log_ends, limits.done_files
-        publisher = Publisher(
-            ports.store, ports.offsets, ports.clock, pool, ends, started_ms, done_files=hints
-        )
-        backups = BackupPublishers(ports.open_backup, ports.offsets, ports.clock, pool)
-        units = backups.prepare(planned, units, partial(prepare, log_store=ports.store))
+        store = guarded(ports.store, ports.clock.monotonic)
+        publisher = Publisher(store, ports.offsets, ports.clock, pool, ends, started_ms, done_files=hints)
+        areas = cache(lambda area: guarded(ports.open_backup(area), ports.clock.monotonic))
+        backups = BackupPublishers(areas, ports.offsets, ports.clock, pool)
+        units = backups.prepare(planned, prepared.units, partial(prepare, log_store=store))
         run = _Run(ports, limits, units, (publisher, backups), on_progress)
         run.read_all()
-    costs = charge(ports.store, run.usage, ports.new_run(), started_ms)
+    costs = charge(store, run.usage, ports.new_run(), started_ms)
     report = run.report(planned, costs, ports.clock.monotonic() - started)
-    return replace(report, stops=(*refused, *refused_commits, *report.stops))
+    failures = {**planned.failures, **prepared.failures, **report.failures}
+    return replace(report, stops=(*refused, *prepared.stops, *report.stops), failures=failures)
+
+
+def _repaired(store: ObjectStore, limits: ExtractionLimits) -> list[PartitionStop]:
+    """`repair_and_prune`. If the store does not answer now, the next run repairs the rest."""
+    try:
+        return repair_and_prune(guarded(store), done_files=limits.done_files)
+    except TransientError as error:
+        _LOGGER.warning("commits are not pruned yet: %s", error.message)
+        return []
 
 
 @dataclass

@@ -16,6 +16,7 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.backup.below import read_below
 from kbq_assets.pipelines.backup.plan import OpenArea, plan_backups
 from kbq_assets.pipelines.extraction.ports import ExtractionLimits, no_backups
+from kbq_assets.pipelines.protocol.outages import guarded
 from kbq_assets.pipelines.protocol.snapshot import Snapshot, read_snapshot
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
@@ -34,18 +35,26 @@ def plan(
     limits: ExtractionLimits | None = None,
     open_backup: OpenArea = no_backups,
 ) -> ExtractionPlan:
-    """What `extract` would do now. Changes nothing. Without ``now_ms``, small partitions keep waiting."""
-    limits, sources = limits or ExtractionLimits(), tuple(sources)
+    """What `extract` would do now. Changes nothing. Without ``now_ms``, small partitions keep waiting.
+
+    The `failures` of the plan are of topics whose commit the store does not give now. Raises MissingState, and
+    Unavailable for the registry of topics or the broker.
+    """
+    limits, sources, store = limits or ExtractionLimits(), tuple(sources), guarded(store)
+
+    def open_area(area: str) -> ObjectStore:
+        return guarded(open_backup(area))
 
     def plan_output(store: ObjectStore, output: Callable[[TopicSettings], bool]) -> ExtractionPlan:
         return _plan_output(
-            read_snapshot(store, reader, sources, only=only, output=output), store, reader, now_ms, limits
-        )
+            read_snapshot(store, reader, sources, only=only, output=output, survives_silence=True),
+            store, reader, now_ms, limits,
+        )  # fmt: skip
 
-    found = read_snapshot(store, reader, sources, only=only)
+    found = read_snapshot(store, reader, sources, only=only, survives_silence=True)
     tables = _plan_output(found, store, reader, now_ms, limits)
-    tables = read_below(tables, found, open_backup, limits.window)
-    return with_backups(tables, plan_backups(sources, reader, open_backup, plan_output, only))
+    tables = read_below(tables, found, open_area, limits.window)
+    return with_backups(tables, plan_backups(sources, reader, open_area, plan_output, only))
 
 
 def _plan_output(

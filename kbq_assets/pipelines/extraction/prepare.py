@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, KbqError, TransientError
 from kbq_assets.core.extraction.planning import Addition, ExtractionPlan, RecordedGap
 from kbq_assets.core.extraction.stops import PartitionStop, refused_stop
 from kbq_assets.core.extraction.units import Unit
@@ -19,47 +21,78 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.refusals import end_if_all
 from kbq_assets.ports.object_store import ObjectStore
 
+_NOT_WRITTEN: Final = "its commit is not written"
+
 
 def prepare(store: ObjectStore, planned: ExtractionPlan, log_store: ObjectStore | None = None) -> list[Unit]:
     """Create the state that the plan needs, and return its units. ``log_store`` is the store of the erasure logs if it
-    is not ``store``. Raises ConfigurationError for a commit that the store refuses."""
-    refused = _prepare(store, planned, log_store)
-    for error in refused.values():
+    is not ``store``. Raises ConfigurationError for a commit that the store refuses, and TransientError for one that it
+    does not write now."""
+    failed = _prepare(store, planned, log_store)
+    for error in failed.values():
         raise error
     return list(planned.units)
 
 
-def prepare_each(store: ObjectStore, planned: ExtractionPlan) -> tuple[list[Unit], list[PartitionStop]]:
-    """Like `prepare`, but a commit that the store refuses stops only its own topic. Return the units of the other
-    commits, and the stops. Raises ConfigurationError if the store refuses many commits and takes none."""
-    refused = _prepare(store, planned, None)
-    stops = [refused_stop(topic, "its commit is not written", error) for (topic, _), error in refused.items()]
-    return [unit for unit in planned.units if _shard(unit.range.topic_partition) not in refused], stops
+@dataclass(frozen=True)
+class Prepared:
+    """The units whose commits are ready, and what became of the others."""
+
+    units: list[Unit]
+    stops: list[PartitionStop]
+    #: partitions whose commit the store did not write now, each with the error
+    failures: Mapping[TopicPartition, str]
+
+
+def prepare_each(store: ObjectStore, planned: ExtractionPlan) -> Prepared:
+    """Like `prepare`, but a commit that the store refuses stops only its own topic, and one that it does not write now
+    fails only its own partitions. Raises ConfigurationError if the store refuses many commits and takes none, and
+    TransientError for the registry of topics."""
+    failed = _prepare(store, planned, None)
+    stops = [
+        refused_stop(topic, _NOT_WRITTEN, error)
+        for (topic, _), error in failed.items()
+        if isinstance(error, ConfigurationError)
+    ]
+    failures = {
+        tp: f"{_NOT_WRITTEN}: {failed[_shard(tp)]}"
+        for tp in _partitions(planned)
+        if isinstance(failed.get(_shard(tp)), TransientError)
+    }
+    units = [unit for unit in planned.units if _shard(unit.range.topic_partition) not in failed]
+    return Prepared(units, stops, failures)
 
 
 def _prepare(
     store: ObjectStore, planned: ExtractionPlan, log_store: ObjectStore | None
-) -> dict[Shard, ConfigurationError]:
-    """Create the state; return the store's refusals by commit."""
+) -> dict[Shard, KbqError]:
+    """Create the state; return the error of each commit that the store refuses, or does not write now."""
     if planned.returned:
         back = partial(TopicRegistry.marked, topics=planned.returned, gone=False)
         state.change(store, TopicRegistry, TOPIC_REGISTRY, back)
     new = [creation.commit() for creation in planned.creations]
     made = state.create_each_commit(store, new, log_store)
     end_if_all(made)
-    refused = {
+    failed = {
         (commit.topic, commit.shard): found
         for commit, found in zip(new, made, strict=True)
-        if isinstance(found, ConfigurationError)
+        if isinstance(found, KbqError)
     }
     for tp, change in _changes(planned):
         shard = _shard(tp)
-        if shard not in refused:
+        if shard not in failed:
             try:
                 state.change_head(store, commit_path(*shard), change)
-            except ConfigurationError as error:
-                refused[shard] = error
-    return refused
+            except (ConfigurationError, TransientError) as error:
+                failed[shard] = error
+    return failed
+
+
+def _partitions(planned: ExtractionPlan) -> Iterator[TopicPartition]:
+    """Partitions that need a commit: with units, or new."""
+    yield from (unit.range.topic_partition for unit in planned.units)
+    yield from (TopicPartition(each.topic, number) for each in planned.creations for number in each.starts)
+    yield from (tp for tp, _ in _changes(planned))
 
 
 def _shard(tp: TopicPartition) -> Shard:

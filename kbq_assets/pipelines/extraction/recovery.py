@@ -42,7 +42,7 @@ def repair_and_prune(store: ObjectStore, *, done_files: bool = True) -> list[Par
     store refuses.
     """
     heads = state.read_heads(store, state.topic_registry(store))
-    states = state.warehouse_states(store, skips_refused=True)
+    states = state.warehouse_states(store, skips_failed=True)
     refused: list[PartitionStop] = []
     found = parallel(lambda head: _alone(_examined, head, store, states), heads)
     current = [commit for commit in found if commit is not None]
@@ -66,11 +66,12 @@ def _alone(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T | None:
-    """The result of a function for one commit. Log a permanent error and return None: it stops no other commit."""
+    """The result of a function for one commit. Log an error and return None: it stops no other commit."""
     try:
         return function(commit, *args, **kwargs)
-    except TransientError:
-        raise
+    except TransientError as error:
+        _LOGGER.warning("%s is not pruned yet: %s", commit.path, error.message)
+        return None
     except Exception as error:
         trace = None if isinstance(error, ConfigurationError) else error
         _LOGGER.error("%s is not pruned: %s", commit.path, Defect.of(error), exc_info=trace)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kbq_assets.core.errors import Defect, KbqError, StateError, TransientError
@@ -43,6 +43,7 @@ from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
 from kbq_assets.pipelines.ordering.released_hours import release_for
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
+from kbq_assets.pipelines.protocol.outages import guarded
 from kbq_assets.pipelines.protocol.refusals import end_if_all
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
@@ -136,6 +137,7 @@ def load(
     """Load every table's pending files. One table's failure does not stop the others. Raises ConfigurationError if the
     store refuses all of many tables or commits."""
     started, options = ports.clock.monotonic(), options or LoadOptions()
+    ports = replace(ports, store=guarded(ports.store, ports.clock.monotonic))
     cycle = _Cycle(ports, options, cache or StateCache(ports.store), on_table)
     with pool_of(options.concurrency, "kbq-load") as pool:
         cycle.run(only, pool)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kbq_assets.core.backup.areas import has_tables
-from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, StateError
+from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, StateError, TransientError
 from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, plan_extraction
 from kbq_assets.core.extraction.stops import PartitionStop, commit_stop, entry_stops, gone_stops
 from kbq_assets.core.extraction.throttle import ReadLimits
@@ -71,12 +71,14 @@ def read_snapshot(
     only: frozenset[str] | None = None,
     known: tuple[TopicRegistry, StoredCommits] | None = None,
     output: Callable[[TopicSettings], bool] = has_tables,
+    survives_silence: bool = False,
 ) -> Snapshot:
     """Read the commits of the topics that the source list selects, then the broker's offsets.
 
     ``only`` limits the snapshot to some topics; ``output`` limits it to topics that feed tables, or a backup.
     ``known`` commits, from a view, are not read again. If there are no topics at all, only file batches, the broker is
-    not called. Raises MissingState, Unavailable.
+    not called. Raises MissingState, Unavailable; with ``survives_silence``, not for a commit that the store does not
+    give now: it is the problem of its topic.
     """
     registry, stored = known or (state.topic_registry(store), None)
     entries = tuple(sources)
@@ -88,7 +90,7 @@ def read_snapshot(
     wanted = {
         topic: found for topic, found in selected.items() if (only is None or topic in only) and output(found)
     }
-    topics = topic_snapshots(store, wanted, described, registry, stored)
+    topics = topic_snapshots(store, wanted, described, registry, stored, survives_silence=survives_silence)
     offsets = reader.offsets(partitions_of(described[topic] for topic in wanted))
     stops = [] if known is None else [*_lost(registry, known[1], selected)]
     stops += entry_stops(entries, described.keys() | registry.topics.keys())
@@ -122,11 +124,15 @@ def topic_snapshots(
     described: Mapping[str, TopicDescription],
     registry: TopicRegistry,
     stored: StoredCommits | None,
+    *,
+    survives_silence: bool = False,
 ) -> tuple[TopicSnapshot, ...]:
-    """Each topic with its commits. If ``stored`` is None, the commits are read now."""
+    """Each topic with its commits. If ``stored`` is None, the commits are read now. For ``survives_silence``, see
+    `read_snapshot`."""
     known = frozenset(described)
+    silence = (TransientError,) if survives_silence else ()
     find: Callable[[str], Versioned[Commit] | KbqError | None] = (
-        stored.get if stored is not None else _reader(store)
+        stored.get if stored is not None else _reader(store, silence)
     )
 
     stored_now = list[Versioned[Commit] | KbqError | None]()
@@ -134,7 +140,10 @@ def topic_snapshots(
     def snapshot(topic: str) -> TopicSnapshot:
         entry = registry.topics.get(topic, TopicEntry())
         shards = (*entry.active, *entry.creating)
-        has_done = not shards and has_done_files(store, topic, known)
+        try:
+            has_done = not shards and has_done_files(store, topic, known)
+        except silence as error:
+            return TopicSnapshot(selected[topic], described[topic], entry, problem=error)
         found = {shard: find(commit_path(topic, shard)) for shard in shards}
         stored_now.extend(found.values())
         commits = {shard: c.value for shard, c in found.items() if isinstance(c, Versioned)}
@@ -147,13 +156,17 @@ def topic_snapshots(
     return topics
 
 
-def _reader(store: ObjectStore) -> Callable[[str], Versioned[Commit] | KbqError]:
+def _reader(
+    store: ObjectStore, silence: tuple[type[TransientError], ...]
+) -> Callable[[str], Versioned[Commit] | KbqError]:
+    unusable: tuple[type[KbqError], ...] = (NotFound, StateError, ConfigurationError, *silence)
+
     def read(path: str) -> Versioned[Commit] | KbqError:
         try:
             head = state.read_head(store, path)  # a plan needs no windows
             state.check_manifests(store, head)
             return head
-        except (NotFound, StateError, ConfigurationError) as error:
+        except unusable as error:
             # The planner decides: a shard that is missing, or that the store refuses, stops its topic.
             return error
 

@@ -20,6 +20,7 @@ from kbq_assets.core.errors import (
     MissingState,
     NotFound,
     PreconditionFailed,
+    TransientError,
     Unavailable,
     UnknownOutcome,
     UnsupportedFormat,
@@ -237,7 +238,7 @@ def create_commit(store: ObjectStore, commit: Commit) -> Versioned[Commit]:
 
 def create_commits(store: ObjectStore, commits: Sequence[Commit]) -> list[Versioned[Commit]]:
     """`create_commit` for many commits, in two swaps of the registry: GCS allows one change per object and second. A
-    commit that the store refuses stays announced."""
+    commit that is not created stays announced."""
     created = create_each_commit(store, commits)
     for found in created:
         if isinstance(found, KbqError):
@@ -247,24 +248,24 @@ def create_commits(store: ObjectStore, commits: Sequence[Commit]) -> list[Versio
 
 def create_each_commit(
     store: ObjectStore, commits: Sequence[Commit], log_store: ObjectStore | None = None
-) -> list[Versioned[Commit] | ConfigurationError]:
-    """`create_commits`, but a commit that the store refuses yields its error. ``log_store`` is the store of the erasure
-    logs if it is not ``store``."""
+) -> list[Versioned[Commit] | KbqError]:
+    """`create_commits`, but a commit that the store refuses, or does not create now, yields its error. ``log_store`` is
+    the store of the erasure logs if it is not ``store``."""
     if not commits:
         return []
     _establish(store, TopicRegistry, TOPIC_REGISTRY, COMMITS)
     keys = [(commit.topic, commit.shard) for commit in commits]
     change(store, TopicRegistry, TOPIC_REGISTRY, lambda r: reduce(lambda r, k: r.announce(*k), keys, r))
 
-    def create_one(commit: Commit) -> Versioned[Commit] | ConfigurationError:
+    def create_one(commit: Commit) -> Versioned[Commit] | KbqError:
         path = commit_path(commit.topic, commit.shard)
         try:
             # Read the log after the announcement: an erasure raises the version of announced commits (X2).
             log = find(log_store or store, ErasureLog, log_path(commit.topic))
             create(store, path, raised(commit, log.value.version if log else 0))
             return read(store, Commit, path)
-        except ConfigurationError as refusal:
-            return refusal
+        except (ConfigurationError, TransientError) as error:
+            return error
 
     created = parallel(create_one, commits)
     made = [key for key, found in zip(keys, created, strict=True) if isinstance(found, Versioned)]
@@ -316,10 +317,9 @@ def read_commits(
 
 
 def read_heads(store: ObjectStore, registry: TopicRegistry) -> list[Versioned[Commit]]:
-    """The heads of all registered commits, except those that cannot be read or that the store refuses."""
-    found = parallel(
-        lambda path: _readable(lambda: read_head(store, path), ConfigurationError), _commit_paths(registry)
-    )
+    """The heads of all registered commits, except those that cannot be read, now or at all."""
+    skips = ConfigurationError, TransientError
+    found = parallel(lambda path: _readable(lambda: read_head(store, path), *skips), _commit_paths(registry))
     return [head for head in found if head is not None]
 
 
@@ -374,11 +374,11 @@ def areas(store: ObjectStore, registry: TableRegistry | None = None) -> dict[str
     return {name: WarehouseStore.of(store, name) for name in (FIRST_WAREHOUSE, *others)}
 
 
-def warehouse_states(store: ObjectStore, *, skips_refused: bool = False) -> WarehouseStates:
-    """The readable table states of every warehouse. Raises ConfigurationError for a state that the store refuses,
-    unless ``skips_refused``."""
+def warehouse_states(store: ObjectStore, *, skips_failed: bool = False) -> WarehouseStates:
+    """The readable table states of every warehouse. Unless ``skips_failed``, raises ConfigurationError for a state that
+    the store refuses, and Unavailable for one that it does not give now."""
     first = table_registry(WarehouseStore.of(store))
-    skips, states = (UnsupportedFormat, *([ConfigurationError] if skips_refused else [])), {}
+    skips, states = (UnsupportedFormat, *([ConfigurationError, TransientError] if skips_failed else [])), {}
     for name, area in areas(store, first).items():
         registry = first if name == FIRST_WAREHOUSE else table_registry(area)
         found = read_table_states(area, registry, skips=skips)

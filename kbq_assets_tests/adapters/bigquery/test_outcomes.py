@@ -147,6 +147,18 @@ def test_silence_after_an_insertion_is_an_unknown_outcome_and_is_not_broken_by_a
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize("call", [insert, burn])
+@pytest.mark.parametrize("answer", [{}, {"jobReference": {}}])
+def test_an_answer_that_describes_no_job_is_an_unknown_outcome(
+    server: CannedBigQuery, call: Callable[[BigQueryWarehouse], None], answer: object
+) -> None:
+    server.reply(INSERT, answer)
+    with pytest.raises(UnknownOutcome, match="the response is not BigQuery's") as caught:
+        call(server.warehouse())
+    assert caught.value.next_step == "the next run gets the job"
+    assert len(server.requests) == 1
+
+
 def test_an_answer_that_is_not_bigquerys_is_an_unknown_outcome(server: CannedBigQuery) -> None:
     server.reply(INSERT, b"<html>Please sign in</html>")
     with pytest.raises(UnknownOutcome):

@@ -115,6 +115,63 @@ def test_an_answer_to_a_write_that_describes_no_object_is_an_unknown_outcome(
     assert len(cloud.sent("objects.insert")) == 1 + ATTEMPTS  # the first wrote the old object
 
 
+ITEM: dict[str, object] = {
+    "name": "kbq/a",
+    "size": "1",
+    "updated": "2026-11-21T14:30:30.510346Z",
+    "generation": "1",
+    "crc32c": "AAAAAA==",
+}
+ODD_PAGES: list[dict[str, object]] = [
+    {"items": "kbq/a"},
+    {"items": {"name": "kbq/a"}},
+    {"items": None},
+    {"items": ["kbq/a"]},
+    {"items": [{}]},
+    {"items": [{**ITEM, "name": 5}]},
+    {"items": [], "nextPageToken": 5},
+    {"items": [], "nextPageToken": "again"},
+]
+
+
+@pytest.mark.parametrize("page", ODD_PAGES, ids=str)
+@pytest.mark.parametrize("entries", ["list", "paths", "checksums"])
+def test_a_listing_of_another_shape_is_no_answer(cloud: Cloud, entries: str, page: dict[str, object]) -> None:
+    cloud.judge.tamper = lambda request, reply: Reply.of_json(200, reply.json() and page)
+    with pytest.raises(Unavailable, match="not Cloud Storage's"):
+        list(getattr(cloud.store, entries)(""))
+
+
+@pytest.mark.parametrize(
+    ("entries", "odd"),
+    [
+        ("list", {"size": None}),
+        ("list", {"size": "many"}),
+        ("list", {"updated": 5}),
+        ("list", {"updated": "today"}),
+        ("list", {"generation": []}),
+        ("checksums", {"size": {}}),
+        ("checksums", {"crc32c": 5}),
+    ],
+)
+def test_an_entry_of_another_shape_is_no_answer(cloud: Cloud, entries: str, odd: dict[str, object]) -> None:
+    cloud.judge.tamper = lambda request, reply: Reply.of_json(
+        200, reply.json() and {"items": [{**ITEM, **odd}]}
+    )
+    with pytest.raises(Unavailable, match="not Cloud Storage's"):
+        list(getattr(cloud.store, entries)(""))
+
+
+@pytest.mark.parametrize("answer", [{}, {"done": False, "rewriteToken": 5}, {"done": "no"}])
+def test_a_copy_that_is_answered_in_another_shape_has_an_unknown_outcome(
+    cloud: Cloud, answer: dict[str, object]
+) -> None:
+    cloud.store.create("a", b"x")
+    cloud.judge.tamper = lambda request, reply: Reply.of_json(200, reply.json() and answer)
+    with pytest.raises(UnknownOutcome, match="not Cloud Storage's"):
+        cloud.store.copy("a", "b")
+
+
 @pytest.mark.parametrize("data", [b"", b"staged"], ids=["done file", "staged file"])
 def test_a_file_that_nobody_else_writes_is_settled_by_its_checksum(cloud: Cloud, data: bytes) -> None:
     cloud.strike("objects.insert", "drop_reply")

@@ -8,7 +8,7 @@ import pytest
 
 from kbq_assets.adapters.gcs import check_bucket
 from kbq_assets.adapters.gcs.bucket import BucketFacts, judge_bucket
-from kbq_assets.core.errors import KbqError
+from kbq_assets.core.errors import KbqError, Unavailable
 from kbq_assets_tests.adapters.gcs.cloud import Cloud, anonymous_client
 from kbq_assets_tests.google.faults import Request
 from kbq_assets_tests.google.reverse_proxy import Reply
@@ -158,3 +158,30 @@ def test_what_an_endpoint_does_not_offer_is_a_warning_and_not_a_missing_bucket(c
 def test_a_bucket_that_is_not_there_is_no_warning(cloud: Cloud) -> None:
     with pytest.raises(KbqError):
         check_bucket(anonymous_client(cloud.proxy.endpoint), "kbq-no-such-bucket", "kbq")
+
+
+ODD: list[dict[str, Any]] = [
+    {"iamConfiguration": []},
+    {"iamConfiguration": {"uniformBucketLevelAccess": "on"}},
+    {"lifecycle": "none"},
+    {"lifecycle": {"rule": {"action": "Delete"}}},
+    {"lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"matchesPrefix": "kbq/"}}]}},
+    {"retentionPolicy": "locked"},
+    {"billing": "requesterPays"},
+    {"softDeletePolicy": {"retentionDurationSeconds": []}},
+    {"softDeletePolicy": {"retentionDurationSeconds": "long"}},
+    {"location": "EU", "customPlacementConfig": {"dataLocations": "EU"}},
+    {"bindings": {"role": "r"}},
+    {"bindings": [{"role": "r", "members": "allUsers"}]},
+    {"items": [5]},
+]
+
+
+@pytest.mark.google
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_a_report_of_another_shape_is_no_answer(cloud: Cloud, odd: dict[str, Any]) -> None:
+    cloud.judge.tamper = lambda request, reply: Reply.of_json(
+        200, (reply.status == 200 and reply.json(), odd)[1]
+    )
+    with pytest.raises(Unavailable, match="not Cloud Storage's"):
+        check_bucket(anonymous_client(cloud.proxy.endpoint), cloud.bucket, "kbq")

@@ -13,7 +13,7 @@ import pytest
 
 from kbq_assets.adapters.gcs.lifecycle import GcsLifecycles
 from kbq_assets.core.catalog.lifecycle import SetTransitions, Transition
-from kbq_assets.core.errors import PreconditionFailed
+from kbq_assets.core.errors import PreconditionFailed, Unavailable
 from kbq_assets_tests.adapters.gcs.cloud import NO_PAUSES, anonymous_client
 
 OTHER: dict[str, Any] = {"action": {"type": "Delete"}, "condition": {"age": 9, "matchesPrefix": ["tmp/"]}}
@@ -99,3 +99,36 @@ def test_a_bucket_that_changes_meanwhile_keeps_its_rules(api: Api, lifecycles: G
     with pytest.raises(PreconditionFailed):
         lifecycles.change(SetTransitions((COPIES,)))
     assert api.metadata["lifecycle"]["rule"] == [OTHER]
+
+
+ODD: list[dict[str, Any]] = [
+    {"metageneration": 1},
+    {"metageneration": None},
+    {"lifecycle": []},
+    {"lifecycle": {"rule": "none"}},
+    {"lifecycle": {"rule": ["Delete"]}},
+    {"lifecycle": {"rule": [{"action": "Delete"}]}},
+    {"lifecycle": {"rule": [{"action": {}, "condition": {"matchesPrefix": "kbq/"}}]}},
+    {
+        "lifecycle": {
+            "rule": [
+                {
+                    "action": {"type": "SetStorageClass"},
+                    "condition": {"age": [], "matchesPrefix": ["a"], "matchesSuffix": ["b"]},
+                }
+            ]
+        }
+    },
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_metadata_of_another_shape_is_no_answer_and_nothing_is_changed(
+    api: Api, lifecycles: GcsLifecycles, odd: dict[str, Any]
+) -> None:
+    before = api.metadata = {**api.metadata, **odd}
+    with pytest.raises(Unavailable, match="not Cloud Storage's"):
+        lifecycles.transitions("b")
+    with pytest.raises(Unavailable, match="not Cloud Storage's"):
+        lifecycles.change(SetTransitions((COPIES,)))
+    assert api.metadata == before

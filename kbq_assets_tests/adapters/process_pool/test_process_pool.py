@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 import kbq_assets
+from kbq_assets.adapters.process_pool import pool as pools
 from kbq_assets.adapters.process_pool.pool import ProcessPool, TaskFailed, WorkerDied
 from kbq_assets.adapters.process_pool.tasks import ProcessEngine, ProcessTasks
 from kbq_assets.core.errors import EngineEnded, Unavailable
@@ -97,6 +98,10 @@ def noted(path: Path) -> int:
     return os.getpid()
 
 
+def blocked(item: object) -> set[signal.Signals | int]:
+    return set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+
 def unpicklable(item: object) -> object:
     return threading.Lock()
 
@@ -145,6 +150,25 @@ def test_signals_to_all_processes_of_a_service_leave_its_end_to_the_driver(
     os.kill(server, number)
     with ThreadPoolExecutor(2) as threads:
         assert len(list(threads.map(partial(pool.run, parent_and_self), range(4)))) == 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_a_server_that_has_just_started_leaves_its_end_to_the_driver(
+    number: signal.Signals,
+) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with ProcessPool(serving.MODULE, 1) as pool:
+        os.kill(pool._server.pid, number)
+        assert pool.run(str, 1) == "1"
+        assert pool.run(blocked, None) == set()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+def test_a_worker_retires_after_many_tasks(pool: ProcessPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "MOST_TASKS", 3)
+    workers = [pool.run(parent_and_self, None)[1] for _ in range(7)]
+    assert workers == [workers[0]] * 3 + [workers[3]] * 3 + [workers[6]]
+    assert len(set(workers)) == 3
 
 
 def test_a_killed_worker_is_a_death(pool: ProcessPool) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from unittest.mock import patch
 
 import dagster as dg
 import pytest
 
+from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.protocol.names import TableReference, table_state_path
+from kbq_assets.core.protocol.names import TableReference, commit_path, table_state_path
 from kbq_assets.defs.loading.completeness import MOST_RUNS, hours_complete_sensor
 from kbq_assets.pipelines.protocol import state
-from kbq_assets_tests.defs.test_sensors import evaluate
-from kbq_assets_tests.defs.world import TABLE, PlatformWorld
+from kbq_assets.ports.object_store import StoredObject
+from kbq_assets_tests.defs.test_sensors import evaluate, reason
+from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
 
 HOUR = 480_000
 COMPLETE_HOURS = dg.AssetKey("complete_hours")
@@ -91,6 +94,28 @@ def test_a_store_that_is_down_reports_nothing_and_forgets_nothing(
     sensor = hours_complete_sensor(loaded.parts.observer, job=refresh, tables=[TABLE])
     for result in (evaluate(loaded, "completeness_sensor", instance, "c"), _tick(sensor, instance, "c")):
         assert (result.cursor, list(result.asset_events), _runs(result)) == ("c", [], [])
+
+
+def test_known_hours_are_reported_although_no_further_one_can_be_judged(
+    loaded: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    cursor = evaluate(loaded, "completeness_sensor", instance).cursor
+    _complete(loaded, HOUR)
+    read = loaded.store.get
+
+    def get(path: str) -> StoredObject:
+        if path == commit_path(TOPIC, 0):
+            raise Unavailable("no answer")
+        return read(path)
+
+    loaded.produce(1)
+    loaded.run("extract_job", instance)  # so no cache has the commit
+    with patch.object(loaded.store, "get", get):
+        first = evaluate(loaded, "completeness_sensor", instance, cursor)
+        assert len(first.asset_events) == 1
+        assert "no further hour was judged: no answer" in reason(
+            evaluate(loaded, "completeness_sensor", instance, first.cursor)
+        )
 
 
 def test_a_job_runs_once_for_each_hour_of_each_table(

@@ -230,7 +230,8 @@ def test_without_protoc_the_rest_is_judged_and_nothing_is_reported_as_well(
     write({**PROTO_ENTRY, f"{PLACE}/schemas/value.proto": proto_order("string uncompiled = 1")})
     monkeypatch.setitem(sys.modules, "grpc_tools", None)
     result = run("catalog", "validate")
-    assert (result.exit_code, "pip install 'kbq-assets[protobuf]'" in result.stderr) == (1, True)
+    step = "pip install 'kbq-assets[protobuf]', also on the workers if a Spark cluster runs the tasks"
+    assert (result.exit_code, step in result.stderr) == (1, True)
     assert "no mistake" not in result.stdout
     write({f"{PLACE}/prod/topic.yaml": "scope: secret"})
     assert "'secret' is not a value of scope" in run("catalog", "validate").stdout

@@ -307,7 +307,7 @@ def test_a_state_that_is_refused_is_an_error_unless_it_is_skipped(store: FaultyM
     assert list(state.read_table_states(store.view("p"), skips=(ConfigurationError,))) == [U]
     with pytest.raises(ConfigurationError):
         state.warehouse_states(store.view("p"))
-    assert list(state.warehouse_states(store.view("p"), skips_refused=True).by_name[""]) == [U]
+    assert list(state.warehouse_states(store.view("p"), skips_failed=True).by_name[""]) == [U]
 
 
 def test_each_warehouse_has_its_own_states_until_it_is_removed(store: FaultyMemoryStore) -> None:

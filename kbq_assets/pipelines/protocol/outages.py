@@ -1,0 +1,143 @@
+"""A store that does not answer: if it is silent for one object, that object waits; if for all, nothing waits for it.
+
+A call that gets no answer takes half a minute or more, because the adapter retries it. A run that asks for thousands of
+objects must not wait that long for each of them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final, TypeVar
+
+from kbq_assets.core.errors import KbqError, TransientError, Unavailable
+from kbq_assets.pipelines.protocol.mapped_store import MappedStore
+from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
+from kbq_assets.ports.object_store import ObjectEntry, ObjectStore, StoredFile, StoredObject
+
+T = TypeVar("T")
+#: After this many calls in a row without an answer, the cause is the store and not their objects.
+SILENT_CALLS: Final = 3
+#: Seconds until a single call asks the store again.
+PAUSE_SECONDS: Final = 30.0
+
+
+def guarded(store: ObjectStore, monotonic: Callable[[], float] = time.monotonic) -> ObjectStore:
+    """The store, for one step of a run. Threads may share it.
+
+    After SILENT_CALLS calls in a row without an answer, calls raise Unavailable at once, except one in PAUSE_SECONDS.
+    The first answer ends this.
+    """
+    if isinstance(store, WarehouseStore):
+        return WarehouseStore(guarded(store.shared, monotonic), store.warehouse)
+    return store if isinstance(store, _GuardedStore) else _GuardedStore(store, monotonic)
+
+
+class _GuardedStore(MappedStore):
+    """An ObjectStore that stops asking ``shared`` while it is silent. Streams and the time are not guarded."""
+
+    def __init__(self, shared: ObjectStore, monotonic: Callable[[], float]) -> None:
+        super().__init__(shared)
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._silent = 0
+        self._last_silence = 0.0
+        self._reason = ""
+
+    def _path(self, path: str) -> str:
+        return path
+
+    def _own(self, path: str) -> str | None:
+        return path
+
+    def get(self, path: str) -> StoredObject:
+        return self._ask(lambda: self.shared.get(path))
+
+    def create(self, path: str, data: bytes) -> int:
+        return self._ask(lambda: self.shared.create(path, data))
+
+    def create_empty(self, paths: Iterable[str]) -> Mapping[str, Exception]:
+        return self._ask_for_each(self.shared.create_empty, list(paths))
+
+    def swap(self, path: str, data: bytes, generation: int) -> int:
+        return self._ask(lambda: self.shared.swap(path, data, generation))
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        return self._ask_for_all(lambda: self.shared.list(prefix, start_after))
+
+    def paths(self, prefix: str, start_after: str = "") -> Iterator[str]:
+        return self._ask_for_all(lambda: self.shared.paths(prefix, start_after))
+
+    def checksums(self, prefix: str) -> Iterator[StoredFile]:
+        return self._ask_for_all(lambda: self.shared.checksums(prefix))
+
+    def delete(self, path: str) -> None:
+        self._ask(lambda: self.shared.delete(path))
+
+    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
+        return self._ask_for_each(self.shared.delete_many, list(paths))
+
+    def copy(self, source: str, target: str) -> None:
+        self._ask(lambda: self.shared.copy(source, target))
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        self._check()
+        try:
+            found = call()
+        except KbqError as error:
+            self._note(error)
+            raise
+        self._note(None)
+        return found
+
+    def _ask_for_each(
+        self, call: Callable[[Iterable[str]], Mapping[str, Exception]], paths: Collection[str]
+    ) -> Mapping[str, Exception]:
+        try:
+            self._check()
+        except Unavailable as error:
+            return dict.fromkeys(paths, error)
+        failed = call(paths)
+        silent = [error for error in failed.values() if isinstance(error, TransientError)]
+        if paths:
+            self._note(silent[0] if len(silent) == len(paths) else None)
+        return failed
+
+    def _ask_for_all(self, begin: Callable[[], Iterator[T]]) -> Iterator[T]:
+        """The entries of a listing, which asks for them page by page, and may ask for the first at its beginning."""
+        entries: Iterator[T] | None = None
+
+        def following() -> tuple[T, ...]:
+            nonlocal entries
+            entries = begin() if entries is None else entries
+            return tuple(islice(entries, 1))
+
+        while found := self._ask(following):
+            yield from found
+
+    def _check(self) -> None:
+        """Raise Unavailable if the store is silent, unless this call is the one that asks it again."""
+        with self._lock:
+            if self._silent < SILENT_CALLS:
+                return
+            now = self._monotonic()
+            if now - self._last_silence >= PAUSE_SECONDS:
+                self._last_silence = now
+                return
+            reason = self._reason
+        raise Unavailable(
+            f"the store does not answer: {reason}",
+            next_step="the next run tries again; kbq doctor tests the store",
+        )
+
+    def _note(self, error: KbqError | Exception | None) -> None:
+        """Count a call without an answer. Every other result is an answer."""
+        with self._lock:
+            if not isinstance(error, TransientError):
+                self._silent = 0
+                return
+            self._silent += 1
+            self._last_silence = self._monotonic()
+            self._reason = error.message

@@ -1,0 +1,186 @@
+"""An object that the store does not give or take now fails its own topic or table, for one run; a store that is silent
+for all of them costs a run a few calls, however many topics it has."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.extraction.ports import ExtractionReport
+from kbq_assets.pipelines.protocol.outages import SILENT_CALLS
+from kbq_assets_tests.fakes.faults import Call, Outcome
+from kbq_assets_tests.fakes.script import Script
+from kbq_assets_tests.pipelines.test_refusals import BAD, GOOD, Topics, topics
+
+BAD_TP = TopicPartition(BAD, 0)
+
+
+def silence(bench: Topics, operation: str, path: str, outcome: Outcome = Outcome.UNAVAILABLE) -> None:
+    bench.faults = lambda call: outcome if call.operation == operation and path in call.target else Outcome.OK
+
+
+def only_failure(report: ExtractionReport) -> str:
+    """What a run says of the partition that failed alone."""
+    [(tp, message)] = report.failures.items()
+    assert (tp, report.stops) == (BAD_TP, ())
+    return message
+
+
+def test_a_commit_that_cannot_be_read_now_fails_its_topic_alone() -> None:
+    bench = topics()
+    silence(bench, "get", "commits/t0.json")
+    assert only_failure(bench.run()).startswith("get commits/t0.json: no answer")
+    assert (bench.position(BAD), bench.position(GOOD)) == (1, 2)
+    bench.assert_whole_again()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNAVAILABLE, Outcome.LOST_REPLY])
+def test_a_commit_that_cannot_be_created_now_fails_its_topic_alone(outcome: Outcome) -> None:
+    bench = Topics().with_topics()
+    silence(bench, "create", "commits/t0.json", outcome)
+    assert only_failure(bench.run()).startswith("its commit is not written: create commits/t0.json")
+    assert bench.position(GOOD) == 1
+    bench.one_more()
+    bench.assert_whole_again()
+
+
+def test_a_new_partition_that_cannot_be_added_now_fails_alone() -> None:
+    bench = topics()
+    bench.run()
+    bench.kafka.add_partitions(BAD, 2)
+    bench.one_more()
+    silence(bench, "swap", "commits/t0.json")
+    report = bench.run()
+    assert {tp.topic for tp in report.failures} == {BAD}
+    assert report.failures[TopicPartition(BAD, 1)].startswith("its commit is not written: ")
+    assert bench.position(GOOD) == 3
+
+
+def test_a_topic_whose_done_files_cannot_be_listed_now_fails_alone() -> None:
+    bench = Topics().with_topics()
+    silence(bench, "list", "done/t0.")
+    assert only_failure(bench.run()).startswith("list done/t0.")
+    assert bench.position(GOOD) == 1
+    bench.one_more()
+    bench.assert_whole_again()
+
+
+def test_a_tables_state_that_cannot_be_read_now_holds_up_no_extraction() -> None:
+    bench = topics()
+    silence(bench, "get", "tables/d.t0.json")
+    report = bench.run()
+    assert (report.failures, bench.position(BAD), bench.position(GOOD)) == ({}, 2, 2)
+    bench.assert_whole_again()
+
+
+@pytest.mark.parametrize("path", ["commits/t0.json", "commits/_topics.json", "tables/_tables.json"])
+def test_a_commit_that_cannot_be_read_to_prune_it_is_read_to_plan(path: str) -> None:
+    bench = topics()
+    bench.faults = Script("get", path, Outcome.UNAVAILABLE)
+    assert (bench.run().failures, bench.position(BAD), bench.position(GOOD)) == ({}, 2, 2)
+    bench.assert_whole_again()
+
+
+def test_a_store_that_falls_silent_costs_a_run_a_few_calls() -> None:
+    bench = topics(40)
+    asked: list[Call] = []
+
+    def fault(call: Call) -> Outcome:
+        """Only the registries are still read."""
+        if call.operation not in ("get", "swap", "create", "list", "close") or "/_" in call.target:
+            return Outcome.OK
+        asked.append(call)
+        return Outcome.UNAVAILABLE
+
+    bench.faults = fault
+    report = bench.run()
+    assert len(report.failures) == 40
+    assert report.cause.partition(": ")[2].startswith("the store does not answer: get commits/")
+    assert len(asked) == 2 * SILENT_CALLS, "once to prune, and once to plan"
+
+
+def test_a_store_that_answers_nothing_costs_a_run_two_calls() -> None:
+    bench = topics(40)
+    asked: list[Call] = []
+
+    def fault(call: Call) -> Outcome:
+        asked.append(call)
+        return Outcome.UNAVAILABLE
+
+    bench.faults = fault
+    with pytest.raises(Unavailable, match=r"get commits/_topics.json"):
+        bench.run()
+    assert len(asked) == 2
+
+
+def test_a_store_that_falls_silent_while_tasks_end_costs_a_run_a_few_calls() -> None:
+    bench = topics(40)
+    asked: list[Call] = []
+    closes = 0
+
+    def fault(call: Call) -> Outcome:
+        """The store is silent to the driver from the 40th staged file on; tasks share one read of each commit."""
+        nonlocal closes
+        closes += call.operation == "close"
+        if closes >= 40 and call.operation in ("get", "swap", "create", "list"):
+            asked.append(call)
+            return Outcome.UNAVAILABLE
+        return Outcome.OK
+
+    bench.faults = fault
+    report = bench.run()
+    assert len(report.failures) == 40
+    assert report.cause.partition(": ")[2].startswith("not published: the store does not answer: ")
+    assert len(asked) == SILENT_CALLS
+    bench.assert_whole_again()
+
+
+def test_a_backup_whose_commit_cannot_be_read_now_fails_alone() -> None:
+    bench = Topics().with_topics()
+    sources = (SourceEntry("*", TopicSettings.of(dataset="d", table="{topic}", backup="true")),)
+    bench.extract(sources=sources)
+    bench.one_more()
+    bench.faults = lambda call: (
+        Outcome.UNAVAILABLE
+        if (call.process, call.operation) == ("backup", "get") and "commits/t0.json" in call.target
+        else Outcome.OK
+    )
+    report = bench.extract(sources=sources)
+    assert (report.failures, bench.position(BAD), bench.position(GOOD)) == ({}, 2, 2)
+    assert ([*report.backup.failures], report.backup.stops) == ([BAD_TP], ())
+    assert [*report.backup.windows] == [TopicPartition(GOOD, 0)]
+    bench.allow()
+    assert [*bench.extract(sources=sources).backup.windows] == [BAD_TP]
+
+
+def test_a_table_fails_alone_while_its_state_cannot_be_read() -> None:
+    bench = topics()
+    bench.run()
+    silence(bench, "get", "tables/d.t0.json")
+    [failed] = [table for table in bench.load().tables if table.state == "failed"]
+    assert (failed.table, failed.transient) == (TableReference("d", BAD), True)
+    assert (bench.rows(BAD), bench.rows(GOOD)) == (1, 2)
+    bench.assert_whole_again()
+
+
+def test_a_store_that_falls_silent_costs_a_load_a_few_calls() -> None:
+    bench = topics(40)
+    bench.run()
+    asked: list[Call] = []
+
+    def fault(call: Call) -> Outcome:
+        """The store falls silent after the view was read, when the first job is to be written into a state."""
+        if call.operation == "swap" or (asked and call.operation in ("get", "create", "list", "checksums")):
+            asked.append(call)
+            return Outcome.UNAVAILABLE
+        return Outcome.OK
+
+    bench.faults = fault
+    report = bench.load()
+    assert {(table.state, table.transient) for table in report.tables} == {("failed", True)}
+    assert len(asked) <= 2 * SILENT_CALLS
+    bench.assert_whole_again()
