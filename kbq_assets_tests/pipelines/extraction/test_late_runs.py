@@ -136,7 +136,7 @@ def test_a_partition_that_the_creator_of_the_commit_did_not_see_waits_for_the_ne
     second = planned(bench)
     assert [sorted(each.starts) for each in (*first.creations, *second.creations)] == [[0], [0, 1]]
     prepare_each(bench.store, first)
-    [unit] = prepare_each(bench.store, second)[0]
+    [unit] = prepare_each(bench.store, second).units
     assert extract_unit(unit, bench.worker(bench.kafka)) == UnitOutcome(unit, superseded=True)
     read = UnitOutcome(unit, windows=(window(0, 1, staged_file(0, 1, topic=TOPIC, partition=1)),))
     assert rebase(bench.commit(), [read], 0)[1:] == ([], {SECOND: ANOTHER_WAS_FASTER})
