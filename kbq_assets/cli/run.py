@@ -161,6 +161,7 @@ def load_report_json(report: LoadReport) -> dict[str, object]:
         "seconds": round(report.seconds, 3),
         "tables": [document(t, fields) for t in report.tables],
         "refused": dict(report.refused),
+        "unavailable": dict(report.unavailable),
     }
 
 
@@ -174,9 +175,9 @@ def _load_code(report: LoadReport) -> ExitCode:
     if report.refused:
         return ExitCode.FAILED
     troubled = [t for t in report.tables if t.state in ("blocked", "parked", "failed")]
-    if not troubled:
-        return ExitCode.DONE
-    return ExitCode.TRY_AGAIN if all(t.transient for t in troubled) else ExitCode.FAILED
+    if not all(t.transient for t in troubled):
+        return ExitCode.FAILED
+    return ExitCode.TRY_AGAIN if troubled or report.unavailable else ExitCode.DONE
 
 
 def _oddities(totals: Counts) -> Iterator[str]:
@@ -245,6 +246,8 @@ def _print_load(report: LoadReport, out: Console) -> None:
     )
     for path, why in report.refused.items():
         out.print(f"failed: {path}: {why}", style="yellow")
+    for path, why in report.unavailable.items():
+        out.print(f"interrupted: {path}: {why}", style="yellow")
     for t in report.tables:
         if t.message:
             out.print(f"{t.state}: {t.table}: {t.message}", style="yellow")

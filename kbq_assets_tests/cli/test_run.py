@@ -331,6 +331,19 @@ def test_a_warehouse_that_fails_for_now_means_try_again(
     assert run("load").exit_code == 75
 
 
+def test_a_commit_that_a_load_cannot_read_now_means_try_again(world: FakePlatform, run: Shell) -> None:
+    world.produce(1)
+    run.done("extract")
+    commit = f"commits/{TOPIC}.json"
+    world.store.faults = lambda call: Outcome.UNAVAILABLE if call.target == commit else Outcome.OK
+    store, world.store = world.store, world.store.view("cli")  # type: ignore[assignment]
+    result = run("load")
+    assert (result.exit_code, f"interrupted: {commit}: " in result.stdout) == (75, True)
+    assert [*json.loads(run("load", "--json").stdout)["unavailable"]] == [commit]
+    world.store = store
+    assert run.json("load")["rows"] == 1
+
+
 def test_clean_deletes_orphans_and_says_how_many(world: FakePlatform, run: Shell) -> None:
     world.produce(1)
     run.done("extract")

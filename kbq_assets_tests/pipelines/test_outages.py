@@ -3,6 +3,8 @@ for all of them costs a run a few calls, however many topics it has."""
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 
 from kbq_assets.core.errors import Unavailable
@@ -10,7 +12,9 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.extraction import recovery
 from kbq_assets.pipelines.extraction.ports import ExtractionReport
+from kbq_assets.pipelines.operate.commands import propose_park_table, propose_resume_table
 from kbq_assets.pipelines.protocol.outages import SILENT_CALLS
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.fakes.script import Script
@@ -165,6 +169,50 @@ def test_a_table_fails_alone_while_its_state_cannot_be_read() -> None:
     assert (failed.table, failed.transient) == (TableReference("d", BAD), True)
     assert (bench.rows(BAD), bench.rows(GOOD)) == (1, 2)
     bench.assert_whole_again()
+
+
+def test_a_commit_that_a_load_cannot_read_now_waits_alone_for_the_next_load() -> None:
+    bench = topics()
+    bench.run()
+    silence(bench, "get", "commits/t0.json")
+    report = bench.load()
+    assert [*report.unavailable] == ["commits/t0.json"]
+    assert report.unavailable == report.unread
+    assert (bench.rows(BAD), bench.rows(GOOD)) == (1, 2)
+    bench.assert_whole_again()
+
+
+def test_a_commit_that_falls_silent_during_a_load_is_named_even_if_it_answers_again() -> None:
+    bench = topics()
+    bench.run()
+    bench.faults = Script("get", "commits/t0.json", Outcome.UNAVAILABLE)
+    assert [*bench.load().unavailable] == ["commits/t0.json"]
+    assert bench.rows(GOOD) == 2
+    bench.assert_whole_again()
+
+
+def test_a_backlog_waits_while_the_load_cannot_read_its_commit() -> None:
+    """Others may move files from the commit to the backlog meanwhile (L1)."""
+    bench = topics()
+    table = TableReference("d", BAD)
+    propose_park_table(bench.store, table).apply()
+    with patch.object(recovery, "PATIENCE", 0):
+        bench.run()
+        bench.run()
+    assert len(bench.paths("backlog/")) == 1
+    propose_resume_table(bench.store, table).apply()
+    silence(bench, "get", "commits/t0.json")
+    bench.load()
+    assert (bench.rows(BAD), bench.rows(GOOD)) == (1, 2)
+    bench.assert_whole_again()
+
+
+def test_hours_are_not_complete_while_the_commit_of_a_topic_cannot_be_read() -> None:
+    bench = topics()
+    bench.run()
+    silence(bench, "get", "commits/t0.json")
+    verdicts = bench.load().verdicts
+    assert "commits/t0.json" in verdicts[TableReference("d", BAD)].why
 
 
 def test_a_store_that_falls_silent_costs_a_load_a_few_calls() -> None:

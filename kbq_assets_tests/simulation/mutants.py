@@ -251,7 +251,7 @@ WAREHOUSE_MUTANTS = (
            ((WarehouseStates, "_wanting", _wanted_by_the_option),), seed=7),
     Mutant("clean-up knows the first warehouse only", "W4",
            ((state, "files_in_use", _used_by_the_first),), seed=103),
-    Mutant("files of a chunk move one by one", "W3", ((pruning, "_moving", _one_by_one),), seed=409),
+    Mutant("files of a chunk move one by one", "W3", ((pruning, "_moving", _one_by_one),), seed=729),
     Mutant("a backlog without a table state is not seen", "W3",
            ((LoadView, "tables", property(lambda self: sorted({*self.committed, *self.registry.tables}))),), seed=19),
 )  # fmt: skip

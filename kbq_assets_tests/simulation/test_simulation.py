@@ -287,8 +287,8 @@ def test_manifests_without_a_rule_break_a_promise(mutant: Mutant) -> None:
 
 def test_ordered_tables_keep_the_promises_while_operators_decide_about_batches() -> None:
     met, rows = Counter[str](), 0
-    # In seed 4 operators decide in every way.
-    for seed in dict.fromkeys((4, *range(VARIED_SCHEDULES // 4))):
+    # In seed 15 operators decide in every way.
+    for seed in dict.fromkeys((15, *range(VARIED_SCHEDULES // 4))):
         world = run_schedule(seed, ORDERING, ORDERED)
         met, rows = met + world.met, rows + len(world.warehouse.log)
     assert {"hold", "release", "continue", "skip"} <= met.keys()

@@ -62,23 +62,23 @@ class LoadStep:
             on_table=TableLog(context.log.info),
             checks=DagsterChecks(context.instance, self.translator),
         )
-        refused = self._refused(context, report, only)
-        yield from self._load_events(context, report, (only or frozenset()).difference(*refused.values()))
-        lines = [f"{path} is not loaded: {report.refused[path]}" for path in refused]
+        unread = self._unread(context, report, only)
+        yield from self._load_events(context, report, (only or frozenset()).difference(*unread.values()))
+        lines = [f"{path} is not loaded: {report.unread[path]}" for path in unread]
         if lines := [*lines, *self._failures(report)]:
             raise dg.Failure("\n".join(lines), allow_retries=False)
 
-    def _refused(
+    def _unread(
         self, context: StepContext, report: LoadReport, only: frozenset[TableReference] | None
     ) -> Mapping[str, frozenset[TableReference]]:
-        """Refused commits, each with the tables that its topic feeds. If tables are chosen, only commits that feed one
-        of them."""
-        if not report.refused:
+        """Commits that could not be read, each with the tables that its topic feeds. If tables are chosen, only commits
+        that feed one of them."""
+        if not report.unread:
             return {}
         nothing: Mapping[TableReference, frozenset[str]] = {}
         feeds = or_else(context, self.observer.feeds, nothing)
         found = {}
-        for path in report.refused:
+        for path in report.unread:
             topic = commit_topic(path)
             fed = frozenset(table for table, topics in feeds.items() if topic in topics)
             tables = fed.union(self.pages.fed_by(topic))

@@ -65,10 +65,17 @@ class LoadReport:
     verdicts: Verdicts = field(default_factory=dict)
     #: the store's refusals by commit; the files of these topics wait
     refused: Mapping[str, str] = field(default_factory=dict)
+    #: commits that the store did not give now, each with the error; the files of these topics wait for the next load
+    unavailable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
         return sum(t.rows for t in self.tables)
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """All commits whose files wait because this load could not read them, each with the error."""
+        return {**self.unavailable, **self.refused}
 
 
 def plan(
@@ -143,7 +150,9 @@ def load(
         cycle.run(only, pool)
     reports = sorted(cycle.reports, key=lambda report: report.table)
     seconds = ports.clock.monotonic() - started
-    return LoadReport(tuple(reports), seconds, cycle.deleted_done_files, cycle.verdicts, cycle.refused)
+    return LoadReport(
+        tuple(reports), seconds, cycle.deleted_done_files, cycle.verdicts, cycle.refused, cycle.unavailable
+    )
 
 
 class _Cycle:
@@ -168,11 +177,12 @@ class _Cycle:
         self.verdicts: Verdicts = {}
         self.deleted_done_files = 0
         self.refused: Mapping[str, str] = {}
+        self.unavailable: dict[str, str] = {}
         self._ended: list[object] = []
 
     def run(self, only: frozenset[TableReference] | None, pool: Executor) -> None:
         """Run every table's turns until all have ended."""
-        self._view = read_view(self._cache, self._options.blocks)
+        self._view = self._read_view()
         self.refused = self._view.refused
         for path, why in self.refused.items():
             _LOGGER.error("%s is not loaded: %s", path, why)
@@ -193,6 +203,14 @@ class _Cycle:
                 pass  # the next run does it
             except Exception as error:  # the rows are loaded: the report must reach the caller
                 _LOGGER.error("after the load: %s", Defect.of(error), exc_info=error)
+
+    def _read_view(self) -> LoadView:
+        view = read_view(self._cache, self._options.blocks, survives_silence=True)
+        for path, why in view.unavailable.items():
+            if path not in self.unavailable:
+                _LOGGER.warning("%s is not loaded now: %s", path, why)
+            self.unavailable[path] = why
+        return view
 
     def _take_turns(self, pool: Executor) -> None:
         """Run turns until no table can continue without a pause."""
@@ -265,7 +283,7 @@ class _Cycle:
         """Read a new view for tables whose state changed."""
         waiting, self._waiting = sorted(self._waiting), set()
         try:
-            self._view = read_view(self._cache, self._options.blocks)
+            self._view = self._read_view()
         except KbqError as error:
             self._fail(waiting, error)
         else:

@@ -31,6 +31,7 @@ from kbq_assets.core.errors import (
     KbqError,
     MissingState,
     NotFound,
+    TransientError,
 )
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.table_registry import TableRegistry
@@ -99,6 +100,12 @@ class LoadView:
         return {path: str(found) for path, found in self.commit_objects.items() if is_refusal(found)}
 
     @cached_property
+    def unavailable(self) -> Mapping[str, str]:
+        """Commits that the store does not give now, by path, each with the error. The files of these topics wait."""
+        found = self.commit_objects.items()
+        return {path: str(error) for path, error in found if isinstance(error, TransientError)}
+
+    @cached_property
     def refusals(self) -> Mapping[str, KbqError]:
         """Topics with a refused commit, each with one of the refusals."""
         found = {path: self.commit_objects[path] for path in self.refused}
@@ -156,12 +163,13 @@ class LoadView:
     def _is_in_commit(self, file: StagedFile) -> bool:
         """Whether a file lies below the position of its commit as it was read.
 
-        True for an unreadable commit, because nobody changes it. False for a commit that the store refuses to this
-        process, because others may change it.
+        True for an unreadable commit, because nobody changes it. False for a commit that the store does not give to
+        this process, because others may change it.
         """
         name = file.name
         topic, partition = name.topic_partition
-        if commit_path(topic, shard_of(partition)) in self.refused:
+        path = commit_path(topic, shard_of(partition))
+        if path in self.refused or path in self.unavailable:
             return False
         epoch, position = self.positions.get(name.topic_partition, (name.epoch, file.until))
         return name.epoch < epoch or (name.epoch == epoch and file.until <= position)
@@ -199,12 +207,16 @@ def _generations(found: Mapping[K, Versioned[T] | KbqError]) -> dict[K, int | st
 FindBlocks: TypeAlias = Callable[[LoadView], Mapping[str, LoadBlock]]
 
 
-def read_view(cache: StateCache, blocks: FindBlocks | None = None) -> LoadView:
+def read_view(
+    cache: StateCache, blocks: FindBlocks | None = None, *, survives_silence: bool = False
+) -> LoadView:
     """Read a view; only changed objects are read again. ``blocks`` decides which topics' files wait. Raises
-    MissingState, Unavailable."""
+    MissingState, Unavailable; with ``survives_silence``, not for a commit that the store does not give now."""
     registry, states = read_states(cache)
     topics, objects = _read_commits(cache)
-    commits = tuple(c.value for c in _present(objects.values(), NotFound, CorruptState, ConfigurationError))
+    silence = (TransientError,) if survives_silence else ()
+    left_out = (NotFound, CorruptState, ConfigurationError, *silence)
+    commits = tuple(found.value for found in _present(objects.values(), *left_out))
     view = LoadView(
         cache,
         registry,

@@ -1,4 +1,5 @@
-"""A commit that the store refuses to the loader: the run fails, and the pages of its tables say what to grant."""
+"""A commit that the store does not give to the loader: the run fails. If the store refuses it, the pages of its tables
+say what to grant."""
 
 from __future__ import annotations
 
@@ -33,9 +34,9 @@ class RefusingWorld(PlatformWorld):
         assert isinstance(other, RefusingWorld)
         return other
 
-    def refuse(self, path: str) -> None:
+    def refuse(self, path: str, outcome: Outcome = Outcome.REFUSED) -> None:
         def fault(call: Call) -> Outcome:
-            return Outcome.REFUSED if call.operation == "get" and path == call.target else Outcome.OK
+            return outcome if call.operation == "get" and path == call.target else Outcome.OK
 
         self.store.faults = fault
 
@@ -94,6 +95,20 @@ def test_a_table_that_was_never_loaded_shows_it_too(
     world.allow()
     assert world.run("load_job", instance).success
     assert page(instance, FLIGHTS)[0]
+
+
+def test_a_commit_that_cannot_be_read_now_fails_the_load_and_other_topics_are_loaded(
+    world: RefusingWorld, instance: dg.DagsterInstance
+) -> None:
+    world.run("extract_job", instance)
+    world.refuse(COMMIT, Outcome.UNAVAILABLE)
+    result = world.run("load_job", instance)
+    assert not result.success
+    assert f"{COMMIT} is not loaded: get {COMMIT}: no answer" in failure(result)
+    assert [e.asset_key for e in result.all_events if e.is_step_materialization] == [FLIGHT]
+    world.allow()
+    assert world.run("load_job", instance).success
+    assert page(instance, FLIGHTS) == (True, "it is loaded")
 
 
 @pytest.mark.thorough
