@@ -215,6 +215,24 @@ def test_hours_are_not_complete_while_the_commit_of_a_topic_cannot_be_read() -> 
     assert "commits/t0.json" in verdicts[TableReference("d", BAD)].why
 
 
+def test_a_store_that_is_silent_for_all_commits_costs_a_load_a_few_calls() -> None:
+    bench = topics(40)
+    bench.run()
+    asked: list[Call] = []
+
+    def fault(call: Call) -> Outcome:
+        """Only listings and registries are still read."""
+        if call.operation != "get" or "/_" in call.target:
+            return Outcome.OK
+        asked.append(call)
+        return Outcome.UNAVAILABLE
+
+    bench.faults = fault
+    assert len(bench.load().unavailable) == 40
+    assert len(asked) == 2 * SILENT_CALLS, "once for the states, and once for the commits"
+    bench.assert_whole_again()
+
+
 def test_a_store_that_falls_silent_costs_a_load_a_few_calls() -> None:
     bench = topics(40)
     bench.run()

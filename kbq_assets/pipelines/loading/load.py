@@ -144,8 +144,9 @@ def load(
     """Load every table's pending files. One table's failure does not stop the others. Raises ConfigurationError if the
     store refuses all of many tables or commits."""
     started, options = ports.clock.monotonic(), options or LoadOptions()
+    cache = cache or StateCache(ports.store)
     ports = replace(ports, store=guarded(ports.store, ports.clock.monotonic))
-    cycle = _Cycle(ports, options, cache or StateCache(ports.store), on_table)
+    cycle = _Cycle(ports, options, cache, on_table)
     with pool_of(options.concurrency, "kbq-load") as pool:
         cycle.run(only, pool)
     reports = sorted(cycle.reports, key=lambda report: report.table)

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast
 from kbq_assets.core.errors import KbqError
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.manifests import ManifestCache
+from kbq_assets.pipelines.protocol.outages import guarded
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore
@@ -53,11 +54,12 @@ class StateCache:
     def read(
         self, cls: type[T], paths: Iterable[str], listed: Mapping[str, ObjectEntry]
     ) -> list[Versioned[T] | KbqError]:
-        """The object of each path, or its error. ``listed`` is an earlier `listing`."""
-        paths = list(paths)
+        """The object of each path, or its error. ``listed`` is an earlier `listing`. A store that answers for none of
+        the objects is asked for a few of them."""
+        paths, store = list(paths), guarded(self.store)
         found = {path: self._find(path, listed) for path in paths}
         missing = [path for path, value in found.items() if value is None]
-        found.update(zip(missing, parallel(lambda p: self._attempt(cls, p), missing), strict=True))
+        found.update(zip(missing, parallel(lambda p: self._attempt(store, cls, p), missing), strict=True))
         with self._lock:
             for path in missing:
                 self._keep(path, found[path], listed)
@@ -84,8 +86,8 @@ class StateCache:
         size, _ = self._kept.pop(path, (0, None))
         self._room += size
 
-    def _attempt(self, cls: type[T], path: str) -> Versioned[T] | KbqError:
+    def _attempt(self, store: ObjectStore, cls: type[T], path: str) -> Versioned[T] | KbqError:
         try:
-            return state.read(self.store, cls, path, self._manifests)
+            return state.read(store, cls, path, self._manifests)
         except KbqError as error:
             return error
