@@ -204,8 +204,9 @@ def _plan_topic(
         topic_id = snapshot.description.topic_id
         draft.creations.append(Creation(topic, shard, cluster_id, topic_id, positions, epochs))
     for partition in sorted(set(known) - set(range(snapshot.description.partitions))):
-        if not known[partition].partitions[partition].next:
-            continue  # nothing was read, for example since the reset of a backup that keeps its files
+        position = known[partition].partitions[partition]
+        if position.since and not position.next:
+            continue  # a reset began it at 0 in case it comes back (B5)
         draft.stop(
             topic,
             partition,
