@@ -107,6 +107,7 @@ def slim(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedP
     )
 
 
+@pytest.mark.thorough
 def test_a_loader_of_local_folders_needs_neither_spark_nor_google(tmp_path: Path) -> None:
     (tmp_path / "topics.txt").write_text("t dataset=d")
     loaded = slim(tmp_path, "load", KBQ_SOURCE_TOPICS="topics.txt")

@@ -45,7 +45,7 @@ class GoogleReaders:
 @pytest.fixture
 def server() -> Iterator[PolicyServer]:
     with PolicyServer() as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
         server.shutdown()

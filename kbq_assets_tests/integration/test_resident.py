@@ -86,6 +86,7 @@ def test_cycles_share_one_application_until_it_is_asked_to_end(world: World, res
     assert world.finish().totals()["loaded"] == 15
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "resident", [pytest.param("local[1]", marks=pytest.mark.slow), "processes[1]"], indirect=True
 )

@@ -25,8 +25,8 @@ BREAKS = {
 @pytest.mark.parametrize(
     "scope",
     [
-        FileBatchRuns(uploads=1),
-        # Crashes have a scope of one path below, two paths those around this one.
+        # Crashes and uploads have a scope of one path below, two paths those around this one.
+        pytest.param(FileBatchRuns(uploads=1), marks=pytest.mark.thorough),
         pytest.param(FileBatchRuns(crashes=1), marks=pytest.mark.thorough),
         FileBatchRuns(failures=1),
         FileBatchRuns(ordered=False),

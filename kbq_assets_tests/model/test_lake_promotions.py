@@ -23,7 +23,11 @@ BREAKS = {
 
 @pytest.mark.parametrize(
     "scope",
-    [LakePromotions(jobs=3, others=1), LakePromotions(compactions=1), LakePromotions(crashes=1)],
+    [
+        LakePromotions(jobs=3, others=1),
+        LakePromotions(compactions=1),
+        pytest.param(LakePromotions(crashes=1), marks=pytest.mark.thorough),
+    ],
     ids=str,
 )
 def test_every_reachable_state_keeps_every_promise(scope: LakePromotions) -> None:

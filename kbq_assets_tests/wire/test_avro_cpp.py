@@ -54,6 +54,7 @@ TYPES: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+@pytest.mark.thorough
 def test_every_header_is_read(tmp_path: Path) -> None:
     file, refused = tmp_path / "empty.avro", []
     for schema in [*REFUSED_AS_THEY_ARE, *random_schemas(200)]:

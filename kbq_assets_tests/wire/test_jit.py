@@ -77,6 +77,7 @@ def test_schemas_are_understood_without_numba() -> None:
     _run(f"{imports}; assert 'numba' not in sys.modules")
 
 
+@pytest.mark.thorough
 def test_a_second_process_loads_what_the_first_compiled(tmp_path: Path) -> None:
     script = (
         "from kbq_assets.wire.chunk import Chunk, RawRecord; from kbq_assets.wire.records import prefix;"

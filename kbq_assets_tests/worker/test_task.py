@@ -110,6 +110,7 @@ def test_each_cycle_of_a_resident_application_asks_the_registry_anew_and_keeps_c
     assert (later.source, later.store) == (first.source, first.store)
 
 
+@pytest.mark.thorough
 def test_settings_that_change_for_ever_leave_a_bounded_number_of_open_ports(tmp_path: Path) -> None:
     opened = [worker_ports(settings(KBQ_HOME=str(tmp_path / str(number)))) for number in range(9)]
     again = [worker_ports(settings(KBQ_HOME=str(tmp_path / str(number)))) for number in (8, 7, 6, 5)]

@@ -115,6 +115,7 @@ def test_an_engine_that_failed_ends(tmp_path: Path, started: list[duckdb.DuckDBP
         started[1].execute("SELECT 1")
 
 
+@pytest.mark.thorough
 def test_a_forked_process_starts_its_own(tmp_path: Path) -> None:
     program = f"""
 import os

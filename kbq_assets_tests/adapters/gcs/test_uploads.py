@@ -222,6 +222,7 @@ def test_an_object_stored_otherwise_than_written_is_reported_and_left_alone(clou
     assert cloud.sent("objects.delete") == []
 
 
+@pytest.mark.thorough
 def test_memory_does_not_grow_with_the_object(cloud: Cloud) -> None:
     """64 MiB written and read cost a few chunks."""
     done = subprocess.run(

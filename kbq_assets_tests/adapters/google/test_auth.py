@@ -113,7 +113,7 @@ def serving(post: Callable[[GoogleServer], None] = GoogleServer.do_POST) -> Iter
     """Host and port of a `GoogleServer` that answers a POST by ``post``."""
     handler = type("Handler", (GoogleServer,), {"do_POST": post})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"127.0.0.1:{server.server_port}"
         server.shutdown()
 

@@ -213,6 +213,7 @@ def test_memory_does_not_grow_with_the_file(store: LocalObjectStore) -> None:
 # Kills
 
 
+@pytest.mark.thorough
 def test_a_process_killed_at_any_line_leaves_the_old_or_the_new_object_and_no_lock(tmp_path: Path) -> None:
     program = [
         sys.executable,

@@ -125,6 +125,7 @@ def promtool(*arguments: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.thorough
 def test_alerts_fire_for_what_they_are_about_and_for_nothing_else() -> None:
     assert "SUCCESS" in promtool("test", "rules", "alerts_test.yaml")
 

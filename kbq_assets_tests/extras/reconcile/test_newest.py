@@ -126,6 +126,7 @@ def test_rows_of_no_record_count_and_are_named() -> None:
     assert [finding.is_unknown for finding in account.findings] == [True, False, False]
 
 
+@pytest.mark.thorough
 def test_ten_times_the_keys_do_not_take_ten_times_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spill, "_BUFFERED", 10)
 

@@ -112,6 +112,7 @@ def test_the_log_is_what_is_on_the_broker(demo: Demo) -> None:
     }
 
 
+@pytest.mark.thorough
 def test_a_second_run_produces_nothing(demo: Demo) -> None:
     topics = [*(demo.topic(topic) for topic in SMALL), demo.topic(FLIGHTS_TOPIC, 5_000)]
     first = demo.produce(*topics)

@@ -173,6 +173,7 @@ def test_a_running_stack_is_not_started_again_on_another_port(local_stack: Local
     assert not moved.status()[0].healthy
 
 
+@pytest.mark.thorough
 def test_a_broker_that_cannot_start_says_why(own_stack: LocalStack) -> None:
     own_stack.install()
     # Storage of another format version.

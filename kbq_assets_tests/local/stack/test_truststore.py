@@ -11,6 +11,7 @@ from kbq_assets.adapters.java import find_java
 from kbq_assets.local.stack.truststore import PASSWORD, trusted_authorities, write_truststore
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_java_reads_every_authority_that_python_trusts(tmp_path: Path, count: int) -> None:
     authorities = trusted_authorities()[:count]

@@ -209,6 +209,7 @@ def test_a_chunk_without_the_keys_that_decide_is_a_mistake() -> None:
         encoder.add(chunk_of(value))
 
 
+@pytest.mark.thorough
 def test_two_hundred_open_files_take_little_memory() -> None:
     text = record_of(("s", "string"), ("data", "bytes"))
     schema = staged_schema(text, MetadataColumns(), ["s"])

@@ -112,6 +112,7 @@ class TestBothReadersGiveTheSame:
         assert len(assert_same(broker, tp, broker.reader.offsets([tp])[tp].latest)) == len(left)
 
 
+@pytest.mark.thorough
 @pytest.mark.kafka
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured as Linux counts it")
 def test_records_that_compress_a_hundredfold_take_little_memory(broker: RealBroker) -> None:
