@@ -35,7 +35,7 @@ from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,
     TABLE,
     Stage,
-    WarehouseContract,
+    WarehouseFixtures,
     avro_file,
     load_job,
     records,
@@ -61,7 +61,7 @@ def error_record(offset: int, **fields: Any) -> dict[str, Any]:
     return {**own, "_kafka_timestamp": 0, **bad, "event_date": 0, **fields}
 
 
-class ErrorReplaysContract(WarehouseContract):
+class ErrorReplaysContract(WarehouseFixtures):
     """Replays of error rows."""
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""What every warehouse with statements promises (`kbq_assets.ports.statements`). Subclass it as `WarehouseContract`."""
+"""What every warehouse with statements promises (`kbq_assets.ports.statements`). Subclass it as `WarehouseFixtures`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,
     TABLE,
     Stage,
-    WarehouseContract,
+    WarehouseFixtures,
     avro_file,
     load_job,
     records,
@@ -42,7 +42,7 @@ def statement(
     return StatementJob(job_id, "local", "local", TABLE, batch, sql, f"digest of {job_id}".replace(" ", "_"))
 
 
-class StatementsContract(WarehouseContract):
+class StatementsContract(WarehouseFixtures):
     """The contract of warehouses, and that of their statements."""
 
     @pytest.fixture

@@ -109,7 +109,7 @@ def insert_or_lose(opener: Opener, job: LoadJob) -> bool:
     return True
 
 
-class WarehouseContract:
+class WarehouseFixtures:
     """Give a ``warehouse`` fixture, and `reopened` and `finish` if the defaults do not fit. ``policy_tags`` are two
     tags that exist for the warehouse, "" for none."""
 
@@ -161,6 +161,10 @@ class WarehouseContract:
     def run(self, warehouse: Warehouse, job: LoadJob) -> JobStatus:
         warehouse.insert_job(job)
         return self.finish(warehouse, job.job_id, job.table)
+
+
+class WarehouseContract(WarehouseFixtures):
+    """Jobs, tables, and what is read about rows."""
 
     # Jobs
 

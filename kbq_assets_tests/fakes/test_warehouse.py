@@ -23,6 +23,7 @@ from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,
     TABLE,
     Stage,
+    WarehouseContract,
     avro_file,
     load_job,
     records,
@@ -46,13 +47,13 @@ def path_of(uri: str) -> str:
     return url2pathname(urlsplit(uri).path)
 
 
-class TestFakeWarehouse(StatementErrorReplaysContract, StatementsContract):
+class TestFakeWarehouse(StatementErrorReplaysContract, StatementsContract, WarehouseContract):
     @pytest.fixture
     def warehouse(self) -> Warehouse:
         return FakeWarehouse(Files(), path_of, keep_records=True)
 
 
-class TestFakeWarehouseWithPendingJobs(StatementErrorReplaysContract, StatementsContract):
+class TestFakeWarehouseWithPendingJobs(StatementErrorReplaysContract, StatementsContract, WarehouseContract):
     @pytest.fixture
     def warehouse(self) -> Warehouse:
         return FakeWarehouse(Files(), path_of, auto_run=False, keep_records=True).view("p")
@@ -64,7 +65,7 @@ class TestFakeWarehouseWithPendingJobs(StatementErrorReplaysContract, Statements
         return super().finish(warehouse, job_id, table)
 
 
-class TestFakeLake(SteppedErrorReplaysContract):
+class TestFakeLake(SteppedErrorReplaysContract, WarehouseContract):
     @pytest.fixture
     def area(self) -> ObjectStore:
         return FaultyMemoryStore()

@@ -150,16 +150,6 @@ class OpenWarehouse:
         return PlacedWarehouse(self.prefix, client)
 
 
-def wait(warehouse: Warehouse, job_id: str) -> JobStatus:
-    """The status of a job that has ended."""
-    clock = HastyClock()
-    while (found := warehouse.get_job(job_id, warehouse.project, warehouse.location)) is None or (
-        found.state != "DONE"
-    ):
-        clock.sleep(1)
-    return found
-
-
 class OnLocalServers:
     """The fixtures of the contracts."""
 
@@ -200,7 +190,12 @@ class TestBigQueryReplayTables(OnLocalServers, ReplayTablesContract):
         return warehouse.replays
 
     def wait(self, warehouse: Warehouse, job_id: str) -> None:
-        assert wait(warehouse, job_id).error is None
+        clock = HastyClock()
+        while (found := warehouse.get_job(job_id, warehouse.project, warehouse.location)) is None or (
+            found.state != "DONE"
+        ):
+            clock.sleep(1)
+        assert found.error is None
 
 
 # The quick tier: test_statement_requests.py compares the requests, and DuckDB keeps the same contracts.
@@ -209,7 +204,7 @@ class TestBigQueryStatements(
     OnLocalServers, ErasureTablesContract, StatementErrorReplaysContract, StatementsContract
 ):
     def wait(self, warehouse: Warehouse, job_id: str) -> None:
-        wait(warehouse, job_id)
+        self.finish(warehouse, job_id)
 
 
 class TestBigQueryWarehouse(OnLocalServers, SharedWarehouseContract):
