@@ -26,17 +26,15 @@ def replace_part(document: Path, part: str, text: str) -> None:
 
 
 def usual(results: Mapping[str, Any]) -> str:
-    """The table of all contenders on the two usual topics."""
+    """The table of all contenders on the two usual topics, and of a few on longer ones."""
     kinds = [kind for kind in KINDS if kind in results]
     lines = [
         f"\n{_machine(results)}.\n",
         "| Records | | Rounds | Wall s | CPU s | KBQ's CPU / its | KBQ's wall / its | Tree's peak MB |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for kind in kinds:
-        lines += [
-            _row(results[kind], contender) for contender in CONTENDERS if contender in results[kind]["runs"]
-        ]
+    for topic in (*(results[kind] for kind in kinds), *results.get("longer", ())):
+        lines += [_row(topic, contender) for contender in CONTENDERS if contender in topic["runs"]]
     lines += ["", f"Largest Python worker of KBQ: {_peaks(results, kinds)}."]
     for way in (each for each in OWN if each in results):
         ratios = ", ".join(
@@ -96,7 +94,8 @@ def _peaks(results: Mapping[str, Any], kinds: list[str]) -> str:
 
 
 def _loads(results: Mapping[str, Any]) -> Iterator[float]:
-    for topic in (*(results[kind] for kind in KINDS if kind in results), *results["variants"]):
+    usual = [results[kind] for kind in KINDS if kind in results]
+    for topic in (*usual, *results.get("longer", ()), *results["variants"]):
         for runs in topic["runs"].values():
             yield from (run["load"] for run in runs)
 

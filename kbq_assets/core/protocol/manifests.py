@@ -244,13 +244,22 @@ def _changed(state: PartitionCommit, **fields: Any) -> PartitionCommit:
 
 
 def merge_run(pieces: Sequence[ManifestEntry], limits: Limits) -> list[ManifestEntry]:
-    """The run of adjacent entries with the fewest bytes, to merge if there are too many entries; empty if not."""
+    """The adjacent entries to merge if there are too many; empty if not.
+
+    The run with the fewest bytes, but if possible none in which one entry has half of them: its bytes would be
+    rewritten again and again for a few small ones. So a byte is rewritten as often as the backlog's size has digits.
+    """
     for has_windows, most in ((True, limits.windows_manifests), (False, limits.records_manifests)):
         kind = [entry for entry in pieces if bool(entry.windows) == has_windows]
         if len(kind) > most:
             runs = [kind[first : first + limits.merged] for first in range(len(kind) - limits.merged + 1)]
-            return min(runs, key=lambda run: sum(entry.bytes for entry in run))
+            return min(runs, key=_cost)
     return []
+
+
+def _cost(run: Sequence[ManifestEntry]) -> tuple[bool, int]:
+    sizes = [entry.bytes for entry in run]
+    return 2 * max(sizes) >= sum(sizes), sum(sizes)
 
 
 def combined(manifests: Iterable[Manifest]) -> Manifest:

@@ -236,6 +236,33 @@ def test_the_smallest_manifests_that_adjoin_are_merged_if_there_are_too_many(
     assert [each.name for each in merge_run(entries, FEW_MANIFESTS)] == run
 
 
+def test_no_manifest_is_rewritten_for_a_few_small_ones() -> None:
+    sizes = zip("abcdefgh", (9, 9, 9, 9, 20, 1, 1, 1), strict=True)
+    entries = [entry(name, size, 1) for name, size in sizes]
+    limits = Limits(windows_manifests=3, merged=4)
+    assert [each.name for each in merge_run(entries, limits)] == ["a", "b", "c", "d"]
+    no_other = merge_run(entries[4:], limits)
+    assert [each.name for each in no_other] == ["e", "f", "g", "h"]
+
+
+def rewritten(manifests: int) -> float:
+    """How often a byte is written while this many manifests of one byte are added."""
+    limits, written = Limits(windows_manifests=20, merged=5), manifests
+    entries: list[ManifestEntry] = []
+    for number in range(manifests):
+        entries.append(entry(str(number), 1, 1))
+        while run := merge_run(entries, limits):
+            at, size = entries.index(run[0]), sum(each.bytes for each in run)
+            entries[at : at + len(run)] = [entry(run[0].name, size, 1)]
+            written += size
+    return written / manifests
+
+
+def test_a_byte_is_rewritten_a_few_times_however_many_manifests_there_are() -> None:
+    few, many = rewritten(400), rewritten(1_600)
+    assert many < few + 2  # if the smallest run were merged whatever its sizes: 4.8 and 15
+
+
 def test_a_merged_manifest_has_the_contents_in_order() -> None:
     first = Manifest({0: (windowed(0),), 1: (windowed(0, 1),)}, {}, ("x",))
     second = Manifest({0: (windowed(2),)}, {2: (AcceptedGap(0, 1, "a"),)}, ("y",))
