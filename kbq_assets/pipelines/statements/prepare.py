@@ -121,7 +121,9 @@ def text_for(run: TableRun, state: TableState, rule: StatementRule, fitted: Fit)
     if rule.kind == SCD2:
         _check_history(run, versions, fitted)
     if rule.kind == UPSERT:
-        return _upsert(run, statements, rule, fitted, converts=known.converts, has_rows=bool(state.marks))
+        return _upsert(
+            run, statements, rule, fitted, converts=known.converts, has_rows=any(state.rows.values())
+        )
     name, days = statements.sql_name(run.table), _days(fitted, rule.within_days)
     tombstones = {has_own_columns_alone(columns_of(schema)) for schema in fitted.schemas} == {True}
     return text_of(Target(statements.dialect, rule, name, run.columns, known.converts, days, tombstones))

@@ -16,11 +16,13 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.loading.table_options import table_options
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.names import table_state_path
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load
 from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.statements.skip import propose_skip
 from kbq_assets_tests.pipelines.bench import TOPIC, TP, A, Bench
 from kbq_assets_tests.worker.debezium.events import (
     CREATE,
@@ -284,3 +286,36 @@ def test_appended_changes_do_not_become_last_states_in_place(tmp_path: Path, fir
 def test_options_that_would_show_another_state_are_refused(changes: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         TopicSettings.of(**{**OPTIONS, **changes})
+
+
+def test_a_deletion_is_recognized_whatever_documents_without_a_change_have(tmp_path: Path) -> None:
+    keys = {"key": "_kafka_key", "keys": True, "key_format": "bytes"}
+    database = Database(tmp_path, **keys)
+    origin = {"connector": "postgresql", "table": "A"}
+    other = {"__op": "c", "__deleted": "false", "id": 0}
+    created, deleted = ({"op": op, "source": origin, "before": {"id": 1}, "after": {"id": 1}} for op in "cd")
+    for key, document in ((b"other", other), (b"1", created), (b"1", deleted)):
+        database.bench.kafka.produce(TP, json.dumps(document).encode(), key=key, timestamp=1000)
+        database.cycle()
+    with database.duckdb.connect_readonly() as connection:
+        assert connection.execute("SELECT _kafka_key FROM d.A").fetchall() == [(b"other",)]
+
+
+def test_a_first_batch_that_is_skipped_leaves_no_rows_to_convert(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    database.put(1, name="a")
+    database.put(2, name="b")
+    with database.duckdb._writing() as connection:  # its statement fails
+        connection.execute("CREATE SCHEMA d; CREATE TABLE d._kbq_deleted_A (key_0 INTEGER)")
+    database.cycle()
+    parked = database.table().parked
+    assert parked is not None
+    assert parked.reason == "statement_failed"
+    entry = AuditEntry(0, "", 0, "loaded by hand", "ann")
+    propose_skip(database.bench.store, database.duckdb, A, 1, entry).apply()
+    with database.duckdb._writing() as connection:
+        connection.execute("DROP TABLE d._kbq_deleted_A")
+    database.put(1, name="c")
+    [report] = database.cycle().tables
+    assert (report.state, report.message) == ("idle", "")
+    assert {key: row["name"] for key, row in database.shown().items()} == {1: "c"}
