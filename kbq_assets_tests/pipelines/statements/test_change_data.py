@@ -71,12 +71,15 @@ class Database:
             path / "w.duckdb", open_uri=lambda uri: store.open_read(store.path_of(uri))
         )
         self.rows: dict[int, Row] = {}
+        #: the last values of rows that were deleted
+        self.gone: dict[int, Row] = {}
 
     def put(self, key: int, *, unavailable: str = "", wider: bool = False, **values: Any) -> None:
         """Insert or update a row. The database does not send the ``unavailable`` column of an update."""
         row = {**self.rows.get(key, dict.fromkeys(COLUMNS)), "id": key, **values}
         event = UPDATE if key in self.rows else CREATE
         self.rows[key] = row
+        self.gone.pop(key, None)
         sent = {**row, "note": row.get("note")} if wider else row
         if unavailable and event is UPDATE:
             sent = {**sent, unavailable: [PLACEHOLDER] if unavailable == "tags" else PLACEHOLDER}
@@ -84,11 +87,12 @@ class Database:
 
     def delete(self, key: int, *, says_row: bool = True) -> None:
         """Delete a row; its tombstone follows."""
-        row = self.rows.pop(key)
+        row = self.gone[key] = self.rows.pop(key)
         self._send(key, {**DELETE, "before": row if says_row else None})
         self.bench.kafka.produce(TP, None, key=encoded(KEY, {"id": key}, KEY_ID), timestamp=1000)
 
     def truncate(self) -> None:
+        self.gone |= self.rows
         self.rows.clear()
         value = encoded(self._envelope(COLUMNS), {**TRUNCATE, "after": None})
         self.bench.kafka.produce(TP, value, timestamp=1000)
@@ -127,9 +131,16 @@ class Database:
 
     @property
     def expected(self) -> dict[int, Row]:
+        return self._as_shown(self.rows)
+
+    @property
+    def expected_marked(self) -> dict[int, Row]:
+        return self._as_shown(self.gone)
+
+    @staticmethod
+    def _as_shown(rows: Mapping[int, Row]) -> dict[int, Row]:
         return {
-            key: {"id": key, "name": row["name"], "tags": row["tags"] or None}
-            for key, row in self.rows.items()
+            key: {"id": key, "name": row["name"], "tags": row["tags"] or None} for key, row in rows.items()
         }
 
     def table(self) -> TableState:
@@ -137,8 +148,12 @@ class Database:
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_any_changes_in_any_batches_show_what_the_database_has(tmp_path: Path, seed: int) -> None:
-    chance, database = random.Random(seed), Database(tmp_path, records=4)
+@pytest.mark.parametrize("deletes", ["remove", "mark"])
+def test_any_changes_in_any_batches_show_what_the_database_has(
+    tmp_path: Path, seed: int, deletes: str
+) -> None:
+    """Rows that stay have the last values that the database had."""
+    chance, database = random.Random(seed), Database(tmp_path, records=4, deletes=deletes)
     for _ in range(3):
         for number in range(12):
             key = chance.randrange(5)
@@ -152,7 +167,11 @@ def test_any_changes_in_any_batches_show_what_the_database_has(tmp_path: Path, s
                 changed = {name: v for name, v in changed.items() if name != lost or key not in database.rows}
                 database.put(key, unavailable=lost, wider=chance.random() < 0.4, **changed)
         database.cycle()
-        assert database.shown() == database.expected
+        if deletes == "mark":
+            assert database.shown("NOT _kbq_deleted") == database.expected
+            assert database.shown("_kbq_deleted") == database.expected_marked
+        else:
+            assert database.shown() == database.expected
 
 
 def test_a_value_that_was_not_sent_is_the_last_one_known(tmp_path: Path) -> None:
