@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.errors import KbqError, PreconditionFailed, Refused
+from kbq_assets.core.errors import KbqError, PreconditionFailed, Refused, WrongOptions
 from kbq_assets.core.errors_replay.tables import check_let_in, give_up_id, rule_for, shows_order
 from kbq_assets.core.loading.origins import doubt, with_label
 from kbq_assets.core.loading.table_state import TableState
@@ -17,6 +17,7 @@ from kbq_assets.core.ordering.transitions import let_in
 from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
 from kbq_assets.core.replay.model import Phase
 from kbq_assets.core.statements.change_data import are_changes
+from kbq_assets.core.statements.keys import check_variants
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.statements.upsert import effective_sql, upsert_sql
 from kbq_assets.pipelines.ordering.decisions import decide
@@ -76,6 +77,7 @@ def prepare(
     if (found := doubt(known, stored, staging_id, store.uri(TABLES))) is not None:
         raise Refused(f"{table}: {found.reason}: {found.text}", next_step="kbq load parks the table")
     _check_accepted(store, table)
+    _check_variants(table, rule, schema)
     change = plan_table_change(schema, stored.columns if stored else None)
     columns = with_mark(change.columns)
     if stored is None:
@@ -125,6 +127,13 @@ def _fence(store: ObjectStore, table: TableReference, current: Versioned[TableSt
         state.swap(store, current, give_up_id(current.value))
     except PreconditionFailed as error:
         raise Refused(f"{table} was loaded meanwhile", next_step="run it again") from error
+
+
+def _check_variants(table: TableReference, rule: StatementRule, schema: str) -> None:
+    try:
+        check_variants(table, rule, columns_of(schema))
+    except WrongOptions as error:
+        raise Refused(error.message, next_step=error.next_step) from error
 
 
 def _statement(

@@ -16,7 +16,7 @@ from kbq_assets.core.loading.tables import Column, TableChange, TableOptions, co
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements import change_data
-from kbq_assets.core.statements.keys import key_columns
+from kbq_assets.core.statements.keys import check_variants, key_columns
 from kbq_assets.core.statements.rules import (
     DELETED,
     MARK,
@@ -118,6 +118,8 @@ def text_for(run: TableRun, state: TableState, rule: StatementRule, fitted: Fit)
     assert statements is not None
     key_columns(run.table, rule.key, run.columns)
     versions = key_columns(run.table, filter(None, [rule.version]), run.columns, "version")
+    for schema in fitted.schemas:
+        check_variants(run.table, rule, columns_of(schema))
     if rule.kind == SCD2:
         _check_history(run, versions, fitted)
     if rule.kind == UPSERT:
