@@ -145,7 +145,7 @@ def _statement(
     batch: int,
 ) -> ReplayStatement:
     assert warehouse.statements is not None
-    upsert = upsert_of(warehouse.statements, table, rule, columns, [columns_of(schema)])
+    upsert = upsert_of(warehouse.statements, table, rule, columns, [schema])
     upsert = dataclasses.replace(upsert, one_partition=True)  # all rows are of one partition
     return ReplayStatement(batch, upsert_sql(upsert), effective_sql(upsert))
 
