@@ -64,20 +64,14 @@ def prepare(
     current = _table_state(store, table)
     known = current.value if current else TableState("")
     options = ports.options(table, frozenset({topic}) | {mark.partition("/")[0] for mark in known.marks})
-    rule = rule_for(
-        table,
-        known,
-        options.rules,
-        is_ordered=is_ordered,
-        are_changes=are_changes(columns_of(schema)),
-        lets_in=entry is not None,
-    )
+    changes, lets_in = are_changes(columns_of(schema)), entry is not None
+    rule = rule_for(table, known, options.rules, is_ordered=is_ordered, are_changes=changes, lets_in=lets_in)
     staging_id = state.table_registry(store).staging_id
     stored = warehouse.find_table(table)
     if (found := doubt(known, stored, staging_id, store.uri(TABLES))) is not None:
         raise Refused(f"{table}: {found.reason}: {found.text}", next_step="kbq load parks the table")
+    _check_records(table, rule, schema)
     _check_accepted(store, table)
-    _check_variants(table, rule, schema)
     change = plan_table_change(schema, stored.columns if stored else None)
     columns = with_mark(change.columns)
     if stored is None:
@@ -98,6 +92,14 @@ def _let_in(store: ObjectStore, table: TableReference, entry: AuditEntry, *, is_
         return let_in(now, entry)
 
     decide(store, table, change)
+
+
+def _check_records(table: TableReference, rule: StatementRule, schema: str) -> None:
+    """Raise Refused if the records lack a column that the table's statement needs."""
+    try:
+        check_variants(table, rule, columns_of(schema))
+    except WrongOptions as error:
+        raise Refused(error.message, next_step=error.next_step) from error
 
 
 def _check_accepted(store: ObjectStore, table: TableReference) -> None:
@@ -127,13 +129,6 @@ def _fence(store: ObjectStore, table: TableReference, current: Versioned[TableSt
         state.swap(store, current, give_up_id(current.value))
     except PreconditionFailed as error:
         raise Refused(f"{table} was loaded meanwhile", next_step="run it again") from error
-
-
-def _check_variants(table: TableReference, rule: StatementRule, schema: str) -> None:
-    try:
-        check_variants(table, rule, columns_of(schema))
-    except WrongOptions as error:
-        raise Refused(error.message, next_step=error.next_step) from error
 
 
 def _statement(

@@ -308,7 +308,7 @@ def test_options_that_would_show_another_state_are_refused(changes: dict[str, st
 
 
 def test_a_deletion_is_recognized_whatever_documents_without_a_change_have(tmp_path: Path) -> None:
-    keys = {"key": "_kafka_key", "keys": True, "key_format": "bytes"}
+    keys: dict[str, Any] = {"key": "_kafka_key", "keys": True, "key_format": "bytes"}
     database = Database(tmp_path, **keys)
     origin = {"connector": "postgresql", "table": "A"}
     other = {"__op": "c", "__deleted": "false", "id": 0}

@@ -20,7 +20,11 @@ from kbq_assets_tests.sizes import EVERY_NTH_STATEMENT_POINT
 
 DAY_MS = 86_400_000
 _LONG = ["null", "long"]
-_FIELDS = [{"name": "id", "type": _LONG}, {"name": "v", "type": _LONG}, {"name": "n", "type": "long"}]
+_FIELDS: list[dict[str, Any]] = [
+    {"name": "id", "type": _LONG},
+    {"name": "v", "type": _LONG},
+    {"name": "n", "type": "long"},
+]
 
 
 def _body(record: Record) -> bytes:
