@@ -12,6 +12,7 @@ from kbq_assets.core.errors import EncodingError, InvalidName, NotFound, Unstage
 from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.core.protocol.done_files import check_fits
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.tombstones import KEYED_TOMBSTONE
 from kbq_assets.core.topics.column_names import SNAKE_CASE, snake_case_names
 from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.core.topics.json.inference import INFERRED
@@ -35,7 +36,6 @@ from kbq_assets.wire.records.staged_schema import (
 from kbq_assets.worker.named_fields import NamedFields
 from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets.worker.table_selection import Choice
-from kbq_assets.worker.translate import TOMBSTONE
 
 _PSEUDONYM: Final = (
     "A pseudonym of the record's key, as text in UTF-8: SAFE_CONVERT_BYTES_TO_STRING(_kafka_key)."
@@ -148,7 +148,7 @@ class Routes:
 
     def _record_name(self, schema: StagedSchema) -> str:
         """The record type's name in the producers' schema; "" if KBQ made the type."""
-        is_ours = schema.body is not BodyKind.AVRO or schema.name == TOMBSTONE
+        is_ours = schema.body is not BodyKind.AVRO or schema.name == KEYED_TOMBSTONE
         is_ours |= self._settings.records.is_json
         is_ours |= self._settings.records.format == "debezium" and schema.name == INFERRED
         return "" if is_ours else schema.name

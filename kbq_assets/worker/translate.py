@@ -28,8 +28,6 @@ _MOST_MESSAGES: Final = 500
 FIRST_OWN_ID: Final = FIRST_REASON_ID - 4 * _MOST_MESSAGES
 #: Replaces a produced id in this range.
 _NO_SCHEMA: Final = -4
-#: The record that stands for a null value with a decoded key, if null values become rows.
-TOMBSTONE: Final = "kbq_key.Tombstone"
 UNREADABLE: Final = {
     BAD_MAGIC: Reason.WRONG_MAGIC,
     SHORT: Reason.TOO_SHORT,

@@ -22,6 +22,12 @@ def canonical(root: avro.AvroType) -> Any:
     return visit(root, _Canonical())
 
 
+def without_namespaces(root: avro.AvroType) -> Any:
+    """As `canonical`, but with simple names, and with each use of a type written out: equal for types that have the
+    same columns and encoding, wherever they are defined. The type must not contain itself."""
+    return visit(root, _WithoutNamespaces())
+
+
 def schema_fingerprint(schema: str | Mapping[str, Any]) -> str:
     """A hash that is equal for schemas that load alike. Ignores docs, defaults and formatting, but not logical
     types."""
@@ -126,6 +132,24 @@ class _Canonical(SchemaVisitor[Any]):
 
     def inside_itself(self, node: avro.RecordType) -> Any:
         return node.name
+
+
+class _WithoutNamespaces(_Canonical):
+    def fixed(self, node: avro.Fixed) -> Any:
+        return {**super().fixed(node), "name": _simple(node)}
+
+    def enum(self, node: avro.Enum) -> Any:
+        return {**super().enum(node), "name": _simple(node)}
+
+    def record(self, node: avro.RecordType, fields: Sequence[Any]) -> Any:
+        return {**super().record(node, fields), "name": _simple(node)}
+
+    def again(self, node: avro.NamedType, result: Any) -> Any:
+        return result
+
+
+def _simple(node: avro.NamedType) -> str:
+    return node.name.rpartition(".")[2]
 
 
 class _Parsing(_Canonical):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kbq_assets.core.avro import tree as avro
-from kbq_assets.core.avro.canonical import canonical
+from kbq_assets.core.avro.canonical import canonical, without_namespaces
 from kbq_assets.core.errors import UnstageableSchema
 
 #: The wider of two kinds of numbers.
@@ -41,7 +41,7 @@ class _CommonTypes:
 
     def of(self, one: avro.AvroType, other: avro.AvroType, place: str) -> Any:
         """A type that accepts the values of both."""
-        if canonical(one) == canonical(other):
+        if _are_alike(one, other):
             return self.copy(one)
         branches, others = _branches(one), _branches(other)
         if max(len(branches), len(others)) > 1:
@@ -53,8 +53,10 @@ class _CommonTypes:
         return ["null", merged] if is_nullable else merged
 
     def _single(self, one: avro.AvroType, other: avro.AvroType, place: str) -> Any:
-        if canonical(one) == canonical(other):
+        if _are_alike(one, other):
             return self.copy(one)
+        if (found := _bytes_of(one, other)) is not None:
+            return found
         match one, other:
             case avro.RecordType(), avro.RecordType():
                 return self._record(one, other, place)
@@ -119,6 +121,25 @@ def _branches(node: avro.AvroType) -> list[avro.AvroType]:
     """The types that a value may have, except null."""
     branches = node.branches if isinstance(node, avro.Union) else (node,)
     return [branch for branch in branches if not avro.is_null(branch)]
+
+
+def _bytes_of(one: avro.AvroType, other: avro.AvroType) -> Any:
+    """The type of bytes that accepts the values of two types of bytes; None for other types, and for decimals whose
+    values would have to be converted."""
+    if not all(isinstance(each, avro.Fixed) or avro.branch_name(each) == "bytes" for each in (one, other)):
+        return None
+    if not one.logical and not other.logical:
+        return "bytes"
+    digits, others = avro.decimal_of(one), avro.decimal_of(other)
+    if digits is None or others is None or digits[1] != others[1]:
+        return None
+    precision = max(digits[0], others[0])
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": digits[1]}
+
+
+def _are_alike(one: avro.AvroType, other: avro.AvroType) -> bool:
+    """Whether both types have the same columns and encoding. A merged type has a namespace of its own."""
+    return bool(without_namespaces(one) == without_namespaces(other))
 
 
 def _refused(place: str, one: avro.AvroType, other: avro.AvroType) -> NoCommonSchema:

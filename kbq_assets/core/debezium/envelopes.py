@@ -10,7 +10,13 @@ def is_envelope(root: avro.AvroType) -> bool:
     if not isinstance(root, avro.RecordType) or not {"op", "source"} <= root.fields.keys():
         return False
     source = record_of(root.fields["source"].type)
-    return source is not None and "connector" in source.fields
+    return source is not None and "connector" in source.fields and _is_text(root.fields["op"].type)
+
+
+def _is_text(node: avro.AvroType) -> bool:
+    """Whether a type is a string, or a union of one and null."""
+    branches = node.branches if isinstance(node, avro.Union) else (node,)
+    return {avro.branch_name(each) for each in branches} - {"null"} == {"string"}
 
 
 def record_of(node: avro.AvroType) -> avro.RecordType | None:

@@ -56,8 +56,9 @@ def check_late_rows(table: TableReference, late_rows: str) -> None:
 
 
 def shows_order(state: TableState, *, is_ordered: bool) -> bool:
-    """Whether readers may rely on an order of a table's rows. ``is_ordered``: its topic sets an order."""
-    return is_ordered or state.order != TableOrder()
+    """Whether readers may rely on an order of a table's rows. ``is_ordered``: its topic sets an order. The audit list
+    does not count: a table without an order has decisions too, about its statements and changes of `load`."""
+    return is_ordered or dataclasses.replace(state.order, audit=(), archived=0) != TableOrder()
 
 
 def check_let_in(table: TableReference, state: TableState, *, is_ordered: bool, lets_in: bool) -> None:

@@ -49,9 +49,14 @@ def _files(failed: FailedBatch) -> str:
 
 
 def failed_batch(state: TableState) -> int:
-    """Number of the failed batch that an operator may retry or skip; 0 if there is none, or if its job may still
-    run."""
-    return state.order.failed.number if state.order.failed and state.in_flight is None else 0
+    """Number of the failed batch that an operator may retry or skip; 0 if there is none, or if its job may still run. A
+    failed statement has the ledger's number."""
+    failed, parked = state.definition.failed, state.parked
+    if state.in_flight is not None:
+        return 0
+    if failed and failed.statement and parked is not None and parked.reason == ParkReason.STATEMENT_FAILED:
+        return failed.statement.number
+    return state.order.failed.number if state.order.failed else 0
 
 
 def retry(state: TableState, entry: AuditEntry) -> TableState:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from kbq_assets.core.debezium.change_columns import DELETED, OP, SOURCE, UNAVAILABLE
 from kbq_assets.core.errors import WrongOptions
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.rules import UPSERT, StatementRule
+from kbq_assets.core.topics.evolution import varied_field
 
 #: Types whose values can be compared for equality:
 #: https://cloud.google.com/bigquery/docs/reference/standard-sql/data-types
@@ -25,6 +28,31 @@ def key_columns(
     lacks one, or its type is not allowed."""
     known = tuple(columns)
     return tuple(_key_column(table, path, known, option) for path in key)
+
+
+def check_variants(table: TableReference, rule: StatementRule, staged: Collection[Column]) -> None:
+    """Raise WrongOptions if records have a variant (core/topics/evolution.py) of a column that their statement needs.
+    The column itself is null in each of them, so rows of one key would be doubled, or versions and deletions ignored.
+    """
+    paths = [*rule.key, *filter(None, [rule.version])]
+    if rule.kind == UPSERT and any(column.name == SOURCE for column in staged):
+        paths += [OP, DELETED, UNAVAILABLE]
+    for path in paths:
+        if variant := _variant(staged, path):
+            raise WrongOptions(
+                f"{table}: its records have {variant} instead of {path}, which load={rule.kind} needs",
+                next_step="give the topic another table, then kbq reset --topic T --give-up-pending",
+            )
+
+
+def _variant(columns: Collection[Column], path: str) -> str:
+    """The path of the variant that replaces a column; "" if none does."""
+    name, _, rest = path.partition(".")
+    own = next((column for column in columns if column.name == name), None)
+    if own is None:
+        return next((each.name for each in columns if varied_field(each, [Column(name, "")])), "")
+    inner = _variant(own.fields, rest) if rest else ""
+    return inner and f"{name}.{inner}"
 
 
 def has_paths(columns: Iterable[Column], paths: Collection[str]) -> bool:

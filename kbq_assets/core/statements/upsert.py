@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.debezium.change_columns import CHANGE_COLUMNS
+from kbq_assets.core.debezium.change_columns import CHANGE_COLUMNS, OP, TRUNCATE
 from kbq_assets.core.loading.table_notes import OWN_COLUMNS
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import PARTITIONS_PER_SHARD
@@ -70,9 +70,7 @@ def upsert_sql(upsert: Upsert) -> str:
     statements = [*_conversion(upsert)] if upsert.converts else []
     if not upsert.one_partition and upsert.rule.tie != TIMESTAMP:
         statements.append(_refusal(upsert))
-    if upsert.changes:
-        statements.append(change_data.truncation(upsert.target, upsert.columns, upsert.rule))
-    statements.append(_merge(upsert))
+    statements += _applied(upsert)
     if upsert.remembers and (upsert.tombstones or upsert.flag):
         statements.append(_memory(upsert, _newest(upsert, _batch(upsert), _is_deleted(upsert, "b"))))
     if not upsert.tombstones:
@@ -119,6 +117,12 @@ def _is_deleted(upsert: Upsert, alias: str) -> str:
     if upsert.tombstones:
         return "TRUE"
     return f"COALESCE({alias}.{upsert.dialect.quoted(upsert.flag)}, FALSE)" if upsert.flag else "FALSE"
+
+
+def _is_record(upsert: Upsert) -> str:
+    """Whether a row of the batch is neither a deletion nor a truncation."""
+    others = f" AND COALESCE(b.{OP}, '') <> '{TRUNCATE}'" if upsert.changes else ""
+    return f"NOT {_is_deleted(upsert, 'b')}{others}"
 
 
 def _batch(upsert: Upsert) -> str:
@@ -190,10 +194,24 @@ def _refusal(upsert: Upsert) -> str:
     return f"SELECT {upsert.dialect.failing(message)} FROM ({found}) AS f"
 
 
-def _merge(upsert: Upsert) -> str:
-    quoted = upsert.dialect.quoted
-    newer, deleted = is_newer(upsert, "s", "t"), _is_deleted(upsert, "s")
-    source = _newest(upsert, _batch(upsert))
+def _applied(upsert: Upsert) -> list[str]:
+    """Statements that apply the batch's newest row of each key. Before deletions mark rows, records are applied: a
+    marked row has the values of its key's last record, which may be in the same batch."""
+    truncation = (
+        [change_data.truncation(upsert.target, upsert.columns, upsert.rule)] if upsert.changes else []
+    )
+    if upsert.remembers or not upsert.flag:
+        newest = _newest(upsert, _batch(upsert))
+        return [*truncation, _merge(upsert, newest, _is_deleted(upsert, "s"))]
+    records = _newest(upsert, SCRATCH, _is_record(upsert))
+    deletions = _newest(upsert, _batch(upsert), _is_deleted(upsert, "b"))
+    return [_merge(upsert, records, "FALSE"), *truncation, _merge(upsert, deletions, "TRUE")]
+
+
+def _merge(upsert: Upsert, source: str, deleted: str) -> str:
+    """Statement that applies the rows of the query ``source``, at most one per key. ``deleted``: whether a row ``s`` is
+    a deletion."""
+    quoted, newer = upsert.dialect.quoted, is_newer(upsert, "s", "t")
     if upsert.remembers:
         known = is_newer(upsert, "n", "d", REMEMBERED, REMEMBERED_TIME)
         source = (

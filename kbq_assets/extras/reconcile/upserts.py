@@ -21,7 +21,6 @@ from kbq_assets.core.debezium.change_columns import DELETED as ROW_DELETED
 from kbq_assets.core.debezium.change_columns import OP, TRUNCATE
 from kbq_assets.core.erasure.offset_sets import Offsets
 from kbq_assets.core.errors import JobFailed, KbqError
-from kbq_assets.core.loading.table_notes import has_own_columns_alone
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.core.plurals import counted
@@ -31,6 +30,7 @@ from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPa
 from kbq_assets.core.statements.change_data import are_changes
 from kbq_assets.core.statements.rules import DELETED, MARK, UPSERT, StatementRule
 from kbq_assets.core.statements.side_tables import deleted_table
+from kbq_assets.core.statements.tombstones import are_tombstones
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.again import Again, ScratchStore
 from kbq_assets.extras.reconcile.findings import Finding
@@ -300,7 +300,7 @@ class _RecordsOfTable:
         with scratch.open_read(file.path) as stream:
             header = read_header(stream)
             columns = columns_of(header.schema)
-            deletes, is_change = has_own_columns_alone(columns), are_changes(columns)
+            deletes, is_change = are_tombstones(header.schema), are_changes(columns)
             schema = fastavro.parse_schema(avro.load_schema(header.schema))
             for block in read_blocks(stream, header):
                 data = BytesIO(block.data)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.errors import KbqError, PreconditionFailed, Refused
+from kbq_assets.core.errors import KbqError, PreconditionFailed, Refused, WrongOptions
 from kbq_assets.core.errors_replay.tables import check_let_in, give_up_id, rule_for, shows_order
 from kbq_assets.core.loading.origins import doubt, with_label
 from kbq_assets.core.loading.table_state import TableState
@@ -17,6 +17,7 @@ from kbq_assets.core.ordering.transitions import let_in
 from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
 from kbq_assets.core.replay.model import Phase
 from kbq_assets.core.statements.change_data import are_changes
+from kbq_assets.core.statements.keys import check_variants
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.statements.upsert import effective_sql, upsert_sql
 from kbq_assets.pipelines.ordering.decisions import decide
@@ -63,18 +64,13 @@ def prepare(
     current = _table_state(store, table)
     known = current.value if current else TableState("")
     options = ports.options(table, frozenset({topic}) | {mark.partition("/")[0] for mark in known.marks})
-    rule = rule_for(
-        table,
-        known,
-        options.rules,
-        is_ordered=is_ordered,
-        are_changes=are_changes(columns_of(schema)),
-        lets_in=entry is not None,
-    )
+    changes, lets_in = are_changes(columns_of(schema)), entry is not None
+    rule = rule_for(table, known, options.rules, is_ordered=is_ordered, are_changes=changes, lets_in=lets_in)
     staging_id = state.table_registry(store).staging_id
     stored = warehouse.find_table(table)
     if (found := doubt(known, stored, staging_id, store.uri(TABLES))) is not None:
         raise Refused(f"{table}: {found.reason}: {found.text}", next_step="kbq load parks the table")
+    _check_records(table, rule, schema)
     _check_accepted(store, table)
     change = plan_table_change(schema, stored.columns if stored else None)
     columns = with_mark(change.columns)
@@ -96,6 +92,14 @@ def _let_in(store: ObjectStore, table: TableReference, entry: AuditEntry, *, is_
         return let_in(now, entry)
 
     decide(store, table, change)
+
+
+def _check_records(table: TableReference, rule: StatementRule, schema: str) -> None:
+    """Raise Refused if the records lack a column that the table's statement needs."""
+    try:
+        check_variants(table, rule, columns_of(schema))
+    except WrongOptions as error:
+        raise Refused(error.message, next_step=error.next_step) from error
 
 
 def _check_accepted(store: ObjectStore, table: TableReference) -> None:
@@ -136,7 +140,7 @@ def _statement(
     batch: int,
 ) -> ReplayStatement:
     assert warehouse.statements is not None
-    upsert = upsert_of(warehouse.statements, table, rule, columns, [columns_of(schema)])
+    upsert = upsert_of(warehouse.statements, table, rule, columns, [schema])
     upsert = dataclasses.replace(upsert, one_partition=True)  # all rows are of one partition
     return ReplayStatement(batch, upsert_sql(upsert), effective_sql(upsert))
 

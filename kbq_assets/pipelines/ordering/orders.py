@@ -91,7 +91,10 @@ def order_status(
 
 
 def _number(current: TableState) -> int:
-    """The number of the current batch. If the table has statements, its ledger has the number."""
+    """The number of the current batch. If the table has statements, its ledger has the number, unless the batch failed
+    before its statement."""
+    if failed := transitions.failed_batch(current):
+        return failed
     entry = current.definition.failed or current.in_flight
     if entry is not None and entry.statement is not None:
         return entry.statement.number

@@ -10,13 +10,12 @@ from typing import Final
 from kbq_assets.core.debezium import change_columns
 from kbq_assets.core.errors import ConfigurationError, WrongOptions
 from kbq_assets.core.loading.batches import LoadBatch
-from kbq_assets.core.loading.table_notes import has_own_columns_alone
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column, TableChange, TableOptions, columns_of
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements import change_data
-from kbq_assets.core.statements.keys import key_columns
+from kbq_assets.core.statements.keys import check_variants, key_columns
 from kbq_assets.core.statements.rules import (
     DELETED,
     MARK,
@@ -32,6 +31,7 @@ from kbq_assets.core.statements.switching import expected, is_unruled, rule_of_b
 from kbq_assets.core.statements.table_statements import BatchStatement
 from kbq_assets.core.statements.targets import Target
 from kbq_assets.core.statements.texts import text_of
+from kbq_assets.core.statements.tombstones import are_tombstones
 from kbq_assets.core.statements.upsert import Upsert, deleted_columns, upsert_sql
 from kbq_assets.core.topics.error_tables import is_error_table
 from kbq_assets.pipelines.loading.ports import topics_of
@@ -118,12 +118,16 @@ def text_for(run: TableRun, state: TableState, rule: StatementRule, fitted: Fit)
     assert statements is not None
     key_columns(run.table, rule.key, run.columns)
     versions = key_columns(run.table, filter(None, [rule.version]), run.columns, "version")
+    for schema in fitted.schemas:
+        check_variants(run.table, rule, columns_of(schema))
     if rule.kind == SCD2:
         _check_history(run, versions, fitted)
     if rule.kind == UPSERT:
-        return _upsert(run, statements, rule, fitted, converts=known.converts, has_rows=bool(state.marks))
+        return _upsert(
+            run, statements, rule, fitted, converts=known.converts, has_rows=any(state.rows.values())
+        )
     name, days = statements.sql_name(run.table), _days(fitted, rule.within_days)
-    tombstones = {has_own_columns_alone(columns_of(schema)) for schema in fitted.schemas} == {True}
+    tombstones = set(map(are_tombstones, fitted.schemas)) == {True}
     return text_of(Target(statements.dialect, rule, name, run.columns, known.converts, days, tombstones))
 
 
@@ -177,19 +181,17 @@ def _upsert(
     converts: bool,
     has_rows: bool,
 ) -> str:
-    staged = [columns_of(schema) for schema in fitted.schemas]
-    if len({has_own_columns_alone(columns) for columns in staged}) > 1:
+    if len(set(map(are_tombstones, fitted.schemas))) > 1:
         raise WrongOptions(
             f"{run.table}: a batch has tombstones and other records, and its statement cannot distinguish them",
             next_step="set order=none: an upsert needs no order",
         )
-    of_changes = any(map(change_data.are_changes, staged))
-    if of_changes and converts and has_rows:
+    upsert = upsert_of(statements, run.table, rule, run.columns, fitted.schemas)
+    if upsert.changes and converts and has_rows:
         raise WrongOptions(
             f"{run.table}: its rows are appended changes, which cannot become last states in place",
             next_step="set load=append, or choose another table for the topic and kbq reset to read it again",
         )
-    upsert = upsert_of(statements, run.table, rule, run.columns, staged)
     partitions = {file.name.topic_partition for file in fitted.batch.files}
     return upsert_sql(dataclasses.replace(upsert, one_partition=len(partitions) == 1, converts=converts))
 
@@ -199,10 +201,11 @@ def upsert_of(
     table: TableReference,
     rule: StatementRule,
     own: tuple[Column, ...],
-    staged: Collection[tuple[Column, ...]],
+    schemas: Collection[str],
 ) -> Upsert:
-    """The upsert of a table with its ``own`` columns. The new rows have the ``staged`` columns, of tombstones or of
+    """The upsert of a table with its ``own`` columns. The new rows have the staged ``schemas``, of tombstones or of
     other records."""
+    staged = [columns_of(schema) for schema in schemas]
     names = {column.name for each in staged for column in each}
     of_changes = any(map(change_data.are_changes, staged))
     return Upsert(
@@ -211,7 +214,7 @@ def upsert_of(
         statements.sql_name(table),
         statements.sql_name(deleted_table(table)),
         own,
-        tombstones=any(map(has_own_columns_alone, staged)),
+        tombstones=any(map(are_tombstones, schemas)),
         flag=change_columns.DELETED if of_changes else DELETED if DELETED in names else "",
         changes=of_changes,
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kbq_assets.core.debezium.change_columns import (
+    CHANGE_COLUMNS,
     DELETE,
     DELETED,
     MESSAGE,
@@ -16,11 +17,11 @@ from kbq_assets.core.debezium.change_columns import (
     TRUNCATE,
     UNAVAILABLE,
 )
-from kbq_assets.wire.debezium.envelope import NamesOf, NoRow, as_written
+from kbq_assets.wire.debezium.envelope import PLACEHOLDER_UUID, NamesOf, NoRow, as_written
 from kbq_assets.wire.records.reasons import Reason
 
 _NUMBERS: Final = list(PLACEHOLDER.encode())
-_UNAVAILABLE: Final = (PLACEHOLDER, [PLACEHOLDER], {PLACEHOLDER: PLACEHOLDER}, _NUMBERS)
+_UNAVAILABLE: Final = (PLACEHOLDER, [PLACEHOLDER], [PLACEHOLDER_UUID], {PLACEHOLDER: PLACEHOLDER}, _NUMBERS)
 
 
 def document_row(document: Any, *, has_order: bool, names_of: NamesOf = as_written) -> Any:
@@ -36,6 +37,11 @@ def document_row(document: Any, *, has_order: bool, names_of: NamesOf = as_writt
     if op != TRUNCATE and op not in OF_ROWS:
         raise NoRow(Reason.INVALID_CHANGE, f"{Reason.INVALID_CHANGE.message}: op={op[:20]!r}")
     row = {} if op == TRUNCATE else _row(document, op)
+    if taken := [key for key in row if key.lower() in CHANGE_COLUMNS]:
+        raise NoRow(
+            Reason.INVALID_CHANGE,
+            f"{Reason.INVALID_CHANGE.message}: the column {taken[0]!r} collides with the change's own",
+        )
     missing = [key for key, value in row.items() if value in _UNAVAILABLE]
     kept = {key: value for key, value in row.items() if key not in missing}
     names = names_of(row) if missing else {}

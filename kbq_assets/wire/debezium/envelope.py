@@ -38,9 +38,9 @@ _ENVELOPE: Final = ".Envelope"
 #: https://github.com/debezium/debezium: the PostgreSQL connector writes the placeholder in each of these ways.
 _BYTES: Final = PLACEHOLDER.encode()
 _TEXT: Final = encode_bytes(_BYTES)
-_UUID: Final = str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3))
+PLACEHOLDER_UUID: Final = str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3))
 _LIST: Final = b"\x02" + _TEXT + b"\x00"
-_UUIDS: Final = b"\x02" + encode_bytes(_UUID.encode()) + b"\x00"
+_UUIDS: Final = b"\x02" + encode_bytes(PLACEHOLDER_UUID.encode()) + b"\x00"
 _NUMBERS: Final = encode_long(len(_BYTES)) + b"".join(map(encode_long, _BYTES)) + b"\x00"
 _MAP: Final = b"\x02" + _TEXT + _TEXT + b"\x00"
 
@@ -191,7 +191,7 @@ def _optional_items(items: avro.AvroType) -> Sequence[bytes]:
     numbers = b"".join(b"\x02" + encode_long(each) for each in _BYTES)
     return (
         b"\x02\x02" + _TEXT + b"\x00",
-        b"\x02\x02" + encode_bytes(_UUID.encode()) + b"\x00",
+        b"\x02\x02" + encode_bytes(PLACEHOLDER_UUID.encode()) + b"\x00",
         encode_long(len(_BYTES)) + numbers + b"\x00",
     )
 

@@ -15,6 +15,7 @@ from typing import Any
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import named_types, recursive_record, schema_fingerprint
 from kbq_assets.core.errors import UnstageableSchema
+from kbq_assets.core.statements.tombstones import TOMBSTONE
 from kbq_assets.core.topics.business_time import (
     ALL_TIMES,
     FORMATS,
@@ -143,7 +144,7 @@ def json_staged_schema(metadata: MetadataColumns) -> StagedSchema:
 
 def tombstone_schema(metadata: MetadataColumns) -> StagedSchema:
     """The staged schema of tombstones as rows: only the metadata, so all other columns are null."""
-    schema: dict[str, Any] = {"type": "record", "name": "Tombstone", "fields": []}
+    schema: dict[str, Any] = {"type": "record", "name": TOMBSTONE, "fields": []}
     return _staged(schema, _record(schema), metadata, BodyKind.EMPTY)
 
 

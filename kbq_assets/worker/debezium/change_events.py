@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.debezium.change_columns import DELETED, OP, UNAVAILABLE
 from kbq_assets.core.errors import NotFound, UnstageableSchema
 from kbq_assets.core.topics.column_names import row_columns
 from kbq_assets.core.topics.topic_settings import TopicSettings
@@ -49,6 +50,8 @@ from kbq_assets.worker.translate import (
 #: Most distinct Connect schemas that one task caches: a producer may send any number.
 _MOST_SCHEMAS: Final = 200
 _AVRO, _CONNECT, _INFERRED = "change", "connect", "inferred"
+#: A value for each column of a change that statements use. Documents that are not events must not decide their types.
+_COLUMN_VALUES: Final = {OP: "", DELETED: False, UNAVAILABLE: [""]}
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,7 @@ class ChangeRows:
             return
         if self._inferring is None:
             own = self._settings.with_options(event_date="")  # the event date is a column of the row
-            self._inferring = JsonColumns(self._topic, own, self._open_store())
+            self._inferring = JsonColumns(self._topic, own, self._open_store(), fixed=_COLUMN_VALUES)
         made = self._inferring.translate(with_values(chunk, plain))
         for row in rows:
             value = made.value(row) or b""

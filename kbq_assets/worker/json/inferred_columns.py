@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,7 @@ class JsonColumns:
 
     With ``registry``, values have Confluent's prefix and a JSON Schema, which declares columns up front. With
     ``schema``, only the columns that it declares exist. ``chosen_by`` names the fields that choose a document's table.
+    ``fixed`` has a value for each field whose type no document decides.
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class JsonColumns:
         privacy: JsonPrivacy | None = None,
         schema: Any = None,
         chosen_by: Sequence[str] = (),
+        fixed: Mapping[str, object] | None = None,
     ) -> None:
+        self._fixed = fixed
         self._chosen_by = tuple(tuple(path.split(".")) for path in chosen_by)
         self._registry = registry
         self._privacy = privacy
@@ -128,7 +131,7 @@ class JsonColumns:
         if (
             leftover
             and not self._is_closed
-            and self._grow(lambda inferred: inferred.grown(leftover.values()))
+            and self._grow(lambda inferred: inferred.grown(leftover.values(), self._fixed))
         ):
             for row, document in leftover.items():
                 values[row] = self._framed(self._current.rows.encode(document)[0], document)

@@ -18,6 +18,7 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import recursive_record
 from kbq_assets.core.avro.visitor import visit
 from kbq_assets.core.errors import NotFound, UnstageableSchema
+from kbq_assets.core.statements.tombstones import KEYED_TOMBSTONE
 from kbq_assets.core.topics.business_time import BusinessTime
 from kbq_assets.core.topics.personal import KEY
 from kbq_assets.core.topics.topic_settings import TopicSettings
@@ -37,7 +38,6 @@ from kbq_assets.worker.framing import type_id
 from kbq_assets.worker.keys.formats import as_values, key_format
 from kbq_assets.worker.translate import (
     FIRST_OWN_ID,
-    TOMBSTONE,
     UNREADABLE,
     AsProduced,
     Messages,
@@ -45,7 +45,7 @@ from kbq_assets.worker.translate import (
     framed,
 )
 
-_EMPTY: Final = {"type": "record", "name": TOMBSTONE, "fields": []}
+_EMPTY: Final = {"type": "record", "name": KEYED_TOMBSTONE, "fields": []}
 _NULL_BRANCH, _FIRST_BRANCH = 0, 2
 _PSEUDONYM: Final = "A pseudonym of the record's key, as text."
 _KEY: Final = "The record's key."

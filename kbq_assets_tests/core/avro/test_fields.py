@@ -184,6 +184,13 @@ def test_a_schema_that_is_nested_too_deep_is_refused_before_it_is_parsed() -> No
         (record(("op", "string"), ("source", record(("table", "string"), name="S"))), False),
         (record(("op", "string"), ("source", "string")), False),
         (record(("op", "string"), ("source", ["int", record(("connector", "string"), name="S")])), False),
+        (record(("op", ["null", "string"]), ("source", record(("connector", "string"), name="S"))), True),
+        (
+            record(("op", ["null", "string", "int"]), ("source", record(("connector", "string"), name="S"))),
+            False,
+        ),
+        (record(("op", "bytes"), ("source", record(("connector", "string"), name="S"))), False),
+        (record(("op", "null"), ("source", record(("connector", "string"), name="S"))), False),
         (record(("op", "string")), False),
         (record(("source", record(("connector", "string"), name="S"))), False),
         ("string", False),

@@ -10,7 +10,7 @@ from kbq_assets.core.errors import Refused
 from kbq_assets.core.errors_replay.tables import check_late_rows, rule_for
 from kbq_assets.core.loading.replacing import Replacing
 from kbq_assets.core.loading.table_state import Definition, JobInFlight, Parked, TableState
-from kbq_assets.core.ordering.table_order import FailedBatch, Hold, OrderRule, TableOrder
+from kbq_assets.core.ordering.table_order import AuditEntry, FailedBatch, Hold, OrderRule, TableOrder
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.load_switch import LoadSwitch
 from kbq_assets.core.statements.rules import StatementRule
@@ -98,6 +98,12 @@ def test_change_events_and_a_topic_that_asks_for_an_order_are_refused() -> None:
         rule(upserted(), UPSERT, changes=True)
     with pytest.raises(Refused, match="in order"):
         rule(IDLE, APPEND, is_ordered=True)
+
+
+@pytest.mark.parametrize("action", ["load", "retry", "skip"])
+def test_decisions_about_a_statement_give_a_table_no_order(action: str) -> None:
+    decided = TableOrder(audit=(AuditEntry(0, action, 1),), archived=100)
+    assert rule(replace(IDLE, order=decided), APPEND) == APPEND
 
 
 @pytest.mark.parametrize("by", ["offset", "hour", ""])

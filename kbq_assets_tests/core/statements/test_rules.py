@@ -8,7 +8,7 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading.table_options import table_options
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.statements.keys import key_columns
+from kbq_assets.core.statements.keys import check_variants, key_columns
 from kbq_assets.core.statements.rules import StatementRule, rule_of
 from kbq_assets.core.statements.side_tables import (
     deleted_table,
@@ -149,6 +149,54 @@ def test_a_column_whose_values_have_no_order_is_no_version(path: str) -> None:
 def test_a_column_that_identifies_no_row_is_refused(path: str) -> None:
     with pytest.raises(ConfigurationError, match=r"orders"):
         key_columns(T, (path,), COLUMNS)
+
+
+def _of_key(*fields: str) -> tuple[Column, ...]:
+    return (Column("_key", "STRUCT", fields=tuple(Column(name, "STRING") for name in fields)),)
+
+
+CHANGE = (Column("__source", "STRUCT"), Column("__op", "STRING"), Column("__deleted", "BOOL"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "staged", "named"),
+    [
+        (StatementRule("upsert", ("id",)), (Column("id__string", "STRING"),), "id__string instead of id"),
+        (StatementRule("upsert", ("_key.id",)), _of_key("id__string"), "_key.id__string instead of _key.id"),
+        (
+            StatementRule("insert_new", ("a", "id")),
+            (Column("id__bytes", "BYTES"),),
+            "id__bytes instead of id",
+        ),
+        (StatementRule("snapshot", version="v"), (Column("v__date", "DATE"),), "v__date instead of v"),
+        (
+            StatementRule("upsert", ("id",)),
+            (*CHANGE[:2], Column("__deleted__bool", "BOOL")),
+            "__deleted__bool instead of __deleted",
+        ),
+    ],
+)
+def test_a_variant_of_a_column_that_a_statement_needs_is_refused(
+    rule: StatementRule, staged: tuple[Column, ...], named: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=named) as refused:
+        check_variants(T, rule, staged)
+    assert "kbq reset --topic T --give-up-pending" in str(refused.value.next_step)
+
+
+@pytest.mark.parametrize(
+    ("rule", "staged"),
+    [
+        (StatementRule(), (Column("id__string", "STRING"),)),
+        (StatementRule("upsert", ("id",)), (Column("id", "INT64"), Column("id__string", "STRING"))),
+        (StatementRule("upsert", ("id",)), (Column("id__old", "STRING"),)),
+        (StatementRule("upsert", ("id",)), (Column("__deleted__bool", "BOOL"), Column("__op", "STRING"))),
+        (StatementRule("upsert", ("_key.id",)), (*_of_key("id"), *CHANGE)),
+        (StatementRule("upsert", ("_key.id",)), ()),
+    ],
+)
+def test_other_columns_are_no_variants(rule: StatementRule, staged: tuple[Column, ...]) -> None:
+    check_variants(T, rule, staged)
 
 
 def test_a_scratch_table_knows_the_number_of_its_load_job() -> None:

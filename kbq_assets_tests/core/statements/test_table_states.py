@@ -9,7 +9,8 @@ import pytest
 
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.loading.table_state import TableState, begin_job, park
-from kbq_assets.core.ordering.table_order import AuditEntry
+from kbq_assets.core.ordering.table_order import AuditEntry, FailedBatch, OrderRule, TableOrder
+from kbq_assets.core.ordering.transitions import failed_batch
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -324,6 +325,16 @@ def test_a_statement_that_fails_leaves_its_files_pending_and_can_be_tried_again(
 
 
 FAILED = park(steps.fail_statement(in_flight()), ParkReason.STATEMENT_FAILED, "no")
+
+
+def test_a_failed_statement_is_named_by_the_number_that_a_skip_takes() -> None:
+    """The order's numbers may differ from the ledger's, and its failed batch is kept until one succeeds."""
+    order = TableOrder(OrderRule("offset"), failed=FailedBatch(1, "kbq-u-0", "no such column", FILES))
+    failed = dataclasses.replace(FAILED, order=order)
+    assert failed_batch(FAILED) == failed_batch(failed) == 3
+    assert steps.begin_skip(failed, 3, ENTRY).in_flight == failed.definition.failed
+    assert failed_batch(park(failed, ParkReason.BATCH_FAILED, "no")) == 1
+    assert failed_batch(in_flight(failed)) == 0
 
 
 @pytest.mark.parametrize(

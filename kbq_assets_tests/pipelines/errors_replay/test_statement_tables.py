@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -303,6 +304,20 @@ def test_other_tables_leave_the_rows_with_the_reason(
     assert (report.rows, report.superseded, report.left) == ({}, {}, {"d.A refuses them": 1})
     assert why in report.examples["d.A refuses them"]
     assert bench.rows(VALUES) == [(b"k", 2)]
+
+
+def test_a_record_whose_key_has_another_type_stays_an_error_row(tmp_path: Path) -> None:
+    """In a variant column, it would be a further row without a key."""
+    bench = ErrorBench(tmp_path, key="x", tombstones="skip", on_incompatible="variant_column")
+    bench.change(b"k", 1)
+    bench.change(b"k", 2, schema=BAD)
+    bench.cycle()
+    schema = json.loads(bench.registry.schemas[1])
+    bench.registry.schemas[BAD] = json.dumps({**schema, "fields": [{"name": "x", "type": "boolean"}]})
+    report = bench.replay(repair=lambda row: row.value[:5] + b"\x01")
+    assert (report.rows, report.left) == ({}, {"d.A refuses them": 1})
+    assert "its records have x__bool instead of x" in report.examples["d.A refuses them"]
+    assert bench.rows(VALUES) == [(b"k", 1)]
 
 
 def test_an_upsert_table_in_offset_order_takes_newer_records(tmp_path: Path) -> None:

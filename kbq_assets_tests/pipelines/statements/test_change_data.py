@@ -16,11 +16,13 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.loading.table_options import table_options
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.names import table_state_path
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load
 from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.statements.skip import propose_skip
 from kbq_assets_tests.pipelines.bench import TOPIC, TP, A, Bench
 from kbq_assets_tests.worker.debezium.events import (
     CREATE,
@@ -69,12 +71,15 @@ class Database:
             path / "w.duckdb", open_uri=lambda uri: store.open_read(store.path_of(uri))
         )
         self.rows: dict[int, Row] = {}
+        #: the last values of rows that were deleted
+        self.gone: dict[int, Row] = {}
 
     def put(self, key: int, *, unavailable: str = "", wider: bool = False, **values: Any) -> None:
         """Insert or update a row. The database does not send the ``unavailable`` column of an update."""
         row = {**self.rows.get(key, dict.fromkeys(COLUMNS)), "id": key, **values}
         event = UPDATE if key in self.rows else CREATE
         self.rows[key] = row
+        self.gone.pop(key, None)
         sent = {**row, "note": row.get("note")} if wider else row
         if unavailable and event is UPDATE:
             sent = {**sent, unavailable: [PLACEHOLDER] if unavailable == "tags" else PLACEHOLDER}
@@ -82,11 +87,12 @@ class Database:
 
     def delete(self, key: int, *, says_row: bool = True) -> None:
         """Delete a row; its tombstone follows."""
-        row = self.rows.pop(key)
+        row = self.gone[key] = self.rows.pop(key)
         self._send(key, {**DELETE, "before": row if says_row else None})
         self.bench.kafka.produce(TP, None, key=encoded(KEY, {"id": key}, KEY_ID), timestamp=1000)
 
     def truncate(self) -> None:
+        self.gone |= self.rows
         self.rows.clear()
         value = encoded(self._envelope(COLUMNS), {**TRUNCATE, "after": None})
         self.bench.kafka.produce(TP, value, timestamp=1000)
@@ -125,9 +131,16 @@ class Database:
 
     @property
     def expected(self) -> dict[int, Row]:
+        return self._as_shown(self.rows)
+
+    @property
+    def expected_marked(self) -> dict[int, Row]:
+        return self._as_shown(self.gone)
+
+    @staticmethod
+    def _as_shown(rows: Mapping[int, Row]) -> dict[int, Row]:
         return {
-            key: {"id": key, "name": row["name"], "tags": row["tags"] or None}
-            for key, row in self.rows.items()
+            key: {"id": key, "name": row["name"], "tags": row["tags"] or None} for key, row in rows.items()
         }
 
     def table(self) -> TableState:
@@ -135,8 +148,12 @@ class Database:
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_any_changes_in_any_batches_show_what_the_database_has(tmp_path: Path, seed: int) -> None:
-    chance, database = random.Random(seed), Database(tmp_path, records=4)
+@pytest.mark.parametrize("deletes", ["remove", "mark"])
+def test_any_changes_in_any_batches_show_what_the_database_has(
+    tmp_path: Path, seed: int, deletes: str
+) -> None:
+    """Rows that stay have the last values that the database had."""
+    chance, database = random.Random(seed), Database(tmp_path, records=4, deletes=deletes)
     for _ in range(3):
         for number in range(12):
             key = chance.randrange(5)
@@ -150,7 +167,11 @@ def test_any_changes_in_any_batches_show_what_the_database_has(tmp_path: Path, s
                 changed = {name: v for name, v in changed.items() if name != lost or key not in database.rows}
                 database.put(key, unavailable=lost, wider=chance.random() < 0.4, **changed)
         database.cycle()
-        assert database.shown() == database.expected
+        if deletes == "mark":
+            assert database.shown("NOT _kbq_deleted") == database.expected
+            assert database.shown("_kbq_deleted") == database.expected_marked
+        else:
+            assert database.shown() == database.expected
 
 
 def test_a_value_that_was_not_sent_is_the_last_one_known(tmp_path: Path) -> None:
@@ -284,3 +305,36 @@ def test_appended_changes_do_not_become_last_states_in_place(tmp_path: Path, fir
 def test_options_that_would_show_another_state_are_refused(changes: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         TopicSettings.of(**{**OPTIONS, **changes})
+
+
+def test_a_deletion_is_recognized_whatever_documents_without_a_change_have(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"key": "_kafka_key", "keys": True, "key_format": "bytes"}
+    database = Database(tmp_path, **keys)
+    origin = {"connector": "postgresql", "table": "A"}
+    other = {"__op": "c", "__deleted": "false", "id": 0}
+    created, deleted = ({"op": op, "source": origin, "before": {"id": 1}, "after": {"id": 1}} for op in "cd")
+    for key, document in ((b"other", other), (b"1", created), (b"1", deleted)):
+        database.bench.kafka.produce(TP, json.dumps(document).encode(), key=key, timestamp=1000)
+        database.cycle()
+    with database.duckdb.connect_readonly() as connection:
+        assert connection.execute("SELECT _kafka_key FROM d.A").fetchall() == [(b"other",)]
+
+
+def test_a_first_batch_that_is_skipped_leaves_no_rows_to_convert(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    database.put(1, name="a")
+    database.put(2, name="b")
+    with database.duckdb._writing() as connection:  # its statement fails
+        connection.execute("CREATE SCHEMA d; CREATE TABLE d._kbq_deleted_A (key_0 INTEGER)")
+    database.cycle()
+    parked = database.table().parked
+    assert parked is not None
+    assert parked.reason == "statement_failed"
+    entry = AuditEntry(0, "", 0, "loaded by hand", "ann")
+    propose_skip(database.bench.store, database.duckdb, A, 1, entry).apply()
+    with database.duckdb._writing() as connection:
+        connection.execute("DROP TABLE d._kbq_deleted_A")
+    database.put(1, name="c")
+    [report] = database.cycle().tables
+    assert (report.state, report.message) == ("idle", "")
+    assert {key: row["name"] for key, row in database.shown().items()} == {1: "c"}

@@ -10,9 +10,14 @@ import pytest
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditEntry
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.ordering.decisions import decide
-from kbq_assets_tests.pipelines.bench import A
+from kbq_assets.pipelines.ordering.orders import order_status
+from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.wire.chunk import encode_bytes
+from kbq_assets_tests.pipelines.bench import TOPIC, A
 from kbq_assets_tests.pipelines.statements.kinds import KINDS
 from kbq_assets_tests.pipelines.statements.test_kinds import KindBench
 
@@ -72,6 +77,27 @@ def test_a_person_goes_on_after_a_statement(tmp_path: Path, options: dict[str, A
     decide(bench.store, A, lambda now: transitions.go_on(now, AuditEntry(0, "", 0, "seen", "me")))
     bench.load_all()
     assert bench.found() == [0, 1]
+
+
+def test_the_status_names_a_failed_batch_by_the_number_that_a_skip_takes(tmp_path: Path) -> None:
+    """An order that begins later counts its batches from 1; the ledger counted some before."""
+    bench = KindBench(tmp_path, UPSERT)
+    for number in (1, 3):
+        bench.put(number)
+        bench.cycle()
+    schema = bench.registry.schemas[1].replace('"n", "type": "long"', '"n", "type": "string"')
+    bench.registry.schemas[2] = schema
+    value = b"\x00\x00\x00\x00\x02" + b"\x00\x00" + encode_bytes(b"5")
+    bench.kafka.produce(TopicPartition(TOPIC, 1), value, timestamp=0)
+    bench.cycle(order="offset")
+    found = order_status(read_view(StateCache(bench.store)), A)
+    assert found is not None
+    assert (found.state, why(bench), found.current) == ("failed", "incompatible_schema", 1)
+    entry = AuditEntry(0, "", 0, "given up", "me")
+    decide(bench.store, A, lambda now: transitions.skip(now, found.current, entry))
+    bench.put(1)
+    bench.cycle(order="offset")
+    assert bench.found() == [1, 2]
 
 
 @pytest.mark.parametrize("kind", ["upsert", "scd2"])

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.pipelines.operate.commands import propose_resume_table
-from kbq_assets.wire.chunk import encode_long
+from kbq_assets.pipelines.operate.commands import StartAt, propose_reset, propose_resume_table
+from kbq_assets.wire.chunk import encode_bytes, encode_long
 from kbq_assets_tests.pipelines.bench import TOPIC, A
 from kbq_assets_tests.pipelines.statements.kinds import KINDS, UPSERT, Check, Record, random_records
 from kbq_assets_tests.pipelines.warehouse_bench import DuckDbBench
@@ -20,7 +20,11 @@ from kbq_assets_tests.sizes import EVERY_NTH_STATEMENT_POINT
 
 DAY_MS = 86_400_000
 _LONG = ["null", "long"]
-_FIELDS = [{"name": "id", "type": _LONG}, {"name": "v", "type": _LONG}, {"name": "n", "type": "long"}]
+_FIELDS: list[dict[str, Any]] = [
+    {"name": "id", "type": _LONG},
+    {"name": "v", "type": _LONG},
+    {"name": "n", "type": "long"},
+]
 
 
 def _body(record: Record) -> bytes:
@@ -120,6 +124,32 @@ def test_sql_that_the_warehouse_would_read_differently_is_not_run_and_a_correcti
     propose_resume_table(bench.store, A).apply()
     bench.cycle(order="offset")
     assert bench.found() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "shown"), [("upsert", "id", [(2,)]), ("delete_insert", "v", [(1,), (2,)])]
+)
+def test_a_key_or_version_of_another_type_parks_its_table_and_another_table_takes_the_records(
+    tmp_path: Path, kind: str, field: str, shown: list[tuple[int]]
+) -> None:
+    """In variant columns, rows of one key would be doubled, and newer versions ignored."""
+    bench = KindBench(tmp_path, {**KILLED[kind][0], "on_incompatible": "variant_column"})
+    fields = [{**each, "type": ["null", "string"]} if each["name"] == field else each for each in _FIELDS]
+    bench.registry.schemas[2] = json.dumps({"type": "record", "name": "A", "fields": fields})
+    bench.put(1, 1)
+    bench.cycle()
+    values = {"id": _optional(1), "v": _optional(2)} | {field: b"\x02" + encode_bytes(b"7")}
+    for n in (b"\x02", b"\x04"):
+        value = struct.pack(">bI", 0, 2) + values["id"] + values["v"] + n
+        bench.kafka.produce(TopicPartition(TOPIC, 1), value, timestamp=0)
+    [report] = bench.cycle().tables
+    assert (report.state, f"{field}__string instead of {field}" in report.message) == ("parked", True)
+    propose_reset(bench.store, bench.kafka, TOPIC, 1, StartAt("offset", 1), give_up_pending=True).apply()
+    bench.cycle(table="B")
+    assert (bench.found(), sorted(bench.rows("SELECT n FROM d.B"))) == ([0], shown)
+    propose_resume_table(bench.store, A).apply()
+    bench.load_all()
+    assert bench.table().parked is None
 
 
 @pytest.mark.parametrize(

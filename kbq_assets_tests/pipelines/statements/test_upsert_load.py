@@ -12,6 +12,7 @@ import pytest
 
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.extras.reconcile.records import reconcile
 from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.wire.chunk import encode_bytes, encode_long
 from kbq_assets_tests.fakes.registry import FakeRegistry
@@ -19,6 +20,8 @@ from kbq_assets_tests.pipelines.bench import TOPIC, A
 from kbq_assets_tests.pipelines.warehouse_bench import DuckDbBench
 
 VALUES = "SELECT _kafka_key, x FROM d.A"
+#: A record without fields.
+EMPTY = struct.pack(">bI", 0, 1)
 OPTIONS: dict[str, Any] = {
     "dataset": "d",
     "table": "A",
@@ -64,6 +67,19 @@ def test_interleaved_schemas_tombstones_and_ranges_read_again_show_the_last_stat
     assert bench.duckdb.statements is not None
     assert bench.duckdb.statements.scratch_tables("d") == ()
     assert bench.duckdb.tables() == (A,)
+
+
+@pytest.mark.parametrize("tombstones", ["skip", "row"])
+def test_a_record_without_fields_is_no_tombstone(tmp_path: Path, tombstones: str) -> None:
+    bench = UpsertBench(tmp_path, tombstones=tombstones)
+    bench.registry = FakeRegistry({1: json.dumps({"type": "record", "name": "Cancelled", "fields": []})})
+    for key, value in ((b"kept", EMPTY), (b"gone", EMPTY), (b"gone", None), (None, EMPTY)):
+        bench.kafka.produce(TopicPartition(TOPIC, 0), value, key=key, timestamp=1000)
+    bench.cycle()
+    gone = [] if tombstones == "row" else [(b"gone",)]
+    assert bench.rows("SELECT _kafka_key FROM d.A ORDER BY 1") == [*gone, (b"kept",), (None,)]
+    bench.warehouse = bench.duckdb  # type: ignore[assignment]
+    assert reconcile(bench.reconcile_ports()).verdict == "yes"
 
 
 def test_a_column_in_snake_case_may_be_the_key_under_the_table_s_name_for_it(tmp_path: Path) -> None:

@@ -56,6 +56,12 @@ def test_a_truncation_has_no_row_and_needs_an_order() -> None:
         pytest.param(event("c"), Reason.INVALID_CHANGE, "op=c, without a row in after", id="no row"),
         pytest.param(event("u", after=None), Reason.INVALID_CHANGE, "without a row in after", id="null row"),
         pytest.param(event("r", after=[1]), Reason.INVALID_CHANGE, "without a row in after", id="list"),
+        pytest.param(
+            event("c", after={"id": 1, "__Op": 2}),
+            Reason.INVALID_CHANGE,
+            "collides with the change's own",
+            id="column",
+        ),
         pytest.param(event("d", before="x"), Reason.INVALID_CHANGE, "without a row in before", id="text"),
     ],
 )
@@ -91,6 +97,7 @@ def test_a_document_that_is_no_event_stays_as_it_is(document: Any) -> None:
         pytest.param([PLACEHOLDER], id="list"),
         pytest.param({PLACEHOLDER: PLACEHOLDER}, id="map"),
         pytest.param(list(PLACEHOLDER.encode()), id="bytes"),
+        pytest.param(["b68a35a7-17ad-35b3-af2a-ae46edb4545a"], id="uuids"),
     ],
 )
 def test_a_value_that_was_not_sent_is_named_and_left_out(value: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -15,6 +16,7 @@ from kbq_assets.wire.files.reencode import reencoded
 
 _MICROS = {"type": "long", "logicalType": "timestamp-micros"}
 _DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+_FIXED = {"type": "fixed", "name": "D", "size": 4}
 
 
 def _schema(*fields: tuple[str, Any]) -> dict[str, Any]:
@@ -80,6 +82,15 @@ def test_every_value_is_kept_and_fields_that_a_file_lacks_are_null(codec: str) -
         {"new": "n", "id": 7},
         {"new": ""},
     ]
+
+
+def test_bytes_and_decimals_of_another_type_keep_their_bytes() -> None:
+    one = _schema(("fix", {"type": "fixed", "name": "F", "size": 2}), ("price", {**_DECIMAL, **_FIXED}))
+    other = _schema(("fix", "bytes"), ("price", _DECIMAL), ("more", "int"))
+    file = _file(one, [{"fix": b"\xff\x00", "price": Decimal("-1.23")}])
+    schema = common_schema([json.dumps(one), json.dumps(other)])
+    [found] = _raw(b"".join(reencoded(io.BytesIO(file), schema)))
+    assert found == {**_raw(file)[0], "more": None}
 
 
 def test_files_of_both_schemas_get_one_header() -> None:

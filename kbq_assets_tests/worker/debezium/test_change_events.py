@@ -280,6 +280,7 @@ def test_logical_types_in_avro_become_the_databases_types_inside_lists_too() -> 
     [
         (in_avro({**UPDATE, "after": None}), "INVALID_CHANGE"),
         (bare({**UPDATE, "after": "a document"}), "INVALID_CHANGE"),
+        (bare({**UPDATE, "after": {"id": 1, "__op": "mine"}}), "INVALID_CHANGE"),
         (wrapped({**UPDATE, "op": "x"}), "INVALID_CHANGE"),
         (wrapped({**UPDATE, "after": {"id": "one"}}), "INVALID_CHANGE"),
         (in_avro(UPDATE)[:-1], "TRUNCATED"),
@@ -371,3 +372,29 @@ def test_a_table_per_record_name_is_named_after_the_databases(encode: Encode, ta
 def test_rows_keep_their_order_and_encodings_may_alternate() -> None:
     bench = bench_of(in_avro(CREATE), wrapped(UPDATE), bare(UPDATE), in_avro(DELETE))
     assert [row["__op"] for row in staged(bench)] == ["c", "u", "u", "d"]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_documents_that_are_no_events_decide_no_type_of_a_change_s_columns(before: bool) -> None:
+    """Otherwise an upsert would no longer recognize changes, and ignore deletions."""
+    other = bare({"__op": 5, "__deleted": "false", "__unavailable": "none"})
+    bench = bench_of(other)
+    if before:
+        staged(bench)
+    bench.kafka.produce(TP, bare(CREATE), timestamp=1000)
+    bench.kafka.produce(TP, bare({**UPDATE, "after": {**ANNE, "email": PLACEHOLDER}}), timestamp=1000)
+    plain, created, updated = staged(bench)
+    assert (created["__op"], created["__deleted"], updated["__unavailable"]) == ("c", False, ["email"])
+    assert json.loads(plain["_kbq_rest"]) == json.loads(other)
+
+
+def test_records_with_an_operation_that_is_no_text_are_rows_as_they_are() -> None:
+    schema = {**avro_envelope(), "name": "Other"}
+    schema["fields"] = [
+        {**each, "type": "bytes"} if each["name"] == "op" else each for each in schema["fields"]
+    ]
+    blank = dict.fromkeys(("before", "after", "ts_ms", "ts_us", "ts_ns"))
+    bench = bench_of(encoded(schema, {**blank, "source": events.source(), "op": b"\xff\xff"}))
+    bench.registry.schemas = {ENVELOPE_ID: json.dumps(schema)}
+    [row] = staged(bench)
+    assert (row["op"], "__op" in row) == (b"\xff\xff", False)

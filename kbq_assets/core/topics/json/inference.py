@@ -84,11 +84,15 @@ class InferredSchema(Stored):
     version: int = 1
     root: InferredType = field(default_factory=lambda: InferredType("RECORD"))
 
-    def grown(self, documents: Iterable[object]) -> InferredSchema:
-        """The next version, with columns for new fields of documents; this version if there are none."""
+    def grown(self, documents: Iterable[object], fixed: Mapping[str, object] | None = None) -> InferredSchema:
+        """The next version, with columns for new fields of documents; this version if there are none. ``fixed`` has a
+        value for each field whose type it decides, whatever the documents have there."""
         seen = Seen()
         for document in documents:
             seen.add(document)
+        for key in seen.fields.keys() & (fixed or {}).keys():
+            seen.fields[key] = Seen()
+            seen.fields[key].add((fixed or {})[key], 2)
         return self.grown_by(seen)
 
     def grown_by(self, seen: Seen) -> InferredSchema:
