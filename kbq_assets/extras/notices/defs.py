@@ -124,7 +124,15 @@ def _on_failure(ui_url: str, ports: OpenPorts) -> Callable[[dg.RunFailureSensorC
 def _succeeded_before(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Whether the job's last ended run before this one succeeded."""
     tags = {tag: run.tags[tag] for tag in (_BACKFILL_TAG,) if tag in run.tags}
-    runs = instance.get_runs(dg.RunsFilter(job_name=run.job_name, statuses=_ENDED, tags=tags), limit=20)
+    found = instance.get_run_record_by_id(run.run_id)
+    # The job may have failed again before the sensor looked.
+    earlier = dg.RunsFilter(
+        job_name=run.job_name,
+        statuses=_ENDED,
+        tags=tags,
+        created_before=found.create_timestamp if found else None,
+    )
+    runs = instance.get_runs(earlier, limit=20)
     ended = [r for r in runs if r.run_id != run.run_id and r.tags.get(_WILL_RETRY_TAG) != "true"]
     return bool(ended) and ended[0].status == dg.DagsterRunStatus.SUCCESS
 

@@ -139,6 +139,20 @@ def test_of_a_job_that_keeps_failing_the_first_run_is_reported(
     assert world.notifier.titles == [FAILED]
 
 
+def test_a_new_failure_is_reported_although_the_job_failed_again_before_the_sensor_looked(
+    world: NotifiedWorld, instance: dg.DagsterInstance
+) -> None:
+    world.fail(instance)
+    assert world.notifier.titles == [FAILED]
+    world.produce(1)
+    assert world.run("extract_job", instance).success
+    world.kafka.down = True
+    failed = [world.run("extract_job", instance) for _ in range(2)]
+    for result in failed:
+        world.react(instance, result)
+    assert world.notifier.titles == [FAILED]
+
+
 def test_a_failure_that_could_not_be_sent_is_a_red_tick_and_the_next_one_is_sent(
     world: NotifiedWorld, instance: dg.DagsterInstance
 ) -> None:
