@@ -92,8 +92,8 @@ class NamedRecords:
 class OtherRows:
     """Rows without an applied record at their position. ``undecided`` are those whose records Kafka no longer has.
     ``repaired`` are those that a function made from bad records; their keys may differ from the records'.
-    ``has_several_pseudonyms``: whether a key may have several rows (hidden_keys.py). ``expire``: whether the table drops
-    old rows."""
+    ``has_several_pseudonyms``: whether a key may have several rows (hidden_keys.py). ``expire``: whether the table
+    drops old rows."""
 
     rows: int = 0
     unknown: NamedRecords = field(default_factory=NamedRecords)
